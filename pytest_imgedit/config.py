@@ -1,0 +1,244 @@
+"""Checked settings: pydantic models over what `options.gather` found, with one-line errors."""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from pytest_imgedit.errors import UsageError
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """A parsed TOML config that can tell the line on which a key stands."""
+
+    path: Path | None
+    text: str
+    tables: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def empty(cls) -> ConfigFile:
+        return cls(None, "")
+
+    @classmethod
+    def read(cls, path: Path) -> ConfigFile:
+        """Parse a TOML file; raise `UsageError` naming file and line."""
+        try:
+            text = path.read_bytes().decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{path}: not UTF-8 (byte {error.start}), expected a TOML file") from error
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}, expected a TOML file") from error
+        try:
+            tables = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            line = re.search(r"at line (\d+)", str(error))
+            raise UsageError(f"{path}:{line[1] if line else 1}: not valid TOML: {error}") from error
+        for name, table in tables.items():
+            if not isinstance(table, dict):
+                raise UsageError(
+                    f"{path}:{_line_of_key(text, '', name)}: top-level key {name!r}, expected it in a section"
+                )
+        return cls(path, text, tables)
+
+    def place(self, section: str, key: str) -> str:
+        """Return `file:line: ` of a key, or an empty string if the file does not hold it."""
+        table = self.tables.get(section)
+        if self.path is None or table is None:
+            return ""
+        if key and key not in table:
+            return ""
+        return f"{self.path}:{_line_of_key(self.text, section, key)}: "
+
+
+def _line_of_key(text: str, section: str, key: str) -> int:
+    current, header_line = "", 1
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line):
+            current = header[1].replace('"', "")
+            if current == f"{section}.{key}":
+                return number
+            if current == section:
+                header_line = number
+        elif current == section and key and re.match(rf"""\s*["']?{re.escape(key)}["']?\s*[=.]""", line):
+            return number
+    return header_line
+
+
+def parse_value(text: str) -> Any:
+    """Parse the VALUE of `--imgedit-set` as TOML; text that is not TOML is a string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class _OpenSection(BaseModel):
+    """A section whose further keys are parameters of the editor or judge that it names."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class SuiteSettings(_Section):
+    """`[suite]`: which pairs, in which language, and the score an item must reach."""
+
+    spec: str = "scenes"
+    language: Literal["en", "zh"] = "en"
+    limit: int | None = Field(None, ge=1)
+    min_score: float | None = Field(None, ge=0, le=10)
+    fields: dict[str, str] = Field(default_factory=dict)
+
+
+class EditorSettings(_OpenSection):
+    """`[editor]`: the spec, edits a pair, and arguments for the editor."""
+
+    spec: str = "identity"
+    seeds: int = Field(1, ge=1)
+
+
+class JudgeSettings(_OpenSection):
+    """`[judge]`: the spec, the rubric set, re-asks after an unreadable reply, batch size."""
+
+    spec: str = "reference"
+    rubric: str = "aspects"
+    reasks: int = Field(2, ge=0)
+    batch_size: Literal["auto"] | int = "auto"
+    gpus_per_replica: int = Field(1, ge=1)
+
+    @field_validator("batch_size")
+    @classmethod
+    def _positive(cls, value: Literal["auto"] | int) -> Literal["auto"] | int:
+        if value != "auto" and value < 1:
+            raise ValueError("Input should be 'auto' or at least 1")
+        return value
+
+
+class WorkersSettings(_Section):
+    """`[workers]`: GPUs and processes. `cpu_workers` counts only where no GPU is used."""
+
+    gpus: str = "auto"
+    gpus_per_worker: int = Field(1, ge=1)
+    executor: Literal["local"] = "local"
+    cpu_workers: int = Field(1, ge=1)
+    load_concurrency: int = Field(1, ge=1)
+    editor_python: str | None = None
+    judge_python: str | None = None
+
+
+class GatesSettings(_Section):
+    """`[gates]`: thresholds on the 0..10 score, and errors allowed as a count (int) or a fraction (float)."""
+
+    fail_under: dict[str, float] = Field(default_factory=dict)
+    max_errors: int | float = 0
+
+    @field_validator("fail_under", mode="before")
+    @classmethod
+    def _from_pairs(cls, value: object) -> object:
+        if not isinstance(value, list):
+            return value
+        limits: dict[str, str] = {}
+        for text in value:
+            name, colon, limit = str(text).rpartition(":")
+            if not colon or not name:
+                raise ValueError(f"{text!r}: expected FIELD:MIN, such as overall:7.0")
+            if name in limits:
+                raise ValueError(f"gate on {name!r} given twice")
+            limits[name] = limit
+        return limits
+
+    @field_validator("fail_under")
+    @classmethod
+    def _on_scale(cls, value: dict[str, float]) -> dict[str, float]:
+        for name, limit in value.items():
+            if not (math.isfinite(limit) and 0 <= limit <= 10):
+                raise ValueError(f"{name}: threshold {limit}, expected a number from 0 to 10")
+        return value
+
+    @field_validator("max_errors", mode="before")
+    @classmethod
+    def _count_or_fraction(cls, value: object) -> object:
+        if isinstance(value, str):
+            try:
+                value = float(value) if "." in value else int(value)
+            except ValueError:
+                raise ValueError(f"{value!r}: expected a count or a fraction such as 0.05") from None
+        if isinstance(value, float) and not 0 <= value <= 1:
+            raise ValueError(f"{value}: expected a count, or a fraction from 0.0 to 1.0")
+        if isinstance(value, int) and value < 0:
+            raise ValueError(f"{value}: expected a count of at least 0")
+        return value
+
+
+class RunSettings(BaseModel):
+    """Where results go and which stages run; set on the command line or as ini keys only."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True)
+
+    stage: Literal["all", "edit", "score", "report"] = "all"
+    out: Path = Path(".imgedit")
+    fresh: bool = False
+    json_path: Path | None = None
+    md_path: Path | None = None
+    html_path: Path | None = None
+    config_file: ConfigFile = Field(default_factory=ConfigFile.empty)
+
+
+class Settings(_Section):
+    """Everything a run was asked to do."""
+
+    suite: SuiteSettings = Field(default_factory=SuiteSettings)
+    editor: EditorSettings = Field(default_factory=EditorSettings)
+    judge: JudgeSettings = Field(default_factory=JudgeSettings)
+    workers: WorkersSettings = Field(default_factory=WorkersSettings)
+    gates: GatesSettings = Field(default_factory=GatesSettings)
+    rubrics: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    run: RunSettings = Field(default_factory=RunSettings)
+
+    def place(self, section: str, key: str) -> str:
+        """Return `file:line: ` where the config file sets this key, else an empty string."""
+        return self.run.config_file.place(section, key)
+
+
+def make_settings(raw: dict[str, dict[str, Any]]) -> Settings:
+    """Check raw settings; raise `UsageError` with one line for the first thing that is wrong."""
+    file: ConfigFile = raw["run"]["config_file"]
+    if "run" in file.tables:
+        raise UsageError(f"{file.place('run', '')}unknown section [run]")
+    try:
+        return Settings.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        location = [str(part) for part in first["loc"]]
+        section, key = location[0], location[1] if len(location) > 1 else ""
+        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        if first["type"] == "extra_forbidden":
+            known = _known_keys(section) if key else tuple(name for name in Settings.model_fields if name != "run")
+            what = f"unknown {'key' if key else 'section'}, expected one of: {', '.join(known)}"
+        else:
+            what = first["msg"].removeprefix("Value error, ")
+        name = ".".join(location[:2]) if key else f"[{section}]"
+        raise UsageError(f"{file.place(section, key)}{name}: {what}{_found(raw, section, key)}{more}") from None
+
+
+def _known_keys(section: str) -> tuple[str, ...]:
+    model = Settings.model_fields[section].annotation
+    return tuple(model.model_fields) if isinstance(model, type) and issubclass(model, BaseModel) else ()
+
+
+def _found(raw: dict[str, dict[str, Any]], section: str, key: str) -> str:
+    value = raw.get(section, {}).get(key)
+    return f", found {value!r}" if isinstance(value, str | int | float) and value != "" else ""

@@ -1,0 +1,1 @@
+"""What turns a source image and an instruction into an edited image."""

@@ -1,0 +1,96 @@
+"""What an editor is, and how a spec becomes one."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pytest_imgedit.errors import SetupError, UsageError
+from pytest_imgedit.registry import parameters, resolve, source_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from PIL import Image
+
+    from pytest_imgedit.registry import Target
+
+BUILTIN = {
+    "blank": "pytest_imgedit.editors.controls:Blank",
+    "diffusers": "pytest_imgedit.editors.diffusers:DiffusersEditor",
+    "folder": "pytest_imgedit.editors.folder:FolderEditor",
+    "identity": "pytest_imgedit.editors.controls:Identity",
+    "noise": "pytest_imgedit.editors.controls:Noise",
+    "oracle": "pytest_imgedit.editors.controls:Reference",
+    "shuffled": "pytest_imgedit.editors.controls:Reference",
+}
+#: Controls that are given a reference image: the pair's own, or that of the next pair in its category.
+SHOWN_REFERENCE = {"oracle": "own", "shuffled": "other"}
+NEEDS_ARGUMENT = {"diffusers": "MODEL", "folder": "DIR"}
+
+
+@dataclass(frozen=True)
+class EditRequest:
+    """What an editor is asked for: RGB source of shape (H, W, 3), instruction, and a seed in [0, 2**63).
+
+    `reference` is there for the controls `oracle` and `shuffled` only.
+    """
+
+    pair_id: str
+    category: str
+    instruction: str
+    source: Image.Image
+    seed: int
+    reference: Image.Image | None = None
+
+
+class Editor(Protocol):
+    """Built once a worker as `Class(argument, device=…, **params)`; the argument only if the spec has one.
+
+    `device` is `"cpu"`, `"cuda"`, or `"balanced"` (spread over all GPUs that the worker sees).
+    """
+
+    def edit(self, request: EditRequest) -> Image.Image:
+        """Return the edited image. What it raises becomes the error of this pair alone."""
+
+
+def resolve_editor(spec: str) -> Target:
+    """Find the class behind an editor's spec without importing it; raise `UsageError` if there is none."""
+    target = resolve("editor", spec, BUILTIN)
+    require_argument(target, "editor", NEEDS_ARGUMENT)
+    return target
+
+
+def require_argument(target: Target, role: str, needs: Mapping[str, str]) -> None:
+    """Raise `UsageError` if a spec lacks the argument that it needs, or has one that it cannot take."""
+    if target.kind in needs and not target.argument:
+        raise UsageError(f"{role} {target.kind!r} needs an argument, expected {target.kind}:{needs[target.kind]}")
+    if target.module.startswith("pytest_imgedit.") and target.kind not in needs and target.argument is not None:
+        raise UsageError(f"{role} {target.kind!r} takes no argument, found {target.argument!r}")
+
+
+def check_params(target: Target, params: Mapping[str, Any]) -> str | None:
+    """Return the first parameter that the class is known not to take, read from its source, or `None`."""
+    path = source_file(target.module)
+    accepted = parameters(path, target.attribute, "__init__") if path else None
+    if accepted is None:
+        return None
+    return next((name for name in params if name not in accepted), None)
+
+
+def build(target: Target, device: str, params: Mapping[str, Any]) -> Any:
+    """Import and construct an editor or judge; raise `SetupError` if it refuses its parameters."""
+    cls = target.load()
+    arguments = () if target.argument is None else (target.argument,)
+    try:
+        inspect.signature(cls).bind(*arguments, device=device, **params)
+    except TypeError as error:
+        raise SetupError(f"{target.module}:{target.attribute}: {error}") from None
+    return cls(*arguments, device=device, **params)
+
+
+def job_seed(seed: int, pair_id: str) -> int:
+    """Derive the generator's seed of a pair from (seed, pair id) alone: 63 bits of their SHA-256."""
+    return int.from_bytes(hashlib.sha256(f"{seed}:{pair_id}".encode()).digest()[:8], "big") >> 1

@@ -1,0 +1,54 @@
+"""Editors of known worth, by which a judge and the harness itself are tried."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image
+
+if TYPE_CHECKING:
+    from pytest_imgedit.editors.base import EditRequest
+
+
+class Identity:
+    """Returns the source: a judge that rewards it does not look at the instruction."""
+
+    def __init__(self, *, device: str) -> None:
+        del device
+
+    def edit(self, request: EditRequest) -> Image.Image:
+        return request.source
+
+
+class Reference:
+    """Returns the reference that it is shown: the pair's own (`oracle`) or another pair's (`shuffled`)."""
+
+    def __init__(self, *, device: str) -> None:
+        del device
+
+    def edit(self, request: EditRequest) -> Image.Image:
+        if request.reference is None:
+            raise ValueError("the suite has no reference image to show for this pair")
+        return request.reference
+
+
+class Blank:
+    """Returns a mid-grey image of the source's size."""
+
+    def __init__(self, *, device: str) -> None:
+        del device
+
+    def edit(self, request: EditRequest) -> Image.Image:
+        return Image.new("RGB", request.source.size, (128, 128, 128))
+
+
+class Noise:
+    """Returns uniform noise of the source's size, drawn from the request's seed."""
+
+    def __init__(self, *, device: str) -> None:
+        del device
+
+    def edit(self, request: EditRequest) -> Image.Image:
+        shape = (request.source.height, request.source.width, 3)
+        return Image.fromarray(np.random.default_rng(request.seed).integers(0, 256, shape, dtype=np.uint8))

@@ -1,0 +1,95 @@
+"""What identifies an editor or judge for good: hashes of weights, folders and source files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_imgedit import __version__
+from pytest_imgedit.errors import UsageError
+from pytest_imgedit.registry import source_file
+
+if TYPE_CHECKING:
+    from pytest_imgedit.registry import Target
+
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def is_local(model: str) -> bool:
+    """Tell whether a MODEL names a folder here rather than a hub id."""
+    return Path(model).is_dir() or not _HUB_ID.fullmatch(model)
+
+
+def model_folder(model: str) -> Path:
+    """Return the folder of a model: the local one, or the hub snapshot, which is downloaded if need be.
+
+    Raises `UsageError` if a local folder does not exist or the snapshot cannot be had.
+    """
+    if is_local(model):
+        if not Path(model).is_dir():
+            raise UsageError(f"model {model!r}: no such folder, expected a checkpoint folder or a hub id")
+        return Path(model)
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    patterns = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
+    try:
+        return Path(snapshot_download(model, allow_patterns=patterns))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"model {model!r}: neither a folder nor to be had from the hub: {reason}") from error
+
+
+def fingerprint(target: Target, cache: Path) -> str:
+    """Return what identifies an editor or judge apart from its parameters, as 64 hex digits.
+
+    A model folder counts with every byte of its files, a folder of finished images with names, sizes and
+    times, a class with its source file. `cache` remembers file hashes by path, size and time, so that weights
+    are read once, not once a run. Raises `UsageError` if a model is not there.
+    """
+    parts: list[object] = [target.kind, target.attribute]
+    if target.kind in ("diffusers", "qwen-vl"):
+        parts.append(_folder_digest(model_folder(target.argument or ""), cache))
+    elif target.kind == "folder":
+        files = sorted(path for path in Path(target.argument or "").rglob("*") if path.is_file())
+        parts.append([(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files])
+    elif target.module.startswith("pytest_imgedit."):
+        parts.append(__version__)
+    else:
+        path = source_file(target.module)
+        parts += [target.module, target.argument, _sha256(path) if path else ""]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _folder_digest(folder: Path, cache: Path) -> list[tuple[str, str]]:
+    known: dict[str, str] = json.loads(cache.read_text()) if cache.exists() else {}
+    files = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+
+    def digest(path: Path) -> tuple[str, str]:
+        real = path.resolve()
+        if _SHA256.fullmatch(real.name):  # the hub's cache names large files by their SHA-256
+            return str(real), real.name
+        status = real.stat()
+        stamp = f"{real}:{status.st_size}:{status.st_mtime_ns}"
+        return stamp, known.get(stamp) or _sha256(real)
+
+    with ThreadPoolExecutor(8) as pool:
+        digests = list(pool.map(digest, files))
+    fresh = {stamp: sha256 for stamp, sha256 in digests if ":" in stamp and stamp not in known}
+    if fresh:
+        cache.write_text(json.dumps({**known, **fresh}, indent=0))
+    return [(str(path.relative_to(folder)), sha256) for path, (_, sha256) in zip(files, digests, strict=True)]
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,99 @@
+"""Fixtures for benchmarks and for tests of a user's own; their docstrings are their documentation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pytest_imgedit.pairs import EditPair, ItemResult
+    from pytest_imgedit.services import EditWorkers, RewardModel
+    from pytest_imgedit.stages.results import Run
+
+
+@pytest.fixture
+def edit_pair(request: pytest.FixtureRequest) -> EditPair:
+    """One pair of the suite: a test that requests it runs once for every pair.
+
+    >>> def test_instruction_is_short(edit_pair):
+    ...     assert len(edit_pair.instruction) < 300
+    """
+    pair: EditPair = request.param
+    return pair
+
+
+@pytest.fixture
+def edit_result(
+    edit_pair: EditPair, imgedit_run: Run, request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
+) -> ItemResult:
+    """How this pair ended: score, aspects, edits, verdicts or error.
+
+    Score, aspects and error go to JUnit as properties. While the run's errors stay within
+    `--imgedit-max-errors`, a test of a pair that ended in an error is reported as xfailed with the reason.
+
+    >>> def test_image_edit(edit_result):
+    ...     edit_result.check()
+    """
+    from pytest_imgedit.plugin import errors_tolerated
+
+    result = imgedit_run.items.get(edit_pair.id)
+    if result is None:
+        pytest.fail(f"the run holds no result for {edit_pair.id}", pytrace=False)
+    record_property("imgedit_category", result.category)
+    record_property("imgedit_status", result.status)
+    if result.score is not None:
+        record_property("imgedit_score", round(result.score, 4))
+    for name, value in result.aspects.items():
+        record_property(f"imgedit_{name}", round(value, 4))
+    if result.error is not None:
+        record_property("imgedit_error", str(result.error))
+        if errors_tolerated(request.config):
+            pytest.xfail(str(result.error))
+    return result
+
+
+@pytest.fixture(scope="session")
+def imgedit_run(request: pytest.FixtureRequest) -> Run:
+    """The finished run over all selected pairs: `items` by id, and `document`, which is results.json.
+
+    >>> def test_physics_is_not_the_weakest(imgedit_run):
+    ...     means = {name: row["mean"] for name, row in imgedit_run.document["categories"].items()}
+    ...     assert min(means, key=means.get) != "physics"
+    """
+    from pytest_imgedit.plugin import finished_run
+
+    run = finished_run(request.config)
+    if run is None:
+        pytest.fail("no pair was selected, so nothing was run: select a test that uses edit_result too", pytrace=False)
+    return run
+
+
+@pytest.fixture(scope="session")
+def edit_workers(request: pytest.FixtureRequest) -> Iterator[EditWorkers]:
+    """The run's editor on the run's GPUs, for a test's own images; not under `pytest -n`.
+
+    >>> def test_edit_keeps_size(edit_workers, photo):
+    ...     assert edit_workers.edit(photo, "make it snow").size == photo.size
+    """
+    from pytest_imgedit.plugin import make_service
+
+    service = make_service(request.config, "EditWorkers")
+    yield service
+    service.close()
+
+
+@pytest.fixture(scope="session")
+def reward_model(request: pytest.FixtureRequest) -> Iterator[RewardModel]:
+    """The run's judge and rubric, for a test's own edits; not under `pytest -n`.
+
+    >>> def test_untouched_image_scores_low(reward_model, photo):
+    ...     assert reward_model.score(photo, photo, "make it snow", "environment").score < 3
+    """
+    from pytest_imgedit.plugin import make_service
+
+    service = make_service(request.config, "RewardModel")
+    yield service
+    service.close()

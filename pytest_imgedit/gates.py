@@ -1,0 +1,70 @@
+"""Rules over a run that decide the exit code."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from pytest_imgedit.errors import UsageError
+from pytest_imgedit.pairs import category_slug
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pytest_imgedit.config import GatesSettings
+    from pytest_imgedit.stats import Summary
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """What a gate found: `value` against `limit` and, in one line, why it is in its state."""
+
+    field: str
+    kind: Literal["fail_under", "max_errors"]
+    limit: float
+    value: float | None
+    state: Literal["PASS", "FAIL", "INVALID"]
+    why: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def check_fields(fields: Iterable[str], categories: Iterable[str]) -> None:
+    """Raise `UsageError` if a gate names neither `overall` nor a category of the suite."""
+    known = ["overall", *categories]
+    for field in fields:
+        if field != "overall" and category_slug(field) not in known:
+            raise UsageError(f"gates.fail_under: unknown field {field!r}, expected one of: {', '.join(known)}")
+
+
+def errors_allowed(limit: float, pairs: int) -> int:
+    """Turn `--imgedit-max-errors` into a count: a float is a fraction of the pairs, rounded down."""
+    return int(limit * pairs + 1e-9) if isinstance(limit, float) else limit
+
+
+def evaluate(settings: GatesSettings, categories: Mapping[str, Summary], overall: Summary) -> list[GateResult]:
+    """Evaluate all gates; `overall` is the macro summary. A field without a score is INVALID, which fails too."""
+    allowed = errors_allowed(settings.max_errors, overall.n)
+    gates = [
+        GateResult(
+            "overall",
+            "max_errors",
+            allowed,
+            overall.errors,
+            "PASS" if overall.errors <= allowed else "FAIL",
+            f"{overall.errors} of {overall.n} pairs without a score, {allowed} allowed",
+        )
+    ]
+    for field, limit in settings.fail_under.items():
+        name = category_slug(field) if field != "overall" else field
+        summary = overall if name == "overall" else categories.get(name)
+        if summary is None or summary.mean is None:
+            gates.append(GateResult(name, "fail_under", limit, None, "INVALID", f"{name} has no mean score in this run"))
+            continue
+        state: Literal["PASS", "FAIL"] = "PASS" if summary.mean >= limit else "FAIL"
+        sign = ">=" if state == "PASS" else "<"
+        gates.append(
+            GateResult(name, "fail_under", limit, summary.mean, state, f"{name} {summary.mean:.3f} {sign} {limit:g}")
+        )
+    return gates

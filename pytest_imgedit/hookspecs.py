@@ -1,0 +1,34 @@
+"""Hooks that users of the plugin can implement in a conftest or a plugin of their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_imgedit_editor(config: pytest.Config, spec: str) -> str | None:
+    """Called once while options are checked: return `package.module:Class` for an editor spec of your own."""
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_imgedit_judge(config: pytest.Config, spec: str) -> str | None:
+    """Called once while options are checked: return `package.module:Class` for a judge spec of your own."""
+
+
+def pytest_imgedit_before_stage(config: pytest.Config, stage: str) -> None:
+    """Called before workers get the first job of stage `edit` or `score`; not for a stage with nothing to do."""
+
+
+def pytest_imgedit_after_stage(config: pytest.Config, stage: str) -> None:
+    """Called when all jobs of stage `edit` or `score` are done and stored."""
+
+
+def pytest_imgedit_report_section(
+    config: pytest.Config, results: Mapping[str, Any]
+) -> tuple[str, str] | None:
+    """Called once with the results document, before reports are written: return (title, plain text) to add."""

@@ -1,0 +1,105 @@
+"""The one place that opens, checks, converts and encodes images."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from pytest_imgedit.errors import ImageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FORMATS = ("PNG", "JPEG", "WEBP")
+MAX_BYTES = 64 * 2**20
+MAX_PIXELS = 64_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class FileImage:
+    """An image file on disk."""
+
+    path: Path
+
+    def read(self) -> bytes:
+        """Return the file's bytes; raise `ImageError` if it is missing, not a file, or over `MAX_BYTES`."""
+        try:
+            size = self.path.stat().st_size
+            if size > MAX_BYTES:
+                raise ImageError(f"{self.path}: {size} bytes, expected at most {MAX_BYTES}")
+            return self.path.read_bytes()
+        except OSError as error:
+            raise ImageError(f"{self.path}: {error.strerror or error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Base64Image:
+    """An image given as base64 text; a `data:image/…;base64,` prefix is allowed."""
+
+    text: str
+
+    def read(self) -> bytes:
+        """Return the decoded bytes; raise `ImageError` unless the text is strict base64."""
+        text = self.text.partition(",")[2] if self.text.startswith("data:") else self.text
+        try:
+            return base64.b64decode(text.encode("ascii"), validate=True)
+        except (binascii.Error, UnicodeEncodeError) as error:
+            raise ImageError(f"not valid base64: {error}") from error
+
+
+def decode(data: bytes) -> Image.Image:
+    """Decode PNG, JPEG or WebP bytes to an 8-bit RGB image of shape (H, W, 3).
+
+    EXIF orientation is applied; alpha is composited over white; 16-bit greys keep their high byte; CMYK and
+    palettes are converted. Raises `ImageError` for any other format, several frames, more than
+    `MAX_BYTES` or `MAX_PIXELS`, or data that does not decode to its end.
+    """
+    if len(data) > MAX_BYTES:
+        raise ImageError(f"image of {len(data)} bytes, expected at most {MAX_BYTES}")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # MAX_PIXELS decides
+            image = Image.open(io.BytesIO(data), formats=FORMATS)
+        if image.width * image.height > MAX_PIXELS:
+            raise ImageError(f"image of {image.width}x{image.height} pixels, expected at most {MAX_PIXELS}")
+        if getattr(image, "n_frames", 1) != 1:
+            raise ImageError("animated image, expected one frame")
+        image.load()
+        return _to_rgb(ImageOps.exif_transpose(image))
+    except UnidentifiedImageError as error:
+        raise ImageError(f"not an image in one of the formats {', '.join(FORMATS)}") from error
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        if isinstance(error, ImageError):
+            raise
+        raise ImageError(f"broken image: {error}") from error
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I"):
+        grey = np.asarray(image).astype(np.uint32) >> 8
+        return Image.fromarray(np.minimum(grey, 255).astype(np.uint8)).convert("RGB")
+    if "A" in image.getbands() or "transparency" in image.info:
+        rgba = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba).convert("RGB")
+    return image.convert("RGB")
+
+
+def encode_png(image: Image.Image) -> bytes:
+    """Encode an image as PNG, lossless; the same pixels always give the same bytes."""
+    buffer = io.BytesIO()
+    image.convert("RGB").save(buffer, "PNG", compress_level=4)
+    return buffer.getvalue()
+
+
+def suffix_of(data: bytes) -> str:
+    """Return the file suffix that the first bytes of an encoded image call for (`.png` if unknown)."""
+    if data.startswith(b"\xff\xd8"):
+        return ".jpg"
+    return ".webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else ".png"

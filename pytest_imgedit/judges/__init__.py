@@ -1,0 +1,1 @@
+"""What turns a source, an edit, an instruction and a rubric into a verdict."""

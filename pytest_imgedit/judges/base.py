@@ -1,0 +1,70 @@
+"""What a judge is, and how a spec becomes one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from pytest_imgedit.editors.base import require_argument
+from pytest_imgedit.registry import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from PIL import Image
+
+    from pytest_imgedit.registry import Target
+
+BUILTIN = {
+    "qwen-vl": "pytest_imgedit.judges.qwen_vl:QwenVLJudge",
+    "reference": "pytest_imgedit.judges.reference:ReferenceJudge",
+}
+NEEDS_ARGUMENT = {"qwen-vl": "MODEL"}
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a judge is asked about one edit.
+
+    `images` holds RGB images by name: `source`, `edited`, and `reference` where the pair has one. `system`
+    is the system prompt; `parts` is the user's turn in order: texts as `("text", words)` and images as
+    `("image", name)`.
+    """
+
+    pair_id: str
+    category: str
+    instruction: str
+    images: Mapping[str, Image.Image]
+    system: str = ""
+    parts: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A judge's answer: the raw `reply`, or a `score` in [0, 10] with its aspects from a judge that measures.
+
+    The rubric parses the reply of an answer without a score. `error` says why there is neither.
+    """
+
+    reply: str = ""
+    score: float | None = None
+    aspects: Mapping[str, float] = field(default_factory=dict)
+    error: str | None = None
+
+
+class Judge(Protocol):
+    """Built once a worker as `Class(argument, device=…, **params)`; the argument only if the spec has one.
+
+    A judge may set `batch_size: int`, the most questions that it wants at once; it is used where
+    `judge.batch_size` is `"auto"`.
+    """
+
+    def answer(self, questions: Sequence[Question]) -> Sequence[Answer]:
+        """Return one answer a question, in order."""
+
+
+def resolve_judge(spec: str) -> Target:
+    """Find the class behind a judge's spec without importing it; raise `UsageError` if there is none."""
+    target = resolve("judge", spec, BUILTIN)
+    require_argument(target, "judge", NEEDS_ARGUMENT)
+    return target

@@ -1,0 +1,97 @@
+"""A judge that measures: distance of the edit to the pair's reference image."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image
+from scipy.ndimage import gaussian_filter
+
+from pytest_imgedit.judges.base import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from pytest_imgedit.judges.base import Question
+
+#: A pixel counts as changed where source and reference differ by more than this, on [0, 1].
+CHANGED = 0.04
+#: PSNR of equal images, in dB, where the formula gives infinity.
+MAX_PSNR = 100.0
+
+
+class ReferenceJudge:
+    """Scores 10·√(change · max(0, SSIM)) against the reference image.
+
+    `change` = max(0, 1 − L1(edit, reference) / L1(source, reference)), both taken over the pixels in which
+    source and reference differ: 0 where nothing was done, 1 where all was. It is 1 if they differ nowhere.
+    SSIM over the whole picture asks that all else was kept. Aspects: `change` [0, 1], `l1` [0, 1] mean
+    absolute difference (lower is better), `psnr` in dB (at most 100), `ssim` [-1, 1]. The edit and the source are
+    resized to the reference's size first. A pair without a reference is an error.
+    """
+
+    batch_size = 8
+
+    def __init__(self, *, device: str) -> None:
+        del device
+
+    def answer(self, questions: Sequence[Question]) -> list[Answer]:
+        return [self._measure(question) for question in questions]
+
+    def _measure(self, question: Question) -> Answer:
+        if "reference" not in question.images:
+            return Answer(error="the pair has no reference image, which the judge 'reference' needs")
+        reference = question.images["reference"]
+        target = _pixels(reference, reference.size)
+        edited = _pixels(question.images["edited"], reference.size)
+        source = _pixels(question.images["source"], reference.size)
+        aspects = {
+            "change": change(source, edited, target),
+            "l1": float(np.abs(edited - target).mean()),
+            "psnr": psnr(edited, target),
+            "ssim": ssim(edited, target),
+        }
+        return Answer(score=10 * math.sqrt(aspects["change"] * max(0.0, aspects["ssim"])), aspects=aspects)
+
+
+def _pixels(image: Image.Image, size: tuple[int, int]) -> NDArray[np.float64]:
+    resized = image if image.size == size else image.resize(size, Image.Resampling.BICUBIC)
+    return np.asarray(resized.convert("RGB"), dtype=np.float64) / 255
+
+
+def change(source: NDArray[np.float64], edited: NDArray[np.float64], target: NDArray[np.float64]) -> float:
+    """Share of the asked change that was made, in [0, 1]; arrays of shape (H, W, 3) on [0, 1]."""
+    asked = np.abs(source - target)
+    region = asked.max(axis=-1) > CHANGED
+    if not region.any():
+        return 1.0
+    return max(0.0, 1 - float(np.abs(edited - target)[region].mean() / asked[region].mean()))
+
+
+def psnr(image: NDArray[np.float64], target: NDArray[np.float64]) -> float:
+    """Peak signal-to-noise ratio in dB for a peak of 1, at most `MAX_PSNR`."""
+    error = float(((image - target) ** 2).mean())
+    return MAX_PSNR if error == 0 else min(MAX_PSNR, -10 * math.log10(error))
+
+
+def ssim(image: NDArray[np.float64], target: NDArray[np.float64]) -> float:
+    """Structural similarity in [-1, 1], mean over pixels and channels.
+
+    Gaussian window with σ = 1.5 and radius 5, K1 = 0.01, K2 = 0.03, peak 1 (Wang et al., IEEE TIP 13(4), 2004).
+    """
+
+    def blur(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        blurred: NDArray[np.float64] = gaussian_filter(values, sigma=(1.5, 1.5, 0), radius=(5, 5, 0))
+        return blurred
+
+    c1, c2 = 0.01**2, 0.03**2
+    mean_i, mean_t = blur(image), blur(target)
+    var_i = blur(image * image) - mean_i**2
+    var_t = blur(target * target) - mean_t**2
+    covariance = blur(image * target) - mean_i * mean_t
+    numerator = (2 * mean_i * mean_t + c1) * (2 * covariance + c2)
+    return float((numerator / ((mean_i**2 + mean_t**2 + c1) * (var_i + var_t + c2))).mean())

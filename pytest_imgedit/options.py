@@ -1,0 +1,147 @@
+"""The plugin's options: one table that declares them and gathers what the user set; imports nothing heavy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pytest_imgedit.errors import UsageError
+
+if TYPE_CHECKING:
+    import pytest
+
+
+@dataclass(frozen=True)
+class Option:
+    """One `--imgedit-NAME` option with its ini key `imgedit_NAME` and its key in the TOML config."""
+
+    name: str
+    help: str
+    toml: str | None = None
+    metavar: str = "VALUE"
+    kind: Literal["value", "flag", "list"] = "value"
+
+    @property
+    def dest(self) -> str:
+        return f"imgedit_{self.name.replace('-', '_')}"
+
+    @property
+    def flag(self) -> str:
+        return f"--imgedit-{self.name}"
+
+
+OPTIONS = (
+    Option("config", "TOML file with [suite] [editor] [judge] [workers] [gates] [rubrics.NAME]", None, "FILE"),
+    Option("set", "override one TOML key, such as editor.num_inference_steps=10", None, "KEY=VALUE", "list"),
+    Option(
+        "suite",
+        "scenes, scenes:full, a JSON/JSONL/TOML file, risebench:DIR (default: scenes)",
+        "suite.spec",
+        "SPEC",
+    ),
+    Option(
+        "editor",
+        "diffusers:MODEL, folder:DIR, identity, oracle, shuffled, blank, noise, package.module:Class",
+        "editor.spec",
+        "SPEC",
+    ),
+    Option("judge", "qwen-vl:MODEL, reference, package.module:Class", "judge.spec", "SPEC"),
+    Option("gpus", "0-5, or 0,2 or 0-3,6, or auto (all visible, else CPU), or none", "workers.gpus", "GPUS"),
+    Option("gpus-per-worker", "spread one editor over K GPUs (default: 1)", "workers.gpus_per_worker", "K"),
+    Option("executor", "where workers run: local (default: local)", "workers.executor", "NAME"),
+    Option("stage", "all, edit, score or report (default: all)", "run.stage", "STAGE"),
+    Option("limit", "only the first N pairs of each category", "suite.limit", "N"),
+    Option("seeds", "edits a pair; they are averaged inside the pair (default: 1)", "editor.seeds", "N"),
+    Option("out", "folder of the store and the runs (default: .imgedit)", "run.out", "DIR"),
+    Option("fresh", "ignore stored edits and verdicts", "run.fresh", kind="flag"),
+    Option(
+        "fail-under", "fail when FIELD (overall or a category) is under MIN", "gates.fail_under", "FIELD:MIN", "list"
+    ),
+    Option(
+        "max-errors",
+        "pairs, or fraction of pairs, that may end without a score (default: 0)",
+        "gates.max_errors",
+        "N",
+    ),
+    Option("json", "an extra copy of results.json", "run.json_path", "PATH"),
+    Option("md", "an extra copy of the Markdown report", "run.md_path", "PATH"),
+    Option("html", "an extra copy of the HTML report", "run.html_path", "PATH"),
+)
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Declare every option on the command line and as an ini key."""
+    group = parser.getgroup("imgedit", "evaluation of image editing models")
+    for option in OPTIONS:
+        if option.kind == "flag":
+            group.addoption(option.flag, dest=option.dest, action="store_true", default=None, help=option.help)
+        else:
+            action = "append" if option.kind == "list" else "store"
+            group.addoption(
+                option.flag,
+                dest=option.dest,
+                action=action,
+                default=None,
+                metavar=option.metavar,
+                help=option.help,
+            )
+        parser.addini(
+            option.dest,
+            option.help,
+            type={"flag": "bool", "list": "linelist", "value": "string"}[option.kind],  # type: ignore[arg-type]
+            default=None,
+        )
+
+
+def _from_ini(config: pytest.Config) -> dict[str, Any]:
+    values = {option.dest: config.getini(option.dest) for option in OPTIONS}
+    return {dest: value for dest, value in values.items() if value not in (None, [], "")}
+
+
+def _from_command_line(config: pytest.Config) -> dict[str, Any]:
+    values = {option.dest: config.getoption(option.dest) for option in OPTIONS}
+    return {dest: value for dest, value in values.items() if value is not None}
+
+
+def is_configured(config: pytest.Config) -> bool:
+    """Tell whether the user set any option, on the command line or as an ini key."""
+    return bool(_from_command_line(config) or _from_ini(config))
+
+
+def gather(config: pytest.Config) -> dict[str, dict[str, Any]]:
+    """Collect raw settings as `{section: {key: value}}`; command line wins over TOML, TOML over ini.
+
+    Raises `UsageError` for a config file that cannot be read or parsed and for a malformed `--imgedit-set`.
+    """
+    from pytest_imgedit.config import ConfigFile, parse_value
+
+    ini, command_line = _from_ini(config), _from_command_line(config)
+    base = config.rootpath if "imgedit_config" not in command_line else config.invocation_params.dir
+    path = command_line.get("imgedit_config") or ini.get("imgedit_config")
+    file = ConfigFile.read(Path(base, path)) if path else ConfigFile.empty()
+
+    merged: dict[str, dict[str, Any]] = {}
+    _apply(merged, ini)
+    for section, table in file.tables.items():
+        merged.setdefault(section, {}).update(table)
+    for assignment in (*ini.get("imgedit_set", ()), *command_line.get("imgedit_set", ())):
+        key, equals, text = assignment.partition("=")
+        section, dot, name = key.strip().partition(".")
+        if not (equals and dot and name):
+            raise UsageError(f"--imgedit-set={assignment}: expected SECTION.KEY=VALUE")
+        target = merged.setdefault(section, {})
+        *parents, name = name.split(".")
+        for parent in parents:
+            target = target.setdefault(parent, {})
+        target[name] = parse_value(text)
+    _apply(merged, command_line)
+    merged["run"] = {**merged.get("run", {}), "config_file": file}
+    return merged
+
+
+def _apply(merged: dict[str, dict[str, Any]], values: dict[str, Any]) -> None:
+    for option in OPTIONS:
+        if option.toml is not None and option.dest in values:
+            section, key = option.toml.split(".")
+            merged.setdefault(section, {})[key] = values[option.dest]

@@ -1,0 +1,148 @@
+"""The vocabulary: pairs, edits, verdicts and results as frozen dataclasses."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: English slug of each known category -> its other names, as used in data files, `-k` and gates.
+CATEGORIES: Mapping[str, tuple[str, ...]] = {
+    "physics": ("物理",),
+    "environment": ("环境",),
+    "social": ("社会",),
+    "causal": ("因果", "causal_reasoning"),
+    "referential": ("指代",),
+    "logical": ("逻辑", "logical_reasoning"),
+    "spatial": ("空间", "spatial_reasoning"),
+    "temporal": ("时间", "temporal_reasoning"),
+}
+_SLUG_OF = {name: slug for slug, aliases in CATEGORIES.items() for name in (slug, *aliases)}
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def slug(text: str) -> str:
+    """Turn any text into an id of 1 to 128 characters out of `[A-Za-z0-9._-]`.
+
+    Where characters had to go, eight hex digits of the text's SHA-256 follow, so that different texts
+    keep different ids. The text is NFC-normalised first.
+    """
+    text = unicodedata.normalize("NFC", text)
+    cleaned = _UNSAFE.sub("-", text).strip("-")
+    if cleaned == text and 0 < len(text) <= 128:
+        return text
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{cleaned[:119]}-{digest}" if cleaned else digest
+
+
+def category_slug(name: str) -> str:
+    """Return the English slug of a category name or alias; an unknown name becomes its own category."""
+    return _SLUG_OF.get(name) or _SLUG_OF.get(name.strip().lower()) or slug(name.strip())
+
+
+class ImageSource(Protocol):
+    """Where an image comes from; nothing is read or decoded before `read`."""
+
+    def read(self) -> bytes:
+        """Return the encoded image (PNG, JPEG or WebP); raise `ImageError` if it cannot be had."""
+
+
+@dataclass(frozen=True, slots=True)
+class EditPair:
+    """One (source image, edit instruction) of a suite.
+
+    `id` is unique in its suite and made of `[A-Za-z0-9._-]{1,128}`; `category` is a slug; `seed` is the
+    base seed, to which the number of the repetition is added.
+    """
+
+    id: str
+    category: str
+    instruction: str
+    source: ImageSource
+    description: str = ""
+    reference: ImageSource | None = None
+    reference_text: str = ""
+    tags: tuple[str, ...] = ()
+    difficulty: str = ""
+    seed: int = 0
+
+    @property
+    def keywords(self) -> tuple[str, ...]:
+        """Names by which `-k` finds this pair: its category and that category's aliases."""
+        return (self.category, *CATEGORIES.get(self.category, ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One edited image: `blob` is the SHA-256 of its PNG in the store, `seconds` the editor's own time."""
+
+    blob: str
+    seconds: float
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a judge said of one edit: the raw reply, its aspects, and a score in [0, 10].
+
+    `batch_size` is the number of edits that were judged together with this one.
+    """
+
+    reply: str
+    aspects: Mapping[str, float]
+    score: float
+    batch_size: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ItemError:
+    """Why a pair has no score: the stage, a short kind such as `worker_died`, and one line of text."""
+
+    stage: Literal["edit", "score"]
+    kind: str
+    message: str
+    reply: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.stage} error ({self.kind}): {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class SeedResult:
+    """One repetition of a pair: its edit and verdict, or the error that ended it."""
+
+    seed: int
+    edit: Edit | None = None
+    verdict: Verdict | None = None
+    error: ItemError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemResult:
+    """How one pair ended. `score` in [0, 10] and `aspects` are means over seeds, `None` and empty on error."""
+
+    id: str
+    category: str
+    status: Literal["scored", "edit_error", "judge_error"]
+    score: float | None
+    aspects: Mapping[str, float]
+    seeds: tuple[SeedResult, ...]
+    error: ItemError | None = None
+    min_score: float | None = field(default=None, compare=False)
+
+    def check(self) -> None:
+        """Fail the calling test unless this pair was edited, judged, and reached the suite's `min_score`.
+
+        Raises `AssertionError` with one line that says why.
+        """
+        __tracebackhide__ = True
+        if self.error is not None:
+            raise AssertionError(str(self.error))
+        if self.min_score is not None and self.score is not None and self.score < self.min_score:
+            raise AssertionError(f"score {self.score:.2f} is under the suite's min_score {self.min_score:g}")

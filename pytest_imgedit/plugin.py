@@ -1,0 +1,229 @@
+"""The pytest plugin: hooks only, each a few lines; everything else is imported when a run needs it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_imgedit import options
+from pytest_imgedit.errors import UsageError
+from pytest_imgedit.fixtures import edit_pair, edit_result, edit_workers, imgedit_run, reward_model
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Sequence
+
+    from pytest_imgedit.session import Evaluation
+    from pytest_imgedit.stages.results import Run
+
+__all__ = ["edit_pair", "edit_result", "edit_workers", "imgedit_run", "reward_model"]
+
+_EVALUATION = pytest.StashKey["Evaluation"]()
+_RUN = pytest.StashKey["Run"]()
+_EXCHANGE = pytest.StashKey[Path]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    options.add_options(parser)
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    from pytest_imgedit import hookspecs
+
+    pluginmanager.add_hookspecs(hookspecs)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "imgedit(category, difficulty): set on every item of a pair; select with -m \"imgedit(category='physics')\""
+    )
+    if not _is_xdist_worker(config) and options.is_configured(config) and not config.option.help:
+        with _usage_errors():
+            evaluation(config).check()
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    return f"imgedit: {config.stash[_EVALUATION].describe()}" if _EVALUATION in config.stash else None
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make one item a pair of every test that requests `edit_pair` or `edit_result`."""
+    own = any("edit_pair" in str(mark.args[:1]) for mark in metafunc.definition.iter_markers("parametrize"))
+    if "edit_pair" not in metafunc.fixturenames or own:
+        return
+    with _usage_errors():
+        pairs = evaluation(metafunc.config).suite.pairs
+    parameters = [
+        pytest.param(pair, id=pair.id, marks=pytest.mark.imgedit(category=pair.category, difficulty=pair.difficulty))
+        for pair in pairs
+    ]
+    metafunc.parametrize("edit_pair", parameters, indirect=True)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Let `-k` find an item by its category and that category's aliases."""
+    pair = _pair(item)
+    if pair is not None:
+        item.extra_keyword_matches.update(pair.keywords)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Under xdist: leave the selected pairs where the controller finds them, before it hears of the end."""
+    exchange = _worker_exchange(session.config)
+    if exchange is not None:
+        worker: str = session.config.workerinput["workerid"]  # type: ignore[attr-defined]
+        (exchange / f"plan-{worker}.json").write_text(json.dumps(_selected_ids(session.items)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Under xdist: tell each worker where plans and results are exchanged."""
+    if _EXCHANGE not in node.config.stash:
+        node.config.stash[_EXCHANGE] = Path(tempfile.mkdtemp(prefix="imgedit-"))
+    node.workerinput["imgedit_exchange"] = str(node.config.stash[_EXCHANGE])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any) -> None:
+    """Under xdist: run the stages once, in the controller, after the first collection and before any item."""
+    config, exchange = node.config, node.config.stash[_EXCHANGE]
+    if _RUN not in config.stash and not config.option.setupplan:
+        ids = json.loads((exchange / f"plan-{node.workerinput['workerid']}.json").read_text())
+        if ids:
+            document = _execute(config, ids).document
+            (exchange / "results.json").write_text(json.dumps(document))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
+    """Run the stages before the first item, and decide the gates after the last."""
+    config = session.config
+    planning = config.option.collectonly or config.option.setupplan or config.option.setuponly
+    broken = session.testsfailed and not config.option.continue_on_collection_errors
+    if not (_is_xdist_worker(config) or planning or broken):
+        ids = _selected_ids(session.items)
+        if ids:
+            _execute(config, ids)
+    result = yield
+    if not _is_xdist_worker(config) and _RUN in config.stash and evaluation(config).verdict().state != "PASS":
+        session.testsfailed += 1
+    return result
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if _is_xdist_worker(config) or _RUN not in config.stash:
+        return
+    verdict, writer = evaluation(config).verdict(), terminalreporter._tw
+    terminalreporter.section("image editing")
+    terminalreporter.write(evaluation(config).summary(writer.fullwidth, writer.hasmarkup))
+    terminalreporter.write_line(f"imgedit: {verdict.line}", green=verdict.state == "PASS", red=verdict.state != "PASS")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _EVALUATION in config.stash:
+        config.stash[_EVALUATION].close()
+    if _EXCHANGE in config.stash:
+        shutil.rmtree(config.stash[_EXCHANGE], ignore_errors=True)
+
+
+def evaluation(config: pytest.Config) -> Evaluation:
+    """Return this session's evaluation, made from the options at the first call."""
+    if _EVALUATION not in config.stash:
+        from pytest_imgedit.config import make_settings
+        from pytest_imgedit.session import Evaluation, Hooks
+
+        hook = config.hook
+
+        def sections(document: dict[str, Any]) -> Sequence[tuple[str, str]]:
+            return [part for part in hook.pytest_imgedit_report_section(config=config, results=document) if part]
+
+        hooks = Hooks(
+            before_stage=lambda stage: hook.pytest_imgedit_before_stage(config=config, stage=stage),
+            after_stage=lambda stage: hook.pytest_imgedit_after_stage(config=config, stage=stage),
+            report_sections=sections,
+        )
+        raw = options.gather(config)
+        for role, ask in (("editor", hook.pytest_imgedit_editor), ("judge", hook.pytest_imgedit_judge)):
+            spec = raw.get(role, {}).get("spec")
+            if spec and (target := ask(config=config, spec=spec)):
+                raw[role]["spec"] = target
+        config.stash[_EVALUATION] = Evaluation(make_settings(raw), config.rootpath, hooks)
+    return config.stash[_EVALUATION]
+
+
+def finished_run(config: pytest.Config) -> Run | None:
+    """Return the finished run; in an xdist worker, as read from what the controller wrote."""
+    exchange = _worker_exchange(config)
+    if _RUN not in config.stash and exchange is not None and (exchange / "results.json").exists():
+        from pytest_imgedit.stages.results import read_run
+
+        document = json.loads((exchange / "results.json").read_text())
+        config.stash[_RUN] = read_run(document, evaluation(config).settings.suite.min_score)
+    return config.stash.get(_RUN, None)
+
+
+def errors_tolerated(config: pytest.Config) -> bool:
+    """Tell whether the run's errors stay within `--imgedit-max-errors`."""
+    run = finished_run(config)
+    gates = run.document["gates"] if run else []
+    return any(gate["kind"] == "max_errors" and gate["state"] == "PASS" for gate in gates)
+
+
+def make_service(config: pytest.Config, name: str) -> Any:
+    """Make the `EditWorkers` or `RewardModel` that a fixture hands out."""
+    if _is_xdist_worker(config):
+        pytest.fail(f"{name} needs the GPUs, which the xdist controller owns: run this test without -n", pytrace=False)
+    from pytest_imgedit import services
+
+    current = evaluation(config)
+    with _usage_errors():
+        return getattr(services, name)(current.settings, current.open_store(), sys.stdout)
+
+
+def _execute(config: pytest.Config, ids: Sequence[str]) -> Run:
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    quiet = reporter is None or config.option.verbose < 0
+    file = sys.stdout if reporter is None else reporter._tw._file
+    current = evaluation(config)
+    if reporter is not None:
+        reporter.ensure_newline()
+    with _usage_errors():
+        config.stash[_RUN] = current.execute(ids, file, quiet)
+    if current.interrupted:
+        raise KeyboardInterrupt
+    return config.stash[_RUN]
+
+
+@contextmanager
+def _usage_errors() -> Iterator[None]:
+    """Turn our usage errors into pytest's, which exit 4 with one line."""
+    try:
+        yield
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def _pair(item: pytest.Item) -> Any:
+    callspec = getattr(item, "callspec", None)
+    pair = callspec.params.get("edit_pair") if callspec is not None else None
+    return pair if hasattr(pair, "keywords") else None
+
+
+def _selected_ids(items: Sequence[pytest.Item]) -> list[str]:
+    return list(dict.fromkeys(pair.id for pair in map(_pair, items) if pair is not None))
+
+
+def _is_xdist_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
+
+
+def _worker_exchange(config: pytest.Config) -> Path | None:
+    folder = getattr(config, "workerinput", {}).get("imgedit_exchange")
+    return Path(folder) if folder else None

@@ -1,0 +1,116 @@
+"""Turns specs such as `diffusers:MODEL` or `package.module:Class` into classes, without importing them early."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_imgedit.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a spec leads: `module:attribute` to call, the text after the spec's colon, and the spec's kind."""
+
+    kind: str
+    module: str
+    attribute: str
+    argument: str | None
+
+    def load(self) -> Any:
+        """Import the module and return the attribute."""
+        return getattr(import_module(self.module), self.attribute)
+
+
+def resolve(role: str, spec: str, builtin: Mapping[str, str]) -> Target:
+    """Resolve the spec of a suite, editor or judge.
+
+    `builtin` maps names to `module:attribute`; installed packages add names through the entry point group
+    `pytest_imgedit.<role>s`. Any other `package.module:Class` is taken as an import path. Raises
+    `UsageError`, naming what is known, if the spec fits nothing.
+    """
+    name, colon, argument = spec.partition(":")
+    known = {**_installed(f"pytest_imgedit.{role}s"), **builtin}
+    if name in known:
+        module, _, attribute = known[name].partition(":")
+        return Target(name, module, attribute, argument if colon else None)
+    if colon and all(part.isidentifier() for part in (*name.split("."), argument)):
+        path = source_file(name)
+        if path is None:
+            raise UsageError(f"{role} {spec!r}: no module {name!r} on the import path")
+        if path.suffix == ".py" and argument not in top_level_names(path):
+            raise UsageError(f"{role} {spec!r}: {path} defines no {argument!r}")
+        return Target("class", name, argument, None)
+    raise UsageError(
+        f"unknown {role} {spec!r}, expected one of {', '.join(sorted(known))}, or package.module:Class"
+    )
+
+
+@cache
+def _installed(group: str) -> dict[str, str]:
+    return {point.name: point.value for point in entry_points(group=group)}
+
+
+def source_file(module: str) -> Path | None:
+    """Find a module's file without importing the module itself (its parent packages are only looked up)."""
+    top, *rest = module.split(".")
+    try:
+        spec = find_spec(top)
+    except (ImportError, ValueError):
+        return None
+    if spec is None:
+        return None
+    if not rest:
+        return Path(spec.origin) if spec.origin else None
+    for folder in spec.submodule_search_locations or ():
+        base = Path(folder, *rest)
+        for candidate in (base.with_name(f"{base.name}.py"), base / "__init__.py"):
+            if candidate.is_file():
+                return candidate
+    return None
+
+
+def top_level_names(path: Path) -> set[str]:
+    """Names that a module binds at its top level: classes, functions, imports and assignments."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names.update(alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
+
+
+def parameters(path: Path, class_name: str, method: str) -> set[str] | None:
+    """Read the parameter names of `class_name.method` from source.
+
+    Returns `None` where they are not known or not limited: the class or method is not in this file, or it
+    takes `**kwargs`.
+    """
+    for node in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(node, ast.ClassDef) and node.name == class_name:
+            for item in node.body:
+                if isinstance(item, ast.FunctionDef) and item.name == method:
+                    if item.args.kwarg is not None:
+                        return None
+                    every = (*item.args.posonlyargs, *item.args.args, *item.args.kwonlyargs)
+                    return {argument.arg for argument in every} - {"self"}
+    return None
+
+
+def user_import_paths() -> list[str]:
+    """Entries of `sys.path` that a worker needs so that it finds the modules that this process finds."""
+    own = (sys.prefix, sys.base_prefix)
+    return [str(Path(entry).absolute()) for entry in sys.path if entry == "" or not entry.startswith(own)]

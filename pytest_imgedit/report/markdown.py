@@ -1,0 +1,55 @@
+"""The Markdown report: the same tables, for pull requests and CI summaries."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from pytest_imgedit.report import model
+from pytest_imgedit.report.terminal import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&@])")
+
+
+def escape(text: str) -> str:
+    """Escape a text from data or a judge so that it stays plain text in Markdown, in a table too."""
+    return _SPECIAL.sub(r"\\\1", printable(text))
+
+
+def render(document: model.Document, sections: Iterable[tuple[str, str]]) -> str:
+    """Render a results document as Markdown."""
+    run, judge = document["run"], document["judge"]
+    failing = [gate for gate in document["gates"] if gate["state"] != "PASS"]
+    lines = [
+        f"# Image editing run {run['id']}",
+        "",
+        f"**{escape(model.verdict(document).line)}**",
+        "",
+        f"- suite: {escape(document['suite']['name'])} ({document['suite']['pairs']} pairs)",
+        f"- editor: {escape(document['editor']['spec'])}",
+        f"- judge: {escape(judge['spec'])}, rubric {escape(judge['rubric'])} `{judge['rubric_sha256'][:12]}`",
+        f"- started {run['started']}, finished {run['finished']}",
+        "",
+        *_table(model.CATEGORY_HEADER, [*model.category_rows(document), *model.overall_rows(document)]),
+        "",
+    ]
+    if best := model.best_and_worst(document):
+        lines += [best, ""]
+    lines += [model.timing_line(document), ""]
+    if document["workers"]:
+        lines += [*_table(model.WORKER_HEADER, model.worker_rows(document)), ""]
+    if failing:
+        lines += ["## Gates that failed", "", *(f"- {escape(gate['state'])}: {escape(gate['why'])}" for gate in failing), ""]
+    if errors := model.error_lines(document, most=50):
+        lines += ["## Pairs without a score", "", *(f"- {escape(line)}" for line in errors), ""]
+    for title, body in sections:
+        lines += [f"## {escape(title)}", "", body.strip(), ""]
+    return "\n".join(lines)
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    marks = ["---" if name in ("category", "worker", "device", "stage") else "---:" for name in header]
+    return [f"| {' | '.join(row)} |" for row in (header, marks, *([escape(cell) for cell in row] for row in rows))]

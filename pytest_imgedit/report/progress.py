@@ -1,0 +1,123 @@
+"""Live progress: a display in a terminal, a plain line now and then elsewhere, and the run's log."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, TextIO
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pytest_imgedit.stages.plan import Work
+    from pytest_imgedit.workers.base import Slot, Worker
+
+#: Seconds between lines where there is no terminal.
+INTERVAL = 15.0
+_NAMES = {"starting": "starting", "waiting": "waiting to load", "loading": "loading", "idle": "idle", "dead": "gone"}
+
+
+class RunProgress:
+    """Follows one run. `file` is where lines go; the display is live if that is a terminal."""
+
+    def __init__(self, log: Path, file: TextIO, quiet: bool) -> None:
+        self.stopping = False
+        self._log = log.open("a", encoding="utf-8")
+        self._console = Console(file=file, highlight=False)
+        self._quiet = quiet
+        self._live: Live | None = None
+        self._workers: dict[str, tuple[Slot, str]] = {}
+        self._bar = Bar(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+            console=self._console,
+            auto_refresh=False,
+        )
+        self._done = self._errors = self._total = 0
+        self._started = self._last_line = 0.0
+        self._name = ""
+
+    @contextmanager
+    def stage(self, name: str, total: int) -> Iterator[None]:
+        """Show one stage of `total` edits or verdicts."""
+        self._name, self._total, self._done, self._errors = name, total, 0, 0
+        self._started = self._last_line = time.monotonic()
+        self._workers = {key: value for key, value in self._workers.items() if value[1] != "gone"}
+        self.note(f"{name}: {total} to do")
+        task = self._bar.add_task(name, total=total, rate="")
+        if self._console.is_terminal and not self._quiet:
+            self._live = Live(self, console=self._console, refresh_per_second=4, transient=True)
+            self._live.start()
+        try:
+            yield
+        finally:
+            if self._live is not None:
+                self._live.stop()
+                self._live = None
+            self._bar.remove_task(task)
+            self.note(f"{name}: {self._summary()}")
+
+    def advance(self, work: Work) -> None:
+        """Count one finished edit or verdict."""
+        self._done += 1
+        if work.error is not None:
+            self._errors += 1
+            self._write(f"{work.pair.id} (seed {work.seed}): {work.error}")
+        for task in self._bar.task_ids:
+            self._bar.update(task, completed=self._done, rate=f"{self._rate():.2f}/s")
+        if self._live is None and time.monotonic() - self._last_line >= INTERVAL:
+            self._last_line = time.monotonic()
+            left = (self._total - self._done) / self._rate() if self._done else 0
+            self.note(f"{self._name}: {self._summary()}, {left:.0f} s left")
+
+    def note(self, text: str) -> None:
+        """Say one line to the user and to the log."""
+        self._write(text)
+        if not self._quiet:
+            self._console.print(f"imgedit: {text}", markup=False)
+
+    def worker_changed(self, worker: Worker) -> None:
+        """Follow what a worker does."""
+        state = _NAMES.get(worker.state, "")
+        if worker.state == "busy":
+            jobs = worker.job if isinstance(worker.job, list) else [worker.job]
+            state = ", ".join(work.pair.id for work in jobs[:3]) + (", …" if len(jobs) > 3 else "")
+        else:
+            self._write(f"{worker.slot.name} ({worker.slot.label}): {state}") if state not in ("", "idle") else None
+        self._workers[worker.slot.name] = (worker.slot, state)
+
+    def worker_said(self, slot: Slot, line: str) -> None:
+        """Keep a line that a worker printed."""
+        self._write(f"{slot.name} | {line}")
+
+    def __rich__(self) -> Group:
+        table = Table.grid(padding=(0, 2))
+        for slot, state in self._workers.values():
+            if state != "gone":
+                table.add_row(slot.name, slot.label, state, style="dim" if state.startswith("waiting") else "")
+        return Group(self._bar, table)
+
+    def _rate(self) -> float:
+        return self._done / max(1e-6, time.monotonic() - self._started)
+
+    def _summary(self) -> str:
+        errors = f", {self._errors} errors" if self._errors else ""
+        return f"{self._done}/{self._total}{errors}, {self._rate():.2f}/s"
+
+    def _write(self, text: str) -> None:
+        self._log.write(f"{datetime.now():%H:%M:%S} {text}\n")
+        self._log.flush()
+
+    def close(self) -> None:
+        self._log.close()

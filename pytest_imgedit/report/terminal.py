@@ -1,0 +1,61 @@
+"""The summary that a run prints at its end."""
+
+from __future__ import annotations
+
+import io
+import unicodedata
+from typing import TYPE_CHECKING
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pytest_imgedit.report import model
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+
+def printable(text: str) -> str:
+    """Replace characters that could steer a terminal (controls, bidi, surrogates) by their escapes."""
+    return "".join(
+        char if char == " " or unicodedata.category(char)[0] not in "CZ" or char == "\u3000" else ascii(char)[1:-1]
+        for char in text
+    )
+
+
+def render(document: model.Document, reports: Mapping[str, str], sections: Iterable[tuple[str, str]], width: int, color: bool) -> str:
+    """Render the tables and lines of a results document as text for a terminal."""
+    console = Console(
+        file=io.StringIO(), width=width, force_terminal=color, color_system="standard" if color else None, highlight=False
+    )
+    editor, judge = document["editor"]["spec"], document["judge"]
+    console.print(Text(printable(f"suite {document['suite']['name']}   editor {editor}   judge {judge['spec']} ({judge['rubric']})")))
+    rows = model.category_rows(document)
+    if any(summary["scored"] or summary["errors"] for summary in document["categories"].values()):
+        console.print(_table(model.CATEGORY_HEADER, rows, model.overall_rows(document)))
+    for line in (model.best_and_worst(document), model.timing_line(document)):
+        if line:
+            console.print(Text(line))
+    if document["workers"]:
+        console.print(_table(model.WORKER_HEADER, model.worker_rows(document), []))
+    for line in model.error_lines(document):
+        console.print(Text(printable(line), style="yellow"))
+    for title, body in sections:
+        console.print(Text(f"\n{printable(title)}", style="bold"))
+        console.print(Text("\n".join(printable(line) for line in body.splitlines())))
+    for name, path in reports.items():
+        console.print(Text(f"{name}: {path}", overflow="fold", no_wrap=True), soft_wrap=True)
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]], totals: Sequence[Sequence[str]]) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 0), pad_edge=False, show_edge=False, header_style="bold")
+    for name in header:
+        table.add_column(name, justify="left" if name in ("category", "worker", "device", "stage") else "right", no_wrap=True)
+    for index, row in enumerate(rows):
+        table.add_row(*map(printable, row), end_section=bool(totals) and index == len(rows) - 1)
+    for row in totals:
+        table.add_row(*row, style="bold")
+    return table

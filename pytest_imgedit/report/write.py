@@ -1,0 +1,52 @@
+"""Writes every report of a run: into its folder, and where the user asked for a copy."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from pytest_imgedit.errors import UsageError
+from pytest_imgedit.report import html, markdown
+from pytest_imgedit.store.runs import write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_imgedit.config import RunSettings
+    from pytest_imgedit.report.model import Document
+
+
+def write_reports(
+    document: Document, folder: Path, blobs: Path, settings: RunSettings, sections: Sequence[tuple[str, str]]
+) -> dict[str, str]:
+    """Write results.json, report.md and report.html; return where each is, by name.
+
+    The Markdown is also appended to the file that `GITHUB_STEP_SUMMARY` names. Raises `UsageError` if a
+    copy cannot be written; the run's own files are there by then.
+    """
+    text = markdown.render(document, sections)
+    files = {"results": folder / "results.json", "markdown": folder / "report.md", "html": folder / "report.html"}
+    write_json(files["results"], document)
+    files["markdown"].write_text(text, encoding="utf-8")
+    files["html"].write_text(html.render(document, _url(blobs, folder), sections), encoding="utf-8")
+    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+        with Path(summary).open("a", encoding="utf-8") as file:
+            file.write(text + "\n")
+    for path in filter(None, (settings.json_path, settings.md_path, settings.html_path)):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path == settings.json_path:
+                write_json(path, document)
+            elif path == settings.md_path:
+                path.write_text(text, encoding="utf-8")
+            else:
+                path.write_text(html.render(document, _url(blobs, path.parent), sections), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}, expected a file that can be written") from error
+    return {name: os.path.relpath(path) for name, path in files.items()}
+
+
+def _url(blobs: Path, page_folder: Path) -> str:
+    return quote(os.path.relpath(blobs.resolve(), page_folder.resolve()))

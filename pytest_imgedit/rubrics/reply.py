@@ -1,0 +1,54 @@
+"""Strict reading of a judge's reply: every aspect once, on a line of its own, in range, or an error."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING
+
+from pytest_imgedit.errors import ReplyError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_THINKING = re.compile(r"<think>.*?</think>", re.DOTALL)
+_NUMBER = re.compile(r"\d{1,3}(?:\.\d{1,6})?", re.ASCII)
+SCALE = (0.0, 10.0)
+
+
+def parse_reply(reply: str, aspects: Sequence[str]) -> dict[str, float]:
+    """Read `name: number` lines; return one number in [0, 10] for each aspect.
+
+    Names are matched without regard to case; a number may be bold or followed by `/10`. Lines that do not
+    start with an aspect's name are passed over, so numbers elsewhere never count. Raises `ReplyError` if
+    an aspect is missing, stands there twice, is followed by anything but one number, or is out of range.
+    """
+    found: dict[str, float] = {}
+    for line in _THINKING.sub("", reply).splitlines():
+        name, value = _split(line, aspects)
+        if name is None:
+            continue
+        if name in found:
+            raise ReplyError(f"{name!r} stands there twice")
+        found[name] = _number(name, value)
+    missing = [name for name in aspects if name not in found]
+    if missing:
+        raise ReplyError(f"no line {missing[0]!r}: expected '{missing[0]}: <number>'")
+    return {name: found[name] for name in aspects}
+
+
+def _split(line: str, aspects: Sequence[str]) -> tuple[str | None, str]:
+    name, colon, value = line.replace("：", ":").partition(":")
+    name = name.strip().strip("*_`-# ").casefold()
+    match = next((aspect for aspect in aspects if aspect.casefold() == name), None) if colon else None
+    return match, value.strip().strip("*_` ")
+
+
+def _number(name: str, text: str) -> float:
+    text = re.sub(r"\s*/\s*10$", "", text).rstrip("*_` ")
+    if not _NUMBER.fullmatch(text):
+        raise ReplyError(f"{name!r} is {text[:40]!r}, expected one number from 0 to 10")
+    value = float(text)
+    if not (math.isfinite(value) and SCALE[0] <= value <= SCALE[1]):
+        raise ReplyError(f"{name!r} is {text}, expected a number from 0 to 10")
+    return value

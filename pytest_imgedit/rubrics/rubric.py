@@ -1,0 +1,181 @@
+"""Rubric sets: TOML with Jinja2 templates, loaded, checked, rendered and hashed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import tomllib
+from functools import cache, cached_property
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from pytest_imgedit.errors import ReplyError, UsageError
+from pytest_imgedit.rubrics.reply import SCALE, parse_reply
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_imgedit.pairs import EditPair
+
+BUILTIN = ("aspects", "plausibility")
+IMAGES = ("source", "edited", "reference")
+_MARK = re.compile("\x00([a-z]+)\x00")
+_ENVIRONMENT = ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined, keep_trailing_newline=False)
+_ENVIRONMENT.globals.update(sqrt=math.sqrt, min=min, max=max)
+
+
+class Criteria(BaseModel):
+    """What a category is called in the prompt, and what realism means in it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    title: str
+    criteria: tuple[str, ...] = Field(min_length=1)
+
+
+class Rubric(BaseModel):
+    """One rubric set; see `aspects.toml` for the meaning of each key."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, ignored_types=(cached_property,))
+
+    aspects: tuple[str, ...] = Field(min_length=1)
+    score: str
+    system: str
+    user: str
+    reminder: str
+    categories: dict[str, Criteria]
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of everything in the set, for provenance."""
+        return hashlib.sha256(json.dumps(self.model_dump(), sort_keys=True).encode()).hexdigest()
+
+    def _criteria(self, category: str) -> Criteria:
+        return self.categories.get(category) or self.categories["default"]
+
+    def _values(self, pair: EditPair) -> dict[str, Any]:
+        criteria = self._criteria(pair.category)
+        return {
+            "instruction": pair.instruction.replace("\x00", ""),
+            "description": pair.description.replace("\x00", ""),
+            "reference_text": pair.reference_text.replace("\x00", ""),
+            "category": pair.category,
+            "title": criteria.title,
+            "criteria": criteria.criteria,
+            "aspects": self.aspects,
+        }
+
+    def render(self, pair: EditPair) -> tuple[str, tuple[tuple[str, str], ...]]:
+        """Render the prompts for a pair: the system text, and the user's turn as texts and images in order."""
+        values = self._values(pair)
+        marks = {name: f"\x00{name}\x00" for name in IMAGES if name != "reference" or pair.reference is not None}
+        system = _template(self.system).render(values).strip()
+        user = _template(self.user).render({"reference": "", **marks}, **values).strip()
+        pieces = _MARK.split(user)
+        parts = [("image", text) if index % 2 else ("text", text) for index, text in enumerate(pieces)]
+        return system, tuple(part for part in parts if part[1].strip())
+
+    def remind(self, problem: str) -> str:
+        """Render the reminder that follows an unreadable reply."""
+        return _template(self.reminder).render(problem=problem, aspects=self.aspects).strip()
+
+    def read(self, reply: str) -> tuple[dict[str, float], float]:
+        """Parse a reply to its aspects and the score in [0, 10]; raise `ReplyError` if it cannot be read."""
+        aspects = parse_reply(reply, self.aspects)
+        return aspects, self.combine(aspects)
+
+    def combine(self, aspects: Mapping[str, float]) -> float:
+        """Apply the set's score formula; raise `ReplyError` if the result is not a number in [0, 10]."""
+        try:
+            value = float(_formula(self.score)(**aspects))
+        except (TypeError, ValueError, ZeroDivisionError, OverflowError) as error:
+            raise ReplyError(f"score formula {self.score!r} failed: {error}") from error
+        if not (math.isfinite(value) and SCALE[0] <= value <= SCALE[1]):
+            raise ReplyError(f"score formula {self.score!r} gave {value}, expected 0 to 10")
+        return value
+
+
+@cache
+def _template(text: str) -> jinja2.Template:
+    return _ENVIRONMENT.from_string(text)
+
+
+@cache
+def _formula(expression: str) -> Any:
+    return _ENVIRONMENT.compile_expression(expression, undefined_to_none=False)
+
+
+def load_rubric(name: str, own: Mapping[str, Mapping[str, Any]]) -> Rubric:
+    """Load a rubric set by name: one of the config's `[rubrics.NAME]`, else a built-in one.
+
+    `[rubrics.NAME]` holds the keys itself or `file = "PATH"`. Raises `UsageError` for an unknown name, an
+    unknown or missing key, and a template or formula that does not work.
+    """
+    if name in own:
+        place, table = f"[rubrics.{name}]", dict(own[name])
+        if "file" in table:
+            place = str(table["file"])
+            table = _read(Path(place))
+    elif name in BUILTIN:
+        place, table = f"{name}.toml", _builtin(name)
+    else:
+        known = ", ".join(sorted({*own, *BUILTIN}))
+        raise UsageError(f"judge.rubric: unknown rubric {name!r}, expected one of: {known}")
+    inherited = table.get("categories", {}).get("inherit") if isinstance(table.get("categories"), dict) else None
+    if inherited is not None:
+        if inherited not in BUILTIN:
+            raise UsageError(f"{place}: categories.inherit is {inherited!r}, expected one of: {', '.join(BUILTIN)}")
+        rest = {key: value for key, value in table["categories"].items() if key != "inherit"}
+        table["categories"] = {**_builtin(inherited)["categories"], **rest}
+    try:
+        rubric = Rubric.model_validate(table)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UsageError(f"{place}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    _try_out(place, rubric)
+    return rubric
+
+
+def _builtin(name: str) -> dict[str, Any]:
+    return tomllib.loads(files("pytest_imgedit.rubrics").joinpath(f"{name}.toml").read_text("utf-8"))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    from pytest_imgedit.config import ConfigFile
+
+    try:
+        return tomllib.loads(path.read_text("utf-8-sig"))
+    except tomllib.TOMLDecodeError:
+        ConfigFile.read(path)
+        raise
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}, expected a rubric in TOML") from error
+
+
+def _try_out(place: str, rubric: Rubric) -> None:
+    """Render every template once, so that a mistake in it ends the run before any model loads."""
+    from pytest_imgedit.images import Base64Image
+    from pytest_imgedit.pairs import EditPair
+
+    if "default" not in rubric.categories:
+        raise UsageError(f"{place}: no [categories.default], expected one for categories without their own")
+    try:
+        _, parts = rubric.render(EditPair("id", "default", "instruction", Base64Image("")))
+        rubric.remind("problem")
+        rubric.combine(dict.fromkeys(rubric.aspects, 5.0))
+    except jinja2.TemplateError as error:
+        line = getattr(error, "lineno", None)
+        where = f" (template line {line})" if line else ""
+        raise UsageError(f"{place}: template{where}: {error.message or error}") from None
+    except ReplyError as error:
+        raise UsageError(f"{place}: {error}") from None
+    shown = {text for kind, text in parts if kind == "image"}
+    if not {"source", "edited"} <= shown:
+        raise UsageError(f"{place}: user shows {sorted(shown) or 'no image'}, expected {{{{ source }}}} and {{{{ edited }}}}")

@@ -1,0 +1,1 @@
+"""The embedded suite: drawn pairs with a known right answer."""

@@ -1,0 +1,84 @@
+"""The suite `scenes`: how many pairs of which template, and images that are drawn when they are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from random import Random
+from typing import TYPE_CHECKING
+
+from pytest_imgedit.errors import UsageError
+from pytest_imgedit.images import encode_png
+from pytest_imgedit.pairs import EditPair
+from pytest_imgedit.scenes import causal, environment, physics, referential, social
+from pytest_imgedit.scenes.canvas import Canvas
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pytest_imgedit.config import SuiteSettings
+    from pytest_imgedit.scenes.scene import Scene
+
+TEMPLATES: dict[str, tuple[Callable[[Random], Scene], ...]] = {
+    "physics": physics.TEMPLATES,
+    "environment": environment.TEMPLATES,
+    "social": social.TEMPLATES,
+    "causal": causal.TEMPLATES,
+    "referential": referential.TEMPLATES,
+}
+FULL = {"physics": 50, "environment": 50, "social": 70, "causal": 50, "referential": 50}
+
+
+@dataclass(frozen=True, slots=True)
+class SceneImage:
+    """The source or the reference of a scene, drawn as 128x128 PNG on each `read`."""
+
+    category: str
+    index: int
+    seed: int
+    after: bool
+
+    def read(self) -> bytes:
+        canvas = Canvas()
+        make_scene(self.category, self.index, self.seed).draw(canvas, self.after)
+        return encode_png(canvas.finish())
+
+
+@lru_cache(maxsize=64)
+def make_scene(category: str, index: int, seed: int) -> Scene:
+    """Make scene number `index` of a category: the same arguments always give the same scene."""
+    templates = TEMPLATES[category]
+    return templates[index % len(templates)](Random(f"{seed}:{category}-{index:04d}"))
+
+
+def load(argument: str, settings: SuiteSettings) -> Iterator[EditPair]:
+    """Yield the pairs of `scenes` (10 a category), `scenes:full` (270), or `scenes:n=…,seed=…`."""
+    counts, seed = _parse(argument)
+    for category, count in counts.items():
+        for index in range(count):
+            scene = make_scene(category, index, seed)
+            language = settings.language
+            yield EditPair(
+                id=f"{category}-{index:04d}",
+                category=category,
+                instruction=getattr(scene.instruction, language),
+                source=SceneImage(category, index, seed, after=False),
+                description=getattr(scene.description, language),
+                reference=SceneImage(category, index, seed, after=True),
+                reference_text=getattr(scene.result, language),
+                tags=scene.tags,
+                difficulty=scene.difficulty,
+                seed=seed,
+            )
+
+
+def _parse(argument: str) -> tuple[dict[str, int], int]:
+    if argument == "full":
+        return FULL, 0
+    values = {"n": 10, "seed": 0}
+    for part in filter(None, argument.split(",")):
+        key, _, text = part.partition("=")
+        if key not in values or not (text.isascii() and text.isdigit()) or (key == "n" and int(text) < 1):
+            raise UsageError(f"suite scenes:{argument}: {part!r}, expected full, or n=NUMBER and seed=NUMBER")
+        values[key] = int(text)
+    return dict.fromkeys(TEMPLATES, values["n"]), values["seed"]

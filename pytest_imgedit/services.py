@@ -1,0 +1,135 @@
+"""Editor and judge workers that a user's own test calls: what `edit_workers` and `reward_model` return."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pytest_imgedit.editors.base import resolve_editor
+from pytest_imgedit.images import decode, encode_png
+from pytest_imgedit.judges.base import resolve_judge
+from pytest_imgedit.pairs import Edit, EditPair, category_slug
+from pytest_imgedit.report.progress import RunProgress
+from pytest_imgedit.rubrics.rubric import load_rubric
+from pytest_imgedit.stages.edit import run_edits, stored_edit
+from pytest_imgedit.stages.plan import make_plan
+from pytest_imgedit.stages.run import identify, make_pool
+from pytest_imgedit.stages.score import Scorer
+from pytest_imgedit.suites.base import Suite
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import TextIO
+
+    from PIL import Image
+
+    from pytest_imgedit.config import Settings
+    from pytest_imgedit.pairs import Verdict
+    from pytest_imgedit.stages.plan import Work
+    from pytest_imgedit.store.runs import Store
+    from pytest_imgedit.workers.pool import Pool
+
+
+class EditFailed(Exception):
+    """An edit or a verdict that a test asked for could not be had; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Bytes:
+    data: bytes
+
+    def read(self) -> bytes:
+        return self.data
+
+
+def _pair(source: Image.Image, instruction: str, seed: int = 0) -> EditPair:
+    data = encode_png(source)
+    name = hashlib.sha256(data + instruction.encode()).hexdigest()[:16]
+    return EditPair(f"call-{name}", "default", instruction, _Bytes(data), seed=seed)
+
+
+class _Service:
+    def __init__(self, role: str, settings: Settings, store: Store, file: TextIO) -> None:
+        self.role, self.settings, self.store = role, settings, store
+        self.folder = store.new_run()
+        self.progress = RunProgress(self.folder / "run.log", file, quiet=True)
+        self._pool: Pool | None = None
+
+    @property
+    def pool(self) -> Pool:
+        """The workers, started at the first call and kept until `close`."""
+        if self._pool is None:
+            self._pool = make_pool(self.settings, self.role, 10**6, self.folder, self.progress)
+            self._pool.start()
+        return self._pool
+
+    def close(self) -> None:
+        """End the workers."""
+        if self._pool is not None:
+            self._pool.close()
+        self.progress.close()
+
+
+class EditWorkers(_Service):
+    """Edits images with the run's editor on the run's GPUs; edits are kept in the store like any other."""
+
+    def __init__(self, settings: Settings, store: Store, file: TextIO) -> None:
+        super().__init__("edit", settings, store, file)
+        cache = store.folder / "fingerprints.json"
+        self.editor = identify(resolve_editor(settings.editor.spec), settings.editor.params, cache)
+
+    def edit(self, source: Image.Image, instruction: str, seed: int = 0) -> Image.Image:
+        """Edit one RGB image; raises `EditFailed` if the editor fails."""
+        return self.edit_batch([(source, instruction)], seed)[0]
+
+    def edit_batch(self, requests: Sequence[tuple[Image.Image, str]], seed: int = 0) -> list[Image.Image]:
+        """Edit (image, instruction) pairs on all workers at once, in order; raises `EditFailed` at the first failure."""
+        pairs = [_pair(source, instruction, seed) for source, instruction in requests]
+        plan = make_plan(Suite("calls", pairs, ""), pairs, 1, self.editor, self.store)
+        for work in plan:
+            work.edit = stored_edit(work, self.store)
+        pending = {work.edit_key: work for work in plan if work.edit is None}
+        run_edits(list(pending.values()), self.pool, self.store, lambda work: None)
+        return [self._image(pending.get(work.edit_key, work)) for work in plan]
+
+    def _image(self, work: Work) -> Image.Image:
+        data = self.store.blobs.get(work.edit.blob) if work.edit else None
+        if data is None:
+            raise EditFailed(str(work.error))
+        return decode(data)
+
+
+class RewardModel(_Service):
+    """Scores edits with the run's judge and rubric; verdicts are kept in the store like any other."""
+
+    def __init__(self, settings: Settings, store: Store, file: TextIO) -> None:
+        super().__init__("judge", settings, store, file)
+        cache = store.folder / "fingerprints.json"
+        judge = identify(resolve_judge(settings.judge.spec), settings.judge.params, cache)
+        rubric = load_rubric(settings.judge.rubric, settings.rubrics)
+        self.scorer = Scorer(settings.judge, judge, rubric, store)
+
+    def score(
+        self,
+        source: Image.Image,
+        edited: Image.Image,
+        instruction: str,
+        category: str = "default",
+        reference: Image.Image | None = None,
+    ) -> Verdict:
+        """Score one edit by the rubric of a category; raises `EditFailed` if no readable verdict comes."""
+        pair = replace(
+            _pair(source, instruction),
+            category=category_slug(category),
+            reference=None if reference is None else _Bytes(encode_png(reference)),
+        )
+        nothing = {"kind": "call", "fingerprint": None, "params": {}}
+        work = make_plan(Suite("calls", [pair], ""), [pair], 1, nothing, self.store)[0]
+        work.edit = Edit(self.store.blobs.put(encode_png(edited)), 0.0, "call")
+        work.verdict = self.scorer.stored_verdict(work)
+        if work.verdict is None:
+            self.scorer.run([work], self.pool, lambda work: None)
+        if work.verdict is None:
+            raise EditFailed(str(work.error))
+        return work.verdict

@@ -1,0 +1,143 @@
+"""One pytest session's evaluation: settings, suite, store, run; knows nothing of pytest."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from pytest_imgedit import gates
+from pytest_imgedit.editors.base import check_params, resolve_editor
+from pytest_imgedit.errors import UsageError
+from pytest_imgedit.fingerprints import is_local
+from pytest_imgedit.judges.base import resolve_judge
+from pytest_imgedit.report import model, terminal
+from pytest_imgedit.report.progress import RunProgress
+from pytest_imgedit.report.write import write_reports
+from pytest_imgedit.rubrics.rubric import load_rubric
+from pytest_imgedit.stages.run import Engine
+from pytest_imgedit.store.runs import Store
+from pytest_imgedit.suites.base import Suite, load_suite
+from pytest_imgedit.workers.gpus import choose_gpus, group_gpus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_imgedit.config import Settings
+    from pytest_imgedit.registry import Target
+    from pytest_imgedit.stages.results import Run
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What the session calls of its users: around stages, and for sections of the report."""
+
+    before_stage: Callable[[str], None]
+    after_stage: Callable[[str], None]
+    report_sections: Callable[[dict[str, Any]], Sequence[tuple[str, str]]]
+
+
+class Evaluation:
+    """Everything between checked settings and finished results."""
+
+    def __init__(self, settings: Settings, root: Path, hooks: Hooks) -> None:
+        self.settings, self.hooks = settings, hooks
+        self.store = Store(root / settings.run.out)
+        self.run: Run | None = None
+        self.interrupted = False
+        self._opened = False
+        self._reports: dict[str, str] = {}
+        self._sections: Sequence[tuple[str, str]] = ()
+
+    @cached_property
+    def suite(self) -> Suite:
+        """The suite, read once; images stay unread."""
+        return load_suite(self.settings.suite)
+
+    @cached_property
+    def gpus(self) -> list[str]:
+        return choose_gpus(self.settings.workers.gpus)
+
+    def check(self) -> None:
+        """Find everything that is wrong before anything is started; raise `UsageError` with one line."""
+        settings = self.settings
+        self._check_target("editor", resolve_editor(settings.editor.spec), settings.editor.params)
+        if settings.run.stage != "edit":
+            self._check_target("judge", resolve_judge(settings.judge.spec), settings.judge.params)
+        load_rubric(settings.judge.rubric, settings.rubrics)
+        group_gpus(self.gpus, settings.workers.gpus_per_worker, "--imgedit-gpus-per-worker")
+        group_gpus(self.gpus, settings.judge.gpus_per_replica, "judge.gpus_per_replica")
+        gates.check_fields(settings.gates.fail_under, self.suite.categories)
+
+    def _check_target(self, role: str, target: Target, params: dict[str, Any]) -> None:
+        place = self.settings.place(role, "spec")
+        if target.kind in ("diffusers", "qwen-vl"):
+            model_name = target.argument or ""
+            if is_local(model_name) and not Path(model_name).is_dir():
+                raise UsageError(f"{place}{role} {target.kind}:{model_name}: no such folder")
+        if target.kind == "folder" and not Path(target.argument or "").is_dir():
+            raise UsageError(f"{place}{role} folder:{target.argument}: no such folder")
+        wrong = check_params(target, params)
+        if target.kind == "diffusers" and wrong is None:
+            from pytest_imgedit.editors.pipelines import check_arguments
+
+            wrong = check_arguments(target.argument or "", params)
+        if wrong is not None:
+            raise UsageError(
+                f"{self.settings.place(role, wrong)}{role}.{wrong}: {target.kind}"
+                f"{'' if target.argument is None else ':' + target.argument} takes no such argument"
+            )
+
+    def describe(self) -> str:
+        """Say in one line what is evaluated, and on what."""
+        gpus = f"GPUs {','.join(self.gpus)}" if self.gpus else "CPU"
+        if not self.gpus and self.settings.workers.gpus == "auto":
+            gpus = "CPU (no GPU visible)"
+        return (
+            f"suite {self.settings.suite.spec}, editor {self.settings.editor.spec}, "
+            f"judge {self.settings.judge.spec}, on {gpus}"
+        )
+
+    def execute(self, ids: Sequence[str], file: TextIO = sys.stdout, quiet: bool = False) -> Run:
+        """Run all stages over the selected pairs and write the reports."""
+        self.open_store()
+        wanted = set(ids)
+        pairs = [pair for pair in self.suite.pairs if pair.id in wanted]
+        folder = self.store.new_run()
+        progress = RunProgress(folder / "run.log", file, quiet)
+        progress.note(self.describe())
+        around = self.hooks.before_stage, self.hooks.after_stage
+        try:
+            self.run = Engine(self.settings, self.suite, self.store, folder, progress, *around).run(pairs)
+        finally:
+            progress.close()
+        self.interrupted = progress.stopping
+        self._sections = self.hooks.report_sections(self.run.document)
+        self._reports = write_reports(
+            self.run.document, folder, self.store.blobs.folder, self.settings.run, self._sections
+        )
+        return self.run
+
+    def open_store(self) -> Store:
+        """Take the store for this session; raise `UsageError` if another process holds it."""
+        if not self._opened:
+            self.store.__enter__()
+            self._opened = True
+        return self.store
+
+    def close(self) -> None:
+        if self._opened:
+            self.store.__exit__()
+            self._opened = False
+
+    def summary(self, width: int, color: bool) -> str:
+        """Render what the terminal shows at the end."""
+        assert self.run is not None
+        return terminal.render(self.run.document, self._reports, self._sections, width, color)
+
+    def verdict(self) -> model.Verdict:
+        """Return what the run came to."""
+        assert self.run is not None
+        return model.verdict(self.run.document)

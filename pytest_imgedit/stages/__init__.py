@@ -1,0 +1,1 @@
+"""Plan, edit, swap, score: what a run does, in order."""

@@ -1,0 +1,78 @@
+"""The edit stage: every planned edit that the store does not have."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from pytest_imgedit.editors.base import job_seed
+from pytest_imgedit.errors import ImageError
+from pytest_imgedit.pairs import Edit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_imgedit.stages.plan import Work
+    from pytest_imgedit.store.runs import Store
+    from pytest_imgedit.workers.base import Message, Worker
+    from pytest_imgedit.workers.pool import Pool
+
+
+def stored_edit(work: Work, store: Store) -> Edit | None:
+    """Return a planned edit that an earlier run finished, if its image is still whole."""
+    record = store.edits.get(work.edit_key)
+    if record is None or store.blobs.get(record["blob"]) is None:
+        return None
+    return Edit(record["blob"], record["seconds"], record["worker"])
+
+
+def edit_message(work: Work) -> Message:
+    """Build the message that has a worker do one edit; raise `ImageError` if an image cannot be read."""
+    if work.source is None:
+        raise ImageError("no source image")
+    return {
+        "op": "edit",
+        "pair": work.pair.id,
+        "category": work.pair.category,
+        "instruction": work.pair.instruction,
+        "source": work.source.read(),
+        "reference": None if work.shown is None else work.shown.read(),
+        "seed": job_seed(work.seed, work.pair.id),
+    }
+
+
+def run_edits(pending: Sequence[Work], pool: Pool, store: Store, done: Callable[[Work], None]) -> None:
+    """Do all pending edits; each ends in `work.edit` or `work.error` and is stored before `done` hears of it.
+
+    An edit whose worker died is tried once more, in a fresh process.
+    """
+    queue = deque(pending)
+
+    def take(worker: Worker) -> tuple[Work, Message] | None:
+        while queue:
+            work = queue.popleft()
+            try:
+                return work, edit_message(work)
+            except ImageError as error:
+                work.fail("edit", "bad_image", str(error))
+                done(work)
+        return None
+
+    for work, worker, reply in pool.run(take):
+        if reply["op"] == "edited":
+            _store(work, worker, reply, store)
+        elif reply["kind"] == "worker_died" and work.deaths == 0:
+            work.deaths += 1
+            queue.append(work)
+            continue
+        else:
+            work.fail("edit", reply["kind"], reply["message"])
+        work.deaths = 0
+        done(work)
+
+
+def _store(work: Work, worker: Worker, reply: dict[str, Any], store: Store) -> None:
+    blob = store.blobs.put(reply["image"])
+    work.edit = Edit(blob, round(reply["edit_s"], 4), worker.slot.name)
+    record = {"blob": blob, "seconds": work.edit.seconds, "worker": work.edit.worker}
+    store.edits.append([(work.edit_key, {**record, "pair": work.pair.id, "seed": work.seed})])

@@ -1,0 +1,122 @@
+"""What has to be done: each selected pair's images and edit keys, and what the store already has."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pytest_imgedit.editors.base import SHOWN_REFERENCE
+from pytest_imgedit.errors import ImageError
+from pytest_imgedit.images import suffix_of
+from pytest_imgedit.pairs import Edit, ItemError, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pytest_imgedit.pairs import EditPair, ImageSource
+    from pytest_imgedit.store.runs import Store
+    from pytest_imgedit.suites.base import Suite
+
+
+@dataclass(frozen=True)
+class StoredImage:
+    """A source or reference image as it was read once: its blob, and where to read it again."""
+
+    sha256: str
+    suffix: str
+    origin: ImageSource
+    store: Store
+
+    @property
+    def blob_name(self) -> str:
+        """Path of the blob below the store's `blobs` folder."""
+        return f"{self.sha256[:2]}/{self.sha256}{self.suffix}"
+
+    def read(self) -> bytes:
+        """Return the bytes of the blob; if it is gone or cut short, of the origin."""
+        try:
+            data = self.store.blobs.path(self.sha256, self.suffix).read_bytes()
+        except OSError:
+            return self.origin.read()
+        return data if hashlib.sha256(data).hexdigest() == self.sha256 else self.origin.read()
+
+
+@dataclass
+class Work:
+    """One repetition of a pair on its way through the stages; at its end it has a verdict or an error."""
+
+    pair: EditPair
+    seed: int
+    source: StoredImage | None = None
+    reference: StoredImage | None = None
+    shown: StoredImage | None = None
+    edit_key: str = ""
+    edit: Edit | None = None
+    verdict: Verdict | None = None
+    error: ItemError | None = None
+    deaths: int = 0
+    reminders: list[str] = field(default_factory=list)
+    reply: str = ""
+
+    def fail(self, stage: Any, kind: str, message: str, reply: str | None = None) -> None:
+        self.error = ItemError(stage, kind, message, reply)
+
+
+def make_plan(
+    suite: Suite, pairs: Sequence[EditPair], seeds: int, editor: Mapping[str, Any], store: Store
+) -> list[Work]:
+    """List the work for the selected pairs, `seeds` repetitions each, in the order of the suite.
+
+    `editor` holds the kind, fingerprint and parameters that the edit keys cover. An image that cannot be read
+    is an error of its pair alone.
+    """
+    plan: list[Work] = []
+    followers = _next_of_category(suite.pairs)
+    shown_to = SHOWN_REFERENCE.get(editor["kind"])
+    for pair in pairs:
+        try:
+            source, reference = _keep(pair.source, store), _keep(pair.reference, store)
+            shown = {"own": reference, "other": None, None: None}[shown_to]
+            if shown_to == "other" and followers[pair.id] is not pair:
+                shown = _keep(followers[pair.id].reference, store)
+        except ImageError as error:
+            for repetition in range(seeds):
+                broken = Work(pair, pair.seed + repetition)
+                broken.fail("edit", "bad_image", str(error))
+                plan.append(broken)
+            continue
+        for repetition in range(seeds):
+            work = Work(pair, pair.seed + repetition, source, reference, shown)
+            work.edit_key = key(
+                editor=editor,
+                pair=pair.id,
+                instruction=pair.instruction,
+                seed=work.seed,
+                source=source.sha256 if source else None,
+                shown=shown.sha256 if shown else None,
+            )
+            plan.append(work)
+    return plan
+
+
+def _keep(image: ImageSource | None, store: Store) -> StoredImage | None:
+    if image is None:
+        return None
+    data = image.read()
+    return StoredImage(store.blobs.put(data, durable=False), suffix_of(data), image, store)
+
+
+def _next_of_category(pairs: Iterable[EditPair]) -> dict[str, EditPair]:
+    members: dict[str, list[EditPair]] = {}
+    for pair in pairs:
+        members.setdefault(pair.category, []).append(pair)
+    return {
+        pair.id: group[(place + 1) % len(group)] for group in members.values() for place, pair in enumerate(group)
+    }
+
+
+def key(**parts: Any) -> str:
+    """Hash all that decides an outcome; parts must be plain JSON values."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=True).encode()).hexdigest()

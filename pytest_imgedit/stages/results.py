@@ -1,0 +1,144 @@
+"""From finished work to item results and the `imgedit.results/1` document."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from pytest_imgedit.pairs import CATEGORIES, Edit, ItemError, ItemResult, SeedResult, Verdict
+from pytest_imgedit.stats import Summary, macro, summarize
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from pytest_imgedit.stages.plan import Work
+
+SCHEMA = "imgedit.results/1"
+
+
+@dataclass
+class Run:
+    """A finished run: its folder (not known in an xdist worker), items by id, and the results document."""
+
+    folder: Path | None
+    items: dict[str, ItemResult]
+    document: dict[str, Any]
+
+
+def item_results(plan: Sequence[Work], min_score: float | None, needs_verdict: bool) -> list[ItemResult]:
+    """Join the repetitions of each pair; a pair is scored only if every repetition is.
+
+    Work that has neither error nor what it was to get was cut off by the user and counts as an error of kind
+    `interrupted`. Without `needs_verdict` (stage `edit`) an edit is enough, and the status is `edited`.
+    """
+    by_pair: dict[str, list[Work]] = {}
+    for work in plan:
+        if work.error is None and (work.edit is None or (needs_verdict and work.verdict is None)):
+            stage: Literal["edit", "score"] = "edit" if work.edit is None else "score"
+            work.error = ItemError(stage, "interrupted", "the run was stopped before this was done")
+        by_pair.setdefault(work.pair.id, []).append(work)
+    return [_item(works, min_score, needs_verdict) for works in by_pair.values()]
+
+
+def _item(works: Sequence[Work], min_score: float | None, needs_verdict: bool) -> ItemResult:
+    pair = works[0].pair
+    seeds = tuple(SeedResult(work.seed, work.edit, work.verdict, work.error) for work in works)
+    error = next((work.error for work in works if work.error is not None), None)
+    verdicts = [work.verdict for work in works if work.verdict is not None]
+    status: Any = "scored" if needs_verdict else "edited"
+    if error is not None:
+        status = "edit_error" if error.stage == "edit" else "judge_error"
+    if error is not None or not needs_verdict:
+        return ItemResult(pair.id, pair.category, status, None, {}, seeds, error, min_score)
+    score = sum(verdict.score for verdict in verdicts) / len(verdicts)
+    shared = [name for name in verdicts[0].aspects if all(name in verdict.aspects for verdict in verdicts)]
+    aspects = {name: sum(verdict.aspects[name] for verdict in verdicts) / len(verdicts) for name in shared}
+    return ItemResult(pair.id, pair.category, status, score, aspects, seeds, None, min_score)
+
+
+def summarize_items(
+    items: Sequence[ItemResult], sources: Mapping[str, str]
+) -> tuple[dict[str, Summary], Summary, Summary]:
+    """Summarize by category, and overall as macro and micro; `sources` names each pair's source image."""
+    present = dict.fromkeys(item.category for item in items)
+    order = [*(name for name in CATEGORIES if name in present), *(name for name in present if name not in CATEGORIES)]
+    categories = {name: _summary([item for item in items if item.category == name], sources) for name in order}
+    micro = _summary(items, sources)
+    return categories, macro(list(categories.values()), (micro.n, micro.scored, micro.errors)), micro
+
+
+def _summary(items: Sequence[ItemResult], sources: Mapping[str, str]) -> Summary:
+    scored = [item for item in items if item.score is not None]
+    errors = sum(item.error is not None for item in items)
+    return summarize([item.score or 0.0 for item in scored], [sources[item.id] for item in scored], errors)
+
+
+def item_document(item: ItemResult, work: Work) -> dict[str, Any]:
+    """Return one entry of `items` in results.json; `work` is any repetition of the item's pair."""
+    return {
+        "id": item.id,
+        "category": item.category,
+        "instruction": work.pair.instruction,
+        "description": work.pair.description,
+        "reference_text": work.pair.reference_text,
+        "difficulty": work.pair.difficulty,
+        "source": work.source and work.source.blob_name,
+        "reference": work.reference and work.reference.blob_name,
+        "status": item.status,
+        "score": item.score,
+        "aspects": dict(item.aspects),
+        "seeds": [
+            {
+                "seed": seed.seed,
+                "edit": seed.edit
+                and {"blob": seed.edit.blob, "seconds": seed.edit.seconds, "worker": seed.edit.worker},
+                "verdict": seed.verdict
+                and {
+                    "reply": seed.verdict.reply,
+                    "aspects": dict(seed.verdict.aspects),
+                    "score": seed.verdict.score,
+                    "batch_size": seed.verdict.batch_size,
+                },
+                "error": seed.error and error_document(seed.error),
+            }
+            for seed in item.seeds
+        ],
+        "error": item.error and error_document(item.error),
+    }
+
+
+def error_document(error: ItemError) -> dict[str, Any]:
+    """Return an error as it stands in results.json, with the raw reply where a judge gave one."""
+    document: dict[str, Any] = {"stage": error.stage, "kind": error.kind, "message": error.message}
+    return document if error.reply is None else {**document, "reply": error.reply}
+
+
+def read_run(document: dict[str, Any], min_score: float | None) -> Run:
+    """Make a run from its document: what an xdist worker knows of it."""
+    return Run(None, {item["id"]: _read_item(item, min_score) for item in document["items"]}, document)
+
+
+def _read_item(document: Mapping[str, Any], min_score: float | None) -> ItemResult:
+    def error(value: Mapping[str, Any] | None) -> ItemError | None:
+        return None if value is None else ItemError(**value)
+
+    seeds = tuple(
+        SeedResult(
+            seed["seed"],
+            None if seed["edit"] is None else Edit(**seed["edit"]),
+            None if seed["verdict"] is None else Verdict(**seed["verdict"]),
+            error(seed["error"]),
+        )
+        for seed in document["seeds"]
+    )
+    return ItemResult(
+        document["id"],
+        document["category"],
+        document["status"],
+        document["score"],
+        document["aspects"],
+        seeds,
+        error(document["error"]),
+        min_score,
+    )

@@ -1,0 +1,309 @@
+"""One run from the plan to results.json: edit, swap, score, with everything finished kept as it comes."""
+
+from __future__ import annotations
+
+import platform
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pytest_imgedit import gates
+from pytest_imgedit.editors.base import resolve_editor
+from pytest_imgedit.fingerprints import fingerprint
+from pytest_imgedit.judges.base import resolve_judge
+from pytest_imgedit.rubrics.rubric import load_rubric
+from pytest_imgedit.stages import results
+from pytest_imgedit.stages.edit import run_edits, stored_edit
+from pytest_imgedit.stages.plan import Work, make_plan
+from pytest_imgedit.stages.score import Scorer
+from pytest_imgedit.workers.gpus import choose_gpus, group_gpus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from pytest_imgedit.config import Settings
+    from pytest_imgedit.pairs import EditPair, ItemResult
+    from pytest_imgedit.registry import Target
+    from pytest_imgedit.store.runs import Store
+    from pytest_imgedit.suites.base import Suite
+    from pytest_imgedit.workers.base import Slot, Worker
+    from pytest_imgedit.workers.pool import Pool
+
+PACKAGES = ("pytest-imgedit", "pytest", "torch", "diffusers", "transformers", "pillow", "numpy")
+
+
+class Progress(Protocol):
+    """Shows a run to the user and writes its log; also the pools' `Watcher`."""
+
+    stopping: bool
+
+    def stage(self, name: str, total: int) -> AbstractContextManager[None]: ...
+
+    def advance(self, work: Work) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def worker_changed(self, worker: Worker) -> None: ...
+
+    def worker_said(self, slot: Slot, line: str) -> None: ...
+
+
+@dataclass
+class Timing:
+    """Wall times in seconds and counts, as in results.json."""
+
+    edit_s: float = 0.0
+    swap_s: float = 0.0
+    score_s: float = 0.0
+    swaps: int = 0
+    edits: int = 0
+    verdicts: int = 0
+    edits_cached: int = 0
+    verdicts_cached: int = 0
+
+
+class Engine:
+    """Does one run of an open store in a run folder of its own."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        suite: Suite,
+        store: Store,
+        folder: Path,
+        progress: Progress,
+        before_stage: Callable[[str], None],
+        after_stage: Callable[[str], None],
+    ) -> None:
+        self.settings, self.suite, self.store = settings, suite, store
+        self.folder, self.progress = folder, progress
+        self.before_stage, self.after_stage = before_stage, after_stage
+        self.timing = Timing()
+        self.workers: list[tuple[str, Worker]] = []
+        self.started = datetime.now(UTC)
+
+    def run(self, pairs: Sequence[EditPair]) -> results.Run:
+        """Edit and score the selected pairs; raises `UsageError` if an editor or judge refuses its settings.
+
+        The first Ctrl-C lets running jobs finish, the second does not; either way the run returns with what is
+        done, and `progress.stopping` is set.
+        """
+        settings, stage = self.settings, self.settings.run.stage
+        previous = signal.signal(signal.SIGINT, self._interrupt)
+        try:
+            self.progress.note(f"plan: {len(pairs)} pairs")
+            cache = self.store.folder / "fingerprints.json"
+            editor = identify(resolve_editor(settings.editor.spec), settings.editor.params, cache)
+            plan = make_plan(self.suite, pairs, settings.editor.seeds, editor, self.store)
+            self._take_stored_edits(plan)
+            rubric = load_rubric(settings.judge.rubric, settings.rubrics)
+            judge: dict[str, Any] = {"kind": None, "fingerprint": None, "params": {}}
+            if stage != "edit":
+                judge = identify(resolve_judge(settings.judge.spec), settings.judge.params, cache)
+            scorer = None if stage == "edit" else Scorer(settings.judge, judge, rubric, self.store)
+            with suppress(KeyboardInterrupt):
+                self._work(plan, scorer)
+        finally:
+            signal.signal(signal.SIGINT, previous)
+        items = results.item_results(plan, settings.suite.min_score, needs_verdict=stage != "edit")
+        document = self._document(plan, items, editor, {**judge, "rubric_sha256": rubric.sha256})
+        return results.Run(self.folder, {item.id: item for item in items}, document)
+
+    def _interrupt(self, *_: object) -> None:
+        """Handle SIGINT without raising in the middle of a write."""
+        if self.progress.stopping:
+            raise KeyboardInterrupt
+        self.progress.stopping = True
+        self.progress.note("stopping: running jobs are finished and kept; Ctrl-C again to stop at once")
+
+    def _take_stored_edits(self, plan: Sequence[Work]) -> None:
+        reuse = not self.settings.run.fresh or self.settings.run.stage in ("score", "report")
+        for work in plan:
+            if work.error is None and reuse:
+                work.edit = stored_edit(work, self.store)
+                self.timing.edits_cached += work.edit is not None
+
+    def _work(self, plan: Sequence[Work], scorer: Scorer | None) -> None:
+        stage = self.settings.run.stage
+        missing = [work for work in plan if work.error is None and work.edit is None]
+        if stage in ("score", "report"):
+            for work in missing:
+                work.fail("edit", "not_edited", f"the store has no edit of this pair, and stage {stage!r} makes none")
+            missing = []
+        judging: Pool | None = None
+        ended = 0.0
+        try:
+            if missing:
+                editing = self._pool("edit", len(missing))
+                editing.start()
+                if scorer is not None:
+                    judging = self._pool("judge", len(missing))
+                    judging.start()
+                ended = self._edit(missing, editing)
+            if scorer is not None and not self.progress.stopping:
+                judging = self._score(plan, scorer, judging, ended)
+        finally:
+            if judging is not None:
+                judging.close()
+
+    def _edit(self, missing: Sequence[Work], pool: Pool) -> float:
+        """Run the edit stage and give its memory back; return the time at which the last edit was done."""
+        self.before_stage("edit")
+        started = time.perf_counter()
+        try:
+            with self.progress.stage("edit", len(missing)):
+                run_edits(missing, pool, self.store, self.progress.advance)
+            ended = time.perf_counter()
+        finally:
+            pool.close()
+            self._remember("edit", pool)
+        self.timing.edits = sum(work.edit is not None for work in missing)
+        self.timing.edit_s = ended - started
+        self.after_stage("edit")
+        return ended
+
+    def _score(self, plan: Sequence[Work], scorer: Scorer, pool: Pool | None, ended: float) -> Pool | None:
+        run = self.settings.run
+        edited = [work for work in plan if work.error is None and work.edit is not None]
+        for work in edited:
+            if not run.fresh or run.stage == "report":
+                work.verdict = scorer.stored_verdict(work)
+                self.timing.verdicts_cached += work.verdict is not None
+        pending = [work for work in edited if work.verdict is None]
+        if run.stage == "report":
+            for work in pending:
+                work.fail("score", "not_scored", "the store has no verdict on this edit, and stage 'report' makes none")
+            return pool
+        if not pending:
+            return pool
+        self.before_stage("score")
+        started = time.perf_counter()
+        if pool is None:
+            pool = self._pool("judge", len(pending))
+            pool.start()
+        with self.progress.stage("score", len(pending)):
+            scorer.run(pending, pool, self.progress.advance)
+        finished = time.perf_counter()
+        loads = [worker.loaded_at for worker in (*pool.workers, *pool.gone) if worker.loaded_at]
+        first = min(loads, default=started)
+        if ended:
+            self.timing.swaps, self.timing.swap_s = 1, first - ended
+        self.timing.score_s = finished - (first if ended else started)
+        self.timing.verdicts = sum(work.verdict is not None for work in pending)
+        self._remember("score", pool)
+        self.after_stage("score")
+        return pool
+
+    def _pool(self, role: str, jobs: int) -> Pool:
+        return make_pool(self.settings, role, jobs, self.folder, self.progress)
+
+    def _remember(self, stage: str, pool: Pool) -> None:
+        self.workers.extend((stage, worker) for worker in (*pool.gone, *pool.workers) if worker.jobs_done or worker.load_s)
+
+    def _document(
+        self, plan: Sequence[Work], items: Sequence[ItemResult], editor: dict[str, Any], judge: dict[str, Any]
+    ) -> dict[str, Any]:
+        settings = self.settings
+        works = {work.pair.id: work for work in plan}
+        sources = {name: work.source.sha256 if work.source else name for name, work in works.items()}
+        categories, macro, micro = results.summarize_items(items, sources)
+        found = gates.evaluate(settings.gates, categories, macro) if settings.run.stage != "edit" else []
+        complete = not any(item.error is not None and item.error.kind == "interrupted" for item in items)
+        timing = {name: round(value, 3) for name, value in vars(self.timing).items()}
+        return {
+            "schema": results.SCHEMA,
+            "run": {
+                "id": self.folder.name,
+                "started": self.started.isoformat(timespec="seconds"),
+                "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+                "status": "complete" if complete else "incomplete",
+                "versions": {"python": platform.python_version(), **_versions()},
+                "options": _options(settings),
+            },
+            "suite": {"name": self.suite.name, "sha256": self.suite.sha256, "pairs": len(self.suite.pairs)},
+            "editor": {"spec": settings.editor.spec, "fingerprint": editor["fingerprint"], "params": editor["params"]},
+            "judge": {
+                "spec": settings.judge.spec,
+                "fingerprint": judge["fingerprint"],
+                "params": judge["params"],
+                "rubric": settings.judge.rubric,
+                "rubric_sha256": judge["rubric_sha256"],
+            },
+            "timing": timing,
+            "workers": [_worker_document(stage, worker) for stage, worker in self.workers],
+            "categories": {name: summary.to_dict() for name, summary in categories.items()},
+            "overall": {"macro": macro.to_dict(), "micro": micro.to_dict()},
+            "gates": [gate.to_dict() for gate in found],
+            "items": [results.item_document(item, works[item.id]) for item in items],
+        }
+
+
+def identify(target: Target, params: dict[str, Any], cache: Path) -> dict[str, Any]:
+    """Describe an editor or judge by what decides its outcomes: kind, fingerprint, parameters."""
+    return {"kind": target.kind, "fingerprint": fingerprint(target, cache), "params": params}
+
+
+def make_pool(settings: Settings, role: str, jobs: int, folder: Path, progress: Progress) -> Pool:
+    """Make a pool of `edit` or `judge` workers, one a GPU group, at most one a job; processes start later."""
+    from pytest_imgedit.fingerprints import model_folder
+    from pytest_imgedit.workers.base import Slot
+    from pytest_imgedit.workers.local import LocalExecutor
+    from pytest_imgedit.workers.pool import Pool
+
+    workers = settings.workers
+    gpus = choose_gpus(workers.gpus)
+    if role == "edit":
+        groups = group_gpus(gpus, workers.gpus_per_worker, "--imgedit-gpus-per-worker")
+        target, params, python = resolve_editor(settings.editor.spec), settings.editor.params, workers.editor_python
+    else:
+        groups = group_gpus(gpus, settings.judge.gpus_per_replica, "judge.gpus_per_replica")
+        target, params, python = resolve_judge(settings.judge.spec), settings.judge.params, workers.judge_python
+    argument = target.argument
+    if target.kind in ("diffusers", "qwen-vl"):
+        argument = str(model_folder(argument or "").absolute())
+    places = groups or [()] * workers.cpu_workers
+    slots = [Slot(f"{role}-{index}", group) for index, group in enumerate(places[: max(1, jobs)])]
+    setup = {
+        "target": {"kind": target.kind, "module": target.module, "attribute": target.attribute, "argument": argument},
+        "params": params,
+    }
+    return Pool(LocalExecutor(folder, python), slots, setup, workers.load_concurrency, progress)
+
+
+def _worker_document(stage: str, worker: Worker) -> dict[str, Any]:
+    return {
+        "name": worker.slot.name,
+        "device": worker.slot.label,
+        "stage": stage,
+        "jobs": worker.jobs_done,
+        "busy_s": round(worker.busy_s, 3),
+        "load_s": round(worker.load_s, 3),
+    }
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _options(settings: Settings) -> dict[str, Any]:
+    """Return the settings that a reader needs in order to repeat the run: named ones only, so never a secret."""
+    return {
+        "suite": settings.suite.model_dump(include={"spec", "language", "limit", "min_score"}),
+        "editor": {"seeds": settings.editor.seeds},
+        "judge": settings.judge.model_dump(include={"rubric", "reasks", "batch_size", "gpus_per_replica"}),
+        "workers": settings.workers.model_dump(include={"gpus", "gpus_per_worker", "executor", "cpu_workers"}),
+        "gates": settings.gates.model_dump(),
+        "run": settings.run.model_dump(include={"stage", "fresh"}),
+    }

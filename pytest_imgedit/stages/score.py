@@ -1,0 +1,164 @@
+"""The score stage: every edit is judged in batches, unreadable replies are asked again."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from pytest_imgedit.errors import ImageError, ReplyError
+from pytest_imgedit.pairs import Verdict
+from pytest_imgedit.rubrics.reply import SCALE
+from pytest_imgedit.stages.plan import key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pytest_imgedit.config import JudgeSettings
+    from pytest_imgedit.rubrics.rubric import Rubric
+    from pytest_imgedit.stages.plan import Work
+    from pytest_imgedit.store.runs import Store
+    from pytest_imgedit.workers.base import Message, Worker
+    from pytest_imgedit.workers.pool import Pool
+
+
+class Scorer:
+    """Scores edits with one rubric; `judge` holds the kind, fingerprint and parameters that verdict keys cover."""
+
+    def __init__(self, settings: JudgeSettings, judge: Mapping[str, Any], rubric: Rubric, store: Store) -> None:
+        self.settings, self.judge, self.rubric, self.store = settings, judge, rubric, store
+
+    def key(self, work: Work) -> str:
+        """Hash all that decides a verdict: images, rendered prompts, score formula and judge."""
+        system, parts = self.rubric.render(work.pair)
+        return key(
+            judge=self.judge,
+            system=system,
+            parts=parts,
+            aspects=self.rubric.aspects,
+            formula=self.rubric.score,
+            reminder=self.rubric.reminder if self.settings.reasks else "",
+            reasks=self.settings.reasks,
+            instruction=work.pair.instruction,
+            edited=work.edit.blob if work.edit else None,
+            source=work.source.sha256 if work.source else None,
+            reference=work.reference.sha256 if work.reference else None,
+        )
+
+    def stored_verdict(self, work: Work) -> Verdict | None:
+        """Return the verdict that an earlier run reached, if there is one."""
+        record = self.store.verdicts.get(self.key(work))
+        if record is None:
+            return None
+        return Verdict(record["reply"], record["aspects"], record["score"], record["batch_size"])
+
+    def run(self, pending: Sequence[Work], pool: Pool, done: Callable[[Work], None]) -> None:
+        """Judge all pending edits; each ends in `work.verdict` or `work.error` and is stored before `done`.
+
+        Batches hold one category where possible. If a worker dies, its batch is asked once more, one by one.
+        """
+        queue = deque(sorted(pending, key=lambda work: work.pair.category))
+
+        def take(worker: Worker) -> tuple[list[Work], Message] | None:
+            wanted = worker.batch_size if self.settings.batch_size == "auto" else self.settings.batch_size
+            batch: list[Work] = []
+            questions: list[Message] = []
+            while queue and len(batch) < wanted:
+                if batch and queue[0].deaths:
+                    break
+                work = queue.popleft()
+                try:
+                    questions.append(self._question(work))
+                    batch.append(work)
+                except ImageError as error:
+                    work.fail("score", "bad_image", str(error))
+                    done(work)
+                if work.deaths:
+                    break
+            return (batch, {"op": "judge", "questions": questions}) if batch else None
+
+        for batch, _, reply in pool.run(take):
+            if reply["op"] == "judged":
+                finished = self._read(batch, reply["answers"])
+            elif reply["kind"] == "worker_died":
+                finished = [work for work in batch if not self._survives(work, reply["message"])]
+            else:
+                finished = batch
+                for work in batch:
+                    work.fail("score", reply["kind"], reply["message"])
+            waiting = {id(work) for work in batch} - {id(work) for work in finished}
+            queue.extend(work for work in batch if id(work) in waiting)
+            self._store(finished)
+            for work in finished:
+                done(work)
+
+    def _question(self, work: Work) -> Message:
+        system, parts = self.rubric.render(work.pair)
+        edited = self.store.blobs.get(work.edit.blob) if work.edit else None
+        if edited is None or work.source is None:
+            raise ImageError("the edited image is not in the store any more, or was damaged")
+        images = {"source": work.source.read(), "edited": edited}
+        if work.reference is not None:
+            images["reference"] = work.reference.read()
+        return {
+            "pair": work.pair.id,
+            "category": work.pair.category,
+            "instruction": work.pair.instruction,
+            "images": images,
+            "system": system,
+            "parts": [*parts, *(("text", f"\n{text}") for text in work.reminders[-1:])],
+        }
+
+    def _read(self, batch: Sequence[Work], answers: Sequence[Mapping[str, Any]]) -> list[Work]:
+        """Turn answers into verdicts or errors; works that are to be asked again are left out."""
+        finished = []
+        for work, answer in zip(batch, answers, strict=True):
+            work.reply = answer["reply"]
+            try:
+                work.verdict = self._verdict(answer, len(batch))
+            except ReplyError as error:
+                if answer["score"] is None and answer["error"] is None and len(work.reminders) < self.settings.reasks:
+                    work.reminders.append(self.rubric.remind(str(error)))
+                    continue
+                kind = "judge" if answer["error"] is not None else "unreadable_reply"
+                work.fail("score", kind, str(error), work.reply or None)
+            finished.append(work)
+        return finished
+
+    def _verdict(self, answer: Mapping[str, Any], batch_size: int) -> Verdict:
+        if answer["error"] is not None:
+            raise ReplyError(answer["error"])
+        if answer["score"] is None:
+            aspects, score = self.rubric.read(answer["reply"])
+            return Verdict(answer["reply"], aspects, score, batch_size)
+        score = answer["score"]
+        if not (math.isfinite(score) and SCALE[0] <= score <= SCALE[1]):
+            raise ReplyError(f"the judge's score is {score}, expected a number from 0 to 10")
+        return Verdict(answer["reply"], answer["aspects"], score, batch_size)
+
+    def _survives(self, work: Work, why: str) -> bool:
+        """Count a death of the worker that held this edit; after the second the edit is given up."""
+        work.deaths += 1
+        if work.deaths < 2:
+            return True
+        work.fail("score", "worker_died", why)
+        return False
+
+    def _store(self, finished: Sequence[Work]) -> None:
+        records = [
+            (
+                self.key(work),
+                {
+                    "pair": work.pair.id,
+                    "reply": work.verdict.reply,
+                    "aspects": dict(work.verdict.aspects),
+                    "score": work.verdict.score,
+                    "batch_size": work.verdict.batch_size,
+                    "asked": 1 + len(work.reminders),
+                },
+            )
+            for work in finished
+            if work.verdict is not None
+        ]
+        if records:
+            self.store.verdicts.append(records)

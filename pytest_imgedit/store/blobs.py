@@ -1,0 +1,62 @@
+"""Content-addressed images: `blobs/ab/<sha256>.<png|jpg|webp>`, written once and never changed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import TYPE_CHECKING
+
+from pytest_imgedit.images import suffix_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Blobs:
+    """The images of one store."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, sha256: str, suffix: str = ".png") -> Path:
+        """Where a blob is or would be."""
+        return self.folder / sha256[:2] / f"{sha256}{suffix}"
+
+    def put(self, data: bytes, durable: bool = True) -> str:
+        """Keep an encoded image and return its SHA-256 in hex.
+
+        A durable blob is on disk when this returns (file and folder synced); others may be lost when the
+        machine stops, and serve reports only.
+        """
+        sha256 = hashlib.sha256(data).hexdigest()
+        path = self.path(sha256, suffix_of(data))
+        if path.is_file() and path.stat().st_size == len(data):
+            return sha256
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        with temporary.open("wb") as file:
+            file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        temporary.replace(path)
+        if durable:
+            sync_folder(path.parent)
+        return sha256
+
+    def get(self, sha256: str) -> bytes | None:
+        """Return an edited image's bytes, or `None` if the blob is missing or is not what its name says."""
+        try:
+            data = self.path(sha256).read_bytes()
+        except OSError:
+            return None
+        return data if hashlib.sha256(data).hexdigest() == sha256 else None
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames and new files in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,76 @@
+"""An append-only JSONL file of keyed records, each with its own checksum and synced before `append` returns."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+import zlib
+from typing import TYPE_CHECKING, Any
+
+from pytest_imgedit.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+    from typing import BinaryIO
+
+
+class Journal:
+    """Records by key; a later record of the same key replaces an earlier one.
+
+    A torn last line, as a crash leaves it, is dropped with a warning when the file is opened. A damaged line
+    before the last raises `UsageError` with `file:line`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.records: dict[str, dict[str, Any]] = {}
+        self._file: BinaryIO | None = None
+        keep = self._load() if path.exists() else 0
+        if path.exists() and keep < path.stat().st_size:
+            warnings.warn(f"{path}: dropped a torn last line", stacklevel=2)
+            os.truncate(path, keep)
+
+    def _load(self) -> int:
+        good = 0
+        with self.path.open("rb") as file:
+            size = self.path.stat().st_size
+            for number, line in enumerate(file, start=1):
+                record = _unpack(line)
+                if record is None:
+                    if file.tell() < size:
+                        raise UsageError(f"{self.path}:{number}: damaged record, expected JSON with its checksum")
+                    break
+                self.records[record.pop("key")] = record
+                good += len(line)
+        return good
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        return self.records.get(key)
+
+    def append(self, records: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        """Write records and sync once; raises `OSError`, such as a full disk, with nothing half-kept in memory."""
+        if self._file is None:
+            self._file = self.path.open("ab")
+        self._file.write(b"".join(_pack(key, record) for key, record in records))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.records.update({key: dict(record) for key, record in records})
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _pack(key: str, record: Mapping[str, Any]) -> bytes:
+    body = json.dumps({"key": key, **record}, ensure_ascii=True, sort_keys=True, allow_nan=False)
+    return f"{body}\t{zlib.crc32(body.encode()):08x}\n".encode()
+
+
+def _unpack(line: bytes) -> dict[str, Any] | None:
+    body, tab, checksum = line.rstrip(b"\n").rpartition(b"\t")
+    if not (tab and line.endswith(b"\n")) or f"{zlib.crc32(body):08x}".encode() != checksum:
+        return None
+    record: dict[str, Any] = json.loads(body)
+    return record

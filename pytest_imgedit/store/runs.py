@@ -1,0 +1,89 @@
+"""The store's folder: one holder at a time, its images and journals, and a folder for each run."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import socket
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pytest_imgedit.errors import UsageError
+from pytest_imgedit.store.blobs import Blobs
+from pytest_imgedit.store.journal import Journal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import TextIO
+
+
+class Store:
+    """Everything under `--imgedit-out`; open it with `with`, which takes and releases its lock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.blobs = Blobs(folder / "blobs")
+        self._lock: TextIO | None = None
+
+    @cached_property
+    def edits(self) -> Journal:
+        return Journal(self.folder / "edits.jsonl")
+
+    @cached_property
+    def verdicts(self) -> Journal:
+        return Journal(self.folder / "verdicts.jsonl")
+
+    def __enter__(self) -> Store:
+        """Raises `UsageError` if the folder cannot be written or another process holds it."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            ignore = self.folder / ".gitignore"
+            if not ignore.exists():
+                ignore.write_text("*\n")
+            self._lock = (self.folder / "lock").open("a+")
+        except OSError as error:
+            raise UsageError(f"{self.folder}: {error.strerror}, expected a folder that can be written") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.seek(0)
+            holder = self._lock.read().strip() or "another process"
+            self._lock.close()
+            raise UsageError(f"{self.folder}: the store is held by {holder}; wait for it or use --imgedit-out") from None
+        self._lock.truncate(0)
+        self._lock.write(f"process {os.getpid()} on {socket.gethostname()} since {_now():%Y-%m-%d %H:%M:%S} UTC")
+        self._lock.flush()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for name in ("edits", "verdicts"):
+            if name in self.__dict__:
+                self.__dict__.pop(name).close()
+        if self._lock is not None:
+            self._lock.truncate(0)
+            self._lock.close()
+
+    def new_run(self) -> Path:
+        """Make and return the folder of a new run: `runs/<UTC time>-<random id>`."""
+        folder = self.folder / "runs" / f"{_now():%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+        folder.mkdir(parents=True)
+        return folder
+
+    def latest_run(self) -> Path | None:
+        """Return the folder of the newest run that has results, if there is one."""
+        runs = sorted(path.parent for path in self.folder.glob("runs/*/results.json"))
+        return runs[-1] if runs else None
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Write JSON so that readers see the old file or the new one, never a part."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False), encoding="utf-8")
+    temporary.replace(path)

@@ -1,0 +1,89 @@
+"""What a suite is, and how a spec becomes one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from pytest_imgedit.errors import UsageError
+from pytest_imgedit.pairs import CATEGORIES
+from pytest_imgedit.registry import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pytest_imgedit.config import SuiteSettings
+    from pytest_imgedit.pairs import EditPair
+
+BUILTIN = {
+    "native": "pytest_imgedit.suites.native:load",
+    "risebench": "pytest_imgedit.suites.risebench:load",
+    "scenes": "pytest_imgedit.scenes.suite:load",
+}
+FILE_SUFFIXES = (".json", ".jsonl", ".toml")
+
+
+class SuiteLoader(Protocol):
+    """What an entry point of the group `pytest_imgedit.suites` names."""
+
+    def __call__(self, argument: str, settings: SuiteSettings) -> Iterable[EditPair]:
+        """Yield the pairs of the suite `name:argument`; raise `UsageError` with `file:line: …`.
+
+        Images must stay unread: give each pair an `ImageSource`.
+        """
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A named list of pairs. `sha256` covers every text of every pair, in order, but no image."""
+
+    name: str
+    pairs: Sequence[EditPair]
+    sha256: str
+
+    @property
+    def categories(self) -> list[str]:
+        """Category slugs in the order of the alias table, then in order of appearance."""
+        present = dict.fromkeys(pair.category for pair in self.pairs)
+        return [*(name for name in CATEGORIES if name in present), *(n for n in present if n not in CATEGORIES)]
+
+
+def load_suite(settings: SuiteSettings) -> Suite:
+    """Load the suite of `settings.spec`; raise `UsageError` if it is unknown, empty, or has an id twice."""
+    spec = settings.spec
+    if Path(spec).suffix in FILE_SUFFIXES:
+        spec = f"native:{spec}"
+    target = resolve("suite", spec, BUILTIN)
+    pairs = list(target.load()(target.argument or "", settings))
+    if not pairs:
+        raise UsageError(f"suite {settings.spec}: no pairs, expected at least one")
+    seen: set[str] = set()
+    for pair in pairs:
+        if pair.id in seen:
+            raise UsageError(f"suite {settings.spec}: id {pair.id!r} occurs twice, expected unique ids")
+        seen.add(pair.id)
+    digest = _sha256(pairs)
+    if settings.limit is not None:
+        pairs = _first_of_each(pairs, settings.limit)
+    return Suite(settings.spec, tuple(pairs), digest)
+
+
+def _first_of_each(pairs: list[EditPair], limit: int) -> list[EditPair]:
+    counts: dict[str, int] = {}
+    kept = []
+    for pair in pairs:
+        counts[pair.category] = counts.get(pair.category, 0) + 1
+        if counts[pair.category] <= limit:
+            kept.append(pair)
+    return kept
+
+
+def _sha256(pairs: Iterable[EditPair]) -> str:
+    digest = hashlib.sha256()
+    for pair in pairs:
+        texts = (pair.id, pair.category, pair.instruction, pair.description, pair.reference_text, pair.seed)
+        digest.update(json.dumps(texts).encode())
+    return digest.hexdigest()

@@ -1,0 +1,50 @@
+"""RISEBench (arXiv 2504.02826): `risebench:DIR`, where DIR holds `data_total.json` or `datav2_total_w_subtask.json`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_imgedit.errors import UsageError
+from pytest_imgedit.pairs import EditPair, category_slug, slug
+from pytest_imgedit.suites.native import beside
+from pytest_imgedit.suites.rows import Row, read_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_imgedit.config import SuiteSettings
+
+FILES = ("data_total.json", "datav2_total_w_subtask.json")
+
+
+def load(argument: str, settings: SuiteSettings) -> Iterator[EditPair]:
+    """Yield the pairs of a RISEBench folder.
+
+    Categories lose their `_reasoning` (causal, logical, spatial, temporal). `reference_img` is the reference
+    image, `reference` or `reference_txt` the reference text. Raises `UsageError` if the folder or a field
+    is missing.
+    """
+    folder = Path(argument)
+    path = next((folder / name for name in FILES if (folder / name).is_file()), None)
+    if path is None:
+        raise UsageError(f"suite risebench:{argument}: no {' or '.join(FILES)} in {folder}")
+    for row in read_rows(path):
+        yield _pair(row)
+
+
+def _pair(row: Row) -> EditPair:
+    for name in ("index", "category", "instruction", "image"):
+        if not isinstance(row.values.get(name), str) or not row.values[name].strip():
+            raise row.error(f"{name!r} is {row.values.get(name)!r}, expected text")
+    values = row.values
+    reference = values.get("reference_img")
+    return EditPair(
+        id=slug(values["index"]),
+        category=category_slug(values["category"]),
+        instruction=values["instruction"].strip(),
+        source=beside(row, values["image"]),
+        reference=beside(row, reference) if reference else None,
+        reference_text=str(values.get("reference_txt") or values.get("reference") or ""),
+        tags=(values["subtask"],) if values.get("subtask") else (),
+    )

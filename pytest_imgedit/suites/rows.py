@@ -1,0 +1,195 @@
+"""Reads rows out of JSON, JSONL and TOML files one at a time, so that images inside them stay on disk."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import re
+import tomllib
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_imgedit.errors import ImageError, UsageError
+from pytest_imgedit.images import Base64Image
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
+_MAX_DEPTH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row: its values, where its bytes stand in the file, its line, and the category key above it."""
+
+    path: Path
+    line: int
+    start: int
+    end: int
+    values: dict[str, Any]
+    group: str | None = None
+
+    def error(self, message: str) -> UsageError:
+        return UsageError(f"{self.path}:{self.line}: {message}")
+
+
+@dataclass(frozen=True, slots=True)
+class RowImage:
+    """A base64 image that is one field of a row; the row is read again when the image is wanted."""
+
+    path: Path
+    start: int
+    end: int
+    name: str
+
+    def read(self) -> bytes:
+        """Return the decoded bytes; raise `ImageError` if the file changed or the text is not base64."""
+        with self.path.open("rb") as file:
+            file.seek(self.start)
+            data = file.read(self.end - self.start)
+        try:
+            return Base64Image(json.loads(data)[self.name]).read()
+        except (ValueError, KeyError, TypeError) as error:
+            raise ImageError(f"{self.path}: field {self.name!r}: {error}") from error
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """Yield the rows of a JSON list, a JSON dict of lists, a JSONL file or a TOML file with `[[pairs]]`.
+
+    Raises `UsageError` with `file:line: what was found, what was expected`.
+    """
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file, expected a suite in JSON, JSONL or TOML")
+    if path.stat().st_size == 0:
+        raise UsageError(f"{path}:1: empty file, expected at least one pair")
+    if path.suffix == ".toml":
+        yield from _toml_rows(path)
+        return
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        spans = _jsonl_spans(data) if path.suffix == ".jsonl" else _json_spans(path, data)
+        line, counted = 1, 0
+        for start, end, group in spans:
+            line += data[counted:start].count(b"\n")
+            counted = start
+            yield Row(path, line, start, end, _parse(path, line, data[start:end]), group)
+
+
+def _toml_rows(path: Path) -> Iterator[Row]:
+    from pytest_imgedit.config import ConfigFile
+
+    try:
+        rows = tomllib.loads(path.read_text("utf-8-sig")).get("pairs")
+    except tomllib.TOMLDecodeError:
+        ConfigFile.read(path)  # raises the error with its line
+        raise
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not UTF-8 (byte {error.start}), expected TOML") from error
+    if not isinstance(rows, list):
+        raise UsageError(f"{path}:1: no [[pairs]], expected one table a pair")
+    lines = [number for number, text in enumerate(path.read_text("utf-8-sig").splitlines(), 1) if "[[pairs]]" in text]
+    for index, values in enumerate(rows):
+        yield Row(path, lines[index] if index < len(lines) else 1, 0, 0, values)
+
+
+def _jsonl_spans(data: mmap.mmap) -> Iterator[tuple[int, int, None]]:
+    start = 3 if data[:3] == b"\xef\xbb\xbf" else 0
+    while start < len(data):
+        newline = data.find(b"\n", start)
+        end = newline if newline >= 0 else len(data)
+        if data[start:end].strip():
+            yield start, end, None
+        start = end + 1
+
+
+def _json_spans(path: Path, data: mmap.mmap) -> Iterator[tuple[int, int, str | None]]:
+    """Find where each row begins and ends by its brackets; `_parse` reads the row itself.
+
+    What stands around the rows is kept as a skeleton with a 0 for each row, and parsed at the end, so that
+    the file as a whole is strict JSON too.
+    """
+    depth, row_depth, start, rows = 0, 2, -1, 0
+    group: str | None = None
+    skeleton = _Skeleton(path, data)
+    for token in _TOKEN.finditer(data):
+        mark = data[token.start() : token.start() + 1]
+        if mark in (b"[", b"{"):
+            depth += 1
+            if depth > _MAX_DEPTH:
+                raise UsageError(f"{path}:{_line(data, token.start())}: nested deeper than {_MAX_DEPTH} levels")
+            if depth == 1:
+                row_depth = 2 if mark == b"[" else 3
+            elif depth == row_depth:
+                start = token.start()
+        elif mark in (b"]", b"}"):
+            if depth == row_depth:
+                skeleton.replace(start, token.end())
+                rows += 1
+                yield start, token.end(), group
+            depth -= 1
+        elif row_depth == 3 and depth == 1:
+            group = token.group().decode("utf-8", "replace")[1:-1]
+    skeleton.check(rows)
+
+
+class _Skeleton:
+    """A JSON file's text with each row replaced by a 0."""
+
+    def __init__(self, path: Path, data: mmap.mmap) -> None:
+        self.path, self.data = path, data
+        self.text = bytearray()
+        self.read = 3 if data[:3] == b"\xef\xbb\xbf" else 0
+        self.places = [(0, self.read)]
+
+    def replace(self, start: int, end: int) -> None:
+        self.text += self.data[self.read : start] + b"0"
+        self.places.append((len(self.text), end))
+        self.read = end
+
+    def check(self, rows: int) -> None:
+        self.text += self.data[self.read :]
+        expected = "expected a list of objects or a dict of such lists by category"
+        try:
+            value = json.loads(self.text.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{self.path}: not UTF-8, expected UTF-8 text") from error
+        except json.JSONDecodeError as error:
+            offset = len(self.text.decode("utf-8")[: error.pos].encode("utf-8"))
+            at, place = self.places[bisect_right(self.places, (offset, len(self.data))) - 1]
+            line = _line(self.data, place + offset - at)
+            raise UsageError(f"{self.path}:{line}: not valid JSON: {error.msg}") from error
+        lists = list(value.values()) if isinstance(value, dict) else [value]
+        if not all(isinstance(rows, list) for rows in lists) or sum(map(len, lists)) != rows:
+            raise UsageError(f"{self.path}:1: {expected}")
+
+
+def _line(data: mmap.mmap, position: int) -> int:
+    return data[:position].count(b"\n") + 1
+
+
+def _parse(path: Path, line: int, data: bytes) -> dict[str, Any]:
+    def refuse_constant(name: str) -> None:
+        raise ValueError(f"{name} is not a JSON number")
+
+    def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        values = dict(pairs)
+        if len(values) != len(pairs):
+            names = [name for name, _ in pairs]
+            raise ValueError(f"key {next(n for n in names if names.count(n) > 1)!r} occurs twice")
+        return values
+
+    try:
+        values = json.loads(
+            data.decode("utf-8"), parse_constant=refuse_constant, object_pairs_hook=refuse_duplicates
+        )
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}:{line}: not UTF-8, expected UTF-8 text") from error
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{path}:{line + error.lineno - 1}: not valid JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}:{line}: not valid JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise UsageError(f"{path}:{line}: {type(values).__name__}, expected an object (one pair)")
+    return values

@@ -1,0 +1,1 @@
+"""Processes that hold one editor or judge each."""

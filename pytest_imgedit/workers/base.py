@@ -1,0 +1,76 @@
+"""What the stages need to know of workers, wherever these run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    import queue
+    from collections.abc import Sequence
+
+Message = dict[str, Any]
+State = Literal["starting", "waiting", "loading", "idle", "busy", "dead"]
+#: Stands in the event queue where a worker's connection ended.
+ENDED: Message = {"op": "ended"}
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place for one worker at a time: a name such as `edit-0`, and its GPUs (none: the CPU)."""
+
+    name: str
+    gpus: tuple[str, ...]
+
+    @property
+    def device(self) -> str:
+        """The `device` argument of the editor or judge that runs here."""
+        if not self.gpus:
+            return "cpu"
+        return "cuda" if len(self.gpus) == 1 else "balanced"
+
+    @property
+    def label(self) -> str:
+        """What tables call this place."""
+        return f"GPU {','.join(self.gpus)}" if self.gpus else "CPU"
+
+
+class Connection(Protocol):
+    """A running worker process."""
+
+    def send(self, message: Message) -> None:
+        """Send one message; raise `OSError` if the process is gone."""
+
+    def terminate(self) -> None:
+        """Ask the process to end, without waiting for it."""
+
+    def close(self) -> None:
+        """End the process and wait until it is gone."""
+
+
+class Executor(Protocol):
+    """Starts worker processes."""
+
+    def start(self, slot: Slot, events: queue.Queue[tuple[Worker, Message]]) -> Worker:
+        """Start a process; all that it sends, and `ENDED` after that, is put into `events`."""
+
+    def output(self, slot: Slot) -> list[str]:
+        """Return the lines that the slot's processes have printed since the last call."""
+
+    def forget(self, slots: Sequence[Slot]) -> None:
+        """Drop what was kept of the output of these slots, whose processes are gone."""
+
+
+@dataclass(eq=False)
+class Worker:
+    """The controller's view of one worker process, and what it has done so far."""
+
+    slot: Slot
+    connection: Connection = field(repr=False)
+    state: State = "starting"
+    job: Any = None
+    batch_size: int = 1
+    jobs_done: int = 0
+    busy_s: float = 0.0
+    load_s: float = 0.0
+    loaded_at: float = 0.0

@@ -1,0 +1,76 @@
+"""Which GPUs there are, which the user asked for, and how they are grouped."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from pytest_imgedit.errors import UsageError
+
+_PART = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?", re.ASCII)
+EXPECTED = "expected a list such as 0-5, 0,2 or 0-3,6, or auto, or none"
+
+
+def parse_gpus(text: str) -> list[int]:
+    """Parse a GPU list such as `0-3,6` to sorted-as-written, distinct numbers; raise `UsageError` otherwise."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        match = _PART.fullmatch(part.strip(" "))
+        if not match:
+            raise UsageError(f"--imgedit-gpus={text}: {part!r}, {EXPECTED}")
+        first = int(match[1])
+        last = int(match[2] or match[1])
+        if last < first:
+            raise UsageError(f"--imgedit-gpus={text}: {part!r} counts down, {EXPECTED}")
+        numbers.extend(range(first, last + 1))
+    if len(set(numbers)) != len(numbers):
+        raise UsageError(f"--imgedit-gpus={text}: a GPU is named twice, {EXPECTED}")
+    return numbers
+
+
+def visible_gpus() -> list[str]:
+    """Return the CUDA names of the GPUs that this process may use, in the order in which CUDA numbers them.
+
+    `CUDA_VISIBLE_DEVICES` decides where it is set, else the driver (through NVML). No CUDA context is made.
+    """
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    try:
+        count = pynvml.nvmlDeviceGetCount()
+    finally:
+        pynvml.nvmlShutdown()
+    if listed is None:
+        return [str(index) for index in range(count)]
+    names = [name.strip() for name in listed.split(",")]
+    stop = next((i for i, name in enumerate(names) if name in ("", "-1")), len(names))
+    return names[:stop]
+
+
+def choose_gpus(text: str) -> list[str]:
+    """Return the CUDA names of the GPUs to use, an empty list for the CPU.
+
+    Numbers count from 0 over the visible GPUs, as in PyTorch. Raises `UsageError` for a GPU that is not there.
+    """
+    if text == "none":
+        return []
+    if text == "auto":
+        return visible_gpus()
+    numbers = parse_gpus(text)
+    visible = visible_gpus()
+    for number in numbers:
+        if number >= len(visible):
+            have = f"GPUs 0-{len(visible) - 1}" if visible else "no GPU"
+            raise UsageError(f"--imgedit-gpus={text}: no GPU {number}, this machine shows {have}")
+    return [visible[number] for number in numbers]
+
+
+def group_gpus(gpus: list[str], size: int, option: str) -> list[tuple[str, ...]]:
+    """Split GPUs into groups of `size`; raise `UsageError` naming `option` if they do not come out even."""
+    if size > 1 and (not gpus or len(gpus) % size):
+        raise UsageError(f"{option}={size}: {len(gpus)} GPUs, expected a multiple of {size}")
+    return [tuple(gpus[start : start + size]) for start in range(0, len(gpus), size)]
