@@ -43,13 +43,15 @@ class Question:
 class Answer:
     """A judge's answer: the raw `reply`, or a `score` in [0, 10] with its aspects from a judge that measures.
 
-    The rubric parses the reply of an answer without a score. `error` says why there is neither.
+    The rubric parses the reply of an answer without a score. `error` says why there is neither. `batch_size` is
+    how many questions were answered together, where the judge had to split what it was asked.
     """
 
     reply: str = ""
     score: float | None = None
     aspects: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None
+    batch_size: int | None = None
 
 
 class Judge(Protocol):

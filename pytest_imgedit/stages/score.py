@@ -128,6 +128,7 @@ class Scorer:
     def _verdict(self, answer: Mapping[str, Any], batch_size: int) -> Verdict:
         if answer["error"] is not None:
             raise ReplyError(answer["error"])
+        batch_size = answer["batch_size"] or batch_size
         if answer["score"] is None:
             aspects, score = self.rubric.read(answer["reply"])
             return Verdict(answer["reply"], aspects, score, batch_size)

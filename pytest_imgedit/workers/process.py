@@ -114,6 +114,7 @@ def _plain(answer: Answer) -> Message:
         "score": None if answer.score is None else float(answer.score),
         "aspects": {name: float(value) for name, value in answer.aspects.items()},
         "error": answer.error,
+        "batch_size": answer.batch_size,
     }
 
 

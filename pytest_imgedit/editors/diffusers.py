@@ -1,0 +1,90 @@
+"""Any instruction-edit pipeline of diffusers."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from diffusers import DiffusionPipeline
+
+from pytest_imgedit.editors.pipelines import IMAGE_NAMES, SET_BY_HARNESS
+from pytest_imgedit.errors import SetupError
+from pytest_imgedit.numerics import pick_dtype, set_deterministic
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from pytest_imgedit.editors.base import EditRequest
+
+
+class DiffusersEditor:
+    """Runs a pipeline that `DiffusionPipeline.from_pretrained` loads from a folder with safetensors weights.
+
+    `dtype` is `auto` (bfloat16 on a GPU, float32 on the CPU), `float32`, `bfloat16` or `float16`.
+    `deterministic` switches TF32 and reduced-precision reductions off. Everything else goes to the pipeline's
+    call; an argument that it does not take raises `SetupError`.
+    """
+
+    def __init__(
+        self, model: str, *, device: str, dtype: str = "auto", deterministic: bool = True, **call: Any
+    ) -> None:
+        set_deterministic(deterministic)
+        self.pipeline = _load(Path(model), device, pick_dtype(dtype, device))
+        self.pipeline.set_progress_bar_config(disable=True)
+        self.image_name, self.call = call_arguments(self.pipeline, call)
+
+    def edit(self, request: EditRequest) -> Image.Image:
+        """Edit one image; its noise comes from a CPU generator with the request's seed, on every device alike."""
+        image = [request.source] if self.image_name == "input_images" else request.source
+        output = self.pipeline(
+            **{self.image_name: image},
+            prompt=request.instruction,
+            generator=torch.Generator("cpu").manual_seed(request.seed),
+            **self.call,
+        )
+        if any(getattr(output, "nsfw_content_detected", None) or ()):
+            raise RuntimeError("the pipeline's safety checker replaced the image")
+        edited: Image.Image = output.images[0]
+        return edited
+
+
+def _load(folder: Path, device: str, dtype: torch.dtype) -> Any:
+    components = {}
+    if (folder / "processor").is_dir() and importlib.util.find_spec("torchvision") is None:
+        from pytest_imgedit.qwen import AssembledProcessor
+
+        components["processor"] = AssembledProcessor.load(folder / "processor")
+    placement = {} if device == "cpu" else {"device_map": device}
+    pipeline = DiffusionPipeline.from_pretrained(
+        str(folder), torch_dtype=dtype, use_safetensors=True, **placement, **components
+    )
+    encoder = getattr(pipeline, "text_encoder", None)
+    if hasattr(getattr(encoder, "config", None), "image_token_id"):
+        from pytest_imgedit.qwen import repair_mm_token_type_ids
+
+        repair_mm_token_type_ids(encoder)
+    return pipeline
+
+
+def call_arguments(pipeline: Any, call: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the name of the image argument, and the arguments of every call, from the pipeline's signature.
+
+    A pipeline with true classifier-free guidance runs it only if it gets a negative prompt, so `" "` is given
+    where the user gave none. Raises `SetupError` for an argument that the pipeline does not take.
+    """
+    accepted = inspect.signature(pipeline.__call__).parameters
+    name = next((name for name in IMAGE_NAMES if name in accepted), None)
+    kind = type(pipeline).__name__
+    if name is None:
+        raise SetupError(f"{kind} takes no image, expected an image editing pipeline")
+    for key in call:
+        if key not in accepted or key in SET_BY_HARNESS:
+            raise SetupError(f"editor.{key}: {kind} takes no such argument")
+    if "true_cfg_scale" in accepted and "negative_prompt" in accepted and "negative_prompt" not in call:
+        scale = call.get("true_cfg_scale", accepted["true_cfg_scale"].default)
+        if scale > 1:
+            call = {**call, "negative_prompt": " "}
+    return name, call

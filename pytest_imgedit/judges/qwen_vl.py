@@ -1,0 +1,130 @@
+"""Qwen-VL models as judges, through transformers: Qwen2.5-VL, Qwen3-VL, Qwen3-VL-MoE."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import AutoModelForImageTextToText
+
+from pytest_imgedit.errors import SetupError
+from pytest_imgedit.judges.base import Answer
+from pytest_imgedit.numerics import pick_dtype, set_deterministic
+from pytest_imgedit.qwen import IMAGE, AssembledProcessor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_imgedit.judges.base import Question
+
+#: GPU memory that one question is expected to need beside the weights: two images of a megapixel, in bytes.
+QUESTION_BYTES = 3 * 2**30 // 2
+MAX_BATCH = 16
+CPU_BATCH = 4
+VISION = f"<|vision_start|>{IMAGE}<|vision_end|>"
+
+
+class QwenVLJudge:
+    """Answers in batches: left padding, greedy decoding, replies trimmed to the new tokens.
+
+    `dtype` and `deterministic` are as for the diffusers editor. `max_new_tokens` bounds a reply; images over
+    `max_pixels` are scaled down. `attention` is transformers' `attn_implementation`. A batch that does not fit
+    into memory is halved, down to one.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        device: str,
+        dtype: str = "auto",
+        deterministic: bool = True,
+        max_new_tokens: int = 128,
+        max_pixels: int = 1_048_576,
+        attention: str = "sdpa",
+    ) -> None:
+        set_deterministic(deterministic)
+        folder = Path(model)
+        self.processor = AssembledProcessor.load(folder)
+        self.processor.tokenizer.padding_side = "left"
+        self.model = AutoModelForImageTextToText.from_pretrained(
+            folder,
+            dtype=pick_dtype(dtype, device),
+            device_map={"cpu": None, "cuda": {"": "cuda:0"}, "balanced": "auto"}[device],
+            attn_implementation=attention,
+            use_safetensors=True,
+        ).eval()
+        if self.processor.image_token_id != self.model.config.image_token_id:
+            raise SetupError(
+                f"{model}: tokenizer and model disagree on the image token "
+                f"({self.processor.image_token_id} and {self.model.config.image_token_id})"
+            )
+        self.max_new_tokens = max_new_tokens
+        size = self.processor.image_processor.size
+        self.size = {
+            "shortest_edge": min(size["shortest_edge"], max_pixels),
+            "longest_edge": min(size["longest_edge"], max_pixels),
+        }
+        self.batch_size = CPU_BATCH if device == "cpu" else _fitting_batch()
+
+    def answer(self, questions: Sequence[Question]) -> list[Answer]:
+        try:
+            replies = self._generate(questions)
+        except torch.OutOfMemoryError:
+            if len(questions) == 1:
+                raise
+            torch.cuda.empty_cache()
+            half = len(questions) // 2
+            self.batch_size = half
+            return [*self.answer(questions[:half]), *self.answer(questions[half:])]
+        return [Answer(reply, batch_size=len(questions)) for reply in replies]
+
+    @torch.inference_mode()
+    def _generate(self, questions: Sequence[Question]) -> list[str]:
+        names = [[text for kind, text in question.parts if kind == "image"] for question in questions]
+        images = [question.images[name] for question, own in zip(questions, names, strict=True) for name in own]
+        inputs = self.processor([self._prompt(question) for question in questions], images, size=self.size)
+        inputs = inputs.to(self.model.device)
+        output = self.model.generate(
+            **inputs,
+            max_new_tokens=self.max_new_tokens,
+            do_sample=False,
+            num_beams=1,
+            temperature=None,
+            top_p=None,
+            top_k=None,
+            repetition_penalty=1.0,
+        )
+        new = output[:, inputs["input_ids"].shape[1] :]
+        replies: list[str] = self.processor.tokenizer.batch_decode(new, skip_special_tokens=True)
+        return [reply.strip() for reply in replies]
+
+    def _prompt(self, question: Question) -> str:
+        """Put a question into the model's chat format."""
+        system = _plain(question.system)
+        parts = [
+            {"type": "image"} if kind == "image" else {"type": "text", "text": _plain(text)}
+            for kind, text in question.parts
+        ]
+        tokenizer: Any = self.processor.tokenizer
+        if tokenizer.chat_template is not None:
+            messages = [
+                {"role": "system", "content": [{"type": "text", "text": system}]},
+                {"role": "user", "content": parts},
+            ]
+            prompt: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            return prompt
+        user = "".join(VISION if part["type"] == "image" else part["text"] for part in parts)
+        return f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
+
+
+def _plain(text: str) -> str:
+    """Keep a text from a suite from being read as the model's own control tokens."""
+    return text.replace("<|", "< |")
+
+
+def _fitting_batch() -> int:
+    """Choose a batch size from the GPU memory that is free after loading."""
+    free, _ = torch.cuda.mem_get_info()
+    return int(max(1, min(MAX_BATCH, free // QUESTION_BYTES)))

@@ -1,0 +1,102 @@
+"""Inputs of Qwen-VL models, assembled from the tokenizer and the image processor alone.
+
+transformers' own `Qwen2VLProcessor` also wants a video processor, and that wants torchvision.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transformers import AutoImageProcessor, AutoTokenizer, BatchFeature, ProcessorMixin
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from PIL import Image
+
+IMAGE = "<|image_pad|>"
+
+
+class AssembledProcessor(ProcessorMixin):  # type: ignore[misc]
+    """Turns texts with `<|image_pad|>` marks and their images into model inputs, as Qwen2VLProcessor does."""
+
+    def __init__(self, tokenizer: Any, image_processor: Any) -> None:
+        self.tokenizer, self.image_processor = tokenizer, image_processor
+        self.image_token_id: int = tokenizer.convert_tokens_to_ids(IMAGE)
+
+    @classmethod
+    def load(cls, folder: Path, tokenizer_folder: Path | None = None) -> AssembledProcessor:
+        """Load from a checkpoint folder; raises what transformers raises if a file is missing."""
+        tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder or folder)
+        template = folder / "chat_template.json"
+        if tokenizer.chat_template is None and template.exists():
+            tokenizer.chat_template = json.loads(template.read_text("utf-8"))["chat_template"]
+        return cls(tokenizer, AutoImageProcessor.from_pretrained(folder))
+
+    def __call__(
+        self,
+        text: str | Sequence[str],
+        images: Image.Image | Sequence[Image.Image] | None = None,
+        padding: bool = True,
+        return_tensors: str = "pt",
+        **image_options: Any,
+    ) -> BatchFeature:
+        """Return `input_ids`, `attention_mask` and `mm_token_type_ids`, each (B, L), and, where there are images,
+        `pixel_values` (patches, channels·time·height·width) and `image_grid_thw` (images, 3).
+
+        Images go to the marks in order, through all texts. Raises `ValueError` if their numbers differ.
+        """
+        texts = [text] if isinstance(text, str) else list(text)
+        vision: dict[str, Any] = {}
+        counts: list[int] = []
+        if images is not None and not (isinstance(images, list | tuple) and not images):
+            vision = dict(self.image_processor(images=images, return_tensors=return_tensors, **image_options))
+            merged = self.image_processor.merge_size**2
+            counts = [int(grid.prod()) // merged for grid in vision["image_grid_thw"]]
+        marks = sum(one.count(IMAGE) for one in texts)
+        if marks != len(counts):
+            raise ValueError(f"{len(counts)} images for {marks} image marks")
+        tokens = self.tokenizer(_expand(texts, counts), padding=padding, return_tensors=return_tensors)
+        kinds = (tokens["input_ids"] == self.image_token_id).int()
+        return BatchFeature(
+            {
+                "input_ids": tokens["input_ids"],
+                "attention_mask": tokens["attention_mask"],
+                "mm_token_type_ids": kinds,
+                **vision,
+            }
+        )
+
+    def save_pretrained(self, save_directory: str | Path, **_: Any) -> list[str]:
+        """Save tokenizer and image processor, so that `load` finds them."""
+        self.image_processor.save_pretrained(save_directory)
+        return list(self.tokenizer.save_pretrained(save_directory))
+
+
+def _expand(texts: Sequence[str], counts: Sequence[int]) -> list[str]:
+    """Repeat each image mark as often as its image has tokens."""
+    remaining = iter(counts)
+    expanded = []
+    for text in texts:
+        first, *rest = text.split(IMAGE)
+        expanded.append(first + "".join(IMAGE * next(remaining) + piece for piece in rest))
+    return expanded
+
+
+def repair_mm_token_type_ids(text_encoder: Any) -> None:
+    """Give a Qwen-VL text encoder the `mm_token_type_ids` that diffusers' pipelines leave out.
+
+    Without them transformers 5 falls back to one-dimensional positions for image tokens, silently
+    (huggingface/diffusers#14194).
+    """
+    image_token_id = text_encoder.config.image_token_id
+
+    def add(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        del module
+        if kwargs.get("pixel_values") is not None and kwargs.get("mm_token_type_ids") is None:
+            kwargs["mm_token_type_ids"] = (kwargs["input_ids"] == image_token_id).int()
+        return args, kwargs
+
+    text_encoder.register_forward_pre_hook(add, with_kwargs=True)
