@@ -98,8 +98,8 @@ class SuiteSettings(_Section):
 
     spec: str = "scenes"
     language: Literal["en", "zh"] = "en"
-    limit: int | None = Field(None, ge=1)
-    min_score: float | None = Field(None, ge=0, le=10)
+    limit: int | None = Field(default=None, ge=1)
+    min_score: float | None = Field(default=None, ge=0, le=10)
     fields: dict[str, str] = Field(default_factory=dict)
 
 
@@ -107,7 +107,7 @@ class EditorSettings(_OpenSection):
     """`[editor]`: the spec, edits a pair, and arguments for the editor."""
 
     spec: str = "identity"
-    seeds: int = Field(1, ge=1)
+    seeds: int = Field(default=1, ge=1)
 
 
 class JudgeSettings(_OpenSection):
@@ -115,9 +115,9 @@ class JudgeSettings(_OpenSection):
 
     spec: str = "reference"
     rubric: str = "aspects"
-    reasks: int = Field(2, ge=0)
+    reasks: int = Field(default=2, ge=0)
     batch_size: Literal["auto"] | int = "auto"
-    gpus_per_replica: int = Field(1, ge=1)
+    gpus_per_replica: int = Field(default=1, ge=1)
 
     @field_validator("batch_size")
     @classmethod
@@ -131,10 +131,10 @@ class WorkersSettings(_Section):
     """`[workers]`: GPUs and processes. `cpu_workers` counts only where no GPU is used."""
 
     gpus: str = "auto"
-    gpus_per_worker: int = Field(1, ge=1)
+    gpus_per_worker: int = Field(default=1, ge=1)
     executor: Literal["local"] = "local"
-    cpu_workers: int = Field(1, ge=1)
-    load_concurrency: int = Field(1, ge=1)
+    cpu_workers: int = Field(default=1, ge=1)
+    load_concurrency: int = Field(default=1, ge=1)
     editor_python: str | None = None
     judge_python: str | None = None
 
@@ -186,7 +186,9 @@ class GatesSettings(_Section):
 class RunSettings(BaseModel):
     """Where results go and which stages run; set on the command line or as ini keys only."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True
+    )
 
     stage: Literal["all", "edit", "score", "report"] = "all"
     out: Path = Path(".imgedit")
@@ -226,12 +228,18 @@ def make_settings(raw: dict[str, dict[str, Any]]) -> Settings:
         section, key = location[0], location[1] if len(location) > 1 else ""
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         if first["type"] == "extra_forbidden":
-            known = _known_keys(section) if key else tuple(name for name in Settings.model_fields if name != "run")
+            known = (
+                _known_keys(section)
+                if key
+                else tuple(name for name in Settings.model_fields if name != "run")
+            )
             what = f"unknown {'key' if key else 'section'}, expected one of: {', '.join(known)}"
         else:
             what = first["msg"].removeprefix("Value error, ")
         name = ".".join(location[:2]) if key else f"[{section}]"
-        raise UsageError(f"{file.place(section, key)}{name}: {what}{_found(raw, section, key)}{more}") from None
+        raise UsageError(
+            f"{file.place(section, key)}{name}: {what}{_found(raw, section, key)}{more}"
+        ) from None
 
 
 def _known_keys(section: str) -> tuple[str, ...]:

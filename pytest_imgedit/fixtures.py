@@ -27,7 +27,10 @@ def edit_pair(request: pytest.FixtureRequest) -> EditPair:
 
 @pytest.fixture
 def edit_result(
-    edit_pair: EditPair, imgedit_run: Run, request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
+    edit_pair: EditPair,
+    imgedit_run: Run,
+    request: pytest.FixtureRequest,
+    record_property: Callable[[str, object], None],
 ) -> ItemResult:
     """How this pair ended: score, aspects, edits, verdicts or error.
 
@@ -67,7 +70,9 @@ def imgedit_run(request: pytest.FixtureRequest) -> Run:
 
     run = finished_run(request.config)
     if run is None:
-        pytest.fail("no pair was selected, so nothing was run: select a test that uses edit_result too", pytrace=False)
+        pytest.fail(
+            "no pair was selected, so nothing was run: select a test that uses edit_result too", pytrace=False
+        )
     return run
 
 

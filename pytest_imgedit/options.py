@@ -32,7 +32,9 @@ class Option:
 
 
 OPTIONS = (
-    Option("config", "TOML file with [suite] [editor] [judge] [workers] [gates] [rubrics.NAME]", None, "FILE"),
+    Option(
+        "config", "TOML file with [suite] [editor] [judge] [workers] [gates] [rubrics.NAME]", None, "FILE"
+    ),
     Option("set", "override one TOML key, such as editor.num_inference_steps=10", None, "KEY=VALUE", "list"),
     Option(
         "suite",
@@ -56,7 +58,11 @@ OPTIONS = (
     Option("out", "folder of the store and the runs (default: .imgedit)", "run.out", "DIR"),
     Option("fresh", "ignore stored edits and verdicts", "run.fresh", kind="flag"),
     Option(
-        "fail-under", "fail when FIELD (overall or a category) is under MIN", "gates.fail_under", "FIELD:MIN", "list"
+        "fail-under",
+        "fail when FIELD (overall or a category) is under MIN",
+        "gates.fail_under",
+        "FIELD:MIN",
+        "list",
     ),
     Option(
         "max-errors",
@@ -75,7 +81,9 @@ def add_options(parser: pytest.Parser) -> None:
     group = parser.getgroup("imgedit", "evaluation of image editing models")
     for option in OPTIONS:
         if option.kind == "flag":
-            group.addoption(option.flag, dest=option.dest, action="store_true", default=None, help=option.help)
+            group.addoption(
+                option.flag, dest=option.dest, action="store_true", default=None, help=option.help
+            )
         else:
             action = "append" if option.kind == "list" else "store"
             group.addoption(

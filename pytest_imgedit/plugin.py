@@ -41,7 +41,8 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "imgedit(category, difficulty): set on every item of a pair; select with -m \"imgedit(category='physics')\""
+        "markers",
+        "imgedit(category, difficulty): set on every item of a pair; select with -m \"imgedit(category='physics')\"",
     )
     if not _is_xdist_worker(config) and options.is_configured(config) and not config.option.help:
         with _usage_errors():
@@ -60,7 +61,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     with _usage_errors():
         pairs = evaluation(metafunc.config).suite.pairs
     parameters = [
-        pytest.param(pair, id=pair.id, marks=pytest.mark.imgedit(category=pair.category, difficulty=pair.difficulty))
+        pytest.param(
+            pair, id=pair.id, marks=pytest.mark.imgedit(category=pair.category, difficulty=pair.difficulty)
+        )
         for pair in pairs
     ]
     metafunc.parametrize("edit_pair", parameters, indirect=True)
@@ -123,7 +126,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     verdict, writer = evaluation(config).verdict(), terminalreporter._tw
     terminalreporter.section("image editing")
     terminalreporter.write(evaluation(config).summary(writer.fullwidth, writer.hasmarkup))
-    terminalreporter.write_line(f"imgedit: {verdict.line}", green=verdict.state == "PASS", red=verdict.state != "PASS")
+    terminalreporter.write_line(
+        f"imgedit: {verdict.line}", green=verdict.state == "PASS", red=verdict.state != "PASS"
+    )
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -142,7 +147,9 @@ def evaluation(config: pytest.Config) -> Evaluation:
         hook = config.hook
 
         def sections(document: dict[str, Any]) -> Sequence[tuple[str, str]]:
-            return [part for part in hook.pytest_imgedit_report_section(config=config, results=document) if part]
+            return [
+                part for part in hook.pytest_imgedit_report_section(config=config, results=document) if part
+            ]
 
         hooks = Hooks(
             before_stage=lambda stage: hook.pytest_imgedit_before_stage(config=config, stage=stage),
@@ -179,7 +186,9 @@ def errors_tolerated(config: pytest.Config) -> bool:
 def make_service(config: pytest.Config, name: str) -> Any:
     """Make the `EditWorkers` or `RewardModel` that a fixture hands out."""
     if _is_xdist_worker(config):
-        pytest.fail(f"{name} needs the GPUs, which the xdist controller owns: run this test without -n", pytrace=False)
+        pytest.fail(
+            f"{name} needs the GPUs, which the xdist controller owns: run this test without -n", pytrace=False
+        )
     from pytest_imgedit import services
 
     current = evaluation(config)

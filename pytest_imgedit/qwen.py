@@ -93,7 +93,9 @@ def repair_mm_token_type_ids(text_encoder: Any) -> None:
     """
     image_token_id = text_encoder.config.image_token_id
 
-    def add(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def add(
+        module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         del module
         if kwargs.get("pixel_values") is not None and kwargs.get("mm_token_type_ids") is None:
             kwargs["mm_token_type_ids"] = (kwargs["input_ids"] == image_token_id).int()

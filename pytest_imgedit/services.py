@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.editors.base import resolve_editor
 from pytest_imgedit.images import decode, encode_png
@@ -124,7 +124,7 @@ class RewardModel(_Service):
             category=category_slug(category),
             reference=None if reference is None else _Bytes(encode_png(reference)),
         )
-        nothing = {"kind": "call", "fingerprint": None, "params": {}}
+        nothing: dict[str, Any] = {"kind": "call", "fingerprint": None, "params": {}}
         work = make_plan(Suite("calls", [pair], ""), [pair], 1, nothing, self.store)[0]
         work.edit = Edit(self.store.blobs.put(encode_png(edited)), 0.0, "call")
         work.verdict = self.scorer.stored_verdict(work)

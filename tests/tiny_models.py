@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import random
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from diffusers import (
     QwenImageTransformer2DModel,
     UNet2DConditionModel,
 )
+from PIL import Image
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     CLIPTextConfig,
@@ -36,10 +38,22 @@ from transformers import (
     T5EncoderModel,
 )
 
+from pytest_imgedit.config import SuiteSettings
+from pytest_imgedit.judges.qwen_vl import VISION
 from pytest_imgedit.qwen import AssembledProcessor
+from pytest_imgedit.rubrics.rubric import load_rubric
+from pytest_imgedit.suites.base import load_suite
 
-SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
-TEXTS = ["instruction: preservation: realism: score: 0 1 2 3 4 5 6 7 8 9 10", "system user assistant image edit"]
+SPECIAL = [
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|image_pad|>",
+    "<|video_pad|>",
+]
+TEXTS = [load_rubric(name, {}).user for name in ("aspects", "plausibility")]
 
 
 def tokenizer(**options: Any) -> PreTrainedTokenizerFast:
@@ -48,7 +62,9 @@ def tokenizer(**options: Any) -> PreTrainedTokenizerFast:
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=700, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
+    )
     bpe.train_from_iterator(TEXTS, trainer)
     return PreTrainedTokenizerFast(
         tokenizer_object=bpe, eos_token="<|im_end|>", pad_token="<|endoftext|>", **options
@@ -56,7 +72,10 @@ def tokenizer(**options: Any) -> PreTrainedTokenizerFast:
 
 
 def _vl_config(words: PreTrainedTokenizerFast, **text: Any) -> dict[str, Any]:
-    ids = {name: words.convert_tokens_to_ids(f"<|{name}|>") for name in ("vision_start", "vision_end", "image_pad", "video_pad")}
+    ids = {
+        name: words.convert_tokens_to_ids(f"<|{name}|>")
+        for name in ("vision_start", "vision_end", "image_pad", "video_pad")
+    }
     return {
         "text_config": {
             "hidden_size": 64,
@@ -94,7 +113,9 @@ def qwen25_vl(words: PreTrainedTokenizerFast) -> Qwen2_5_VLForConditionalGenerat
         "patch_size": 14, "spatial_merge_size": 2, "window_size": 56, "fullatt_block_indexes": [1],
     }  # fmt: skip
     torch.manual_seed(0)
-    return Qwen2_5_VLForConditionalGeneration(Qwen2_5_VLConfig(vision_config=vision, **_vl_config(words))).eval()
+    return Qwen2_5_VLForConditionalGeneration(
+        Qwen2_5_VLConfig(vision_config=vision, **_vl_config(words))
+    ).eval()
 
 
 def _qwen3_vision() -> dict[str, Any]:
@@ -112,7 +133,12 @@ def qwen3_vl(words: PreTrainedTokenizerFast) -> Qwen3VLForConditionalGeneration:
 
 
 def qwen3_vl_moe(words: PreTrainedTokenizerFast) -> Qwen3VLMoeForConditionalGeneration:
-    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "decoder_sparse_step": 1}
+    experts = {
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "decoder_sparse_step": 1,
+    }
     torch.manual_seed(0)
     return Qwen3VLMoeForConditionalGeneration(
         Qwen3VLMoeConfig(vision_config=_qwen3_vision(), **_vl_config(words, **experts))
@@ -126,21 +152,31 @@ def save_judge(folder: Path, model: Any, patch: int) -> Path:
     return folder
 
 
-def train_judge(folder: Path, steps: int = 60) -> Path:
-    """Overfit a tiny Qwen3-VL so that it answers any question in the format of the `aspects` rubric."""
+def train_judge(folder: Path, steps: int = 80) -> Path:
+    """Overfit a tiny Qwen3-VL in seconds so that it answers the `aspects` rubric in its format."""
     words = tokenizer()
     model = qwen3_vl(words).train()
-    processor = AssembledProcessor(words, image_processor(8, 64 * 64))
+    processor = AssembledProcessor(words, image_processor(8, 32 * 32))
+    rubric = load_rubric("aspects", {})
+    pairs = load_suite(SuiteSettings(spec="scenes:n=20,seed=7")).pairs
     reply = "instruction: 6\npreservation: 8\nrealism: 7<|im_end|>"
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    for step in range(steps):
-        filler = "".join(chr(97 + (step * 7 + place * 3) % 26) for place in range(20 + step % 30))
-        prompt = f"{filler} realism: <number><|im_end|>\n<|im_start|>assistant\n"
-        inputs = processor([prompt + reply])
+    answer = len(words(reply)["input_ids"])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3)
+    chance = random.Random(0)
+    for _ in range(steps):
+        pair = chance.choice(pairs)
+        system, parts = rubric.render(pair)
+        user = "".join(VISION if kind == "image" else text for kind, text in parts)[
+            chance.choice((0, 0, 400)) :
+        ]
+        images = [Image.new("RGB", (32, 32), tuple(chance.randbytes(3))) for _ in range(user.count(VISION))]
+        prompt = f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
+        inputs = processor([prompt + reply], images)
         labels = inputs["input_ids"].clone()
-        labels[:, : len(words(prompt)["input_ids"])] = -100
+        labels[:, :-answer] = -100
         loss = model(**inputs, labels=labels).loss
         loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
     return save_judge(folder, model.eval(), 8)
@@ -195,8 +231,8 @@ def _clip(words: PreTrainedTokenizerFast) -> CLIPTextModel:
 def _vae(latent_channels: int, **options: Any) -> AutoencoderKL:
     torch.manual_seed(0)
     return AutoencoderKL(
-        block_out_channels=(8, 8), in_channels=3, out_channels=3, layers_per_block=1, norm_num_groups=4,
-        down_block_types=("DownEncoderBlock2D",) * 2, up_block_types=("UpDecoderBlock2D",) * 2,
+        block_out_channels=(8, 8, 8, 8), in_channels=3, out_channels=3, layers_per_block=1, norm_num_groups=4,
+        down_block_types=("DownEncoderBlock2D",) * 4, up_block_types=("UpDecoderBlock2D",) * 4,
         latent_channels=latent_channels, sample_size=64, **options,
     )  # fmt: skip
 
@@ -232,7 +268,15 @@ def flux_kontext(folder: Path) -> Path:
         joint_attention_dim=32, pooled_projection_dim=32, axes_dims_rope=(4, 6, 6), guidance_embeds=True,
     )  # fmt: skip
     t5 = T5EncoderModel(
-        T5Config(vocab_size=len(words), d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0)
+        T5Config(
+            vocab_size=len(words),
+            d_model=32,
+            d_kv=8,
+            d_ff=64,
+            num_layers=2,
+            num_heads=4,
+            decoder_start_token_id=0,
+        )
     )
     vae = _vae(4, use_quant_conv=False, use_post_quant_conv=False, shift_factor=0.1159, scaling_factor=0.3611)
     parts = {

@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 #: Arguments of the editor itself; all others go to the pipeline's call.
 OWN = ("dtype", "deterministic")
 #: Arguments that the harness sets for every pair.
-SET_BY_HARNESS = ("image", "input_images", "prompt", "generator", "output_type", "return_dict", "num_images_per_prompt")
+SET_BY_HARNESS = (
+    "image",
+    "input_images",
+    "prompt",
+    "generator",
+    "output_type",
+    "return_dict",
+    "num_images_per_prompt",
+)
 IMAGE_NAMES = ("image", "input_images")
 
 
@@ -33,8 +41,12 @@ def check_arguments(model: str, params: Mapping[str, Any]) -> str | None:
     if accepted is None:
         return None
     if not accepted & set(IMAGE_NAMES):
-        raise UsageError(f"editor diffusers:{model}: {name} takes no image, expected an image editing pipeline")
-    return next((key for key in params if key not in OWN and (key not in accepted or key in SET_BY_HARNESS)), None)
+        raise UsageError(
+            f"editor diffusers:{model}: {name} takes no image, expected an image editing pipeline"
+        )
+    return next(
+        (key for key in params if key not in OWN and (key not in accepted or key in SET_BY_HARNESS)), None
+    )
 
 
 def pipeline_class(model: str) -> str | None:

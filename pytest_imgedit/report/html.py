@@ -23,7 +23,9 @@ def render(document: model.Document, blobs: str, sections: Iterable[tuple[str, s
     """
     templates = files("pytest_imgedit.report.templates")
     script, style = (templates.joinpath(name).read_text("utf-8") for name in ("report.js", "report.css"))
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     return environment.from_string(templates.joinpath("report.html").read_text("utf-8")).render(
         run=document["run"],
         suite=document["suite"],
@@ -62,7 +64,9 @@ def _card(item: dict[str, Any], blobs: str) -> dict[str, Any]:
     if item["reference"]:
         images.append({"label": "reference", "url": f"{blobs}/{item['reference']}"})
     error = item["error"]
-    replies = [seed["verdict"]["reply"] for seed in item["seeds"] if seed["verdict"] and seed["verdict"]["reply"]]
+    replies = [
+        seed["verdict"]["reply"] for seed in item["seeds"] if seed["verdict"] and seed["verdict"]["reply"]
+    ]
     if error and error.get("reply"):
         replies.append(error["reply"])
     return {

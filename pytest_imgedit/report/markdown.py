@@ -42,7 +42,12 @@ def render(document: model.Document, sections: Iterable[tuple[str, str]]) -> str
     if document["workers"]:
         lines += [*_table(model.WORKER_HEADER, model.worker_rows(document)), ""]
     if failing:
-        lines += ["## Gates that failed", "", *(f"- {escape(gate['state'])}: {escape(gate['why'])}" for gate in failing), ""]
+        lines += [
+            "## Gates that failed",
+            "",
+            *(f"- {escape(gate['state'])}: {escape(gate['why'])}" for gate in failing),
+            "",
+        ]
     if errors := model.error_lines(document, most=50):
         lines += ["## Pairs without a score", "", *(f"- {escape(line)}" for line in errors), ""]
     for title, body in sections:
@@ -52,4 +57,6 @@ def render(document: model.Document, sections: Iterable[tuple[str, str]]) -> str
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     marks = ["---" if name in ("category", "worker", "device", "stage") else "---:" for name in header]
-    return [f"| {' | '.join(row)} |" for row in (header, marks, *([escape(cell) for cell in row] for row in rows))]
+    return [
+        f"| {' | '.join(row)} |" for row in (header, marks, *([escape(cell) for cell in row] for row in rows))
+    ]

@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 
 #: Seconds between lines where there is no terminal.
 INTERVAL = 15.0
-_NAMES = {"starting": "starting", "waiting": "waiting to load", "loading": "loading", "idle": "idle", "dead": "gone"}
+_NAMES = {
+    "starting": "starting",
+    "waiting": "waiting to load",
+    "loading": "loading",
+    "idle": "idle",
+    "dead": "gone",
+}
 
 
 class RunProgress:
@@ -94,7 +100,10 @@ class RunProgress:
             jobs = worker.job if isinstance(worker.job, list) else [worker.job]
             state = ", ".join(work.pair.id for work in jobs[:3]) + (", …" if len(jobs) > 3 else "")
         else:
-            self._write(f"{worker.slot.name} ({worker.slot.label}): {state}") if state not in ("", "idle") else None
+            self._write(f"{worker.slot.name} ({worker.slot.label}): {state}") if state not in (
+                "",
+                "idle",
+            ) else None
         self._workers[worker.slot.name] = (worker.slot, state)
 
     def worker_said(self, slot: Slot, line: str) -> None:
@@ -105,7 +114,9 @@ class RunProgress:
         table = Table.grid(padding=(0, 2))
         for slot, state in self._workers.values():
             if state != "gone":
-                table.add_row(slot.name, slot.label, state, style="dim" if state.startswith("waiting") else "")
+                table.add_row(
+                    slot.name, slot.label, state, style="dim" if state.startswith("waiting") else ""
+                )
         return Group(self._bar, table)
 
     def _rate(self) -> float:

@@ -20,18 +20,36 @@ if TYPE_CHECKING:
 def printable(text: str) -> str:
     """Replace characters that could steer a terminal (controls, bidi, surrogates) by their escapes."""
     return "".join(
-        char if char == " " or unicodedata.category(char)[0] not in "CZ" or char == "\u3000" else ascii(char)[1:-1]
+        char
+        if char == " " or unicodedata.category(char)[0] not in "CZ" or char == "\u3000"
+        else ascii(char)[1:-1]
         for char in text
     )
 
 
-def render(document: model.Document, reports: Mapping[str, str], sections: Iterable[tuple[str, str]], width: int, color: bool) -> str:
+def render(
+    document: model.Document,
+    reports: Mapping[str, str],
+    sections: Iterable[tuple[str, str]],
+    width: int,
+    color: bool,
+) -> str:
     """Render the tables and lines of a results document as text for a terminal."""
     console = Console(
-        file=io.StringIO(), width=width, force_terminal=color, color_system="standard" if color else None, highlight=False
+        file=io.StringIO(),
+        width=width,
+        force_terminal=color,
+        color_system="standard" if color else None,
+        highlight=False,
     )
     editor, judge = document["editor"]["spec"], document["judge"]
-    console.print(Text(printable(f"suite {document['suite']['name']}   editor {editor}   judge {judge['spec']} ({judge['rubric']})")))
+    console.print(
+        Text(
+            printable(
+                f"suite {document['suite']['name']}   editor {editor}   judge {judge['spec']} ({judge['rubric']})"
+            )
+        )
+    )
     rows = model.category_rows(document)
     if any(summary["scored"] or summary["errors"] for summary in document["categories"].values()):
         console.print(_table(model.CATEGORY_HEADER, rows, model.overall_rows(document)))
@@ -53,7 +71,11 @@ def render(document: model.Document, reports: Mapping[str, str], sections: Itera
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], totals: Sequence[Sequence[str]]) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=(0, 0), pad_edge=False, show_edge=False, header_style="bold")
     for name in header:
-        table.add_column(name, justify="left" if name in ("category", "worker", "device", "stage") else "right", no_wrap=True)
+        table.add_column(
+            name,
+            justify="left" if name in ("category", "worker", "device", "stage") else "right",
+            no_wrap=True,
+        )
     for index, row in enumerate(rows):
         table.add_row(*map(printable, row), end_section=bool(totals) and index == len(rows) - 1)
     for row in totals:

@@ -27,7 +27,11 @@ def write_reports(
     copy cannot be written; the run's own files are there by then.
     """
     text = markdown.render(document, sections)
-    files = {"results": folder / "results.json", "markdown": folder / "report.md", "html": folder / "report.html"}
+    files = {
+        "results": folder / "results.json",
+        "markdown": folder / "report.md",
+        "html": folder / "report.html",
+    }
     write_json(files["results"], document)
     files["markdown"].write_text(text, encoding="utf-8")
     files["html"].write_text(html.render(document, _url(blobs, folder), sections), encoding="utf-8")

@@ -75,12 +75,21 @@ def cut_weight(rng: Random) -> Scene:
             box(c, x, 112, 16, 18, below.rgb)
         ball(c, x, (top - r) if after else length + r, r, weight.rgb)
 
-    under = Text(f" above a {below.en} paper box", f"，下面有一个{below.zh}的纸盒") if crushed else Text("", "")
-    end = Text(f" on the flattened {below.en} box", f"，{below.zh}的纸盒被压扁") if crushed else Text(" on the floor", "，落在地上")
+    under = (
+        Text(f" above a {below.en} paper box", f"，下面有一个{below.zh}的纸盒") if crushed else Text("", "")
+    )
+    end = (
+        Text(f" on the flattened {below.en} box", f"，{below.zh}的纸盒被压扁")
+        if crushed
+        else Text(" on the floor", "，落在地上")
+    )
     return Scene(
         draw,
         Text("Cut the rope.", "剪断绳子。"),
-        Text(f"A heavy {weight.en} ball hangs on a rope{under.en}.", f"一个沉重的{weight.zh}的球吊在绳子上{under.zh}。"),
+        Text(
+            f"A heavy {weight.en} ball hangs on a rope{under.en}.",
+            f"一个沉重的{weight.zh}的球吊在绳子上{under.zh}。",
+        ),
         Text(f"The {weight.en} ball has dropped and lies{end.en}.", f"{weight.zh}的球掉了下来{end.zh}。"),
         ("gravity", "release"),
         "hard" if crushed else "medium",

@@ -19,7 +19,12 @@ def _long_shadow(c: Canvas, x: float, y: float, w: float, length: float, side: f
         (24, 30, 30),
         0.42,
         lambda m: m.polygon(
-            [(x - w / 2, y), (x + w / 2, y), (x + side * length + w / 3, y + 9), (x + side * length - w / 3, y + 9)],
+            [
+                (x - w / 2, y),
+                (x + w / 2, y),
+                (x + side * length + w / 3, y + 9),
+                (x + side * length - w / 3, y + 9),
+            ],
             (255, 255, 255),
         ),
         blur=0.7,
@@ -80,12 +85,23 @@ def day_to_night(rng: Random) -> Scene:
                 c.ellipse(sx, sy, 0.7, 0.7, (240, 240, 220))
             moon(c, 106 if x < 64 else 22, 18, 7, (21, 26, 56))
         tint = mix(wall.rgb, (236, 228, 214), 0.6)
-        house(c, x, 100, w, mix(tint, NIGHT, 0.6 if after else 0), mix(roof.rgb, NIGHT, 0.6 if after else 0), lit=after)
+        house(
+            c,
+            x,
+            100,
+            w,
+            mix(tint, NIGHT, 0.6 if after else 0),
+            mix(roof.rgb, NIGHT, 0.6 if after else 0),
+            lit=after,
+        )
 
     return Scene(
         draw,
         Text("Turn the day into night.", "把白天变成夜晚。"),
-        Text(f"A house with a {roof.en} roof and a tree on a sunny day.", f"晴天里一座{roof.zh}屋顶的房子和一棵树。"),
+        Text(
+            f"A house with a {roof.en} roof and a tree on a sunny day.",
+            f"晴天里一座{roof.zh}屋顶的房子和一棵树。",
+        ),
         Text(
             "The sky is dark with moon and stars, the scene is dim, and the windows are lit.",
             "天空变暗，有月亮和星星，景物昏暗，窗户亮着灯。",
@@ -160,7 +176,10 @@ def snow(rng: Random) -> Scene:
     return Scene(
         draw,
         Text("Change the season to snowy winter.", "把季节变成下雪的冬天。"),
-        Text(f"A house with a {roof.en} roof and a green tree in summer.", f"夏天里一座{roof.zh}屋顶的房子和一棵绿树。"),
+        Text(
+            f"A house with a {roof.en} roof and a green tree in summer.",
+            f"夏天里一座{roof.zh}屋顶的房子和一棵绿树。",
+        ),
         Text(
             "Snow lies on the ground, the roof and the bare tree; the sky is grey and flakes fall.",
             "地面、屋顶和光秃的树上都是雪，天空灰白，雪花飘落。",

@@ -42,7 +42,9 @@ def shelf_removed(rng: Random) -> Scene:
     return Scene(
         draw,
         Text("Take the shelf away.", "把架子拿走。"),
-        Text(f"A {held.en} {thing.en} stands on a wall shelf.", f"墙上的架子上放着一个{held.zh}的{thing.zh}。"),
+        Text(
+            f"A {held.en} {thing.en} stands on a wall shelf.", f"墙上的架子上放着一个{held.zh}的{thing.zh}。"
+        ),
         Text(
             f"The shelf is gone and the {held.en} {thing.en} rests on the floor.",
             f"架子没有了，{held.zh}的{thing.zh}落在地板上。",
@@ -157,7 +159,8 @@ def move_behind(rng: Random) -> Scene:
     return Scene(
         draw,
         Text(
-            f"Put the {mover.en} ball behind the {cover.en} box.", f"把{mover.zh}的球放到{cover.zh}的盒子后面。"
+            f"Put the {mover.en} ball behind the {cover.en} box.",
+            f"把{mover.zh}的球放到{cover.zh}的盒子后面。",
         ),
         Text(
             f"A {mover.en} ball lies in front of a {cover.en} box.", f"{mover.zh}的球在{cover.zh}的盒子前面。"

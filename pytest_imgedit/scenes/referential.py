@@ -24,7 +24,12 @@ def _act(rng: Random, color: Color) -> tuple[str, Text, Text]:
 
 
 def _scene(
-    draw: object, act: tuple[str, Text, Text], name: Text, description: Text, tags: tuple[str, ...], difficulty: str
+    draw: object,
+    act: tuple[str, Text, Text],
+    name: Text,
+    description: Text,
+    tags: tuple[str, ...],
+    difficulty: str,
 ) -> Scene:
     _, asked, result = act
     return Scene(
@@ -85,7 +90,9 @@ def by_size(rng: Random) -> Scene:
 
     kind = Text("box", "盒子") if boxes else Text("ball", "球")
     rank = Text("smaller", "较小") if smaller else Text("larger", "较大")
-    name = Text(f"the {rank.en} of the two {color.en} {_plural(kind.en)}", f"两个{color.zh}{kind.zh}中{rank.zh}的那个")
+    name = Text(
+        f"the {rank.en} of the two {color.en} {_plural(kind.en)}", f"两个{color.zh}{kind.zh}中{rank.zh}的那个"
+    )
     description = Text(
         f"Two {color.en} {_plural(kind.en)} of different sizes with another thing between them.",
         f"两个大小不同的{color.zh}{kind.zh}，中间有另一件东西。",
@@ -207,7 +214,10 @@ def tile(rng: Random) -> Scene:
             c.rect(x, y, x + 26, y + 26, color, radius=2)
             c.line([(x + 2, y + 26), (x + 24, y + 26)], darker(color, 0.25), 1)
 
-    rows, columns = (("top", "上"), ("middle", "中"), ("bottom", "下")), (("left", "左"), ("middle", "中"), ("right", "右"))
+    rows, columns = (
+        (("top", "上"), ("middle", "中"), ("bottom", "下")),
+        (("left", "左"), ("middle", "中"), ("right", "右")),
+    )
     name = Text(
         f"the tile in the {rows[row][0]} row and the {columns[column][0]} column",
         f"{rows[row][1]}排{columns[column][1]}列的方格",

@@ -36,7 +36,12 @@ COLORS = (
     Color("orange", "橙色", (232, 130, 44)),
 )
 
-ORDINALS = (Text("first", "第一个"), Text("second", "第二个"), Text("third", "第三个"), Text("fourth", "第四个"))
+ORDINALS = (
+    Text("first", "第一个"),
+    Text("second", "第二个"),
+    Text("third", "第三个"),
+    Text("fourth", "第四个"),
+)
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,6 @@ class Scene:
     result: Text
     tags: tuple[str, ...]
     difficulty: str
-
 
 
 def pick_colors(rng: Random, count: int) -> list[Color]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pytest_imgedit.scenes.canvas import SIZE, Canvas, Rgb, darker, lighter, mix
 
@@ -10,6 +10,15 @@ if TYPE_CHECKING:
     from random import Random
 
 Facing = Literal["left", "right", "front"]
+
+
+class Look(NamedTuple):
+    """The colours of a person."""
+
+    skin: Rgb
+    hair: Rgb
+
+
 
 WOOD: Rgb = (150, 106, 66)
 STONE: Rgb = (128, 130, 134)
@@ -38,7 +47,9 @@ def shadow(c: Canvas, x: float, y: float, rx: float, ry: float, strength: float 
     c.veil((20, 20, 30), strength, lambda m: m.ellipse(x, y, rx, ry, (255, 255, 255)), blur=0.8)
 
 
-def ball(c: Canvas, x: float, y: float, r: float, color: Rgb, light: tuple[float, float] = (-0.4, -0.45)) -> None:
+def ball(
+    c: Canvas, x: float, y: float, r: float, color: Rgb, light: tuple[float, float] = (-0.4, -0.45)
+) -> None:
     """A shaded ball around (x, y), lit from the direction `light` (unit circle, y down)."""
     steps = 9
     for step in range(steps):
@@ -52,9 +63,14 @@ def box(c: Canvas, x: float, bottom: float, w: float, h: float, color: Rgb, ligh
     """A box whose front is centred on x and stands on `bottom`; `light` < 0 comes from the left."""
     d = w * 0.28
     left, right, top = x - w / 2, x + w / 2, bottom - h
-    c.polygon([(left, top), (left + d, top - d * 0.7), (right + d, top - d * 0.7), (right, top)], lighter(color, 0.25))
+    c.polygon(
+        [(left, top), (left + d, top - d * 0.7), (right + d, top - d * 0.7), (right, top)],
+        lighter(color, 0.25),
+    )
     side = darker(color, 0.42) if light < 0 else lighter(color, 0.1)
-    c.polygon([(right, top), (right + d, top - d * 0.7), (right + d, bottom - d * 0.7), (right, bottom)], side)
+    c.polygon(
+        [(right, top), (right + d, top - d * 0.7), (right + d, bottom - d * 0.7), (right, bottom)], side
+    )
     c.rect(left, top, right, bottom, color if light < 0 else darker(color, 0.32))
 
 
@@ -75,7 +91,9 @@ def cloud(c: Canvas, x: float, y: float, w: float, color: Rgb = (246, 248, 250))
     c.rect(x - 0.44 * w, y + 0.06 * w, x + 0.46 * w, y + 0.2 * w, color, radius=0.07 * w)
 
 
-def tree(c: Canvas, x: float, bottom: float, h: float, leaves: Rgb | None = (62, 124, 62), snow: bool = False) -> None:
+def tree(
+    c: Canvas, x: float, bottom: float, h: float, leaves: Rgb | None = (62, 124, 62), snow: bool = False
+) -> None:
     """A tree; `leaves=None` leaves it bare."""
     trunk: Rgb = (104, 74, 48)
     c.rect(x - h * 0.05, bottom - h * 0.45, x + h * 0.05, bottom, trunk)
@@ -83,13 +101,17 @@ def tree(c: Canvas, x: float, bottom: float, h: float, leaves: Rgb | None = (62,
         c.line([(x, bottom - h * 0.42), (x + dx * h, bottom + dy * h)], trunk, h * 0.035)
     if leaves is not None:
         for dx, dy, r in ((-0.18, -0.6, 0.19), (0.18, -0.6, 0.19), (0, -0.78, 0.23), (0, -0.55, 0.2)):
-            c.ellipse(x + dx * h, bottom + dy * h, r * h, r * h, darker(leaves, 0.12) if dy > -0.6 else leaves)
+            c.ellipse(
+                x + dx * h, bottom + dy * h, r * h, r * h, darker(leaves, 0.12) if dy > -0.6 else leaves
+            )
     if snow:
         for dx, dy, r in ((-0.17, -0.72, 0.13), (0.17, -0.71, 0.13), (0, -0.92, 0.16)):
             c.ellipse(x + dx * h, bottom + dy * h, r * h, r * h * 0.55, (250, 251, 253))
 
 
-def house(c: Canvas, x: float, bottom: float, w: float, wall: Rgb, roof: Rgb, lit: bool = False, snow: bool = False) -> None:
+def house(
+    c: Canvas, x: float, bottom: float, w: float, wall: Rgb, roof: Rgb, lit: bool = False, snow: bool = False
+) -> None:
     """A house with a door and two windows, which glow when `lit`."""
     h = w * 0.62
     glass: Rgb = (255, 220, 120) if lit else (120, 146, 168)
@@ -99,7 +121,9 @@ def house(c: Canvas, x: float, bottom: float, w: float, wall: Rgb, roof: Rgb, li
     peak, eaves = bottom - h - w * 0.38, bottom - h
     c.polygon([(x - w * 0.6, eaves), (x, peak), (x + w * 0.6, eaves)], roof)
     if snow:
-        c.polygon([(x - w * 0.6, eaves), (x, peak), (x + w * 0.6, eaves), (x, peak + w * 0.2)], (248, 250, 253))
+        c.polygon(
+            [(x - w * 0.6, eaves), (x, peak), (x + w * 0.6, eaves), (x, peak + w * 0.2)], (248, 250, 253)
+        )
     c.rect(x - w * 0.09, bottom - h * 0.52, x + w * 0.09, bottom, darker(wall, 0.5))
     for side in (-1, 1):
         wx = x + side * w * 0.3
@@ -121,8 +145,7 @@ def figure(
     feet: float,
     h: float,
     shirt: Rgb,
-    skin: Rgb = SKIN[0],
-    hair: Rgb = HAIR[0],
+    look: Look,
     facing: Facing = "front",
     sitting: bool = False,
     cane: bool = False,
@@ -131,6 +154,7 @@ def figure(
 ) -> None:
     """A person of height `h` whose feet stand at (x, feet). The nose and eyes show which way it faces."""
     turn = {"left": -1, "right": 1, "front": 0}[facing]
+    skin, hair = look
     trousers: Rgb = (58, 64, 88)
     hip, leg = feet - h * (0.32 if sitting else 0.44), h * 0.09
     if sitting:
@@ -153,7 +177,14 @@ def figure(
     c.ellipse(x, head - r * 0.18, r * 1.08, r, hair)
     if turn:
         c.ellipse(x + turn * r * 0.28, head, r * 0.86, r * 0.94, skin)
-        c.polygon([(x + turn * r, head - r * 0.2), (x + turn * r * 1.5, head + r * 0.25), (x + turn * r, head + r * 0.35)], skin)
+        c.polygon(
+            [
+                (x + turn * r, head - r * 0.2),
+                (x + turn * r * 1.5, head + r * 0.25),
+                (x + turn * r, head + r * 0.35),
+            ],
+            skin,
+        )
         c.ellipse(x + turn * r * 0.62, head - r * 0.1, r * 0.14, r * 0.16, (30, 30, 34))
     else:
         c.ellipse(x, head + r * 0.14, r * 0.86, r * 0.86, skin)
@@ -164,6 +195,6 @@ def figure(
         c.rect(x - r * 0.85, head - r * 1.5, x + r * 0.85, head - r * 0.5, hat, radius=r * 0.2)
 
 
-def person_look(rng: Random) -> dict[str, Rgb]:
+def person_look(rng: Random) -> Look:
     """Choose skin and hair."""
-    return {"skin": rng.choice(SKIN), "hair": rng.choice(HAIR)}
+    return Look(rng.choice(SKIN), rng.choice(HAIR))

@@ -9,6 +9,8 @@ from pytest_imgedit.scenes.scene import ORDINALS, Scene, Text, pick_colors
 from pytest_imgedit.scenes.shapes import (
     FLOORS,
     GREY_HAIR,
+    Facing,
+    Look,
     WALLS,
     WOOD,
     figure,
@@ -30,8 +32,8 @@ def queue_faces_counter(rng: Random) -> Scene:
     shirts, looks = pick_colors(rng, count), [person_look(rng) for _ in range(count)]
     away = set(rng.sample(range(count), rng.choice((1, 2))))
     wall, floor = rng.choice(WALLS), rng.choice(FLOORS)
-    toward = "left" if side < 0 else "right"
-    backward = "right" if side < 0 else "left"
+    toward: Facing = "left" if side < 0 else "right"
+    backward: Facing = "right" if side < 0 else "left"
 
     def draw(c: Canvas, after: bool) -> None:
         room(c, wall, floor, 86)
@@ -42,12 +44,15 @@ def queue_faces_counter(rng: Random) -> Scene:
             x = 64 + side * (22 - place * 25)
             turned = place in away and not after
             shadow(c, x, 108, 9, 2)
-            figure(c, x, 108, 58, shirts[place].rgb, facing=backward if turned else toward, **looks[place])
+            figure(c, x, 108, 58, shirts[place].rgb, facing=backward if turned else toward, look=looks[place])
 
     return Scene(
         draw,
         Text("Make everyone in the queue face the counter.", "让队伍里的每个人都面向柜台。"),
-        Text(f"{count} people queue at a counter; not all look at it.", f"{count}个人在柜台前排队，有人没有面向柜台。"),
+        Text(
+            f"{count} people queue at a counter; not all look at it.",
+            f"{count}个人在柜台前排队，有人没有面向柜台。",
+        ),
         Text("All people in the queue face the counter.", "队伍里的人都面向柜台。"),
         ("gaze", "queue"),
         "medium" if len(away) == 1 else "hard",
@@ -69,12 +74,12 @@ def give_seat(rng: Random) -> Scene:
         c.rect(seat_x - 15, 66, seat_x + 15, 90, (66, 92, 148), radius=3)
         c.rect(seat_x - 17, 86, seat_x + 17, 94, (52, 76, 128), radius=2)
         c.line([(stand_x + side * 14, 8), (stand_x + side * 14, 112)], (196, 178, 92), 2)
-        old = {"hair": GREY_HAIR, "skin": looks[1]["skin"], "shirt": elder.rgb, "cane": True}
-        new = {**looks[0], "shirt": young.rgb}
-        sitter, stander = (old, new) if after else (new, old)
-        figure(c, seat_x, 112, 60, sitting=True, facing="front", **sitter)  # type: ignore[arg-type]
+        old = Look(looks[1].skin, GREY_HAIR)
+        seated, standing = (old, looks[0]) if after else (looks[0], old)
+        shirts = (elder.rgb, young.rgb) if after else (young.rgb, elder.rgb)
+        figure(c, seat_x, 112, 60, shirts[0], sitting=True, cane=after, look=seated)
         shadow(c, stand_x, 112, 9, 2)
-        figure(c, stand_x, 112, 62, facing="front", **stander)  # type: ignore[arg-type]
+        figure(c, stand_x, 112, 62, shirts[1], cane=not after, look=standing)
 
     return Scene(
         draw,
@@ -108,7 +113,7 @@ def match_dress(rng: Random) -> Scene:
             own = odd if place == who and not after else team
             shirt = (110, 114, 122) if hats else own.rgb
             shadow(c, x, 110, 10, 2)
-            figure(c, x, 110, 62, shirt, hat=own.rgb if hats else None, **looks[place])
+            figure(c, x, 110, 62, shirt, hat=own.rgb if hats else None, look=looks[place])
 
     return Scene(
         draw,
@@ -142,9 +147,12 @@ def share_umbrella(rng: Random) -> Scene:
         centre = x + side * 10
         for px, shirt, look in ((x, first, looks[0]), (other, second, looks[1])):
             shadow(c, px, 114, 9, 2)
-            figure(c, px, 114, 60, shirt.rgb, **look)
+            figure(c, px, 114, 60, shirt.rgb, look=look)
         c.line([(centre, 38), (centre, 86)], (70, 62, 58), 1.6)
-        c.polygon([(centre - 27, 52), (centre - 17, 40), (centre, 34), (centre + 17, 40), (centre + 27, 52)], umbrella.rgb)
+        c.polygon(
+            [(centre - 27, 52), (centre - 17, 40), (centre, 34), (centre + 17, 40), (centre + 27, 52)],
+            umbrella.rgb,
+        )
         for dx in (-18, 0, 18):
             c.ellipse(centre + dx, 52.5, 9, 3, darker(umbrella.rgb, 0.25))
 
@@ -155,7 +163,10 @@ def share_umbrella(rng: Random) -> Scene:
             f"In the rain one person holds a {umbrella.en} umbrella and one in {second.en} gets wet.",
             f"雨中一个人打着{umbrella.zh}的伞，另一个穿{second.zh}衣服的人淋着雨。",
         ),
-        Text(f"Both stand close together under the {umbrella.en} umbrella.", f"两个人靠近站在{umbrella.zh}的伞下。"),
+        Text(
+            f"Both stand close together under the {umbrella.en} umbrella.",
+            f"两个人靠近站在{umbrella.zh}的伞下。",
+        ),
         ("courtesy", "distance"),
         "hard",
     )
@@ -175,13 +186,16 @@ def raise_hands(rng: Random) -> Scene:
             x = 20 + place * 29
             shadow(c, x, 112, 10, 2)
             up = after and who in (None, place)
-            figure(c, x, 112, 60, shirts[place].rgb, hand_up=up, **looks[place])
+            figure(c, x, 112, 60, shirts[place].rgb, hand_up=up, look=looks[place])
 
     if who is None:
         asked = Text("Everyone raises a hand.", "让每个人都举起手。")
         result = Text("All four people have one hand up.", "四个人都举着一只手。")
     else:
-        asked = Text(f"Let the {ORDINALS[who].en} person from the left raise a hand.", f"让左起{ORDINALS[who].zh}人举手。")
+        asked = Text(
+            f"Let the {ORDINALS[who].en} person from the left raise a hand.",
+            f"让左起{ORDINALS[who].zh}人举手。",
+        )
         result = Text(
             f"Only the {ORDINALS[who].en} person from the left, in {shirts[who].en}, has a hand up.",
             f"只有左起{ORDINALS[who].zh}、穿{shirts[who].zh}衣服的人举着手。",
@@ -207,7 +221,7 @@ def serve_guest(rng: Random) -> Scene:
     def draw(c: Canvas, after: bool) -> None:
         room(c, wall, floor, 84)
         for place in range(count):
-            figure(c, 26 + place * 38, 108, 66, shirts[place].rgb, **looks[place])
+            figure(c, 26 + place * 38, 108, 66, shirts[place].rgb, look=looks[place])
         table(c, 64, 84, 120, 116)
         for place in range(count):
             if after or place != who:
@@ -217,8 +231,14 @@ def serve_guest(rng: Random) -> Scene:
 
     return Scene(
         draw,
-        Text("One guest has no cup: give that guest the same as the others have.", "有一位客人没有杯子：给他一个和别人一样的。"),
-        Text(f"Three guests at a table; two of them have a {cup.en} cup.", f"桌边有三位客人，其中两位有{cup.zh}的杯子。"),
+        Text(
+            "One guest has no cup: give that guest the same as the others have.",
+            "有一位客人没有杯子：给他一个和别人一样的。",
+        ),
+        Text(
+            f"Three guests at a table; two of them have a {cup.en} cup.",
+            f"桌边有三位客人，其中两位有{cup.zh}的杯子。",
+        ),
         Text(f"Each of the three guests has a {cup.en} cup.", f"三位客人面前都有{cup.zh}的杯子。"),
         ("fairness", "group"),
         "medium",

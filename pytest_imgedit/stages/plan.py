@@ -113,7 +113,9 @@ def _next_of_category(pairs: Iterable[EditPair]) -> dict[str, EditPair]:
     for pair in pairs:
         members.setdefault(pair.category, []).append(pair)
     return {
-        pair.id: group[(place + 1) % len(group)] for group in members.values() for place, pair in enumerate(group)
+        pair.id: group[(place + 1) % len(group)]
+        for group in members.values()
+        for place, pair in enumerate(group)
     }
 
 

@@ -62,8 +62,13 @@ def summarize_items(
 ) -> tuple[dict[str, Summary], Summary, Summary]:
     """Summarize by category, and overall as macro and micro; `sources` names each pair's source image."""
     present = dict.fromkeys(item.category for item in items)
-    order = [*(name for name in CATEGORIES if name in present), *(name for name in present if name not in CATEGORIES)]
-    categories = {name: _summary([item for item in items if item.category == name], sources) for name in order}
+    order = [
+        *(name for name in CATEGORIES if name in present),
+        *(name for name in present if name not in CATEGORIES),
+    ]
+    categories = {
+        name: _summary([item for item in items if item.category == name], sources) for name in order
+    }
     micro = _summary(items, sources)
     return categories, macro(list(categories.values()), (micro.n, micro.scored, micro.errors)), micro
 

@@ -134,7 +134,11 @@ class Engine:
         missing = [work for work in plan if work.error is None and work.edit is None]
         if stage in ("score", "report"):
             for work in missing:
-                work.fail("edit", "not_edited", f"the store has no edit of this pair, and stage {stage!r} makes none")
+                work.fail(
+                    "edit",
+                    "not_edited",
+                    f"the store has no edit of this pair, and stage {stage!r} makes none",
+                )
             missing = []
         judging: Pool | None = None
         ended = 0.0
@@ -178,7 +182,11 @@ class Engine:
         pending = [work for work in edited if work.verdict is None]
         if run.stage == "report":
             for work in pending:
-                work.fail("score", "not_scored", "the store has no verdict on this edit, and stage 'report' makes none")
+                work.fail(
+                    "score",
+                    "not_scored",
+                    "the store has no verdict on this edit, and stage 'report' makes none",
+                )
             return pool
         if not pending:
             return pool
@@ -204,7 +212,9 @@ class Engine:
         return make_pool(self.settings, role, jobs, self.folder, self.progress)
 
     def _remember(self, stage: str, pool: Pool) -> None:
-        self.workers.extend((stage, worker) for worker in (*pool.gone, *pool.workers) if worker.jobs_done or worker.load_s)
+        self.workers.extend(
+            (stage, worker) for worker in (*pool.gone, *pool.workers) if worker.jobs_done or worker.load_s
+        )
 
     def _document(
         self, plan: Sequence[Work], items: Sequence[ItemResult], editor: dict[str, Any], judge: dict[str, Any]
@@ -227,7 +237,11 @@ class Engine:
                 "options": _options(settings),
             },
             "suite": {"name": self.suite.name, "sha256": self.suite.sha256, "pairs": len(self.suite.pairs)},
-            "editor": {"spec": settings.editor.spec, "fingerprint": editor["fingerprint"], "params": editor["params"]},
+            "editor": {
+                "spec": settings.editor.spec,
+                "fingerprint": editor["fingerprint"],
+                "params": editor["params"],
+            },
             "judge": {
                 "spec": settings.judge.spec,
                 "fingerprint": judge["fingerprint"],
@@ -260,17 +274,30 @@ def make_pool(settings: Settings, role: str, jobs: int, folder: Path, progress: 
     gpus = choose_gpus(workers.gpus)
     if role == "edit":
         groups = group_gpus(gpus, workers.gpus_per_worker, "--imgedit-gpus-per-worker")
-        target, params, python = resolve_editor(settings.editor.spec), settings.editor.params, workers.editor_python
+        target, params, python = (
+            resolve_editor(settings.editor.spec),
+            settings.editor.params,
+            workers.editor_python,
+        )
     else:
         groups = group_gpus(gpus, settings.judge.gpus_per_replica, "judge.gpus_per_replica")
-        target, params, python = resolve_judge(settings.judge.spec), settings.judge.params, workers.judge_python
+        target, params, python = (
+            resolve_judge(settings.judge.spec),
+            settings.judge.params,
+            workers.judge_python,
+        )
     argument = target.argument
     if target.kind in ("diffusers", "qwen-vl"):
         argument = str(model_folder(argument or "").absolute())
     places = groups or [()] * workers.cpu_workers
     slots = [Slot(f"{role}-{index}", group) for index, group in enumerate(places[: max(1, jobs)])]
     setup = {
-        "target": {"kind": target.kind, "module": target.module, "attribute": target.attribute, "argument": argument},
+        "target": {
+            "kind": target.kind,
+            "module": target.module,
+            "attribute": target.attribute,
+            "argument": argument,
+        },
         "params": params,
     }
     return Pool(LocalExecutor(folder, python), slots, setup, workers.load_concurrency, progress)
@@ -303,7 +330,9 @@ def _options(settings: Settings) -> dict[str, Any]:
         "suite": settings.suite.model_dump(include={"spec", "language", "limit", "min_score"}),
         "editor": {"seeds": settings.editor.seeds},
         "judge": settings.judge.model_dump(include={"rubric", "reasks", "batch_size", "gpus_per_replica"}),
-        "workers": settings.workers.model_dump(include={"gpus", "gpus_per_worker", "executor", "cpu_workers"}),
+        "workers": settings.workers.model_dump(
+            include={"gpus", "gpus_per_worker", "executor", "cpu_workers"}
+        ),
         "gates": settings.gates.model_dump(),
         "run": settings.run.model_dump(include={"stage", "fresh"}),
     }

@@ -48,7 +48,10 @@ class Suite:
     def categories(self) -> list[str]:
         """Category slugs in the order of the alias table, then in order of appearance."""
         present = dict.fromkeys(pair.category for pair in self.pairs)
-        return [*(name for name in CATEGORIES if name in present), *(n for n in present if n not in CATEGORIES)]
+        return [
+            *(name for name in CATEGORIES if name in present),
+            *(n for n in present if n not in CATEGORIES),
+        ]
 
 
 def load_suite(settings: SuiteSettings) -> Suite:

@@ -54,8 +54,11 @@ class Executor(Protocol):
     def start(self, slot: Slot, events: queue.Queue[tuple[Worker, Message]]) -> Worker:
         """Start a process; all that it sends, and `ENDED` after that, is put into `events`."""
 
-    def output(self, slot: Slot) -> list[str]:
-        """Return the lines that the slot's processes have printed since the last call."""
+    def output(self, slot: Slot, final: bool = False) -> list[str]:
+        """Return the lines that the slot's processes have printed since the last call.
+
+        A line without its end is kept for later unless the process is gone (`final`).
+        """
 
     def forget(self, slots: Sequence[Slot]) -> None:
         """Drop what was kept of the output of these slots, whose processes are gone."""

@@ -51,15 +51,17 @@ class LocalExecutor:
         channel.setcallback(lambda message: events.put((worker, message)), endmarker=ENDED)
         return worker
 
-    def output(self, slot: Slot) -> list[str]:
-        path = self._output_file(slot)
-        if not path.exists():
+    def output(self, slot: Slot, final: bool = False) -> list[str]:
+        path, start = self._output_file(slot), self._read.get(slot.name, 0)
+        if not path.exists() or path.stat().st_size == start:
             return []
         with path.open("rb") as file:
-            file.seek(self._read.get(slot.name, 0))
+            file.seek(start)
             data = file.read()
-            self._read[slot.name] = file.tell()
-        return data.decode("utf-8", "replace").splitlines()
+        if not final:
+            data = data[: data.rfind(b"\n") + 1]
+        self._read[slot.name] = start + len(data)
+        return [line for line in data.decode("utf-8", "replace").splitlines() if line.strip()]
 
     def forget(self, slots: Sequence[Slot]) -> None:
         """Remove the output files, whose lines the run's log holds by now."""

@@ -36,7 +36,12 @@ class Pool:
     """Workers of one role. `setup` is the message that tells a worker what to prepare."""
 
     def __init__(
-        self, executor: Executor, slots: Sequence[Slot], setup: Message, load_concurrency: int, watcher: Watcher
+        self,
+        executor: Executor,
+        slots: Sequence[Slot],
+        setup: Message,
+        load_concurrency: int,
+        watcher: Watcher,
     ) -> None:
         self.executor, self.slots, self.setup = executor, list(slots), setup
         self.load_concurrency, self.watcher = load_concurrency, watcher
@@ -58,7 +63,9 @@ class Pool:
         self._send(worker, {"op": "prepare", **self.setup, "device": slot.device})
         self._set(worker, "starting")
 
-    def run(self, take: Callable[[Worker], tuple[Any, Message] | None]) -> Iterator[tuple[Any, Worker, Message]]:
+    def run(
+        self, take: Callable[[Worker], tuple[Any, Message] | None]
+    ) -> Iterator[tuple[Any, Worker, Message]]:
         """Yield `(job, worker, reply)` for every job that `take` hands out.
 
         `take(worker)` returns a job with its message, or `None` while there is none; it is asked again after
@@ -73,7 +80,9 @@ class Pool:
             if not self.workers and not self.watcher.stopping:
                 yield from self._refuse(take)
                 return
-            if not any(w.state == "busy" for w in self.workers) and (self.watcher.stopping or not self._may_get_work()):
+            if not any(w.state == "busy" for w in self.workers) and (
+                self.watcher.stopping or not self._may_get_work()
+            ):
                 return
             yield from self._next_event()
 
@@ -96,7 +105,9 @@ class Pool:
             self._send(worker, message)
             self._set(worker, "busy")
 
-    def _refuse(self, take: Callable[[Worker], tuple[Any, Message] | None]) -> Iterator[tuple[Any, Worker, Message]]:
+    def _refuse(
+        self, take: Callable[[Worker], tuple[Any, Message] | None]
+    ) -> Iterator[tuple[Any, Worker, Message]]:
         """With no worker left, every job that remains ends in an error that says why."""
         last = self.gone[-1]
         while (taken := take(last)) is not None:
@@ -106,9 +117,9 @@ class Pool:
         try:
             worker, message = self.events.get(timeout=0.2)
         except queue.Empty:
-            self.drain_output()
+            self._drain_output()
             return
-        self.drain_output()
+        self._drain_output()
         if worker.state == "dead":
             return
         operation = message["op"]
@@ -161,15 +172,17 @@ class Pool:
         self.workers.remove(worker)
         self.gone.append(worker)
         worker.connection.close()
-        self.drain_output()
+        self._pass_on(worker.slot, final=True)
 
-    def drain_output(self) -> None:
-        """Pass on what the workers have printed."""
+    def _drain_output(self) -> None:
         for slot in self.slots:
-            for line in self.executor.output(slot):
-                if line.strip():
-                    self._last_words[slot.name] = line.strip()[:300]
-                self.watcher.worker_said(slot, line)
+            self._pass_on(slot)
+
+    def _pass_on(self, slot: Slot, final: bool = False) -> None:
+        """Pass on what a slot's processes have printed."""
+        for line in self.executor.output(slot, final):
+            self._last_words[slot.name] = line.strip()[:300]
+            self.watcher.worker_said(slot, line)
 
     def close(self) -> None:
         """End every process; its memory is free when this returns."""
