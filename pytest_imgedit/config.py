@@ -186,9 +186,7 @@ class GatesSettings(_Section):
 class RunSettings(BaseModel):
     """Where results go and which stages run; set on the command line or as ini keys only."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True)
 
     stage: Literal["all", "edit", "score", "report"] = "all"
     out: Path = Path(".imgedit")
@@ -228,18 +226,12 @@ def make_settings(raw: dict[str, dict[str, Any]]) -> Settings:
         section, key = location[0], location[1] if len(location) > 1 else ""
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         if first["type"] == "extra_forbidden":
-            known = (
-                _known_keys(section)
-                if key
-                else tuple(name for name in Settings.model_fields if name != "run")
-            )
+            known = _known_keys(section) if key else tuple(name for name in Settings.model_fields if name != "run")
             what = f"unknown {'key' if key else 'section'}, expected one of: {', '.join(known)}"
         else:
             what = first["msg"].removeprefix("Value error, ")
         name = ".".join(location[:2]) if key else f"[{section}]"
-        raise UsageError(
-            f"{file.place(section, key)}{name}: {what}{_found(raw, section, key)}{more}"
-        ) from None
+        raise UsageError(f"{file.place(section, key)}{name}: {what}{_found(raw, section, key)}{more}") from None
 
 
 def _known_keys(section: str) -> tuple[str, ...]:

@@ -35,9 +35,7 @@ def check_fields(fields: Iterable[str], categories: Iterable[str]) -> None:
     known = ["overall", *categories]
     for field in fields:
         if field != "overall" and category_slug(field) not in known:
-            raise UsageError(
-                f"gates.fail_under: unknown field {field!r}, expected one of: {', '.join(known)}"
-            )
+            raise UsageError(f"gates.fail_under: unknown field {field!r}, expected one of: {', '.join(known)}")
 
 
 def errors_allowed(limit: float, pairs: int) -> int:
@@ -45,9 +43,7 @@ def errors_allowed(limit: float, pairs: int) -> int:
     return int(limit * pairs + 1e-9) if isinstance(limit, float) else limit
 
 
-def evaluate(
-    settings: GatesSettings, categories: Mapping[str, Summary], overall: Summary
-) -> list[GateResult]:
+def evaluate(settings: GatesSettings, categories: Mapping[str, Summary], overall: Summary) -> list[GateResult]:
     """Evaluate all gates; `overall` is the macro summary. A field without a score is INVALID, which fails too."""
     allowed = errors_allowed(settings.max_errors, overall.n)
     gates = [
@@ -65,16 +61,12 @@ def evaluate(
         summary = overall if name == "overall" else categories.get(name)
         if summary is None or summary.mean is None:
             gates.append(
-                GateResult(
-                    name, "fail_under", limit, None, "INVALID", f"{name} has no mean score in this run"
-                )
+                GateResult(name, "fail_under", limit, None, "INVALID", f"{name} has no mean score in this run")
             )
             continue
         state: Literal["PASS", "FAIL"] = "PASS" if summary.mean >= limit else "FAIL"
         sign = ">=" if state == "PASS" else "<"
         gates.append(
-            GateResult(
-                name, "fail_under", limit, summary.mean, state, f"{name} {summary.mean:.3f} {sign} {limit:g}"
-            )
+            GateResult(name, "fail_under", limit, summary.mean, state, f"{name} {summary.mean:.3f} {sign} {limit:g}")
         )
     return gates

@@ -28,7 +28,5 @@ def pytest_imgedit_after_stage(config: pytest.Config, stage: str) -> None:
     """Called when all jobs of stage `edit` or `score` are done and stored."""
 
 
-def pytest_imgedit_report_section(
-    config: pytest.Config, results: Mapping[str, Any]
-) -> tuple[str, str] | None:
+def pytest_imgedit_report_section(config: pytest.Config, results: Mapping[str, Any]) -> tuple[str, str] | None:
     """Called once with the results document, before reports are written: return (title, plain text) to add."""

@@ -32,9 +32,7 @@ class Option:
 
 
 OPTIONS = (
-    Option(
-        "config", "TOML file with [suite] [editor] [judge] [workers] [gates] [rubrics.NAME]", None, "FILE"
-    ),
+    Option("config", "TOML file with [suite] [editor] [judge] [workers] [gates] [rubrics.NAME]", None, "FILE"),
     Option("set", "override one TOML key, such as editor.num_inference_steps=10", None, "KEY=VALUE", "list"),
     Option(
         "suite",
@@ -81,9 +79,7 @@ def add_options(parser: pytest.Parser) -> None:
     group = parser.getgroup("imgedit", "evaluation of image editing models")
     for option in OPTIONS:
         if option.kind == "flag":
-            group.addoption(
-                option.flag, dest=option.dest, action="store_true", default=None, help=option.help
-            )
+            group.addoption(option.flag, dest=option.dest, action="store_true", default=None, help=option.help)
         else:
             action = "append" if option.kind == "list" else "store"
             group.addoption(

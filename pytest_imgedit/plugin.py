@@ -61,9 +61,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     with _usage_errors():
         pairs = evaluation(metafunc.config).suite.pairs
     parameters = [
-        pytest.param(
-            pair, id=pair.id, marks=pytest.mark.imgedit(category=pair.category, difficulty=pair.difficulty)
-        )
+        pytest.param(pair, id=pair.id, marks=pytest.mark.imgedit(category=pair.category, difficulty=pair.difficulty))
         for pair in pairs
     ]
     metafunc.parametrize("edit_pair", parameters, indirect=True)
@@ -126,9 +124,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     verdict, writer = evaluation(config).verdict(), terminalreporter._tw
     terminalreporter.section("image editing")
     terminalreporter.write(evaluation(config).summary(writer.fullwidth, writer.hasmarkup))
-    terminalreporter.write_line(
-        f"imgedit: {verdict.line}", green=verdict.state == "PASS", red=verdict.state != "PASS"
-    )
+    terminalreporter.write_line(f"imgedit: {verdict.line}", green=verdict.state == "PASS", red=verdict.state != "PASS")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -147,9 +143,7 @@ def evaluation(config: pytest.Config) -> Evaluation:
         hook = config.hook
 
         def sections(document: dict[str, Any]) -> Sequence[tuple[str, str]]:
-            return [
-                part for part in hook.pytest_imgedit_report_section(config=config, results=document) if part
-            ]
+            return [part for part in hook.pytest_imgedit_report_section(config=config, results=document) if part]
 
         hooks = Hooks(
             before_stage=lambda stage: hook.pytest_imgedit_before_stage(config=config, stage=stage),
@@ -186,9 +180,7 @@ def errors_tolerated(config: pytest.Config) -> bool:
 def make_service(config: pytest.Config, name: str) -> Any:
     """Make the `EditWorkers` or `RewardModel` that a fixture hands out."""
     if _is_xdist_worker(config):
-        pytest.fail(
-            f"{name} needs the GPUs, which the xdist controller owns: run this test without -n", pytrace=False
-        )
+        pytest.fail(f"{name} needs the GPUs, which the xdist controller owns: run this test without -n", pytrace=False)
     from pytest_imgedit import services
 
     current = evaluation(config)

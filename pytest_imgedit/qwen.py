@@ -6,13 +6,13 @@ transformers' own `Qwen2VLProcessor` also wants a video processor, and that want
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformers import AutoImageProcessor, AutoTokenizer, BatchFeature, ProcessorMixin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from PIL import Image
 
@@ -93,9 +93,7 @@ def repair_mm_token_type_ids(text_encoder: Any) -> None:
     """
     image_token_id = text_encoder.config.image_token_id
 
-    def add(
-        module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def add(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         del module
         if kwargs.get("pixel_values") is not None and kwargs.get("mm_token_type_ids") is None:
             kwargs["mm_token_type_ids"] = (kwargs["input_ids"] == image_token_id).int()

@@ -51,9 +51,7 @@ def resolve(role: str, spec: str, builtin: Mapping[str, str]) -> Target:
         if path.suffix == ".py" and argument not in top_level_names(path):
             raise UsageError(f"{role} {spec!r}: {path} defines no {argument!r}")
         return Target("class", name, argument, None)
-    raise UsageError(
-        f"unknown {role} {spec!r}, expected one of {', '.join(sorted(known))}, or package.module:Class"
-    )
+    raise UsageError(f"unknown {role} {spec!r}, expected one of {', '.join(sorted(known))}, or package.module:Class")
 
 
 @cache

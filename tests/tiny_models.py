@@ -66,9 +66,7 @@ def tokenizer(**options: Any) -> PreTrainedTokenizerFast:
         vocab_size=700, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
     )
     bpe.train_from_iterator(TEXTS, trainer)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=bpe, eos_token="<|im_end|>", pad_token="<|endoftext|>", **options
-    )
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|im_end|>", pad_token="<|endoftext|>", **options)
 
 
 def _vl_config(words: PreTrainedTokenizerFast, **text: Any) -> dict[str, Any]:
@@ -113,9 +111,7 @@ def qwen25_vl(words: PreTrainedTokenizerFast) -> Qwen2_5_VLForConditionalGenerat
         "patch_size": 14, "spatial_merge_size": 2, "window_size": 56, "fullatt_block_indexes": [1],
     }  # fmt: skip
     torch.manual_seed(0)
-    return Qwen2_5_VLForConditionalGeneration(
-        Qwen2_5_VLConfig(vision_config=vision, **_vl_config(words))
-    ).eval()
+    return Qwen2_5_VLForConditionalGeneration(Qwen2_5_VLConfig(vision_config=vision, **_vl_config(words))).eval()
 
 
 def _qwen3_vision() -> dict[str, Any]:
@@ -127,9 +123,7 @@ def _qwen3_vision() -> dict[str, Any]:
 
 def qwen3_vl(words: PreTrainedTokenizerFast) -> Qwen3VLForConditionalGeneration:
     torch.manual_seed(0)
-    return Qwen3VLForConditionalGeneration(
-        Qwen3VLConfig(vision_config=_qwen3_vision(), **_vl_config(words))
-    ).eval()
+    return Qwen3VLForConditionalGeneration(Qwen3VLConfig(vision_config=_qwen3_vision(), **_vl_config(words))).eval()
 
 
 def qwen3_vl_moe(words: PreTrainedTokenizerFast) -> Qwen3VLMoeForConditionalGeneration:
@@ -166,9 +160,7 @@ def train_judge(folder: Path, steps: int = 80) -> Path:
     for _ in range(steps):
         pair = chance.choice(pairs)
         system, parts = rubric.render(pair)
-        user = "".join(VISION if kind == "image" else text for kind, text in parts)[
-            chance.choice((0, 0, 400)) :
-        ]
+        user = "".join(VISION if kind == "image" else text for kind, text in parts)[chance.choice((0, 0, 400)) :]
         images = [Image.new("RGB", (32, 32), tuple(chance.randbytes(3))) for _ in range(user.count(VISION))]
         prompt = f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
         inputs = processor([prompt + reply], images)

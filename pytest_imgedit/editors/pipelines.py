@@ -41,12 +41,8 @@ def check_arguments(model: str, params: Mapping[str, Any]) -> str | None:
     if accepted is None:
         return None
     if not accepted & set(IMAGE_NAMES):
-        raise UsageError(
-            f"editor diffusers:{model}: {name} takes no image, expected an image editing pipeline"
-        )
-    return next(
-        (key for key in params if key not in OWN and (key not in accepted or key in SET_BY_HARNESS)), None
-    )
+        raise UsageError(f"editor diffusers:{model}: {name} takes no image, expected an image editing pipeline")
+    return next((key for key in params if key not in OWN and (key not in accepted or key in SET_BY_HARNESS)), None)
 
 
 def pipeline_class(model: str) -> str | None:

@@ -83,9 +83,7 @@ class QwenVLJudge:
     @torch.inference_mode()
     def _generate(self, questions: Sequence[Question]) -> list[str]:
         names = [[text for kind, text in question.parts if kind == "image"] for question in questions]
-        images = [
-            question.images[name] for question, own in zip(questions, names, strict=True) for name in own
-        ]
+        images = [question.images[name] for question, own in zip(questions, names, strict=True) for name in own]
         inputs = self.processor([self._prompt(question) for question in questions], images, size=self.size)
         inputs = inputs.to(self.model.device)
         output = self.model.generate(

@@ -64,9 +64,7 @@ def _card(item: dict[str, Any], blobs: str) -> dict[str, Any]:
     if item["reference"]:
         images.append({"label": "reference", "url": f"{blobs}/{item['reference']}"})
     error = item["error"]
-    replies = [
-        seed["verdict"]["reply"] for seed in item["seeds"] if seed["verdict"] and seed["verdict"]["reply"]
-    ]
+    replies = [seed["verdict"]["reply"] for seed in item["seeds"] if seed["verdict"] and seed["verdict"]["reply"]]
     if error and error.get("reply"):
         replies.append(error["reply"])
     return {

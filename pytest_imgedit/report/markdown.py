@@ -57,6 +57,4 @@ def render(document: model.Document, sections: Iterable[tuple[str, str]]) -> str
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     marks = ["---" if name in ("category", "worker", "device", "stage") else "---:" for name in header]
-    return [
-        f"| {' | '.join(row)} |" for row in (header, marks, *([escape(cell) for cell in row] for row in rows))
-    ]
+    return [f"| {' | '.join(row)} |" for row in (header, marks, *([escape(cell) for cell in row] for row in rows))]

@@ -98,6 +98,4 @@ def verdict(document: Document) -> Verdict:
     if mean is None:
         done = sum(item["error"] is None for item in document["items"])
         return Verdict("PASS", f"PASS: {done} of {len(document['items'])} pairs edited, none scored")
-    return Verdict(
-        "PASS", f"PASS: overall {mean:.2f}; " + "; ".join(gate["why"] for gate in document["gates"])
-    )
+    return Verdict("PASS", f"PASS: overall {mean:.2f}; " + "; ".join(gate["why"] for gate in document["gates"]))

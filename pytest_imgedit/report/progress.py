@@ -114,9 +114,7 @@ class RunProgress:
         table = Table.grid(padding=(0, 2))
         for slot, state in self._workers.values():
             if state != "gone":
-                table.add_row(
-                    slot.name, slot.label, state, style="dim" if state.startswith("waiting") else ""
-                )
+                table.add_row(slot.name, slot.label, state, style="dim" if state.startswith("waiting") else "")
         return Group(self._bar, table)
 
     def _rate(self) -> float:

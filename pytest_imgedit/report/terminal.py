@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 def printable(text: str) -> str:
     """Replace characters that could steer a terminal (controls, bidi, surrogates) by their escapes."""
     return "".join(
-        char
-        if char == " " or unicodedata.category(char)[0] not in "CZ" or char == "\u3000"
-        else ascii(char)[1:-1]
+        char if char == " " or unicodedata.category(char)[0] not in "CZ" or char == "\u3000" else ascii(char)[1:-1]
         for char in text
     )
 

@@ -75,9 +75,7 @@ class Rubric(BaseModel):
     def render(self, pair: EditPair) -> tuple[str, tuple[tuple[str, str], ...]]:
         """Render the prompts for a pair: the system text, and the user's turn as texts and images in order."""
         values = self._values(pair)
-        marks = {
-            name: f"\x00{name}\x00" for name in IMAGES if name != "reference" or pair.reference is not None
-        }
+        marks = {name: f"\x00{name}\x00" for name in IMAGES if name != "reference" or pair.reference is not None}
         system = _template(self.system).render(values).strip()
         user = _template(self.user).render({"reference": "", **marks}, **values).strip()
         pieces = _MARK.split(user)
@@ -130,14 +128,10 @@ def load_rubric(name: str, own: Mapping[str, Mapping[str, Any]]) -> Rubric:
     else:
         known = ", ".join(sorted({*own, *BUILTIN}))
         raise UsageError(f"judge.rubric: unknown rubric {name!r}, expected one of: {known}")
-    inherited = (
-        table.get("categories", {}).get("inherit") if isinstance(table.get("categories"), dict) else None
-    )
+    inherited = table.get("categories", {}).get("inherit") if isinstance(table.get("categories"), dict) else None
     if inherited is not None:
         if inherited not in BUILTIN:
-            raise UsageError(
-                f"{place}: categories.inherit is {inherited!r}, expected one of: {', '.join(BUILTIN)}"
-            )
+            raise UsageError(f"{place}: categories.inherit is {inherited!r}, expected one of: {', '.join(BUILTIN)}")
         rest = {key: value for key, value in table["categories"].items() if key != "inherit"}
         table["categories"] = {**_builtin(inherited)["categories"], **rest}
     try:

@@ -39,9 +39,7 @@ def cut_balloon(rng: Random) -> Scene:
     same = other is not None and other.en == balloon.en
     which = Text("left" if x < other_x else "right", "左边" if x < other_x else "右边")
     name = (
-        Text(f"{which.en} balloon", f"{which.zh}气球")
-        if same
-        else Text(f"{balloon.en} balloon", f"{balloon.zh}气球")
+        Text(f"{which.en} balloon", f"{which.zh}气球") if same else Text(f"{balloon.en} balloon", f"{balloon.zh}气球")
     )
     return Scene(
         draw,
@@ -75,9 +73,7 @@ def cut_weight(rng: Random) -> Scene:
             box(c, x, 112, 16, 18, below.rgb)
         ball(c, x, (top - r) if after else length + r, r, weight.rgb)
 
-    under = (
-        Text(f" above a {below.en} paper box", f"，下面有一个{below.zh}的纸盒") if crushed else Text("", "")
-    )
+    under = Text(f" above a {below.en} paper box", f"，下面有一个{below.zh}的纸盒") if crushed else Text("", "")
     end = (
         Text(f" on the flattened {below.en} box", f"，{below.zh}的纸盒被压扁")
         if crushed

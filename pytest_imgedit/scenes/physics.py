@@ -42,9 +42,7 @@ def shelf_removed(rng: Random) -> Scene:
     return Scene(
         draw,
         Text("Take the shelf away.", "把架子拿走。"),
-        Text(
-            f"A {held.en} {thing.en} stands on a wall shelf.", f"墙上的架子上放着一个{held.zh}的{thing.zh}。"
-        ),
+        Text(f"A {held.en} {thing.en} stands on a wall shelf.", f"墙上的架子上放着一个{held.zh}的{thing.zh}。"),
         Text(
             f"The shelf is gone and the {held.en} {thing.en} rests on the floor.",
             f"架子没有了，{held.zh}的{thing.zh}落在地板上。",
@@ -162,9 +160,7 @@ def move_behind(rng: Random) -> Scene:
             f"Put the {mover.en} ball behind the {cover.en} box.",
             f"把{mover.zh}的球放到{cover.zh}的盒子后面。",
         ),
-        Text(
-            f"A {mover.en} ball lies in front of a {cover.en} box.", f"{mover.zh}的球在{cover.zh}的盒子前面。"
-        ),
+        Text(f"A {mover.en} ball lies in front of a {cover.en} box.", f"{mover.zh}的球在{cover.zh}的盒子前面。"),
         Text(
             f"The {cover.en} box hides a part of the {mover.en} ball, which stands behind it.",
             f"{mover.zh}的球在盒子后面，被{cover.zh}的盒子挡住一部分。",

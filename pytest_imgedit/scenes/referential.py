@@ -90,9 +90,7 @@ def by_size(rng: Random) -> Scene:
 
     kind = Text("box", "盒子") if boxes else Text("ball", "球")
     rank = Text("smaller", "较小") if smaller else Text("larger", "较大")
-    name = Text(
-        f"the {rank.en} of the two {color.en} {_plural(kind.en)}", f"两个{color.zh}{kind.zh}中{rank.zh}的那个"
-    )
+    name = Text(f"the {rank.en} of the two {color.en} {_plural(kind.en)}", f"两个{color.zh}{kind.zh}中{rank.zh}的那个")
     description = Text(
         f"Two {color.en} {_plural(kind.en)} of different sizes with another thing between them.",
         f"两个大小不同的{color.zh}{kind.zh}，中间有另一件东西。",

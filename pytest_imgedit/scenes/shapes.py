@@ -19,7 +19,6 @@ class Look(NamedTuple):
     hair: Rgb
 
 
-
 WOOD: Rgb = (150, 106, 66)
 STONE: Rgb = (128, 130, 134)
 SKIN: tuple[Rgb, ...] = ((238, 200, 168), (206, 158, 116), (142, 98, 68))
@@ -47,9 +46,7 @@ def shadow(c: Canvas, x: float, y: float, rx: float, ry: float, strength: float 
     c.veil((20, 20, 30), strength, lambda m: m.ellipse(x, y, rx, ry, (255, 255, 255)), blur=0.8)
 
 
-def ball(
-    c: Canvas, x: float, y: float, r: float, color: Rgb, light: tuple[float, float] = (-0.4, -0.45)
-) -> None:
+def ball(c: Canvas, x: float, y: float, r: float, color: Rgb, light: tuple[float, float] = (-0.4, -0.45)) -> None:
     """A shaded ball around (x, y), lit from the direction `light` (unit circle, y down)."""
     steps = 9
     for step in range(steps):
@@ -68,9 +65,7 @@ def box(c: Canvas, x: float, bottom: float, w: float, h: float, color: Rgb, ligh
         lighter(color, 0.25),
     )
     side = darker(color, 0.42) if light < 0 else lighter(color, 0.1)
-    c.polygon(
-        [(right, top), (right + d, top - d * 0.7), (right + d, bottom - d * 0.7), (right, bottom)], side
-    )
+    c.polygon([(right, top), (right + d, top - d * 0.7), (right + d, bottom - d * 0.7), (right, bottom)], side)
     c.rect(left, top, right, bottom, color if light < 0 else darker(color, 0.32))
 
 
@@ -91,9 +86,7 @@ def cloud(c: Canvas, x: float, y: float, w: float, color: Rgb = (246, 248, 250))
     c.rect(x - 0.44 * w, y + 0.06 * w, x + 0.46 * w, y + 0.2 * w, color, radius=0.07 * w)
 
 
-def tree(
-    c: Canvas, x: float, bottom: float, h: float, leaves: Rgb | None = (62, 124, 62), snow: bool = False
-) -> None:
+def tree(c: Canvas, x: float, bottom: float, h: float, leaves: Rgb | None = (62, 124, 62), snow: bool = False) -> None:
     """A tree; `leaves=None` leaves it bare."""
     trunk: Rgb = (104, 74, 48)
     c.rect(x - h * 0.05, bottom - h * 0.45, x + h * 0.05, bottom, trunk)
@@ -101,9 +94,7 @@ def tree(
         c.line([(x, bottom - h * 0.42), (x + dx * h, bottom + dy * h)], trunk, h * 0.035)
     if leaves is not None:
         for dx, dy, r in ((-0.18, -0.6, 0.19), (0.18, -0.6, 0.19), (0, -0.78, 0.23), (0, -0.55, 0.2)):
-            c.ellipse(
-                x + dx * h, bottom + dy * h, r * h, r * h, darker(leaves, 0.12) if dy > -0.6 else leaves
-            )
+            c.ellipse(x + dx * h, bottom + dy * h, r * h, r * h, darker(leaves, 0.12) if dy > -0.6 else leaves)
     if snow:
         for dx, dy, r in ((-0.17, -0.72, 0.13), (0.17, -0.71, 0.13), (0, -0.92, 0.16)):
             c.ellipse(x + dx * h, bottom + dy * h, r * h, r * h * 0.55, (250, 251, 253))
@@ -121,9 +112,7 @@ def house(
     peak, eaves = bottom - h - w * 0.38, bottom - h
     c.polygon([(x - w * 0.6, eaves), (x, peak), (x + w * 0.6, eaves)], roof)
     if snow:
-        c.polygon(
-            [(x - w * 0.6, eaves), (x, peak), (x + w * 0.6, eaves), (x, peak + w * 0.2)], (248, 250, 253)
-        )
+        c.polygon([(x - w * 0.6, eaves), (x, peak), (x + w * 0.6, eaves), (x, peak + w * 0.2)], (248, 250, 253))
     c.rect(x - w * 0.09, bottom - h * 0.52, x + w * 0.09, bottom, darker(wall, 0.5))
     for side in (-1, 1):
         wx = x + side * w * 0.3

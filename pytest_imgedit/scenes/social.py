@@ -9,10 +9,10 @@ from pytest_imgedit.scenes.scene import ORDINALS, Scene, Text, pick_colors
 from pytest_imgedit.scenes.shapes import (
     FLOORS,
     GREY_HAIR,
-    Facing,
-    Look,
     WALLS,
     WOOD,
+    Facing,
+    Look,
     figure,
     outdoors,
     person_look,

@@ -112,11 +112,7 @@ def _next_of_category(pairs: Iterable[EditPair]) -> dict[str, EditPair]:
     members: dict[str, list[EditPair]] = {}
     for pair in pairs:
         members.setdefault(pair.category, []).append(pair)
-    return {
-        pair.id: group[(place + 1) % len(group)]
-        for group in members.values()
-        for place, pair in enumerate(group)
-    }
+    return {pair.id: group[(place + 1) % len(group)] for group in members.values() for place, pair in enumerate(group)}
 
 
 def key(**parts: Any) -> str:

@@ -66,9 +66,7 @@ def summarize_items(
         *(name for name in CATEGORIES if name in present),
         *(name for name in present if name not in CATEGORIES),
     ]
-    categories = {
-        name: _summary([item for item in items if item.category == name], sources) for name in order
-    }
+    categories = {name: _summary([item for item in items if item.category == name], sources) for name in order}
     micro = _summary(items, sources)
     return categories, macro(list(categories.values()), (micro.n, micro.scored, micro.errors)), micro
 

@@ -330,9 +330,7 @@ def _options(settings: Settings) -> dict[str, Any]:
         "suite": settings.suite.model_dump(include={"spec", "language", "limit", "min_score"}),
         "editor": {"seeds": settings.editor.seeds},
         "judge": settings.judge.model_dump(include={"rubric", "reasks", "batch_size", "gpus_per_replica"}),
-        "workers": settings.workers.model_dump(
-            include={"gpus", "gpus_per_worker", "executor", "cpu_workers"}
-        ),
+        "workers": settings.workers.model_dump(include={"gpus", "gpus_per_worker", "executor", "cpu_workers"}),
         "gates": settings.gates.model_dump(),
         "run": settings.run.model_dump(include={"stage", "fresh"}),
     }

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 class Scorer:
     """Scores edits with one rubric; `judge` holds the kind, fingerprint and parameters that verdict keys cover."""
 
-    def __init__(
-        self, settings: JudgeSettings, judge: Mapping[str, Any], rubric: Rubric, store: Store
-    ) -> None:
+    def __init__(self, settings: JudgeSettings, judge: Mapping[str, Any], rubric: Rubric, store: Store) -> None:
         self.settings, self.judge, self.rubric, self.store = settings, judge, rubric, store
 
     def key(self, work: Work) -> str:
@@ -119,11 +117,7 @@ class Scorer:
             try:
                 work.verdict = self._verdict(answer, len(batch))
             except ReplyError as error:
-                if (
-                    answer["score"] is None
-                    and answer["error"] is None
-                    and len(work.reminders) < self.settings.reasks
-                ):
+                if answer["score"] is None and answer["error"] is None and len(work.reminders) < self.settings.reasks:
                     work.reminders.append(self.rubric.remind(str(error)))
                     continue
                 kind = "judge" if answer["error"] is not None else "unreadable_reply"

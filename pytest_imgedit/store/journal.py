@@ -40,9 +40,7 @@ class Journal:
                 record = _unpack(line)
                 if record is None:
                     if file.tell() < size:
-                        raise UsageError(
-                            f"{self.path}:{number}: damaged record, expected JSON with its checksum"
-                        )
+                        raise UsageError(f"{self.path}:{number}: damaged record, expected JSON with its checksum")
                     break
                 self.records[record.pop("key")] = record
                 good += len(line)

@@ -45,9 +45,7 @@ class Store:
                 ignore.write_text("*\n")
             self._lock = (self.folder / "lock").open("a+")
         except OSError as error:
-            raise UsageError(
-                f"{self.folder}: {error.strerror}, expected a folder that can be written"
-            ) from error
+            raise UsageError(f"{self.folder}: {error.strerror}, expected a folder that can be written") from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -58,9 +56,7 @@ class Store:
                 f"{self.folder}: the store is held by {holder}; wait for it or use --imgedit-out"
             ) from None
         self._lock.truncate(0)
-        self._lock.write(
-            f"process {os.getpid()} on {socket.gethostname()} since {_now():%Y-%m-%d %H:%M:%S} UTC"
-        )
+        self._lock.write(f"process {os.getpid()} on {socket.gethostname()} since {_now():%Y-%m-%d %H:%M:%S} UTC")
         self._lock.flush()
         return self
 
@@ -91,7 +87,5 @@ def _now() -> datetime:
 def write_json(path: Path, document: Any) -> None:
     """Write JSON so that readers see the old file or the new one, never a part."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(
-        json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False), encoding="utf-8"
-    )
+    temporary.write_text(json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False), encoding="utf-8")
     temporary.replace(path)

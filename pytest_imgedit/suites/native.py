@@ -143,11 +143,7 @@ class _Reader:
         name, value = self.field(row, f"{key}_b64")
         if value is not None:
             self.text(row, f"{key}_b64")
-            return (
-                Base64Image(value)
-                if row.path.suffix == ".toml"
-                else RowImage(row.path, row.start, row.end, name)
-            )
+            return Base64Image(value) if row.path.suffix == ".toml" else RowImage(row.path, row.start, row.end, name)
         relative = self.text(row, key)
         return beside(row, relative) if relative else None
 

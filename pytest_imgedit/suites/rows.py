@@ -89,11 +89,7 @@ def _toml_rows(path: Path) -> Iterator[Row]:
         raise UsageError(f"{path}: not UTF-8 (byte {error.start}), expected TOML") from error
     if not isinstance(rows, list):
         raise UsageError(f"{path}:1: no [[pairs]], expected one table a pair")
-    lines = [
-        number
-        for number, text in enumerate(path.read_text("utf-8-sig").splitlines(), 1)
-        if "[[pairs]]" in text
-    ]
+    lines = [number for number, text in enumerate(path.read_text("utf-8-sig").splitlines(), 1) if "[[pairs]]" in text]
     for index, values in enumerate(rows):
         yield Row(path, lines[index] if index < len(lines) else 1, 0, 0, values)
 
@@ -122,9 +118,7 @@ def _json_spans(path: Path, data: mmap.mmap) -> Iterator[tuple[int, int, str | N
         if mark in (b"[", b"{"):
             depth += 1
             if depth > _MAX_DEPTH:
-                raise UsageError(
-                    f"{path}:{_line(data, token.start())}: nested deeper than {_MAX_DEPTH} levels"
-                )
+                raise UsageError(f"{path}:{_line(data, token.start())}: nested deeper than {_MAX_DEPTH} levels")
             if depth == 1:
                 row_depth = 2 if mark == b"[" else 3
             elif depth == row_depth:
@@ -187,9 +181,7 @@ def _parse(path: Path, line: int, data: bytes) -> dict[str, Any]:
         return values
 
     try:
-        values = json.loads(
-            data.decode("utf-8"), parse_constant=refuse_constant, object_pairs_hook=refuse_duplicates
-        )
+        values = json.loads(data.decode("utf-8"), parse_constant=refuse_constant, object_pairs_hook=refuse_duplicates)
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}:{line}: not UTF-8, expected UTF-8 text") from error
     except json.JSONDecodeError as error:

@@ -9,12 +9,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.workers.base import Message, Slot, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pytest_imgedit.workers.base import Executor
+    from pytest_imgedit.workers.base import Executor, Message, Slot, Worker
 
 #: A slot whose processes die this often is given up.
 MAX_DEATHS = 3
@@ -63,9 +62,7 @@ class Pool:
         self._send(worker, {"op": "prepare", **self.setup, "device": slot.device})
         self._set(worker, "starting")
 
-    def run(
-        self, take: Callable[[Worker], tuple[Any, Message] | None]
-    ) -> Iterator[tuple[Any, Worker, Message]]:
+    def run(self, take: Callable[[Worker], tuple[Any, Message] | None]) -> Iterator[tuple[Any, Worker, Message]]:
         """Yield `(job, worker, reply)` for every job that `take` hands out.
 
         `take(worker)` returns a job with its message, or `None` while there is none; it is asked again after
@@ -80,9 +77,7 @@ class Pool:
             if not self.workers and not self.watcher.stopping:
                 yield from self._refuse(take)
                 return
-            if not any(w.state == "busy" for w in self.workers) and (
-                self.watcher.stopping or not self._may_get_work()
-            ):
+            if not any(w.state == "busy" for w in self.workers) and (self.watcher.stopping or not self._may_get_work()):
                 return
             yield from self._next_event()
 
@@ -105,9 +100,7 @@ class Pool:
             self._send(worker, message)
             self._set(worker, "busy")
 
-    def _refuse(
-        self, take: Callable[[Worker], tuple[Any, Message] | None]
-    ) -> Iterator[tuple[Any, Worker, Message]]:
+    def _refuse(self, take: Callable[[Worker], tuple[Any, Message] | None]) -> Iterator[tuple[Any, Worker, Message]]:
         """With no worker left, every job that remains ends in an error that says why."""
         last = self.gone[-1]
         while (taken := take(last)) is not None:
