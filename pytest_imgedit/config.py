@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import tomllib
@@ -12,6 +13,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from pytest_imgedit.errors import UsageError
+from pytest_imgedit.options import OPTIONS
 
 
 @dataclass(frozen=True)
@@ -218,6 +220,10 @@ def make_settings(raw: dict[str, dict[str, Any]]) -> Settings:
     file: ConfigFile = raw["run"]["config_file"]
     if "run" in file.tables:
         raise UsageError(f"{file.place('run', '')}unknown section [run]")
+    for section in ("editor", "judge"):
+        for key, value in raw.get(section, {}).items():
+            if not _is_plain(value):
+                raise UsageError(f"{file.place(section, key)}{section}.{key}: {value!r}, expected finite plain values")
     try:
         return Settings.model_validate(raw)
     except ValidationError as error:
@@ -230,8 +236,23 @@ def make_settings(raw: dict[str, dict[str, Any]]) -> Settings:
             what = f"unknown {'key' if key else 'section'}, expected one of: {', '.join(known)}"
         else:
             what = first["msg"].removeprefix("Value error, ")
-        name = ".".join(location[:2]) if key else f"[{section}]"
-        raise UsageError(f"{file.place(section, key)}{name}: {what}{_found(raw, section, key)}{more}") from None
+        place = file.place(section, key)
+        name = _option_name(section, key) if key and not place else f"{section}.{key}" if key else f"[{section}]"
+        raise UsageError(f"{place}{name}: {what}{_found(raw, section, key)}{more}") from None
+
+
+def _is_plain(value: object) -> bool:
+    """Tell whether a value can go into keys and results: JSON types and finite numbers only."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _option_name(section: str, key: str) -> str:
+    """Name a setting that no file holds by its option, if it has one."""
+    return next((option.flag for option in OPTIONS if option.toml == f"{section}.{key}"), f"{section}.{key}")
 
 
 def _known_keys(section: str) -> tuple[str, ...]:

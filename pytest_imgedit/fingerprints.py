@@ -16,7 +16,7 @@ from pytest_imgedit.registry import source_file
 if TYPE_CHECKING:
     from pytest_imgedit.registry import Target
 
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -40,7 +40,7 @@ def model_folder(model: str) -> Path:
     patterns = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
     try:
         return Path(snapshot_download(model, allow_patterns=patterns))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise UsageError(f"model {model!r}: neither a folder nor to be had from the hub: {reason}") from error
 

@@ -91,20 +91,17 @@ def top_level_names(path: Path) -> set[str]:
     return names
 
 
-def parameters(path: Path, class_name: str, method: str) -> set[str] | None:
-    """Read the parameter names of `class_name.method` from source.
+def parameters(path: Path, class_name: str, method: str) -> tuple[set[str], bool] | None:
+    """Read the parameter names of `class_name.method` from source, and whether it takes `**kwargs` too.
 
-    Returns `None` where they are not known or not limited: the class or method is not in this file, or it
-    takes `**kwargs`.
+    Returns `None` where the class, or the method in it, is not in this file.
     """
     for node in ast.parse(path.read_text("utf-8")).body:
         if isinstance(node, ast.ClassDef) and node.name == class_name:
             for item in node.body:
                 if isinstance(item, ast.FunctionDef) and item.name == method:
-                    if item.args.kwarg is not None:
-                        return None
                     every = (*item.args.posonlyargs, *item.args.args, *item.args.kwonlyargs)
-                    return {argument.arg for argument in every} - {"self"}
+                    return {argument.arg for argument in every} - {"self"}, item.args.kwarg is not None
     return None
 
 

@@ -84,7 +84,7 @@ class EditWorkers(_Service):
         return self.edit_batch([(source, instruction)], seed)[0]
 
     def edit_batch(self, requests: Sequence[tuple[Image.Image, str]], seed: int = 0) -> list[Image.Image]:
-        """Edit (image, instruction) pairs on all workers at once, in order; raises `EditFailed` at the first failure."""
+        """Edit (image, instruction) pairs on all workers at once, in order; raises `EditFailed` at a failure."""
         pairs = [_pair(source, instruction, seed) for source, instruction in requests]
         plan = make_plan(Suite("calls", pairs, ""), pairs, 1, self.editor, self.store)
         for work in plan:

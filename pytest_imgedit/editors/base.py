@@ -74,10 +74,10 @@ def require_argument(target: Target, role: str, needs: Mapping[str, str]) -> Non
 def check_params(target: Target, params: Mapping[str, Any]) -> str | None:
     """Return the first parameter that the class is known not to take, read from its source, or `None`."""
     path = source_file(target.module)
-    accepted = parameters(path, target.attribute, "__init__") if path else None
-    if accepted is None:
+    found = parameters(path, target.attribute, "__init__") if path else None
+    if found is None or found[1]:
         return None
-    return next((name for name in params if name not in accepted), None)
+    return next((name for name in params if name not in found[0]), None)
 
 
 def build(target: Target, device: str, params: Mapping[str, Any]) -> Any:

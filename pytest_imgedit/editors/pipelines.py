@@ -72,5 +72,5 @@ def call_parameters(name: str) -> frozenset[str] | None:
     for path in sorted(Path(spec.origin).parent.glob("pipelines/**/*.py")):
         if f"class {name}(" in path.read_text("utf-8"):
             found = parameters(path, name, "__call__")
-            return None if found is None else frozenset(found)
+            return None if found is None else frozenset(found[0])
     return None

@@ -87,13 +87,18 @@ def error_lines(document: Document, most: int = 10) -> list[str]:
     return lines if len(broken) <= most else [*lines, f"… and {len(broken) - most} more"]
 
 
+def _why(gate: Document) -> str:
+    why: str = gate["why"]
+    return why if gate["state"] == "FAIL" else f"{gate['state']}, {why}"
+
+
 def verdict(document: Document) -> Verdict:
     """Say in one line whether the run's gates passed and whether it was complete."""
     failed = [gate for gate in document["gates"] if gate["state"] != "PASS"]
     if document["run"]["status"] != "complete":
         return Verdict("FAIL", "INCOMPLETE: stopped before every pair was done; run again to do the rest")
     if failed:
-        return Verdict("FAIL", "FAIL: " + "; ".join(f"{gate['state']} {gate['why']}" for gate in failed))
+        return Verdict("FAIL", "FAIL: " + "; ".join(map(_why, failed)))
     mean = document["overall"]["macro"]["mean"]
     if mean is None:
         done = sum(item["error"] is None for item in document["items"])

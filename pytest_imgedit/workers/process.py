@@ -27,6 +27,7 @@ def serve(channel: Any) -> None:
 
     When the channel ends, the controller is gone: the process exits at once, in the middle of a job too.
     """
+    os.dup2(2, 1)  # what is printed goes to the run's log, as errors do
     inbox: queue.Queue[Message] = queue.Queue()
 
     def receive(message: Message | None) -> None:

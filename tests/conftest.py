@@ -1,0 +1,118 @@
+"""Fixtures for all tests: tiny checkpoints, and a benchmark folder in which pytest runs as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+TEST_FILE = Path(__file__).parent.parent / "benchmarks" / "test_image_edit.py"
+SHARED_DATA = Path(__file__).parent.parent.parent / "shared" / "data" / "risebench"
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Build a tiny checkpoint by its name in `tiny_models.BUILDERS`, once a session."""
+    sys.path.insert(0, str(Path(__file__).parent))
+    from tiny_models import BUILDERS
+
+    root, built = tmp_path_factory.mktemp("tiny"), {}
+
+    def build(name: str) -> Path:
+        if name not in built:
+            built[name] = BUILDERS[name](root / name)
+        return built[name]
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def photographs() -> Path:
+    """The RISEBench folder with real photographs."""
+    if not SHARED_DATA.is_dir():
+        pytest.fail(f"{SHARED_DATA} is missing: these tests run on real photographs")
+    return SHARED_DATA
+
+
+class Bench:
+    """A folder with the benchmark file, in which pytest runs in a process of its own."""
+
+    def __init__(self, pytester: pytest.Pytester) -> None:
+        self.pytester = pytester
+        self.path = pytester.path
+        (self.path / "test_image_edit.py").write_text(TEST_FILE.read_text())
+
+    def run(self, *arguments: str) -> pytest.RunResult:
+        """Run pytest to its end."""
+        return self.pytester.runpytest_subprocess(*arguments, timeout=240)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start pytest in a process group of its own, for tests that interfere with it."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "pytest", *arguments],
+            cwd=self.path,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    @staticmethod
+    def children(process: subprocess.Popen[str]) -> list[psutil.Process]:
+        """All descendants of a process."""
+        return psutil.Process(process.pid).children(recursive=True)
+
+    @staticmethod
+    def interrupt(process: subprocess.Popen[str]) -> None:
+        """Press Ctrl-C: the whole process group gets SIGINT."""
+        os.killpg(process.pid, signal.SIGINT)
+
+    @property
+    def runs(self) -> list[Path]:
+        """Folders of all runs, oldest first."""
+        return sorted((self.path / ".imgedit" / "runs").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+
+    @property
+    def results(self) -> dict[str, Any]:
+        """The results document of the latest run."""
+        document: dict[str, Any] = json.loads((self.runs[-1] / "results.json").read_text())
+        return document
+
+    @property
+    def timing(self) -> dict[str, Any]:
+        timing: dict[str, Any] = self.results["timing"]
+        return timing
+
+    def stored_edits(self) -> int:
+        """How many edits the journal holds."""
+        journal = self.path / ".imgedit" / "edits.jsonl"
+        return len(journal.read_bytes().splitlines()) if journal.exists() else 0
+
+    def wait_for(self, condition: Callable[[], bool], seconds: float = 60) -> None:
+        """Wait until something is true of the running benchmark."""
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, "waited too long"
+            time.sleep(0.02)
+
+
+@pytest.fixture
+def bench(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """A benchmark folder."""
+    for name in ("GITHUB_STEP_SUMMARY", "CUDA_VISIBLE_DEVICES", "PYTEST_ADDOPTS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "120")
+    return Bench(pytester)

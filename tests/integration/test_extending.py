@@ -1,0 +1,101 @@
+"""What users add from outside: fixtures in their own tests, hooks, suites, editors and judges."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+
+def test_fixtures_serve_a_users_own_tests(bench):
+    (bench.path / "test_own.py").write_text(
+        "from PIL import Image\n"
+        "def test_pair(edit_pair):\n"
+        "    assert edit_pair.instruction\n"
+        "def test_run(imgedit_run):\n"
+        "    assert len(imgedit_run.items) == 5\n"
+        "    assert imgedit_run.document['overall']['micro']['mean'] == 5.0\n"
+        "def test_workers(edit_workers):\n"
+        "    photo = Image.new('RGB', (40, 30), 'white')\n"
+        "    assert edit_workers.edit(photo, 'invert it').getpixel((3, 3)) == (0, 0, 0)\n"
+        "    both = edit_workers.edit_batch([(photo, 'a'), (photo, 'b')], seed=3)\n"
+        "    assert [image.size for image in both] == [(40, 30)] * 2\n"
+        "def test_reward(reward_model):\n"
+        "    photo = Image.new('RGB', (40, 30), 'white')\n"
+        "    verdict = reward_model.score(photo, photo, 'make it snow', 'environment')\n"
+        "    assert verdict.score == 5.0\n"
+    )
+    result = bench.run("--imgedit-limit=1", "--imgedit-editor=fakes:Slow", "--imgedit-judge=fakes:Constant")
+    result.assert_outcomes(passed=5 + 5 + 3)
+
+
+def test_hooks_are_called_around_stages_and_add_report_sections(bench):
+    (bench.path / "conftest.py").write_text(
+        "from pathlib import Path\n"
+        "def note(text):\n"
+        "    with Path('calls').open('a') as file: file.write(text + '\\n')\n"
+        "def pytest_imgedit_before_stage(stage): note(f'before {stage}')\n"
+        "def pytest_imgedit_after_stage(stage): note(f'after {stage}')\n"
+        "def pytest_imgedit_editor(spec): return 'fakes:Slow' if spec == 'ours' else None\n"
+        "def pytest_imgedit_judge(spec): return 'fakes:Constant' if spec == 'ours' else None\n"
+        "def pytest_imgedit_report_section(results):\n"
+        "    return 'Our section', f\"{len(results['items'])} <b>items</b>\"\n"
+    )
+    result = bench.run("--imgedit-limit=1", "--imgedit-editor=ours", "--imgedit-judge=ours")
+    result.assert_outcomes(passed=5)
+    assert (bench.path / "calls").read_text().split("\n")[:4] == ["before edit", "after edit", "before score", "after score"]
+    result.stdout.fnmatch_lines(["Our section", "5 <b>items</b>"])
+    assert "5 &lt;b&gt;items&lt;/b&gt;" in (bench.runs[-1] / "report.html").read_text()
+    assert "5 \\<b\\>items" in (bench.runs[-1] / "report.md").read_text()
+
+
+def test_suite_of_another_package_is_found_by_its_entry_point(bench):
+    (bench.path / "their_suite.py").write_text(
+        "from pathlib import Path\n"
+        "from pytest_imgedit import EditPair, FileImage\n"
+        "def load(argument, settings):\n"
+        "    for n in range(int(argument)):\n"
+        "        yield EditPair(f'p{n}', 'style', 'invert', FileImage(Path('photo.png')))\n"
+    )
+    info = bench.path / "their_suite-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-suite\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[pytest_imgedit.suites]\ntheirs = their_suite:load\n")
+    from PIL import Image
+
+    Image.new("RGB", (20, 20), "red").save(bench.path / "photo.png")
+    result = bench.run("--imgedit-suite=theirs:3", "--imgedit-judge=fakes:Constant")
+    result.assert_outcomes(passed=3)
+    assert list(bench.results["categories"]) == ["style"]
+
+
+def test_seed_format_with_base64_images_runs(bench, photographs):
+    photo = base64.b64encode((photographs / "logical_reasoning_images" / "1.jpg").read_bytes()).decode()
+    rows = [
+        {
+            "subset": category,
+            "src_img_b64": photo if number else "bm90IGFuIGltYWdl",
+            "edit_instruction": "改",
+            "edit_instruction_en": "change it",
+            "original_image_path": f"{folder}/1.png",
+        }
+        for number, (category, folder) in enumerate([("物理", "a"), ("物理", "b"), ("社会", "c")])
+    ]
+    (bench.path / "pairs.json").write_text(json.dumps(rows, ensure_ascii=False))
+    result = bench.run("--imgedit-suite=pairs.json", "--imgedit-judge=fakes:Constant", "-k", "物理")
+    result.assert_outcomes(passed=1, failed=1, deselected=1)
+    broken, good = bench.results["items"]
+    assert broken["error"]["kind"] == "bad_image"
+    assert good["score"] == 5.0
+    assert good["instruction"] == "change it"
+
+
+def test_folder_editor_takes_finished_images(bench):
+    from PIL import Image
+
+    (bench.path / "done" / "physics").mkdir(parents=True)
+    Image.new("RGB", (128, 128), "red").save(bench.path / "done" / "physics" / "physics-0000.png")
+    Image.new("RGB", (128, 128), "blue").save(bench.path / "done" / "social-0000.jpg")
+    result = bench.run("--imgedit-editor=folder:done", "--imgedit-judge=fakes:Constant", "--imgedit-limit=1")
+    result.assert_outcomes(passed=2, failed=3)
+    messages = {item["id"]: item["error"] and item["error"]["message"] for item in bench.results["items"]}
+    assert messages["causal-0000"] == "no image in done, expected causal/causal-0000.png"

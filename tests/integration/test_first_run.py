@@ -1,0 +1,90 @@
+"""What a user sees at the first run, and what the controls score."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+
+def test_default_run_prints_five_categories_of_ten_pairs(bench):
+    result = bench.run()
+    assert result.ret == 0
+    result.assert_outcomes(passed=50)
+    for category in ("physics", "environment", "social", "causal", "referential"):
+        result.stdout.re_match_lines([rf"{category} +10 +10 +0 "])
+    result.stdout.fnmatch_lines(["overall (macro)*50*", "overall (micro)*50*", "*1 swaps*", "imgedit: PASS: *"])
+
+
+def test_results_document_holds_every_pair_once_and_its_provenance(bench):
+    bench.run("--imgedit-limit=2")
+    document = bench.results
+    assert document["schema"] == "imgedit.results/1"
+    assert document["run"]["status"] == "complete"
+    assert {"torch", "diffusers", "transformers", "pytest-imgedit"} <= set(document["run"]["versions"])
+    assert len({item["id"] for item in document["items"]}) == len(document["items"]) == 10
+    assert {item["status"] for item in document["items"]} == {"scored"}
+    assert len(document["editor"]["fingerprint"]) == len(document["judge"]["rubric_sha256"]) == 64
+    assert document["categories"]["physics"]["n"] == 2
+    item = document["items"][0]
+    edit = item["seeds"][0]["edit"]
+    assert (bench.path / ".imgedit" / "blobs" / edit["blob"][:2] / f"{edit['blob']}.png").is_file()
+    assert (bench.path / ".imgedit" / ".gitignore").read_text() == "*\n"
+
+
+@pytest.mark.parametrize(("editor", "low", "high"), [("oracle", 9.5, 10), ("identity", 0, 5), ("noise", 0, 1)])
+def test_reference_judge_knows_the_worth_of_controls(bench, editor, low, high):
+    bench.run(f"--imgedit-editor={editor}")
+    means = {name: row["mean"] for name, row in bench.results["categories"].items()}
+    assert len(means) == 5
+    assert all(low <= mean <= high for mean in means.values()), means
+
+
+@pytest.mark.parametrize("editor", ["blank", "shuffled"])
+def test_blank_and_shuffled_score_far_below_the_reference(bench, editor):
+    bench.run(f"--imgedit-editor={editor}", "--imgedit-suite=scenes:n=6")
+    assert bench.results["overall"]["macro"]["mean"] < 5
+
+
+def test_reports_go_where_they_are_asked_and_to_the_github_summary(bench, monkeypatch):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(bench.path / "summary.md"))
+    copies = [f"--imgedit-{kind}=out/copy.{kind}" for kind in ("json", "md", "html")]
+    assert bench.run("--imgedit-limit=1", *copies).ret == 0
+    assert json.loads((bench.path / "out/copy.json").read_text()) == bench.results
+    markdown = (bench.path / "out/copy.md").read_text()
+    assert "| physics | 1 | 1 | 0 |" in markdown
+    assert markdown in (bench.path / "summary.md").read_text()
+    page = (bench.path / "out/copy.html").read_text()
+    assert "../.imgedit/blobs/" in page
+    assert "http://" not in page
+    assert "https://" not in page
+
+
+def test_scores_and_aspects_reach_junit(bench):
+    bench.run("--imgedit-limit=1", "--imgedit-editor=oracle", "--junitxml=junit.xml")
+    text = (bench.path / "junit.xml").read_text()
+    assert '<property name="imgedit_score" value="10.0" />' in text
+    assert '<property name="imgedit_ssim" value="1.0" />' in text
+
+
+def test_log_holds_what_each_worker_printed(bench):
+    bench.run("--imgedit-editor=fakes:Raises", "--imgedit-limit=2", "--imgedit-max-errors=1")
+    log = (bench.runs[-1] / "run.log").read_text()
+    assert "edit-0 | RuntimeError: no such luck" in log
+    assert "physics-0001 (seed 0): edit error (exception): RuntimeError: no such luck" in log
+    assert not list(bench.runs[-1].glob(".*"))
+
+
+def test_chinese_texts_are_used_when_asked(bench):
+    bench.run("--imgedit-limit=1", "--imgedit-set=suite.language=zh")
+    assert "把架子拿走。" in [item["instruction"] for item in bench.results["items"]]
+
+
+def test_seeds_are_averaged_inside_a_pair(bench):
+    bench.run("--imgedit-editor=noise", "--imgedit-limit=1", "--imgedit-seeds=3")
+    for item in bench.results["items"]:
+        scores = [seed["verdict"]["score"] for seed in item["seeds"]]
+        assert [seed["seed"] for seed in item["seeds"]] == [0, 1, 2]
+        assert len({seed["edit"]["blob"] for seed in item["seeds"]}) == 3
+        assert item["score"] == pytest.approx(sum(scores) / 3)
+    assert bench.results["overall"]["micro"]["n"] == 5

@@ -1,0 +1,78 @@
+"""Gates decide the exit code, and say why."""
+
+from __future__ import annotations
+
+import pytest
+
+CONSTANT = ("--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
+
+
+@pytest.mark.parametrize(
+    ("gates", "code", "line"),
+    [
+        pytest.param(["overall:5"], 0, "imgedit: PASS: overall 5.00; *overall 5.000 >= 5", id="pass"),
+        pytest.param(["overall:5.1"], 1, "imgedit: FAIL: overall 5.000 < 5.1", id="fail"),
+        pytest.param(["物理:6", "causal:2"], 1, "imgedit: FAIL: physics 5.000 < 6", id="alias"),
+    ],
+)
+def test_fail_under(bench, gates, code, line):
+    result = bench.run(*CONSTANT, *(f"--imgedit-fail-under={gate}" for gate in gates))
+    result.assert_outcomes(passed=10)
+    assert result.ret == code
+    result.stdout.fnmatch_lines([line])
+
+
+def test_gate_on_a_category_that_was_not_selected_never_passes(bench):
+    result = bench.run(*CONSTANT, "-k", "physics", "--imgedit-fail-under=causal:1")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["imgedit: FAIL: INVALID, causal has no mean score in this run"])
+
+
+@pytest.mark.parametrize(
+    ("allowed", "code", "outcome"),
+    [("0", 1, {"failed": 1}), ("1", 0, {"xfailed": 1}), ("0.1", 0, {"xfailed": 1}), ("0.05", 1, {"failed": 1})],
+)
+def test_errors_within_the_limit_are_xfailed_with_their_reason(bench, allowed, code, outcome):
+    result = bench.run(*CONSTANT, "--imgedit-editor=fakes:Raises", f"--imgedit-max-errors={allowed}", "-rx")
+    result.assert_outcomes(passed=9, **outcome)
+    assert result.ret == code
+    if "xfailed" in outcome:
+        result.stdout.fnmatch_lines(["XFAIL *physics-0001* edit error (exception): RuntimeError: no such luck"])
+
+
+def test_item_under_min_score_fails(bench):
+    result = bench.run(*CONSTANT, "--imgedit-set=suite.min_score=5.5")
+    result.assert_outcomes(failed=10)
+    result.stdout.fnmatch_lines(["*AssertionError: score 5.00 is under the suite's min_score 5.5"])
+
+
+def test_unreadable_replies_are_asked_again_with_a_reminder(bench):
+    bench.run("--imgedit-judge=fakes:Reader", "--imgedit-limit=1").assert_outcomes(passed=5)
+    for item in bench.results["items"]:
+        expected = {"instruction": 9, "preservation": 4 if item["category"] == "social" else 9, "realism": 9}
+        assert item["aspects"] == expected
+
+
+def test_reply_that_stays_unreadable_is_an_error_with_the_raw_reply(bench):
+    result = bench.run("--imgedit-judge=fakes:Reader", "--imgedit-set=judge.mumbles=3", "--imgedit-limit=1")
+    result.assert_outcomes(passed=4, failed=1)
+    item = next(item for item in bench.results["items"] if item["category"] == "social")
+    assert item["status"] == "judge_error"
+    assert item["score"] is None
+    assert item["error"]["kind"] == "unreadable_reply"
+    assert item["error"]["reply"] == "3 people stand there, 9/10, Score: 85"
+    assert bench.results["categories"]["social"]["mean"] is None
+    assert bench.results["overall"]["macro"]["mean"] is None
+
+
+def test_judge_without_a_reference_image_is_an_error_of_that_pair(bench, photographs):
+    result = bench.run(f"--imgedit-suite=risebench:{photographs}", "-k", "causal_reasoning_1- or logical_reasoning_10")
+    del result
+    assert all("reference" in item["error"]["message"] for item in bench.results["items"] if item["category"] == "causal")
+
+
+@pytest.mark.parametrize("score", ["11.0", "-0.5", "'nan'"])
+def test_score_out_of_range_is_an_error(bench, score):
+    result = bench.run(*CONSTANT, f"--imgedit-set=judge.score={score}")
+    result.assert_outcomes(failed=10)
+    assert {item["error"]["kind"] for item in bench.results["items"]} == {"unreadable_reply"}

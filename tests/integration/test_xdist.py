@@ -1,0 +1,51 @@
+"""Under xdist the controller runs the stages once, and items come out the same."""
+
+from __future__ import annotations
+
+
+def comparable(bench):
+    """Items without what differs between any two runs: seconds."""
+    items = bench.results["items"]
+    for item in items:
+        for seed in item["seeds"]:
+            if seed["edit"]:
+                del seed["edit"]["seconds"]
+    return items
+
+
+def test_same_items_with_and_without_xdist(bench):
+    bench.run("--imgedit-editor=noise", "--imgedit-limit=3", "--imgedit-fresh").assert_outcomes(passed=15)
+    alone = comparable(bench)
+    bench.run("--imgedit-editor=noise", "--imgedit-limit=3", "--imgedit-fresh", "-n", "2").assert_outcomes(passed=15)
+    assert comparable(bench) == alone
+    assert bench.timing["edits"] == 15
+
+
+def test_stages_run_once_and_only_for_selected_pairs(bench):
+    result = bench.run("-n", "2", "-k", "physics")
+    result.assert_outcomes(passed=10)
+    assert len(bench.runs) == 1
+    assert bench.timing["edits"] == 10
+    result.stdout.fnmatch_lines(["imgedit: PASS: *"])
+
+
+def test_failures_and_properties_come_back_from_xdist_workers(bench):
+    result = bench.run("-n", "2", "--imgedit-editor=fakes:Raises", "--imgedit-limit=2", "--junitxml=junit.xml")
+    result.assert_outcomes(passed=9, failed=1)
+    assert result.ret == 1
+    text = (bench.path / "junit.xml").read_text()
+    assert text.count('name="imgedit_score"') == 9
+    assert 'name="imgedit_error"' in text
+
+
+def test_gate_fails_the_run_under_xdist_too(bench):
+    result = bench.run("-n", "2", "--imgedit-limit=1", "--imgedit-fail-under=overall:9")
+    result.assert_outcomes(passed=5)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["imgedit: FAIL: overall 0.000 < 9"])
+
+
+def test_usage_error_is_one_line_under_xdist_too(bench):
+    result = bench.run("-n", "2", "--imgedit-editor=nope")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: unknown editor 'nope', expected one of *"])
