@@ -24,6 +24,7 @@ CATEGORIES: Mapping[str, tuple[str, ...]] = {
 }
 _SLUG_OF = {name: slug for slug, aliases in CATEGORIES.items() for name in (slug, *aliases)}
 
+_SAFE = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -34,9 +35,9 @@ def slug(text: str) -> str:
     keep different ids. The text is NFC-normalised first.
     """
     text = unicodedata.normalize("NFC", text)
-    cleaned = _UNSAFE.sub("-", text).strip("-")
-    if cleaned == text and 0 < len(text) <= 128:
+    if _SAFE.fullmatch(text):
         return text
+    cleaned = _UNSAFE.sub("-", text).strip("-")
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{cleaned[:119]}-{digest}" if cleaned else digest
 

@@ -51,7 +51,7 @@ def render(document: model.Document, sections: Iterable[tuple[str, str]]) -> str
     if errors := model.error_lines(document, most=50):
         lines += ["## Pairs without a score", "", *(f"- {escape(line)}" for line in errors), ""]
     for title, body in sections:
-        lines += [f"## {escape(title)}", "", body.strip(), ""]
+        lines += [f"## {escape(title)}", "", *map(escape, body.strip().splitlines()), ""]
     return "\n".join(lines)
 
 

@@ -68,13 +68,14 @@ def read_rows(path: Path) -> Iterator[Row]:
     if path.suffix == ".toml":
         yield from _toml_rows(path)
         return
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        spans = _jsonl_spans(data) if path.suffix == ".jsonl" else _json_spans(path, data)
-        line, counted = 1, 0
-        for start, end, group in spans:
-            line += data[counted:start].count(b"\n")
-            counted = start
-            yield Row(path, line, start, end, _parse(path, line, data[start:end]), group)
+    with path.open("rb") as file:
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # lives as long as a match object needs it
+    spans = _jsonl_spans(data) if path.suffix == ".jsonl" else _json_spans(path, data)
+    line, counted = 1, 0
+    for start, end, group in spans:
+        line += data[counted:start].count(b"\n")
+        counted = start
+        yield Row(path, line, start, end, _parse(path, line, data[start:end]), group)
 
 
 def _toml_rows(path: Path) -> Iterator[Row]:

@@ -1,0 +1,106 @@
+"""What may be an image, and how it becomes 8-bit RGB."""
+
+from __future__ import annotations
+
+import base64
+import io
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from pytest_imgedit import images
+from pytest_imgedit.errors import ImageError
+from pytest_imgedit.images import Base64Image, FileImage, decode, encode_png
+
+
+def encoded(image: Image.Image, kind: str = "PNG", **options) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def test_png_keeps_every_pixel():
+    pixels = np.random.default_rng(0).integers(0, 256, (7, 9, 3), dtype=np.uint8)
+    assert np.array_equal(np.asarray(decode(encode_png(Image.fromarray(pixels)))), pixels)
+
+
+@pytest.mark.parametrize(
+    ("image", "pixel"),
+    [
+        pytest.param(Image.new("RGBA", (2, 2), (255, 0, 0, 0)), (255, 255, 255), id="transparent-over-white"),
+        pytest.param(Image.new("RGBA", (2, 2), (255, 0, 0, 255)), (255, 0, 0), id="opaque"),
+        pytest.param(Image.new("LA", (2, 2), (0, 0)), (255, 255, 255), id="grey-alpha"),
+        pytest.param(Image.new("L", (2, 2), 77), (77, 77, 77), id="grey"),
+        pytest.param(Image.new("1", (2, 2), 1), (255, 255, 255), id="bilevel"),
+        pytest.param(Image.new("P", (2, 2), 0), (0, 0, 0), id="palette"),
+        pytest.param(Image.fromarray(np.full((2, 2), 0xAB12, dtype=np.uint16)), (0xAB,) * 3, id="16-bit-high-byte"),
+    ],
+)
+def test_modes_convert_by_rule(image, pixel):
+    assert decode(encoded(image)).getpixel((0, 0)) == pixel
+
+
+def test_cmyk_jpeg_and_webp_are_read():
+    assert decode(encoded(Image.new("CMYK", (8, 8), (0, 0, 0, 0)), "JPEG")).getpixel((1, 1)) == (255, 255, 255)
+    assert decode(encoded(Image.new("RGB", (8, 8), "red"), "WEBP", lossless=True)).getpixel((1, 1)) == (255, 0, 0)
+
+
+def test_exif_orientation_is_applied():
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    assert decode(encoded(Image.new("RGB", (20, 10)), "JPEG", exif=exif)).size == (10, 20)
+
+
+GOOD = encoded(Image.effect_noise((64, 64), 50))
+BAD = [
+    pytest.param(b"", "not an image", id="empty"),
+    pytest.param(b"<svg/>", "not an image", id="svg"),
+    pytest.param(GOOD[:500], "broken image", id="truncated"),
+    pytest.param(encoded(Image.new("RGB", (4, 4)), "BMP"), "not an image", id="bmp"),
+    pytest.param(encoded(Image.new("RGB", (4, 4)), "GIF"), "not an image", id="gif"),
+    pytest.param(
+        encoded(Image.new("RGB", (4, 4)), "WEBP", save_all=True, append_images=[Image.new("RGB", (4, 4), "red")]),
+        "animated",
+        id="animated",
+    ),
+]
+
+
+@pytest.mark.parametrize(("data", "reason"), BAD)
+def test_bad_data_is_an_image_error(data, reason):
+    with pytest.raises(ImageError, match=reason):
+        decode(data)
+
+
+def test_pixel_and_byte_caps(monkeypatch):
+    monkeypatch.setattr(images, "MAX_PIXELS", 100)
+    with pytest.raises(ImageError, match="64x64 pixels, expected at most 100"):
+        decode(GOOD)
+    monkeypatch.setattr(images, "MAX_BYTES", 100)
+    with pytest.raises(ImageError, match="expected at most 100"):
+        decode(GOOD)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_decode_or_raise_an_image_error(data):
+    for candidate in (data, GOOD[:40] + data):
+        try:
+            assert decode(candidate).mode == "RGB"
+        except ImageError:
+            pass
+
+
+def test_base64_is_strict_and_takes_a_data_url():
+    text = base64.b64encode(GOOD).decode()
+    assert Base64Image(text).read() == Base64Image(f"data:image/png;base64,{text}").read() == GOOD
+    for broken in ("a", "!!!!", "é", text[:-1]):
+        with pytest.raises(ImageError, match="base64"):
+            Base64Image(broken).read()
+
+
+def test_missing_file_is_an_image_error_that_names_it(tmp_path):
+    with pytest.raises(ImageError, match=r"gone\.png: No such file"):
+        FileImage(tmp_path / "gone.png").read()
