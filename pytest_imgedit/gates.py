@@ -46,16 +46,11 @@ def errors_allowed(limit: float, pairs: int) -> int:
 def evaluate(settings: GatesSettings, categories: Mapping[str, Summary], overall: Summary) -> list[GateResult]:
     """Evaluate all gates; `overall` is the macro summary. A field without a score is INVALID, which fails too."""
     allowed = errors_allowed(settings.max_errors, overall.n)
-    gates = [
-        GateResult(
-            "overall",
-            "max_errors",
-            allowed,
-            overall.errors,
-            "PASS" if overall.errors <= allowed else "FAIL",
-            f"{overall.errors} of {overall.n} pairs without a score, {allowed} allowed",
-        )
-    ]
+    state: Literal["PASS", "FAIL", "INVALID"] = "PASS" if overall.errors <= allowed else "FAIL"
+    if overall.scored == 0 and state == "PASS":
+        state = "INVALID"  # missing data never passes
+    why = f"{overall.errors} of {overall.n} pairs without a score, {allowed} allowed"
+    gates = [GateResult("overall", "max_errors", allowed, overall.errors, state, why)]
     for field, limit in settings.fail_under.items():
         name = category_slug(field) if field != "overall" else field
         summary = overall if name == "overall" else categories.get(name)
@@ -64,7 +59,7 @@ def evaluate(settings: GatesSettings, categories: Mapping[str, Summary], overall
                 GateResult(name, "fail_under", limit, None, "INVALID", f"{name} has no mean score in this run")
             )
             continue
-        state: Literal["PASS", "FAIL"] = "PASS" if summary.mean >= limit else "FAIL"
+        state = "PASS" if summary.mean >= limit else "FAIL"
         sign = ">=" if state == "PASS" else "<"
         gates.append(
             GateResult(name, "fail_under", limit, summary.mean, state, f"{name} {summary.mean:.3f} {sign} {limit:g}")

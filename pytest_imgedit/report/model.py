@@ -100,7 +100,10 @@ def verdict(document: Document) -> Verdict:
     if failed:
         return Verdict("FAIL", "FAIL: " + "; ".join(map(_why, failed)))
     mean = document["overall"]["macro"]["mean"]
-    if mean is None:
+    if not document["gates"]:
         done = sum(item["error"] is None for item in document["items"])
-        return Verdict("PASS", f"PASS: {done} of {len(document['items'])} pairs edited, none scored")
+        state = "PASS" if done == len(document["items"]) else "FAIL"
+        return Verdict(state, f"{state}: {done} of {len(document['items'])} pairs edited; this stage scores none")
+    if mean is None:
+        return Verdict("PASS", "PASS: " + "; ".join(gate["why"] for gate in document["gates"]))
     return Verdict("PASS", f"PASS: overall {mean:.2f}; " + "; ".join(gate["why"] for gate in document["gates"]))

@@ -60,7 +60,9 @@ class Scorer:
         queue = deque(sorted(pending, key=lambda work: work.pair.category))
 
         def take(worker: Worker) -> tuple[list[Work], Message] | None:
-            wanted = worker.batch_size if self.settings.batch_size == "auto" else self.settings.batch_size
+            wanted = self.settings.batch_size
+            if wanted == "auto":  # what fits, but no more than a fair share, so that no worker is left idle
+                wanted = min(worker.batch_size, math.ceil(len(queue) / len(pool.slots)))
             batch: list[Work] = []
             questions: list[Message] = []
             while queue and len(batch) < wanted:

@@ -1,0 +1,158 @@
+"""Rubric sets: prompts, strict replies, score formulas, mistakes."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_imgedit.errors import ReplyError, UsageError
+from pytest_imgedit.images import Base64Image
+from pytest_imgedit.pairs import CATEGORIES, EditPair
+from pytest_imgedit.rubrics.reply import parse_reply
+from pytest_imgedit.rubrics.rubric import load_rubric
+
+ASPECTS = ("instruction", "preservation", "realism")
+
+
+def pair(**values):
+    return EditPair(**{"id": "a", "category": "physics", "instruction": "drop it", "source": Base64Image(""), **values})
+
+
+@pytest.mark.parametrize("name", ["aspects", "plausibility"])
+@pytest.mark.parametrize("category", ["physics", "environment", "social", "causal", "referential", "default"])
+def test_prompt_shows_both_images_and_five_to_eight_criteria(name, category):
+    rubric = load_rubric(name, {})
+    _, parts = rubric.render(pair(category=category))
+    assert [text for kind, text in parts if kind == "image"] == ["source", "edited"]
+    words = "".join(text for kind, text in parts if kind == "text")
+    assert "drop it" in words
+    assert 5 <= len(rubric.categories[category].criteria) <= 8
+    assert all(criterion in words for criterion in rubric.categories[category].criteria)
+
+
+def test_every_known_category_has_criteria():
+    assert set(CATEGORIES) <= set(load_rubric("aspects", {}).categories)
+
+
+def test_description_and_reference_text_appear_where_there_are_any():
+    rubric = load_rubric("aspects", {})
+    plain = rubric.render(pair())
+    full = rubric.render(pair(description="a ball on a shelf", reference_text="a ball on the floor"))
+    assert "The source shows" not in str(plain)
+    assert "The source shows: a ball on a shelf" in str(full)
+    assert "A right edit shows: a ball on the floor" in str(full)
+
+
+def test_unknown_category_uses_the_default_criteria():
+    assert load_rubric("aspects", {}).render(pair(category="style"))[1] != load_rubric("aspects", {}).render(pair())[1]
+
+
+def test_template_marks_inside_an_instruction_stay_text():
+    text = "{{ source }} {% for %} \x00edited\x00"
+    _, parts = load_rubric("aspects", {}).render(pair(instruction=text))
+    assert [name for kind, name in parts if kind == "image"] == ["source", "edited"]
+    assert "{{ source }} {% for %} edited" in str(parts)
+
+
+GOOD = [
+    ("instruction: 9\npreservation: 8\nrealism: 7", (9, 8, 7)),
+    ("Instruction: 9.5\nPRESERVATION: 0\nrealism: 10", (9.5, 0, 10)),
+    ("**instruction**: 9/10\n- preservation: **8 / 10**\n`realism`：7", (9, 8, 7)),
+    ("The ball fell 3 m.\n\ninstruction: 9\npreservation: 8\nrealism: 7\nDone: 5", (9, 8, 7)),
+    ("<think>instruction: 1\nrealism: 2</think>instruction: 9\npreservation: 8\nrealism: 7", (9, 8, 7)),
+]
+
+
+@pytest.mark.parametrize(("reply", "values"), GOOD)
+def test_readable_replies(reply, values):
+    assert tuple(parse_reply(reply, ASPECTS).values()) == values
+
+
+BAD = [
+    ("", "no line 'instruction'"),
+    ("3 people stand there, 9/10", "no line 'instruction'"),
+    ("instruction: 9\npreservation: 8", "no line 'realism'"),
+    ("instruction: 11\npreservation: 8\nrealism: 7", "'instruction' is 11, expected a number from 0 to 10"),
+    ("instruction: -1\npreservation: 8\nrealism: 7", "'instruction' is '-1'"),
+    ("instruction: 85\npreservation: 8\nrealism: 7", "'instruction' is 85"),
+    ("instruction: 9 of 10\npreservation: 8\nrealism: 7", "expected one number"),
+    ("instruction: 8-9\npreservation: 8\nrealism: 7", "expected one number"),
+    ("instruction: nan\npreservation: 8\nrealism: 7", "expected one number"),
+    ("instruction: 9\ninstruction: 2\npreservation: 8\nrealism: 7", "'instruction' stands there twice"),
+    ("instruction: ٩\npreservation: 8\nrealism: 7", "expected one number"),
+    ("instruction: 9/5\npreservation: 8\nrealism: 7", "expected one number"),
+    ("I cannot grade this image.", "no line 'instruction'"),
+]
+
+
+@pytest.mark.parametrize(("reply", "message"), BAD)
+def test_unreadable_replies(reply, message):
+    with pytest.raises(ReplyError, match=message):
+        parse_reply(reply, ASPECTS)
+
+
+@given(st.text())
+def test_any_reply_is_read_in_range_or_refused(reply):
+    try:
+        values = parse_reply(reply, ASPECTS)
+    except ReplyError:
+        return
+    assert all(0 <= value <= 10 for value in values.values())
+
+
+@given(st.lists(st.floats(0, 10).map(lambda value: round(value, 2)), min_size=3, max_size=3))
+def test_what_is_written_in_the_format_is_read_back(values):
+    reply = "\n".join(f"{name}: {value}" for name, value in zip(ASPECTS, values, strict=True))
+    aspects, score = load_rubric("aspects", {}).read(reply)
+    assert list(aspects.values()) == values
+    assert score == pytest.approx(math.sqrt(values[0] * min(values[1:])))
+    assert 0 <= score <= 10
+
+
+def test_untouched_image_scores_zero_by_the_formula():
+    assert load_rubric("aspects", {}).combine({"instruction": 0, "preservation": 10, "realism": 10}) == 0
+
+
+def test_plausibility_is_one_number():
+    assert load_rubric("plausibility", {}).read("score: 6.5") == ({"score": 6.5}, 6.5)
+
+
+def own(**changes):
+    return {
+        "mine": {
+            "aspects": ["a"],
+            "score": "a",
+            "system": "",
+            "user": "{{ source }}{{ edited }}",
+            "reminder": "again",
+            "categories": {"default": {"title": "any", "criteria": ["x"]}},
+            **changes,
+        }
+    }
+
+
+MISTAKES = [
+    pytest.param({"user": "{{ source }}"}, "user shows \\['source'\\], expected", id="image"),
+    pytest.param({"user": "{{ source }}{{ edited }}{{ nothing }}"}, "'nothing' is undefined", id="variable"),
+    pytest.param({"user": "{% if %}{{ source }}{{ edited }}"}, r"template \(template line 1\)|template", id="syntax"),
+    pytest.param({"score": "a + b"}, "'b' is undefined", id="formula"),
+    pytest.param({"score": "a * 9"}, "gave 45.0, expected 0 to 10", id="range"),
+    pytest.param({"score": "().__class__"}, r"\[rubrics.mine\]", id="sandbox"),
+    pytest.param({"scores": "a"}, "scores: Extra inputs are not permitted", id="key"),
+    pytest.param({"aspects": []}, "aspects: ", id="empty"),
+    pytest.param({"categories": {"physics": {"title": "x", "criteria": ["y"]}}}, "no \\[categories.default\\]", id="default"),
+    pytest.param({"categories": {"inherit": "x"}}, "categories.inherit is 'x'", id="inherit"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), MISTAKES)
+def test_mistakes_in_a_rubric_are_usage_errors(changes, message):
+    with pytest.raises(UsageError, match=message):
+        load_rubric("mine", own(**changes))
+
+
+def test_hash_changes_with_any_word():
+    assert load_rubric("mine", own()).sha256 != load_rubric("mine", own(system="x")).sha256
