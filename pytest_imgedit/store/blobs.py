@@ -30,7 +30,7 @@ class Blobs:
         """
         sha256 = hashlib.sha256(data).hexdigest()
         path = self.path(sha256, suffix_of(data))
-        if path.is_file() and path.stat().st_size == len(data):
+        if path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data:
             return sha256
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{os.getpid()}")

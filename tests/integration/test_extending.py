@@ -42,7 +42,12 @@ def test_hooks_are_called_around_stages_and_add_report_sections(bench):
     )
     result = bench.run("--imgedit-limit=1", "--imgedit-editor=ours", "--imgedit-judge=ours")
     result.assert_outcomes(passed=5)
-    assert (bench.path / "calls").read_text().split("\n")[:4] == ["before edit", "after edit", "before score", "after score"]
+    assert (bench.path / "calls").read_text().split("\n")[:4] == [
+        "before edit",
+        "after edit",
+        "before score",
+        "after score",
+    ]
     result.stdout.fnmatch_lines(["Our section", "5 <b>items</b>"])
     assert "5 &lt;b&gt;items&lt;/b&gt;" in (bench.runs[-1] / "report.html").read_text()
     assert "5 \\<b\\>items" in (bench.runs[-1] / "report.md").read_text()

@@ -68,7 +68,9 @@ def test_reply_that_stays_unreadable_is_an_error_with_the_raw_reply(bench):
 def test_judge_without_a_reference_image_is_an_error_of_that_pair(bench, photographs):
     result = bench.run(f"--imgedit-suite=risebench:{photographs}", "-k", "causal_reasoning_1- or logical_reasoning_10")
     del result
-    assert all("reference" in item["error"]["message"] for item in bench.results["items"] if item["category"] == "causal")
+    assert all(
+        "reference" in item["error"]["message"] for item in bench.results["items"] if item["category"] == "causal"
+    )
 
 
 @pytest.mark.parametrize("score", ["11.0", "-0.5", "'nan'"])

@@ -13,8 +13,12 @@ SMALL = ("--imgedit-set=editor.height=64", "--imgedit-set=editor.width=64")
     [
         pytest.param("qwen-image-edit", [*SMALL, "--imgedit-limit=2"], id="QwenImageEdit"),
         pytest.param("qwen-image-edit-plus", [*SMALL, "--imgedit-limit=1"], id="QwenImageEditPlus"),
-        pytest.param("flux-kontext", ["--imgedit-set=editor.guidance_scale=2.5", "--imgedit-limit=1"], id="FluxKontext"),
-        pytest.param("instruct-pix2pix", ["--imgedit-set=editor.image_guidance_scale=1.2", "--imgedit-limit=1"], id="Pix2Pix"),
+        pytest.param(
+            "flux-kontext", ["--imgedit-set=editor.guidance_scale=2.5", "--imgedit-limit=1"], id="FluxKontext"
+        ),
+        pytest.param(
+            "instruct-pix2pix", ["--imgedit-set=editor.image_guidance_scale=1.2", "--imgedit-limit=1"], id="Pix2Pix"
+        ),
     ],
 )
 def test_pipeline_edits_photographs_and_a_judge_reads_them(bench, tiny, photographs, pipeline, options):
@@ -35,7 +39,9 @@ def test_pipeline_edits_photographs_and_a_judge_reads_them(bench, tiny, photogra
 
 @pytest.mark.parametrize("judge", ["judge-qwen2.5-vl", "judge-qwen3-vl", "judge-qwen3-vl-moe"])
 def test_random_judge_ends_in_judge_errors_with_its_replies(bench, tiny, judge):
-    result = bench.run(f"--imgedit-judge=qwen-vl:{tiny(judge)}", "--imgedit-limit=1", "--imgedit-set=judge.max_new_tokens=8")
+    result = bench.run(
+        f"--imgedit-judge=qwen-vl:{tiny(judge)}", "--imgedit-limit=1", "--imgedit-set=judge.max_new_tokens=8"
+    )
     assert result.ret == 1
     assert {item["status"] for item in bench.results["items"]} == {"judge_error"}
     assert all(item["error"]["kind"] == "unreadable_reply" for item in bench.results["items"])

@@ -50,13 +50,21 @@ def test_bad_option_exits_4_with_one_line_and_starts_nothing(bench, options, lin
 
 BAD_CONFIGS = [
     pytest.param("[editor\n", 1, "not valid TOML*", id="syntax"),
-    pytest.param("[suite]\nspec = 'scenes'\nlimt = 3\n", 3, "suite.limt: unknown key, expected one of: spec, *", id="key"),
+    pytest.param(
+        "[suite]\nspec = 'scenes'\nlimt = 3\n", 3, "suite.limt: unknown key, expected one of: spec, *", id="key"
+    ),
     pytest.param("\n[worker]\ngpus = '0'\n", 2, "[[]worker[]]: unknown section*", id="section"),
-    pytest.param("[workers]\nload_concurrency = 'two'\n", 2, "workers.load_concurrency: *integer*found 'two'", id="type"),
-    pytest.param("[editor]\nspec = 'identity'\nsteps = 3\n", 3, "editor.steps: identity takes no such argument", id="param"),
+    pytest.param(
+        "[workers]\nload_concurrency = 'two'\n", 2, "workers.load_concurrency: *integer*found 'two'", id="type"
+    ),
+    pytest.param(
+        "[editor]\nspec = 'identity'\nsteps = 3\n", 3, "editor.steps: identity takes no such argument", id="param"
+    ),
     pytest.param("spec = 'identity'\n", 1, "top-level key 'spec', expected it in a section", id="top"),
     pytest.param("[run]\nfresh = true\n", 1, "unknown section [[]run[]]", id="run"),
-    pytest.param("[gates.fail_under]\noverall = 12\n", 1, "gates.fail_under: *expected a number from 0 to 10*", id="gate"),
+    pytest.param(
+        "[gates.fail_under]\noverall = 12\n", 1, "gates.fail_under: *expected a number from 0 to 10*", id="gate"
+    ),
 ]
 
 

@@ -10,7 +10,9 @@ def edited(bench):
 
 
 @pytest.mark.parametrize(
-    "selection", [["-k", "physics"], ["-k", "物理"], ["-m", "imgedit(category='physics')"]], ids=["slug", "alias", "marker"]
+    "selection",
+    [["-k", "physics"], ["-k", "物理"], ["-m", "imgedit(category='physics')"]],
+    ids=["slug", "alias", "marker"],
 )
 def test_selection_by_category_edits_only_that_category(bench, selection):
     result = bench.run(*selection)

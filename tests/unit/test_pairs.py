@@ -31,7 +31,13 @@ def test_a_safe_id_stays_as_it_is(text):
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("physics", "physics"), ("物理", "physics"), (" Social ", "social"), ("causal_reasoning", "causal"), ("style", "style")],
+    [
+        ("physics", "physics"),
+        ("物理", "physics"),
+        (" Social ", "social"),
+        ("causal_reasoning", "causal"),
+        ("style", "style"),
+    ],
 )
 def test_category_aliases_come_from_one_table(name, expected):
     assert category_slug(name) == expected

@@ -143,7 +143,9 @@ MISTAKES = [
     pytest.param({"score": "().__class__"}, r"\[rubrics.mine\]", id="sandbox"),
     pytest.param({"scores": "a"}, "scores: Extra inputs are not permitted", id="key"),
     pytest.param({"aspects": []}, "aspects: ", id="empty"),
-    pytest.param({"categories": {"physics": {"title": "x", "criteria": ["y"]}}}, "no \\[categories.default\\]", id="default"),
+    pytest.param(
+        {"categories": {"physics": {"title": "x", "criteria": ["y"]}}}, "no \\[categories.default\\]", id="default"
+    ),
     pytest.param({"categories": {"inherit": "x"}}, "categories.inherit is 'x'", id="inherit"),
 ]
 

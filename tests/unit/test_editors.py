@@ -1,0 +1,146 @@
+"""Controls, finished folders, diffusers arguments, and the repaired image positions of Qwen pipelines."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from pytest_imgedit.editors.base import EditRequest, build, job_seed, resolve_editor
+from pytest_imgedit.editors.diffusers import DiffusersEditor, call_arguments
+from pytest_imgedit.editors.pipelines import call_parameters, check_arguments
+from pytest_imgedit.errors import ImageError, SetupError, UsageError
+
+PHOTO = Image.effect_noise((48, 32), 60).convert("RGB")
+
+
+def request(**values):
+    return EditRequest(
+        **{"pair_id": "a", "category": "physics", "instruction": "x", "source": PHOTO, "seed": 5, **values}
+    )
+
+
+def editor(spec):
+    return build(resolve_editor(spec), "cpu", {})
+
+
+def test_identity_blank_and_noise():
+    assert editor("identity").edit(request()) is PHOTO
+    assert editor("blank").edit(request()).getcolors() == [(48 * 32, (128, 128, 128))]
+    first, again, other = (np.asarray(editor("noise").edit(request(seed=seed))) for seed in (1, 1, 2))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize("spec", ["oracle", "shuffled"])
+def test_reference_controls_return_what_they_are_shown(spec):
+    assert editor(spec).edit(request(reference=PHOTO)) is PHOTO
+    with pytest.raises(ValueError, match="no reference image"):
+        editor(spec).edit(request())
+
+
+def test_folder_prefers_the_category_folder(tmp_path):
+    (tmp_path / "physics").mkdir()
+    Image.new("RGB", (3, 3), "red").save(tmp_path / "physics" / "a.png")
+    Image.new("RGB", (3, 3), "blue").save(tmp_path / "a.png")
+    folder = editor(f"folder:{tmp_path}")
+    assert folder.edit(request()).getpixel((0, 0)) == (255, 0, 0)
+    assert folder.edit(request(category="social")).getpixel((0, 0)) == (0, 0, 255)
+    with pytest.raises(ImageError, match=r"expected physics/b\.png"):
+        folder.edit(request(pair_id="b"))
+
+
+def test_unknown_parameter_is_a_setup_error():
+    with pytest.raises(SetupError, match="unexpected keyword argument 'strength'"):
+        build(resolve_editor("identity"), "cpu", {"strength": 3})
+
+
+def test_seed_depends_on_seed_and_pair_alone():
+    assert job_seed(0, "a") == job_seed(0, "a")
+    assert len({job_seed(seed, name) for seed in range(5) for name in "abcde"}) == 25
+    assert all(0 <= job_seed(seed, "a") < 2**63 for seed in range(50))
+
+
+@pytest.mark.parametrize(
+    ("name", "some"),
+    [
+        ("QwenImageEditPipeline", {"true_cfg_scale", "negative_prompt", "num_inference_steps", "height"}),
+        ("QwenImageEditPlusPipeline", {"true_cfg_scale", "image"}),
+        ("FluxKontextPipeline", {"guidance_scale", "image"}),
+        ("StableDiffusionInstructPix2PixPipeline", {"image_guidance_scale", "image"}),
+    ],
+)
+def test_signature_read_from_source_is_the_real_one(name, some):
+    import inspect
+
+    import diffusers
+
+    found = call_parameters(name)
+    assert some <= found
+    assert found == set(inspect.signature(getattr(diffusers, name).__call__).parameters) - {"self", "kwargs"}
+
+
+def test_arguments_are_checked_without_loading(tiny):
+    model = str(tiny("qwen-image-edit"))
+    assert check_arguments(model, {"num_inference_steps": 3, "dtype": "float32"}) is None
+    assert check_arguments(model, {"num_inference_step": 3}) == "num_inference_step"
+    assert check_arguments(model, {"prompt": "x"}) == "prompt"
+    assert check_arguments("some/hub-model-that-is-not-here", {"anything": 1}) is None
+
+
+def test_text_to_image_pipeline_is_refused(tmp_path):
+    (tmp_path / "model_index.json").write_text('{"_class_name": "FluxPipeline"}')
+    with pytest.raises(UsageError, match="FluxPipeline takes no image"):
+        check_arguments(str(tmp_path), {})
+
+
+def test_blank_negative_prompt_is_given_only_where_guidance_needs_it(tiny):
+    qwen = DiffusersEditor(str(tiny("qwen-image-edit")), device="cpu")
+    assert qwen.call == {"negative_prompt": " "}
+    assert call_arguments(qwen.pipeline, {"true_cfg_scale": 1.0})[1] == {"true_cfg_scale": 1.0}
+    assert call_arguments(qwen.pipeline, {"negative_prompt": "blur"})[1] == {"negative_prompt": "blur"}
+    pix2pix = DiffusersEditor(str(tiny("instruct-pix2pix")), device="cpu", image_guidance_scale=1.2)
+    assert pix2pix.call == {"image_guidance_scale": 1.2}
+    with pytest.raises(SetupError, match=r"editor\.strength: .* takes no such argument"):
+        call_arguments(qwen.pipeline, {"strength": 1})
+
+
+@pytest.mark.parametrize("name", ["qwen-image-edit", "qwen-image-edit-plus"])
+def test_qwen_text_encoder_gets_image_positions_as_in_an_explicit_call(tiny, name):
+    pipeline = DiffusersEditor(str(tiny(name)), device="cpu").pipeline
+    image = [PHOTO] if name.endswith("plus") else PHOTO
+    embeds, _ = pipeline.encode_prompt("make it snow", image=image)
+
+    intro = "Picture 1: " if name.endswith("plus") else ""
+    template = pipeline.prompt_template_encode
+    text = template.format(
+        f"{intro}<|vision_start|><|image_pad|><|vision_end|>make it snow" if intro else "make it snow"
+    )
+    inputs = pipeline.processor([text], [PHOTO])
+    kinds = inputs["mm_token_type_ids"]
+    assert kinds.sum() > 0
+    encoder = pipeline.text_encoder
+    with torch.no_grad():
+        explicit = encoder(**inputs, output_hidden_states=True).hidden_states[-1]
+        encoder._forward_pre_hooks.clear()
+        without = encoder(**{**inputs, "mm_token_type_ids": None}, output_hidden_states=True).hidden_states[-1]
+    start = pipeline.prompt_template_encode_start_idx
+    assert torch.allclose(embeds, explicit[:, start:], atol=1e-6)
+    assert not torch.allclose(explicit, without, atol=1e-3)
+
+
+def test_same_seed_gives_the_same_edit_and_another_seed_another(tiny):
+    model = DiffusersEditor(str(tiny("instruct-pix2pix")), device="cpu", num_inference_steps=2)
+    first, again, other = (np.asarray(model.edit(request(seed=seed))) for seed in (1, 1, 2))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_deterministic_switches_reduced_precision_off(tiny):
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = True
+    DiffusersEditor(str(tiny("instruct-pix2pix")), device="cpu", deterministic=False)
+    assert torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
+    DiffusersEditor(str(tiny("instruct-pix2pix")), device="cpu")
+    assert not torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
+    assert not torch.backends.cuda.matmul.allow_tf32
