@@ -32,7 +32,7 @@ def _row(name: str, summary: Document) -> tuple[str, ...]:
         str(summary["scored"]),
         str(summary["errors"]),
         number(summary["mean"]),
-        "–" if ci is None else f"{ci[0]:.2f}–{ci[1]:.2f}",
+        "–" if ci is None else f"{ci[0]:.2f} to {ci[1]:.2f}",
         *(number(summary[key]) for key in ("std", "median", "min", "max")),
     )
 
@@ -56,15 +56,15 @@ def best_and_worst(document: Document) -> str | None:
     best, worst = max(means, key=lambda name: means[name]), min(means, key=lambda name: means[name])
     if means[best] == means[worst]:
         return None
-    return f"best: {best} {means[best]:.2f}   worst: {worst} {means[worst]:.2f}"
+    return f"best: {best} {means[best]:.2f} · worst: {worst} {means[worst]:.2f}"
 
 
 def timing_line(document: Document) -> str:
     """Say how long each stage took and what came from the store."""
     timing = document["timing"]
     return (
-        f"edit {timing['edit_s']:.1f} s ({timing['edits']} edited, {timing['edits_cached']} from the store)   "
-        f"swap {timing['swap_s']:.1f} s ({timing['swaps']} swaps)   "
+        f"edit {timing['edit_s']:.1f} s ({timing['edits']} edited, {timing['edits_cached']} from the store) · "
+        f"swap {timing['swap_s']:.1f} s ({timing['swaps']} swaps) · "
         f"score {timing['score_s']:.1f} s ({timing['verdicts']} scored, {timing['verdicts_cached']} from the store)"
     )
 

@@ -44,7 +44,7 @@ def render(
     console.print(
         Text(
             printable(
-                f"suite {document['suite']['name']}   editor {editor}   judge {judge['spec']} ({judge['rubric']})"
+                f"suite {document['suite']['name']} · editor {editor} · judge {judge['spec']} ({judge['rubric']})"
             )
         )
     )

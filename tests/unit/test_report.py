@@ -79,7 +79,7 @@ def test_terminal_shows_rows_and_hides_control_characters():
     text = terminal.render(document(), {"html": "x.html"}, [("Section", HOSTILE)], 100, color=False)
     assert re.search(r"physics +2 +2 +0 +7\.00", text)
     assert re.search(r"social +2 +1 +1 +2\.00 +– +–", text)
-    assert "best: physics 7.00   worst: social 2.00" in text
+    assert "best: physics 7.00 · worst: social 2.00" in text
     assert "s2: score error (unreadable_reply)" in text
     assert "\x1b" not in text
     assert "\u202e" not in text
