@@ -60,9 +60,7 @@ class Scorer:
         queue = deque(sorted(pending, key=lambda work: work.pair.category))
 
         def take(worker: Worker) -> tuple[list[Work], Message] | None:
-            wanted = self.settings.batch_size
-            if wanted == "auto":  # what fits, but no more than a fair share, so that no worker is left idle
-                wanted = min(worker.batch_size, math.ceil(len(queue) / len(pool.slots)))
+            wanted = self._batch_size(worker, len(queue), len(pool.slots))
             batch: list[Work] = []
             questions: list[Message] = []
             while queue and len(batch) < wanted:
@@ -93,6 +91,12 @@ class Scorer:
             self._store(finished)
             for work in finished:
                 done(work)
+
+    def _batch_size(self, worker: Worker, waiting: int, workers: int) -> int:
+        """What the user set; else what fits, but no more than a fair share, so that no worker is left idle."""
+        if self.settings.batch_size != "auto":
+            return self.settings.batch_size
+        return min(worker.batch_size, math.ceil(waiting / workers))
 
     def _question(self, work: Work) -> Message:
         system, parts = self.rubric.render(work.pair)
