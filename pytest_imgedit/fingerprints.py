@@ -25,7 +25,7 @@ def is_local(model: str) -> bool:
     return Path(model).is_dir() or not _HUB_ID.fullmatch(model)
 
 
-def model_folder(model: str) -> Path:
+def model_folder(model: str, kind: str) -> Path:
     """Return the folder of a model: the local one, or the hub snapshot, which is downloaded if need be.
 
     Raises `UsageError` if a local folder does not exist or the snapshot cannot be had.
@@ -37,7 +37,11 @@ def model_folder(model: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-    patterns = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
+    suffixes = ("json", "safetensors", "txt", "model", "jinja")
+    # A pipeline's weights lie in folders; safetensors beside model_index.json are the same weights again.
+    patterns = ["model_index.json"] + [f"*/*.{suffix}" for suffix in suffixes]
+    if kind != "diffusers":
+        patterns = [f"*.{suffix}" for suffix in suffixes]
     try:
         return Path(snapshot_download(model, allow_patterns=patterns))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
@@ -54,7 +58,7 @@ def fingerprint(target: Target, cache: Path) -> str:
     """
     parts: list[object] = [target.kind, target.attribute]
     if target.kind in ("diffusers", "qwen-vl"):
-        parts.append(_folder_digest(model_folder(target.argument or ""), cache))
+        parts.append(_folder_digest(model_folder(target.argument or "", target.kind), cache))
     elif target.kind == "folder":
         files = sorted(path for path in Path(target.argument or "").rglob("*") if path.is_file())
         parts.append([(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files])

@@ -50,7 +50,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    return f"imgedit: {config.stash[_EVALUATION].describe()}" if _EVALUATION in config.stash else None
+    if _EVALUATION not in config.stash:
+        return None
+    config.stash[_EVALUATION].announced = True
+    return f"imgedit: {config.stash[_EVALUATION].describe()}"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -60,8 +60,8 @@ class _Service:
     def pool(self) -> Pool:
         """The workers, started at the first call and kept until `close`."""
         if self._pool is None:
-            self._pool = make_pool(self.settings, self.role, 10**6, self.folder, self.progress)
-            self._pool.start()
+            self._pool = make_pool(self.settings, self.role, self.folder, self.progress)
+            self._pool.start(len(self._pool.slots))
         return self._pool
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from dataclasses import dataclass
 from functools import cached_property
@@ -46,7 +47,7 @@ class Evaluation:
         self.settings, self.hooks = settings, hooks
         self.store = Store(root / settings.run.out)
         self.run: Run | None = None
-        self.interrupted = False
+        self.interrupted = self.announced = False
         self._opened = False
         self._reports: dict[str, str] = {}
         self._sections: Sequence[tuple[str, str]] = ()
@@ -67,6 +68,10 @@ class Evaluation:
         if settings.run.stage != "edit":
             self._check_target("judge", resolve_judge(settings.judge.spec), settings.judge.params)
         load_rubric(settings.judge.rubric, settings.rubrics)
+        for key in ("editor_python", "judge_python"):
+            python = getattr(settings.workers, key)
+            if python is not None and shutil.which(python) is None:
+                raise UsageError(f"{settings.place('workers', key)}workers.{key}: no interpreter {python!r}")
         group_gpus(self.gpus, settings.workers.gpus_per_worker, "--imgedit-gpus-per-worker")
         group_gpus(self.gpus, settings.judge.gpus_per_replica, "judge.gpus_per_replica")
         gates.check_fields(settings.gates.fail_under, self.suite.categories)
@@ -107,7 +112,8 @@ class Evaluation:
         pairs = [pair for pair in self.suite.pairs if pair.id in wanted]
         folder = self.store.new_run()
         progress = RunProgress(folder / "run.log", file, quiet)
-        progress.note(self.describe())
+        if not self.announced:
+            progress.note(self.describe())
         around = self.hooks.before_stage, self.hooks.after_stage
         try:
             self.run = Engine(self.settings, self.suite, self.store, folder, progress, *around).run(pairs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import signal
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -95,7 +96,8 @@ class Engine:
         done, and `progress.stopping` is set.
         """
         settings, stage = self.settings, self.settings.run.stage
-        previous = signal.signal(signal.SIGINT, self._interrupt)
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        previous = signal.signal(signal.SIGINT, self._interrupt) if in_main_thread else None
         try:
             self.progress.note(f"plan: {len(pairs)} pairs")
             cache = self.store.folder / "fingerprints.json"
@@ -110,7 +112,8 @@ class Engine:
             with suppress(KeyboardInterrupt):
                 self._work(plan, scorer)
         finally:
-            signal.signal(signal.SIGINT, previous)
+            if in_main_thread:
+                signal.signal(signal.SIGINT, previous)
         items = results.item_results(plan, settings.suite.min_score, needs_verdict=stage != "edit")
         document = self._document(plan, items, editor, {**judge, "rubric_sha256": rubric.sha256})
         return results.Run(self.folder, {item.id: item for item in items}, document)
@@ -140,27 +143,29 @@ class Engine:
                     f"the store has no edit of this pair, and stage {stage!r} makes none",
                 )
             missing = []
-        judging: Pool | None = None
+        judging = None if scorer is None else self._pool("judge")
         ended = 0.0
         try:
             if missing:
-                editing = self._pool("edit", len(missing))
-                editing.start()
-                if scorer is not None:
-                    judging = self._pool("judge", len(missing))
-                    judging.start()
-                ended = self._edit(missing, editing)
-            if scorer is not None and not self.progress.stopping:
-                judging = self._score(plan, scorer, judging, ended)
+                ended = self._edit(missing, judging, len(plan))
+            if scorer is not None and judging is not None and not self.progress.stopping:
+                self._score(plan, scorer, judging, ended)
         finally:
             if judging is not None:
                 judging.close()
 
-    def _edit(self, missing: Sequence[Work], pool: Pool) -> float:
-        """Run the edit stage and give its memory back; return the time at which the last edit was done."""
+    def _edit(self, missing: Sequence[Work], judging: Pool | None, verdicts: int) -> float:
+        """Run the edit stage and give its memory back; return the time at which the last edit was done.
+
+        The judge's processes start beside it, so that they have imported what they need when it ends.
+        """
         self.before_stage("edit")
         started = time.perf_counter()
+        pool = self._pool("edit")
         try:
+            pool.start(len(missing))
+            if judging is not None:
+                judging.start(verdicts)
             with self.progress.stage("edit", len(missing)):
                 run_edits(missing, pool, self.store, self.progress.advance)
             ended = time.perf_counter()
@@ -172,7 +177,7 @@ class Engine:
         self.after_stage("edit")
         return ended
 
-    def _score(self, plan: Sequence[Work], scorer: Scorer, pool: Pool | None, ended: float) -> Pool | None:
+    def _score(self, plan: Sequence[Work], scorer: Scorer, pool: Pool, ended: float) -> None:
         run = self.settings.run
         edited = [work for work in plan if work.error is None and work.edit is not None]
         for work in edited:
@@ -187,14 +192,12 @@ class Engine:
                     "not_scored",
                     "the store has no verdict on this edit, and stage 'report' makes none",
                 )
-            return pool
+            pending = []
         if not pending:
-            return pool
+            return
         self.before_stage("score")
         started = time.perf_counter()
-        if pool is None:
-            pool = self._pool("judge", len(pending))
-            pool.start()
+        pool.start(len(pending))
         with self.progress.stage("score", len(pending)):
             scorer.run(pending, pool, self.progress.advance)
         finished = time.perf_counter()
@@ -206,10 +209,9 @@ class Engine:
         self.timing.verdicts = sum(work.verdict is not None for work in pending)
         self._remember("score", pool)
         self.after_stage("score")
-        return pool
 
-    def _pool(self, role: str, jobs: int) -> Pool:
-        return make_pool(self.settings, role, jobs, self.folder, self.progress)
+    def _pool(self, role: str) -> Pool:
+        return make_pool(self.settings, role, self.folder, self.progress)
 
     def _remember(self, stage: str, pool: Pool) -> None:
         self.workers.extend(
@@ -263,8 +265,8 @@ def identify(target: Target, params: dict[str, Any], cache: Path) -> dict[str, A
     return {"kind": target.kind, "fingerprint": fingerprint(target, cache), "params": params}
 
 
-def make_pool(settings: Settings, role: str, jobs: int, folder: Path, progress: Progress) -> Pool:
-    """Make a pool of `edit` or `judge` workers, one a GPU group, at most one a job; processes start later."""
+def make_pool(settings: Settings, role: str, folder: Path, progress: Progress) -> Pool:
+    """Make a pool of `edit` or `judge` workers, one a GPU group; no process is started yet."""
     from pytest_imgedit.fingerprints import model_folder
     from pytest_imgedit.workers.base import Slot
     from pytest_imgedit.workers.local import LocalExecutor
@@ -288,9 +290,9 @@ def make_pool(settings: Settings, role: str, jobs: int, folder: Path, progress: 
         )
     argument = target.argument
     if target.kind in ("diffusers", "qwen-vl"):
-        argument = str(model_folder(argument or "").absolute())
+        argument = str(model_folder(argument or "", target.kind).absolute())
     places = groups or [()] * workers.cpu_workers
-    slots = [Slot(f"{role}-{index}", group) for index, group in enumerate(places[: max(1, jobs)])]
+    slots = [Slot(f"{role}-{index}", group) for index, group in enumerate(places)]
     setup = {
         "target": {
             "kind": target.kind,

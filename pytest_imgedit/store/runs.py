@@ -74,11 +74,6 @@ class Store:
         folder.mkdir(parents=True)
         return folder
 
-    def latest_run(self) -> Path | None:
-        """Return the folder of the newest run that has results, if there is one."""
-        runs = sorted(path.parent for path in self.folder.glob("runs/*/results.json"))
-        return runs[-1] if runs else None
-
 
 def _now() -> datetime:
     return datetime.now(UTC)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import execnet
 
+from pytest_imgedit.errors import UsageError
 from pytest_imgedit.registry import user_import_paths
 from pytest_imgedit.workers.base import ENDED, Message, Slot, Worker
 
@@ -45,8 +46,13 @@ class LocalExecutor:
     def start(self, slot: Slot, events: queue.Queue[tuple[Worker, Message]]) -> Worker:
         environment = [f"CUDA_VISIBLE_DEVICES={','.join(slot.gpus)}", "PYTHONUNBUFFERED=1"]
         command = ["/bin/sh", "-c", _LAUNCH, str(self._output_file(slot)), "env", *environment, self.python]
-        gateway = self.group.makegateway(f"popen//python={shlex.join(command)}")
-        channel = gateway.remote_exec(_SERVE.format(paths=user_import_paths()))
+        try:
+            gateway = self.group.makegateway(f"popen//python={shlex.join(command)}")
+            channel = gateway.remote_exec(_SERVE.format(paths=user_import_paths()))
+        except (EOFError, OSError) as error:
+            words = self.output(slot, final=True) or [str(error)]
+            self.forget([slot])
+            raise UsageError(f"{slot.name}: {self.python} does not start as a worker: {words[-1]}") from None
         worker = Worker(slot, _Gateway(gateway, channel))
         channel.setcallback(lambda message: events.put((worker, message)), endmarker=ENDED)
         return worker

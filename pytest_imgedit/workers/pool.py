@@ -51,8 +51,13 @@ class Pool:
         self._given_up = ""
         self._last_words: dict[str, str] = {}
 
-    def start(self) -> None:
-        """Start every process; each imports what it needs and waits until `run` has it load."""
+    def start(self, jobs: int) -> None:
+        """Start a process on every slot, but no more than `jobs`; each imports what it needs and waits until `run`
+        has it load. A pool that was started before stays as it is.
+        """
+        if self.workers or self.gone:
+            return
+        self.slots = self.slots[: max(1, jobs)]
         for slot in self.slots:
             self._spawn(slot)
 

@@ -104,3 +104,23 @@ def test_folder_editor_takes_finished_images(bench):
     result.assert_outcomes(passed=2, failed=3)
     messages = {item["id"]: item["error"] and item["error"]["message"] for item in bench.results["items"]}
     assert messages["causal-0000"] == "no image in done, expected causal/causal-0000.png"
+
+
+def test_editor_runs_in_an_interpreter_of_its_own(bench):
+    import sys
+
+    script = bench.path / "other-python"
+    script.write_text(f'#!/bin/sh\ntouch started\nexec {sys.executable} "$@"\n')
+    script.chmod(0o755)
+    options = ("--imgedit-limit=1", "--imgedit-judge=fakes:Constant")
+    bench.run(f"--imgedit-set=workers.editor_python={script}", *options).assert_outcomes(passed=5)
+    assert (bench.path / "started").exists()
+
+
+def test_interpreter_that_is_missing_or_cannot_run_workers_is_named(bench):
+    result = bench.run("--imgedit-set=workers.judge_python=/no/such/python", "--imgedit-limit=1")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: workers.judge_python: no interpreter '/no/such/python'"])
+    result = bench.run("--imgedit-set=workers.editor_python=/bin/false", "--imgedit-limit=1")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: edit-0: /bin/false does not start as a worker: *"])
