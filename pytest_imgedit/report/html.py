@@ -65,7 +65,7 @@ def _card(item: dict[str, Any], blobs: str) -> dict[str, Any]:
         images.append({"label": "reference", "url": f"{blobs}/{item['reference']}"})
     error = item["error"]
     replies = [seed["verdict"]["reply"] for seed in item["seeds"] if seed["verdict"] and seed["verdict"]["reply"]]
-    if error and error.get("reply"):
+    if error and error.get("reply") is not None:
         replies.append(error["reply"])
     return {
         "id": item["id"],

@@ -58,7 +58,6 @@ class Work:
     error: ItemError | None = None
     deaths: int = 0
     reminders: list[str] = field(default_factory=list)
-    reply: str = ""
 
     def fail(self, stage: Any, kind: str, message: str, reply: str | None = None) -> None:
         self.error = ItemError(stage, kind, message, reply)

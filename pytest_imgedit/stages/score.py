@@ -119,15 +119,14 @@ class Scorer:
         """Turn answers into verdicts or errors; works that are to be asked again are left out."""
         finished = []
         for work, answer in zip(batch, answers, strict=True):
-            work.reply = answer["reply"]
             try:
                 work.verdict = self._verdict(answer, len(batch))
             except ReplyError as error:
-                if answer["score"] is None and answer["error"] is None and len(work.reminders) < self.settings.reasks:
+                readable = answer["score"] is not None or answer["error"] is not None
+                if not readable and len(work.reminders) < self.settings.reasks:
                     work.reminders.append(self.rubric.remind(str(error)))
                     continue
-                kind = "judge" if answer["error"] is not None else "unreadable_reply"
-                work.fail("score", kind, str(error), work.reply or None)
+                work.fail("score", _kind(answer), str(error), answer["reply"] if not readable else None)
             finished.append(work)
         return finished
 
@@ -169,3 +168,10 @@ class Scorer:
         ]
         if records:
             self.store.verdicts.append(records)
+
+
+def _kind(answer: Mapping[str, Any]) -> str:
+    """Name what is wrong with an answer: the judge says it failed, its score or its reply is no good."""
+    if answer["error"] is not None:
+        return "judge"
+    return "unreadable_reply" if answer["score"] is None else "bad_score"

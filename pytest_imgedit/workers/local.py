@@ -44,7 +44,7 @@ class LocalExecutor:
         return self.folder.absolute() / f".{slot.name}.out"
 
     def start(self, slot: Slot, events: queue.Queue[tuple[Worker, Message]]) -> Worker:
-        environment = [f"CUDA_VISIBLE_DEVICES={','.join(slot.gpus)}", "PYTHONUNBUFFERED=1"]
+        environment = [f"CUDA_VISIBLE_DEVICES={','.join(slot.gpus)}", "PYTHONUNBUFFERED=1", "TQDM_DISABLE=1"]
         command = ["/bin/sh", "-c", _LAUNCH, str(self._output_file(slot)), "env", *environment, self.python]
         try:
             gateway = self.group.makegateway(f"popen//python={shlex.join(command)}")

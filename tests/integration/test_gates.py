@@ -77,4 +77,4 @@ def test_judge_without_a_reference_image_is_an_error_of_that_pair(bench, photogr
 def test_score_out_of_range_is_an_error(bench, score):
     result = bench.run(*CONSTANT, f"--imgedit-set=judge.score={score}")
     result.assert_outcomes(failed=10)
-    assert {item["error"]["kind"] for item in bench.results["items"]} == {"unreadable_reply"}
+    assert {item["error"]["kind"] for item in bench.results["items"]} == {"bad_score"}

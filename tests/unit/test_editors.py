@@ -117,7 +117,7 @@ def test_qwen_text_encoder_gets_image_positions_as_in_an_explicit_call(tiny, nam
     text = template.format(
         f"{intro}<|vision_start|><|image_pad|><|vision_end|>make it snow" if intro else "make it snow"
     )
-    inputs = pipeline.processor([text], [PHOTO])
+    inputs = pipeline.processor(text=[text], images=[PHOTO], padding=True, return_tensors="pt")
     kinds = inputs["mm_token_type_ids"]
     assert kinds.sum() > 0
     encoder = pipeline.text_encoder
