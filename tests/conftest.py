@@ -101,6 +101,11 @@ class Bench:
         journal = self.path / ".imgedit" / "edits.jsonl"
         return len(journal.read_bytes().splitlines()) if journal.exists() else 0
 
+    def log_says(self, text: str) -> bool:
+        """Tell whether the latest run's log holds a text."""
+        logs = sorted((self.path / ".imgedit" / "runs").glob("*/run.log"))
+        return bool(logs) and text in logs[-1].read_text()
+
     def wait_for(self, condition: Callable[[], bool], seconds: float = 60) -> None:
         """Wait until something is true of the running benchmark."""
         end = time.monotonic() + seconds

@@ -61,13 +61,13 @@ def run_edits(pending: Sequence[Work], pool: Pool, store: Store, done: Callable[
     for work, worker, reply in pool.run(take):
         if reply["op"] == "edited":
             _store(work, worker, reply, store)
-        elif reply["kind"] == "worker_died" and work.deaths == 0:
-            work.deaths += 1
+        elif reply["kind"] == "worker_died" and work.failures == 0:
+            work.failures += 1
             queue.append(work)
             continue
         else:
             work.fail("edit", reply["kind"], reply["message"])
-        work.deaths = 0
+        work.failures = 0
         done(work)
 
 

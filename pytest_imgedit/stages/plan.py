@@ -45,7 +45,10 @@ class StoredImage:
 
 @dataclass
 class Work:
-    """One repetition of a pair on its way through the stages; at its end it has a verdict or an error."""
+    """One repetition of a pair on its way through the stages; at its end it has a verdict or an error.
+
+    `failures` counts the jobs of the present stage that were lost with it; `reminders` the re-asks so far.
+    """
 
     pair: EditPair
     seed: int
@@ -56,7 +59,7 @@ class Work:
     edit: Edit | None = None
     verdict: Verdict | None = None
     error: ItemError | None = None
-    deaths: int = 0
+    failures: int = 0
     reminders: list[str] = field(default_factory=list)
 
     def fail(self, stage: Any, kind: str, message: str, reply: str | None = None) -> None:

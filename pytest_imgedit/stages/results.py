@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from pytest_imgedit.stages.plan import Work
 
-SCHEMA = "imgedit.results/1"
-
 
 @dataclass
 class Run:

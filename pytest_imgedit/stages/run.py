@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import platform
 import signal
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pytest_imgedit import gates
 from pytest_imgedit.editors.base import resolve_editor
 from pytest_imgedit.fingerprints import fingerprint
 from pytest_imgedit.judges.base import resolve_judge
 from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.stages import results
+from pytest_imgedit.stages.document import Subject, Timing, make_document
 from pytest_imgedit.stages.edit import run_edits, stored_edit
 from pytest_imgedit.stages.plan import Work, make_plan
 from pytest_imgedit.stages.score import Scorer
@@ -29,14 +26,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_imgedit.config import Settings
-    from pytest_imgedit.pairs import EditPair, ItemResult
+    from pytest_imgedit.pairs import EditPair
     from pytest_imgedit.registry import Target
     from pytest_imgedit.store.runs import Store
     from pytest_imgedit.suites.base import Suite
     from pytest_imgedit.workers.base import Slot, Worker
     from pytest_imgedit.workers.pool import Pool
-
-PACKAGES = ("pytest-imgedit", "pytest", "torch", "diffusers", "transformers", "pillow", "numpy")
 
 
 class Progress(Protocol):
@@ -53,20 +48,6 @@ class Progress(Protocol):
     def worker_changed(self, worker: Worker) -> None: ...
 
     def worker_said(self, slot: Slot, line: str) -> None: ...
-
-
-@dataclass
-class Timing:
-    """Wall times in seconds and counts, as in results.json."""
-
-    edit_s: float = 0.0
-    swap_s: float = 0.0
-    score_s: float = 0.0
-    swaps: int = 0
-    edits: int = 0
-    verdicts: int = 0
-    edits_cached: int = 0
-    verdicts_cached: int = 0
 
 
 class Engine:
@@ -115,7 +96,10 @@ class Engine:
             if in_main_thread:
                 signal.signal(signal.SIGINT, previous)
         items = results.item_results(plan, settings.suite.min_score, needs_verdict=stage != "edit")
-        document = self._document(plan, items, editor, {**judge, "rubric_sha256": rubric.sha256})
+        subject = Subject(self.suite, editor, judge, rubric.sha256)
+        document = make_document(
+            self.folder.name, self.started, settings, subject, self.timing, self.workers, plan, items
+        )
         return results.Run(self.folder, {item.id: item for item in items}, document)
 
     def _interrupt(self, *_: object) -> None:
@@ -218,47 +202,6 @@ class Engine:
             (stage, worker) for worker in (*pool.gone, *pool.workers) if worker.jobs_done or worker.load_s
         )
 
-    def _document(
-        self, plan: Sequence[Work], items: Sequence[ItemResult], editor: dict[str, Any], judge: dict[str, Any]
-    ) -> dict[str, Any]:
-        settings = self.settings
-        works = {work.pair.id: work for work in plan}
-        sources = {name: work.source.sha256 if work.source else name for name, work in works.items()}
-        categories, macro, micro = results.summarize_items(items, sources)
-        found = gates.evaluate(settings.gates, categories, macro) if settings.run.stage != "edit" else []
-        complete = not any(item.error is not None and item.error.kind == "interrupted" for item in items)
-        timing = {name: round(value, 3) for name, value in vars(self.timing).items()}
-        return {
-            "schema": results.SCHEMA,
-            "run": {
-                "id": self.folder.name,
-                "started": self.started.isoformat(timespec="seconds"),
-                "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-                "status": "complete" if complete else "incomplete",
-                "versions": {"python": platform.python_version(), **_versions()},
-                "options": _options(settings),
-            },
-            "suite": {"name": self.suite.name, "sha256": self.suite.sha256, "pairs": len(self.suite.pairs)},
-            "editor": {
-                "spec": settings.editor.spec,
-                "fingerprint": editor["fingerprint"],
-                "params": editor["params"],
-            },
-            "judge": {
-                "spec": settings.judge.spec,
-                "fingerprint": judge["fingerprint"],
-                "params": judge["params"],
-                "rubric": settings.judge.rubric,
-                "rubric_sha256": judge["rubric_sha256"],
-            },
-            "timing": timing,
-            "workers": [_worker_document(stage, worker) for stage, worker in self.workers],
-            "categories": {name: summary.to_dict() for name, summary in categories.items()},
-            "overall": {"macro": macro.to_dict(), "micro": micro.to_dict()},
-            "gates": [gate.to_dict() for gate in found],
-            "items": [results.item_document(item, works[item.id]) for item in items],
-        }
-
 
 def identify(target: Target, params: dict[str, Any], cache: Path) -> dict[str, Any]:
     """Describe an editor or judge by what decides its outcomes: kind, fingerprint, parameters."""
@@ -303,36 +246,3 @@ def make_pool(settings: Settings, role: str, folder: Path, progress: Progress) -
         "params": params,
     }
     return Pool(LocalExecutor(folder, python), slots, setup, workers.load_concurrency, progress)
-
-
-def _worker_document(stage: str, worker: Worker) -> dict[str, Any]:
-    return {
-        "name": worker.slot.name,
-        "device": worker.slot.label,
-        "stage": stage,
-        "jobs": worker.jobs_done,
-        "busy_s": round(worker.busy_s, 3),
-        "load_s": round(worker.load_s, 3),
-    }
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def _options(settings: Settings) -> dict[str, Any]:
-    """Return the settings that a reader needs in order to repeat the run: named ones only, so never a secret."""
-    return {
-        "suite": settings.suite.model_dump(include={"spec", "language", "limit", "min_score"}),
-        "editor": {"seeds": settings.editor.seeds},
-        "judge": settings.judge.model_dump(include={"rubric", "reasks", "batch_size", "gpus_per_replica"}),
-        "workers": settings.workers.model_dump(include={"gpus", "gpus_per_worker", "executor", "cpu_workers"}),
-        "gates": settings.gates.model_dump(),
-        "run": settings.run.model_dump(include={"stage", "fresh"}),
-    }

@@ -55,7 +55,8 @@ class Scorer:
     def run(self, pending: Sequence[Work], pool: Pool, done: Callable[[Work], None]) -> None:
         """Judge all pending edits; each ends in `work.verdict` or `work.error` and is stored before `done`.
 
-        Batches hold one category where possible. If a worker dies, its batch is asked once more, one by one.
+        Batches hold one category where possible. A batch that fails, or whose worker dies, is asked once more, one
+        by one, so that one edit cannot spoil the verdicts on others.
         """
         queue = deque(sorted(pending, key=lambda work: work.pair.category))
 
@@ -64,7 +65,7 @@ class Scorer:
             batch: list[Work] = []
             questions: list[Message] = []
             while queue and len(batch) < wanted:
-                if batch and queue[0].deaths:
+                if batch and queue[0].failures:
                     break
                 work = queue.popleft()
                 try:
@@ -73,19 +74,15 @@ class Scorer:
                 except ImageError as error:
                     work.fail("score", "bad_image", str(error))
                     done(work)
-                if work.deaths:
+                if work.failures:
                     break
             return (batch, {"op": "judge", "questions": questions}) if batch else None
 
         for batch, _, reply in pool.run(take):
             if reply["op"] == "judged":
                 finished = self._read(batch, reply["answers"])
-            elif reply["kind"] == "worker_died":
-                finished = [work for work in batch if not self._survives(work, reply["message"])]
             else:
-                finished = batch
-                for work in batch:
-                    work.fail("score", reply["kind"], reply["message"])
+                finished = [work for work in batch if not self._asks_again(work, len(batch), reply)]
             waiting = {id(work) for work in batch} - {id(work) for work in finished}
             queue.extend(work for work in batch if id(work) in waiting)
             self._store(finished)
@@ -140,14 +137,16 @@ class Scorer:
         score = answer["score"]
         if not (math.isfinite(score) and SCALE[0] <= score <= SCALE[1]):
             raise ReplyError(f"the judge's score is {score}, expected a number from 0 to 10")
+        if not all(map(math.isfinite, answer["aspects"].values())):
+            raise ReplyError(f"the judge's aspects are {answer['aspects']}, expected finite numbers")
         return Verdict(answer["reply"], answer["aspects"], score, batch_size)
 
-    def _survives(self, work: Work, why: str) -> bool:
-        """Count a death of the worker that held this edit; after the second the edit is given up."""
-        work.deaths += 1
-        if work.deaths < 2:
+    def _asks_again(self, work: Work, batch_size: int, reply: Message) -> bool:
+        """Decide whether an edit whose batch failed is asked once more, alone; if not, it ends in the error."""
+        work.failures += 1
+        if work.failures < 2 and (batch_size > 1 or reply["kind"] == "worker_died"):
             return True
-        work.fail("score", "worker_died", why)
+        work.fail("score", reply["kind"], reply["message"])
         return False
 
     def _store(self, finished: Sequence[Work]) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pytest_imgedit.workers.base import Executor, Message, Slot, Worker
 
-#: A slot whose processes die this often is given up.
+#: A slot that loses this many processes with no finished job in between is given up.
 MAX_DEATHS = 3
 
 
@@ -134,6 +134,7 @@ class Pool:
         else:
             job, worker.job = worker.job, None
             worker.busy_s += message["seconds"]
+            self._deaths[worker.slot.name] = 0
             if operation != "error":
                 worker.jobs_done += len(job) if isinstance(job, list) else 1
             self._set(worker, "idle")

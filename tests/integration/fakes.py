@@ -60,6 +60,29 @@ class Constant:
         return [Answer(score=float(self.score), aspects={"size": len(questions)}) for _ in questions]
 
 
+class Fussy:
+    """Cannot be asked about one pair at all."""
+
+    batch_size = 8
+
+    def __init__(self, *, device, about="causal-0001"):
+        self.about = about
+
+    def answer(self, questions):
+        if any(question.pair_id == self.about for question in questions):
+            raise RuntimeError("not that one")
+        return [Answer(score=5.0) for _ in questions]
+
+
+class Deadly(Fussy):
+    """Dies when it is asked about one pair."""
+
+    def answer(self, questions):
+        if any(question.pair_id == self.about for question in questions):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [Answer(score=5.0) for _ in questions]
+
+
 class Reader:
     """Replies in the rubric's format, and unreadably first to the pairs of one category."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import psutil
 import pytest
@@ -79,6 +80,21 @@ def test_ctrl_c_keeps_what_is_finished_and_exits_2(bench):
     done = bench.stored_edits()
     bench.run(*SLOW).assert_outcomes(passed=20)
     assert bench.timing["edits_cached"] == done
+
+
+def test_second_ctrl_c_stops_at_once_and_leaves_no_process(bench):
+    process = bench.start("--imgedit-editor=fakes:Slow", "--imgedit-set=editor.delay=60", "--imgedit-limit=1")
+    bench.wait_for(lambda: bench.log_says("edit-0 (CPU): loading"))
+    time.sleep(1)
+    workers = bench.children(process)
+    bench.interrupt(process)
+    bench.wait_for(lambda: bench.log_says("stopping: running jobs are finished"))
+    assert process.poll() is None
+    bench.interrupt(process)
+    output, _ = process.communicate(timeout=15)
+    assert process.returncode == 2, output
+    assert not [worker for worker in workers if worker.is_running()]
+    assert {item["error"]["kind"] for item in bench.results["items"]} == {"interrupted"}
 
 
 def test_job_of_a_killed_worker_is_done_once_more_in_a_fresh_process(bench):

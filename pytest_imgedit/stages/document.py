@@ -1,0 +1,126 @@
+"""The results document of a run: what results.json holds."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from pytest_imgedit import gates
+from pytest_imgedit.stages import results
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pytest_imgedit.config import Settings
+    from pytest_imgedit.pairs import ItemResult
+    from pytest_imgedit.stages.plan import Work
+    from pytest_imgedit.suites.base import Suite
+    from pytest_imgedit.workers.base import Worker
+
+SCHEMA = "imgedit.results/1"
+PACKAGES = ("pytest-imgedit", "pytest", "torch", "diffusers", "transformers", "pillow", "numpy")
+
+
+@dataclass
+class Timing:
+    """Wall times in seconds and counts, as in results.json."""
+
+    edit_s: float = 0.0
+    swap_s: float = 0.0
+    score_s: float = 0.0
+    swaps: int = 0
+    edits: int = 0
+    verdicts: int = 0
+    edits_cached: int = 0
+    verdicts_cached: int = 0
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What was evaluated by what: `editor` and `judge` hold kind, fingerprint and parameters."""
+
+    suite: Suite
+    editor: Mapping[str, Any]
+    judge: Mapping[str, Any]
+    rubric_sha256: str
+
+
+def make_document(
+    run_id: str,
+    started: datetime,
+    settings: Settings,
+    subject: Subject,
+    timing: Timing,
+    workers: Sequence[tuple[str, Worker]],
+    plan: Sequence[Work],
+    items: Sequence[ItemResult],
+) -> dict[str, Any]:
+    """Make the `imgedit.results/1` document of a run that ends now."""
+    works = {work.pair.id: work for work in plan}
+    sources = {name: work.source.sha256 if work.source else name for name, work in works.items()}
+    categories, macro, micro = results.summarize_items(items, sources)
+    found = gates.evaluate(settings.gates, categories, macro) if settings.run.stage != "edit" else []
+    complete = not any(item.error is not None and item.error.kind == "interrupted" for item in items)
+    suite, editor, judge = subject.suite, subject.editor, subject.judge
+    return {
+        "schema": SCHEMA,
+        "run": {
+            "id": run_id,
+            "started": started.isoformat(timespec="seconds"),
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+            "status": "complete" if complete else "incomplete",
+            "versions": {"python": platform.python_version(), **_versions()},
+            "options": _options(settings),
+        },
+        "suite": {"name": suite.name, "sha256": suite.sha256, "pairs": len(suite.pairs)},
+        "editor": {"spec": settings.editor.spec, "fingerprint": editor["fingerprint"], "params": editor["params"]},
+        "judge": {
+            "spec": settings.judge.spec,
+            "fingerprint": judge["fingerprint"],
+            "params": judge["params"],
+            "rubric": settings.judge.rubric,
+            "rubric_sha256": subject.rubric_sha256,
+        },
+        "timing": {name: round(value, 3) for name, value in vars(timing).items()},
+        "workers": [_worker_document(stage, worker) for stage, worker in workers],
+        "categories": {name: summary.to_dict() for name, summary in categories.items()},
+        "overall": {"macro": macro.to_dict(), "micro": micro.to_dict()},
+        "gates": [gate.to_dict() for gate in found],
+        "items": [results.item_document(item, works[item.id]) for item in items],
+    }
+
+
+def _worker_document(stage: str, worker: Worker) -> dict[str, Any]:
+    return {
+        "name": worker.slot.name,
+        "device": worker.slot.label,
+        "stage": stage,
+        "jobs": worker.jobs_done,
+        "busy_s": round(worker.busy_s, 3),
+        "load_s": round(worker.load_s, 3),
+    }
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _options(settings: Settings) -> dict[str, Any]:
+    """Return the settings that a reader needs in order to repeat the run: named ones only, so never a secret."""
+    return {
+        "suite": settings.suite.model_dump(include={"spec", "language", "limit", "min_score"}),
+        "editor": {"seeds": settings.editor.seeds},
+        "judge": settings.judge.model_dump(include={"rubric", "reasks", "batch_size", "gpus_per_replica"}),
+        "workers": settings.workers.model_dump(include={"gpus", "gpus_per_worker", "executor", "cpu_workers"}),
+        "gates": settings.gates.model_dump(),
+        "run": settings.run.model_dump(include={"stage", "fresh"}),
+    }
