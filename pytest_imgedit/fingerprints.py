@@ -16,6 +16,8 @@ from pytest_imgedit.registry import source_file
 if TYPE_CHECKING:
     from pytest_imgedit.registry import Target
 
+#: Kinds of editors and judges whose argument is a model: a checkpoint folder or a hub id.
+MODEL_KINDS = ("diffusers", "qwen-vl")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -57,7 +59,7 @@ def fingerprint(target: Target, cache: Path) -> str:
     are read once, not once a run. Raises `UsageError` if a model is not there.
     """
     parts: list[object] = [target.kind, target.attribute]
-    if target.kind in ("diffusers", "qwen-vl"):
+    if target.kind in MODEL_KINDS:
         parts.append(_folder_digest(model_folder(target.argument or "", target.kind), cache))
     elif target.kind == "folder":
         files = sorted(path for path in Path(target.argument or "").rglob("*") if path.is_file())

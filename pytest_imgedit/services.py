@@ -76,8 +76,7 @@ class EditWorkers(_Service):
 
     def __init__(self, settings: Settings, store: Store, file: TextIO) -> None:
         super().__init__("edit", settings, store, file)
-        cache = store.folder / "fingerprints.json"
-        self.editor = identify(resolve_editor(settings.editor.spec), settings.editor.params, cache)
+        self.editor = identify(resolve_editor(settings.editor.spec), settings.editor.params, store)
 
     def edit(self, source: Image.Image, instruction: str, seed: int = 0) -> Image.Image:
         """Edit one RGB image; raises `EditFailed` if the editor fails."""
@@ -105,8 +104,7 @@ class RewardModel(_Service):
 
     def __init__(self, settings: Settings, store: Store, file: TextIO) -> None:
         super().__init__("judge", settings, store, file)
-        cache = store.folder / "fingerprints.json"
-        judge = identify(resolve_judge(settings.judge.spec), settings.judge.params, cache)
+        judge = identify(resolve_judge(settings.judge.spec), settings.judge.params, store)
         rubric = load_rubric(settings.judge.rubric, settings.rubrics)
         self.scorer = Scorer(settings.judge, judge, rubric, store)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from pytest_imgedit import gates
 from pytest_imgedit.editors.base import check_params, resolve_editor
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.fingerprints import is_local
+from pytest_imgedit.fingerprints import MODEL_KINDS, is_local
 from pytest_imgedit.judges.base import resolve_judge
 from pytest_imgedit.report import model, terminal
 from pytest_imgedit.report.progress import RunProgress
@@ -78,7 +78,7 @@ class Evaluation:
 
     def _check_target(self, role: str, target: Target, params: dict[str, Any]) -> None:
         place = self.settings.place(role, "spec")
-        if target.kind in ("diffusers", "qwen-vl"):
+        if target.kind in MODEL_KINDS:
             model_name = target.argument or ""
             if is_local(model_name) and not Path(model_name).is_dir():
                 raise UsageError(f"{place}{role} {target.kind}:{model_name}: no such folder")

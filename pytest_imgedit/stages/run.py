@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_imgedit.editors.base import resolve_editor
-from pytest_imgedit.fingerprints import fingerprint
+from pytest_imgedit.fingerprints import MODEL_KINDS, fingerprint, model_folder
 from pytest_imgedit.judges.base import resolve_judge
 from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.stages import results
@@ -81,14 +81,13 @@ class Engine:
         previous = signal.signal(signal.SIGINT, self._interrupt) if in_main_thread else None
         try:
             self.progress.note(f"plan: {len(pairs)} pairs")
-            cache = self.store.folder / "fingerprints.json"
-            editor = identify(resolve_editor(settings.editor.spec), settings.editor.params, cache)
+            editor = self._identify(resolve_editor(settings.editor.spec), settings.editor.params)
             plan = make_plan(self.suite, pairs, settings.editor.seeds, editor, self.store)
             self._take_stored_edits(plan)
             rubric = load_rubric(settings.judge.rubric, settings.rubrics)
             judge: dict[str, Any] = {"kind": None, "fingerprint": None, "params": {}}
             if stage != "edit":
-                judge = identify(resolve_judge(settings.judge.spec), settings.judge.params, cache)
+                judge = self._identify(resolve_judge(settings.judge.spec), settings.judge.params)
             scorer = None if stage == "edit" else Scorer(settings.judge, judge, rubric, self.store)
             with suppress(KeyboardInterrupt):
                 self._work(plan, scorer)
@@ -108,6 +107,11 @@ class Engine:
             raise KeyboardInterrupt
         self.progress.stopping = True
         self.progress.note("stopping: running jobs are finished and kept; Ctrl-C again to stop at once")
+
+    def _identify(self, target: Target, params: dict[str, Any]) -> dict[str, Any]:
+        if target.kind in MODEL_KINDS:
+            self.progress.note(f"fingerprint: {target.kind}:{target.argument} (weights are read once, then remembered)")
+        return identify(target, params, self.store)
 
     def _take_stored_edits(self, plan: Sequence[Work]) -> None:
         reuse = not self.settings.run.fresh or self.settings.run.stage in ("score", "report")
@@ -203,14 +207,14 @@ class Engine:
         )
 
 
-def identify(target: Target, params: dict[str, Any], cache: Path) -> dict[str, Any]:
+def identify(target: Target, params: dict[str, Any], store: Store) -> dict[str, Any]:
     """Describe an editor or judge by what decides its outcomes: kind, fingerprint, parameters."""
-    return {"kind": target.kind, "fingerprint": fingerprint(target, cache), "params": params}
+    known = store.folder / "fingerprints.json"
+    return {"kind": target.kind, "fingerprint": fingerprint(target, known), "params": params}
 
 
 def make_pool(settings: Settings, role: str, folder: Path, progress: Progress) -> Pool:
     """Make a pool of `edit` or `judge` workers, one a GPU group; no process is started yet."""
-    from pytest_imgedit.fingerprints import model_folder
     from pytest_imgedit.workers.base import Slot
     from pytest_imgedit.workers.local import LocalExecutor
     from pytest_imgedit.workers.pool import Pool
@@ -232,7 +236,7 @@ def make_pool(settings: Settings, role: str, folder: Path, progress: Progress) -
             workers.judge_python,
         )
     argument = target.argument
-    if target.kind in ("diffusers", "qwen-vl"):
+    if target.kind in MODEL_KINDS:
         argument = str(model_folder(argument or "", target.kind).absolute())
     places = groups or [()] * workers.cpu_workers
     slots = [Slot(f"{role}-{index}", group) for index, group in enumerate(places)]
