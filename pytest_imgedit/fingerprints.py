@@ -9,15 +9,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_imgedit import __version__
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.registry import source_file
+from pytest_imgedit.store.runs import write_json
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pytest_imgedit.registry import Target
 
 #: Kinds of editors and judges whose argument is a model: a checkpoint folder or a hub id.
 MODEL_KINDS = ("diffusers", "qwen-vl")
+#: To be raised when a built-in editor or judge changes what it computes, so that stored results are not reused.
+REVISION = 1
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -51,34 +55,41 @@ def model_folder(model: str, kind: str) -> Path:
         raise UsageError(f"model {model!r}: neither a folder nor to be had from the hub: {reason}") from error
 
 
-def fingerprint(target: Target, cache: Path) -> str:
-    """Return what identifies an editor or judge apart from its parameters, as 64 hex digits.
+def fingerprint(target: Target, params: Mapping[str, object], cache: Path) -> str:
+    """Return what identifies an editor or judge apart from the text of its parameters, as 64 hex digits.
 
     A model folder counts with every byte of its files, a folder of finished images with names, sizes and
-    times, a class with its source file. `cache` remembers file hashes by path, size and time, so that weights
-    are read once, not once a run. Raises `UsageError` if a model is not there.
+    times. A class counts with its own source file, and with every byte of the files and folders that its
+    parameters name; other modules that it imports do not count. `cache` remembers file hashes by path, size
+    and time, so that weights are read once, not once a run. Raises `UsageError` if a model is not there.
     """
     parts: list[object] = [target.kind, target.attribute]
+    if target.module.startswith("pytest_imgedit."):
+        parts.append(REVISION)
     if target.kind in MODEL_KINDS:
         parts.append(_folder_digest(model_folder(target.argument or "", target.kind), cache))
     elif target.kind == "folder":
         files = sorted(path for path in Path(target.argument or "").rglob("*") if path.is_file())
         parts.append([(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files])
-    elif target.module.startswith("pytest_imgedit."):
-        parts.append(__version__)
-    else:
+    elif not target.module.startswith("pytest_imgedit."):
         path = source_file(target.module)
+        named = (value for value in (target.argument, *params.values()) if isinstance(value, str) and value)
         parts += [target.module, target.argument, _sha256(path) if path else ""]
+        parts += [_folder_digest(Path(value), cache) for value in named if _exists(value)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
+def _exists(name: str) -> bool:
+    try:
+        return Path(name).exists()
+    except (OSError, ValueError):  # too long, or with a NUL: no path
+        return False
+
+
 def _folder_digest(folder: Path, cache: Path) -> list[tuple[str, str]]:
-    known: dict[str, str] = json.loads(cache.read_text()) if cache.exists() else {}
-    files = sorted(
-        path
-        for path in folder.rglob("*")
-        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    )
+    known = _read_cache(cache)
+    files = [folder] if folder.is_file() else sorted(folder.rglob("*"))
+    files = [path for path in files if path.is_file() and not _hidden(path.relative_to(folder))]
 
     def digest(path: Path) -> tuple[str, str]:
         real = path.resolve()
@@ -92,8 +103,21 @@ def _folder_digest(folder: Path, cache: Path) -> list[tuple[str, str]]:
         digests = list(pool.map(digest, files))
     fresh = {stamp: sha256 for stamp, sha256 in digests if ":" in stamp and stamp not in known}
     if fresh:
-        cache.write_text(json.dumps({**known, **fresh}, indent=0))
+        write_json(cache, {**known, **fresh})
     return [(str(path.relative_to(folder)), sha256) for path, (_, sha256) in zip(files, digests, strict=True)]
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def _read_cache(path: Path) -> dict[str, str]:
+    """Read the remembered hashes; a file that is missing or damaged costs only the time to hash again."""
+    try:
+        known = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
 
 
 def _sha256(path: Path) -> str:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from pytest_imgedit.report import model
-from pytest_imgedit.report.terminal import printable
+from pytest_imgedit.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import unicodedata
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
@@ -12,17 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from pytest_imgedit.report import model
+from pytest_imgedit.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-
-def printable(text: str) -> str:
-    """Replace characters that could steer a terminal (controls, bidi, surrogates) by their escapes."""
-    return "".join(
-        char if char == " " or unicodedata.category(char)[0] not in "CZ" or char == "\u3000" else ascii(char)[1:-1]
-        for char in text
-    )
 
 
 def render(

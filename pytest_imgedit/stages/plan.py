@@ -11,6 +11,7 @@ from pytest_imgedit.editors.base import SHOWN_REFERENCE
 from pytest_imgedit.errors import ImageError
 from pytest_imgedit.images import suffix_of
 from pytest_imgedit.pairs import Edit, ItemError, Verdict
+from pytest_imgedit.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -63,7 +64,7 @@ class Work:
     reminders: list[str] = field(default_factory=list)
 
     def fail(self, stage: Any, kind: str, message: str, reply: str | None = None) -> None:
-        self.error = ItemError(stage, kind, message, reply)
+        self.error = ItemError(stage, kind, printable(message), reply)
 
 
 def make_plan(

@@ -81,6 +81,9 @@ class Engine:
         previous = signal.signal(signal.SIGINT, self._interrupt) if in_main_thread else None
         try:
             self.progress.note(f"plan: {len(pairs)} pairs")
+            for journal in (self.store.edits, self.store.verdicts):
+                if journal.torn:
+                    self.progress.note(f"warning: {journal.path}: dropped a torn last line")
             editor = self._identify(resolve_editor(settings.editor.spec), settings.editor.params)
             plan = make_plan(self.suite, pairs, settings.editor.seeds, editor, self.store)
             self._take_stored_edits(plan)
@@ -210,7 +213,7 @@ class Engine:
 def identify(target: Target, params: dict[str, Any], store: Store) -> dict[str, Any]:
     """Describe an editor or judge by what decides its outcomes: kind, fingerprint, parameters."""
     known = store.folder / "fingerprints.json"
-    return {"kind": target.kind, "fingerprint": fingerprint(target, known), "params": params}
+    return {"kind": target.kind, "fingerprint": fingerprint(target, params, known), "params": params}
 
 
 def make_pool(settings: Settings, role: str, folder: Path, progress: Progress) -> Pool:

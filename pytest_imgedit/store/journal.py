@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 import zlib
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 class Journal:
     """Records by key; a later record of the same key replaces an earlier one.
 
-    A torn last line, as a crash leaves it, is dropped with a warning when the file is opened. A damaged line
+    A torn last line, as a crash leaves it, is dropped when the file is opened, and `torn` is set. A damaged line
     before the last raises `UsageError` with `file:line`.
     """
 
@@ -27,9 +26,10 @@ class Journal:
         self.path = path
         self.records: dict[str, dict[str, Any]] = {}
         self._file: BinaryIO | None = None
+        self.torn = False
         keep = self._load() if path.exists() else 0
         if path.exists() and keep < path.stat().st_size:
-            warnings.warn(f"{path}: dropped a torn last line", stacklevel=2)
+            self.torn = True
             os.truncate(path, keep)
 
     def _load(self) -> int:

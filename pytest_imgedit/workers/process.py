@@ -8,6 +8,7 @@ import queue
 import time
 import traceback
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.editors.base import EditRequest, build
@@ -15,6 +16,7 @@ from pytest_imgedit.errors import ImageError, SetupError
 from pytest_imgedit.images import decode, encode_png
 from pytest_imgedit.judges.base import Answer, Question
 from pytest_imgedit.registry import Target
+from pytest_imgedit.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -54,16 +56,17 @@ class _Worker:
         started = time.perf_counter()
         try:
             reply = self.handlers[message["op"]](message)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             traceback.print_exc()
             reply = {"op": "error", **describe(error)}
-        return {**reply, "job": message.get("job"), "seconds": time.perf_counter() - started}
+        return {**reply, "seconds": time.perf_counter() - started}
 
     def prepare(self, message: Message) -> Message:
         """Import what the target needs, so that loading finds it imported; the GPU is not touched."""
         self.target = Target(**message["target"])
         self.params, self.device = message["params"], message["device"]
         importlib.import_module(self.target.module)
+        read_ahead(self.target.argument)
         return {"op": "prepared"}
 
     def load(self, message: Message) -> Message:
@@ -92,36 +95,50 @@ class _Worker:
         return {"op": "edited", "image": encode_png(image), "edit_s": seconds}
 
     def judge(self, message: Message) -> Message:
-        questions = [
-            Question(
-                pair_id=asked["pair"],
-                category=asked["category"],
-                instruction=asked["instruction"],
-                images={name: decode(data) for name, data in asked["images"].items()},
-                system=asked["system"],
-                parts=tuple((kind, text) for kind, text in asked["parts"]),
-            )
-            for asked in message["questions"]
-        ]
-        answers = list(self.model.answer(questions))
-        if len(answers) != len(questions):
-            raise ValueError(f"the judge gave {len(answers)} answers to {len(questions)} questions")
-        return {"op": "judged", "answers": [_plain(answer) for answer in answers]}
+        """Ask the judge; a question whose images do not decode is answered by its own error, without the judge."""
+        answers: dict[int, Message] = {}
+        questions: dict[int, Question] = {}
+        for place, asked in enumerate(message["questions"]):
+            try:
+                questions[place] = _question(asked)
+            except ImageError as error:
+                answers[place] = _plain(Answer(error=one_line(error)))
+        if questions:
+            given = list(self.model.answer(list(questions.values())))
+            if len(given) != len(questions):
+                raise ValueError(f"the judge gave {len(given)} answers to {len(questions)} questions")
+            answers.update(zip(questions, map(_plain, given), strict=True))
+        return {"op": "judged", "answers": [answers[place] for place in sorted(answers)]}
+
+
+def _question(asked: Message) -> Question:
+    return Question(
+        pair_id=asked["pair"],
+        category=asked["category"],
+        instruction=asked["instruction"],
+        images={name: decode(data) for name, data in asked["images"].items()},
+        system=asked["system"],
+        parts=tuple((kind, text) for kind, text in asked["parts"]),
+    )
 
 
 def _plain(answer: Answer) -> Message:
-    return {
-        "reply": answer.reply,
-        "score": None if answer.score is None else float(answer.score),
-        "aspects": {name: float(value) for name, value in answer.aspects.items()},
-        "error": answer.error,
-        "batch_size": answer.batch_size,
-    }
+    """Turn an answer into a message; one that does not hold what it must becomes an error."""
+    try:
+        return {
+            "reply": answer.reply.encode("utf-8", "replace").decode("utf-8"),
+            "score": None if answer.score is None else float(answer.score),
+            "aspects": {str(name): float(value) for name, value in answer.aspects.items()},
+            "error": None if answer.error is None else str(answer.error),
+            "batch_size": answer.batch_size,
+        }
+    except (AttributeError, TypeError, ValueError) as error:
+        return _plain(Answer(error=f"the judge gave {answer!r:.200}, expected an Answer: {one_line(error)}"))
 
 
-def describe(error: Exception) -> dict[str, str]:
+def describe(error: BaseException) -> dict[str, str]:
     """Name an error by kind and say it in one line."""
-    text = next(iter(str(error).splitlines()), "")
+    text = one_line(error)
     if isinstance(error, SetupError):
         return {"kind": "setup", "message": text}
     if isinstance(error, ImageError):
@@ -130,7 +147,14 @@ def describe(error: Exception) -> dict[str, str]:
     return {"kind": kind, "message": f"{type(error).__name__}: {text}"}
 
 
-def is_out_of_memory(error: Exception) -> bool:
+def read_ahead(model: str | None) -> None:
+    """Have the system read a model's weights into its page cache, while another process may still use the GPU."""
+    for path in Path(model).rglob("*.safetensors") if model and Path(model).is_dir() else ():
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
     """Tell GPU and host memory errors from others without importing torch."""
     return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
 

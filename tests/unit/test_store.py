@@ -47,7 +47,7 @@ def test_journal_keeps_the_last_record_of_a_key(tmp_path):
     assert Journal(tmp_path / "j.jsonl").records == {"a": {"n": 2}, "b": {"text": "物理\n\t"}}
 
 
-def test_torn_last_line_is_dropped_with_a_warning_and_writing_goes_on(tmp_path):
+def test_torn_last_line_is_dropped_and_writing_goes_on(tmp_path):
     path = tmp_path / "j.jsonl"
     journal = Journal(path)
     journal.append([("a", {"n": 1}), ("b", {"n": 2})])
@@ -55,8 +55,8 @@ def test_torn_last_line_is_dropped_with_a_warning_and_writing_goes_on(tmp_path):
     whole = path.read_bytes()
     for cut in range(1, len(whole.splitlines(keepends=True)[1])):
         path.write_bytes(whole[:-cut])
-        with pytest.warns(UserWarning, match="dropped a torn last line"):
-            journal = Journal(path)
+        journal = Journal(path)
+        assert journal.torn
         assert journal.records == {"a": {"n": 1}}
         journal.append([("c", {"n": 3})])
         journal.close()
@@ -103,7 +103,7 @@ def test_fingerprint_follows_every_byte_of_the_weights_but_not_their_place(tmp_p
         (tmp_path / name / "unet" / "w.safetensors").write_bytes(b"0" * 1000)
 
     def of(name):
-        return fingerprint(resolve_editor(f"diffusers:{tmp_path / name}"), tmp_path / "cache.json")
+        return fingerprint(resolve_editor(f"diffusers:{tmp_path / name}"), {}, tmp_path / "cache.json")
 
     first = of("one")
     assert of("one") == of("two") == first
@@ -115,11 +115,31 @@ def test_fingerprint_of_a_class_follows_its_source(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     source = tmp_path / "my_editor_module.py"
     source.write_text("class Mine: ...\n")
-    first = fingerprint(resolve_editor("my_editor_module:Mine"), tmp_path / "cache.json")
+    first = fingerprint(resolve_editor("my_editor_module:Mine"), {}, tmp_path / "cache.json")
     source.write_text("class Mine:\n    x = 1\n")
-    assert fingerprint(resolve_editor("my_editor_module:Mine"), tmp_path / "cache.json") != first
+    assert fingerprint(resolve_editor("my_editor_module:Mine"), {}, tmp_path / "cache.json") != first
 
 
 def test_model_that_is_nowhere_is_a_usage_error(tmp_path):
     with pytest.raises(UsageError, match="neither a folder nor to be had from the hub"):
-        fingerprint(resolve_editor("diffusers:nobody/no-such-model"), tmp_path / "cache.json")
+        fingerprint(resolve_editor("diffusers:nobody/no-such-model"), {}, tmp_path / "cache.json")
+
+
+def test_fingerprint_of_a_class_follows_the_files_that_its_parameters_name(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "my_other_module.py").write_text("class Mine: ...\n")
+    weights = tmp_path / "weights.txt"
+    weights.write_text("1")
+    target, params = resolve_editor("my_other_module:Mine"), {"checkpoint": str(weights), "steps": 3, "name": "x\0" * 9}
+    first = fingerprint(target, params, tmp_path / "cache.json")
+    weights.write_text("2")
+    assert fingerprint(target, params, tmp_path / "cache.json") != first
+
+
+def test_damaged_hash_cache_costs_only_time(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "w.safetensors").write_bytes(b"0" * 100)
+    target = resolve_editor(f"diffusers:{tmp_path / 'model'}")
+    first = fingerprint(target, {}, tmp_path / "cache.json")
+    (tmp_path / "cache.json").write_text((tmp_path / "cache.json").read_text()[:20])
+    assert fingerprint(target, {}, tmp_path / "cache.json") == first
