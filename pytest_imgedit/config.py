@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.options import OPTIONS
+from pytest_imgedit.pairs import category_slug
 
 
 @dataclass(frozen=True)
@@ -22,32 +23,33 @@ class ConfigFile:
 
     path: Path | None
     text: str
-    tables: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tables: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def empty(cls) -> ConfigFile:
         return cls(None, "")
 
     @classmethod
-    def read(cls, path: Path) -> ConfigFile:
+    def read(cls, path: Path, expected: str = "a TOML file") -> ConfigFile:
         """Parse a TOML file; raise `UsageError` naming file and line."""
         try:
             text = path.read_bytes().decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            raise UsageError(f"{path}: not UTF-8 (byte {error.start}), expected a TOML file") from error
+            raise UsageError(f"{path}: not UTF-8 (byte {error.start}), expected {expected}") from error
         except OSError as error:
-            raise UsageError(f"{path}: {error.strerror}, expected a TOML file") from error
+            raise UsageError(f"{path}: {error.strerror}, expected {expected}") from error
         try:
-            tables = tomllib.loads(text)
+            return cls(path, text, tomllib.loads(text))
         except tomllib.TOMLDecodeError as error:
             line = re.search(r"at line (\d+)", str(error))
             raise UsageError(f"{path}:{line[1] if line else 1}: not valid TOML: {error}") from error
-        for name, table in tables.items():
+
+    def require_sections(self) -> None:
+        """Raise `UsageError` if a key stands outside of every section."""
+        for name, table in self.tables.items():
             if not isinstance(table, dict):
-                raise UsageError(
-                    f"{path}:{_line_of_key(text, '', name)}: top-level key {name!r}, expected it in a section"
-                )
-        return cls(path, text, tables)
+                line = _line_of_key(self.text, "", name)
+                raise UsageError(f"{self.path}:{line}: top-level key {name!r}, expected it in a section")
 
     def place(self, section: str, key: str) -> str:
         """Return `file:line: ` of a key, or an empty string if the file does not hold it."""
@@ -149,17 +151,20 @@ class GatesSettings(_Section):
 
     @field_validator("fail_under", mode="before")
     @classmethod
-    def _from_pairs(cls, value: object) -> object:
-        if not isinstance(value, list):
+    def _by_slug(cls, value: object) -> object:
+        """Read FIELD:MIN texts or a table; name each field by its slug, so that no alias hides a second gate."""
+        if isinstance(value, dict):
+            gates = list(value.items())
+        elif isinstance(value, list):
+            gates = [_split_gate(text) for text in value]
+        else:
             return value
-        limits: dict[str, str] = {}
-        for text in value:
-            name, colon, limit = str(text).rpartition(":")
-            if not colon or not name:
-                raise ValueError(f"{text!r}: expected FIELD:MIN, such as overall:7.0")
-            if name in limits:
-                raise ValueError(f"gate on {name!r} given twice")
-            limits[name] = limit
+        limits: dict[str, Any] = {}
+        for name, limit in gates:
+            field = category_slug(name)
+            if field in limits:
+                raise ValueError(f"gate on {field!r} given twice")
+            limits[field] = limit
         return limits
 
     @field_validator("fail_under")
@@ -180,9 +185,16 @@ class GatesSettings(_Section):
                 raise ValueError(f"{value!r}: expected a count or a fraction such as 0.05") from None
         if isinstance(value, float) and not 0 <= value <= 1:
             raise ValueError(f"{value}: expected a count, or a fraction from 0.0 to 1.0")
-        if isinstance(value, int) and value < 0:
+        if isinstance(value, bool) or (isinstance(value, int) and value < 0):
             raise ValueError(f"{value}: expected a count of at least 0")
         return value
+
+
+def _split_gate(text: object) -> tuple[str, str]:
+    name, colon, limit = str(text).rpartition(":")
+    if not colon or not name:
+        raise ValueError(f"{text!r}: expected FIELD:MIN, such as overall:7.0")
+    return name, limit
 
 
 class RunSettings(BaseModel):

@@ -114,7 +114,7 @@ def is_configured(config: pytest.Config) -> bool:
 
 
 def gather(config: pytest.Config) -> dict[str, dict[str, Any]]:
-    """Collect raw settings as `{section: {key: value}}`; command line wins over TOML, TOML over ini.
+    """Collect raw settings as `{section: {key: value}}`; command line wins over TOML, TOML over ini, key by key.
 
     Raises `UsageError` for a config file that cannot be read or parsed and for a malformed `--imgedit-set`.
     """
@@ -124,6 +124,7 @@ def gather(config: pytest.Config) -> dict[str, dict[str, Any]]:
     base = config.rootpath if "imgedit_config" not in command_line else config.invocation_params.dir
     path = command_line.get("imgedit_config") or ini.get("imgedit_config")
     file = ConfigFile.read(Path(base, path)) if path else ConfigFile.empty()
+    file.require_sections()
 
     merged: dict[str, dict[str, Any]] = {}
     _apply(merged, ini)
@@ -132,13 +133,19 @@ def gather(config: pytest.Config) -> dict[str, dict[str, Any]]:
     for assignment in (*ini.get("imgedit_set", ()), *command_line.get("imgedit_set", ())):
         key, equals, text = assignment.partition("=")
         section, dot, name = key.strip().partition(".")
-        if not (equals and dot and name):
-            raise UsageError(f"--imgedit-set={assignment}: expected SECTION.KEY=VALUE")
+        if not (equals and dot and name) or section == "run":
+            raise UsageError(
+                f"--imgedit-set={assignment}: expected SECTION.KEY=VALUE with a section of the TOML config"
+            )
         target = merged.setdefault(section, {})
         *parents, name = name.split(".")
         for parent in parents:
             target = target.setdefault(parent, {})
+            if not isinstance(target, dict):
+                raise UsageError(f"--imgedit-set={assignment}: {section}.{parent} is {target!r}, expected a table")
         target[name] = parse_value(text)
+    if "imgedit_out" in command_line:
+        command_line["imgedit_out"] = str(Path(config.invocation_params.dir, command_line["imgedit_out"]))
     _apply(merged, command_line)
     merged["run"] = {**merged.get("run", {}), "config_file": file}
     return merged

@@ -43,8 +43,13 @@ def slug(text: str) -> str:
 
 
 def category_slug(name: str) -> str:
-    """Return the English slug of a category name or alias; an unknown name becomes its own category."""
-    return _SLUG_OF.get(name) or _SLUG_OF.get(name.strip().lower()) or slug(name.strip())
+    """Return the English slug of a category name or alias.
+
+    An unknown name, in any script, becomes a category of its own: its letters and digits with `-` between words.
+    """
+    name = unicodedata.normalize("NFC", name).strip()
+    known = _SLUG_OF.get(name) or _SLUG_OF.get(name.lower())
+    return known or re.sub(r"[^\w.]+", "-", name).strip("-.") or slug(name)
 
 
 class ImageSource(Protocol):

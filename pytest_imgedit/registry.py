@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+import sysconfig
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.errors import UsageError
+from pytest_imgedit.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,9 +48,16 @@ def resolve(role: str, spec: str, builtin: Mapping[str, str]) -> Target:
         return Target(name, module, attribute, argument if colon else None)
     if colon and all(part.isidentifier() for part in (*name.split("."), argument)):
         path = source_file(name)
-        if path is None:
-            raise UsageError(f"{role} {spec!r}: no module {name!r} on the import path")
-        if path.suffix == ".py" and argument not in top_level_names(path):
+        if path is None or not path.is_file():
+            raise UsageError(f"{role} {spec!r}: no module {name!r} with a source file on the import path")
+        try:
+            names = top_level_names(path)
+        except (SyntaxError, ValueError) as error:
+            line = getattr(error, "lineno", None) or 1
+            raise UsageError(
+                f"{path}:{line}: {one_line(error)}, expected a Python module for {role} {spec!r}"
+            ) from None
+        if argument not in names:
             raise UsageError(f"{role} {spec!r}: {path} defines no {argument!r}")
         return Target("class", name, argument, None)
     raise UsageError(f"unknown {role} {spec!r}, expected one of {', '.join(sorted(known))}, or package.module:Class")
@@ -79,7 +88,7 @@ def source_file(module: str) -> Path | None:
 
 
 def top_level_names(path: Path) -> set[str]:
-    """Names that a module binds at its top level: classes, functions, imports and assignments."""
+    """Names that a module binds by classes, functions, imports and assignments, read from its source."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
@@ -107,5 +116,6 @@ def parameters(path: Path, class_name: str, method: str) -> tuple[set[str], bool
 
 def user_import_paths() -> list[str]:
     """Entries of `sys.path` that a worker needs so that it finds the modules that this process finds."""
-    own = (sys.prefix, sys.base_prefix)
-    return [str(Path(entry).absolute()) for entry in sys.path if entry == "" or not entry.startswith(own)]
+    own = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    entries = [Path(entry).absolute() for entry in sys.path if not entry.endswith(".zip")]
+    return [str(entry) for entry in entries if not any(entry.is_relative_to(folder) for folder in own)]

@@ -7,6 +7,7 @@ import json
 import math
 import re
 import tomllib
+from dataclasses import replace
 from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
@@ -16,8 +17,10 @@ import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from pytest_imgedit.config import ConfigFile
 from pytest_imgedit.errors import ReplyError, UsageError
 from pytest_imgedit.rubrics.reply import SCALE, parse_reply
+from pytest_imgedit.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -122,7 +125,7 @@ def load_rubric(name: str, own: Mapping[str, Mapping[str, Any]]) -> Rubric:
         place, table = f"[rubrics.{name}]", dict(own[name])
         if "file" in table:
             place = str(table["file"])
-            table = _read(Path(place))
+            table = dict(ConfigFile.read(Path(place), "a rubric in TOML").tables)
     elif name in BUILTIN:
         place, table = f"{name}.toml", _builtin(name)
     else:
@@ -147,37 +150,28 @@ def _builtin(name: str) -> dict[str, Any]:
     return tomllib.loads(files("pytest_imgedit.rubrics").joinpath(f"{name}.toml").read_text("utf-8"))
 
 
-def _read(path: Path) -> dict[str, Any]:
-    from pytest_imgedit.config import ConfigFile
-
-    try:
-        return tomllib.loads(path.read_text("utf-8-sig"))
-    except tomllib.TOMLDecodeError:
-        ConfigFile.read(path)
-        raise
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}, expected a rubric in TOML") from error
-
-
 def _try_out(place: str, rubric: Rubric) -> None:
-    """Render every template once, so that a mistake in it ends the run before any model loads."""
+    """Render every template for every category, so that a mistake in it ends the run before any model loads."""
     from pytest_imgedit.images import Base64Image
     from pytest_imgedit.pairs import EditPair
 
     if "default" not in rubric.categories:
         raise UsageError(f"{place}: no [categories.default], expected one for categories without their own")
+    bare = EditPair("id", "default", "instruction", Base64Image(""))
+    full = replace(bare, description="description", reference=Base64Image(""), reference_text="right result")
     try:
-        _, parts = rubric.render(EditPair("id", "default", "instruction", Base64Image("")))
+        shown = [
+            {text for kind, text in rubric.render(replace(pair, category=category))[1] if kind == "image"}
+            for category in rubric.categories
+            for pair in (bare, full)
+        ]
         rubric.remind("problem")
         rubric.combine(dict.fromkeys(rubric.aspects, 5.0))
-    except jinja2.TemplateError as error:
+    except Exception as error:  # a template can raise anything
         line = getattr(error, "lineno", None)
         where = f" (template line {line})" if line else ""
-        raise UsageError(f"{place}: template{where}: {error.message or error}") from None
-    except ReplyError as error:
-        raise UsageError(f"{place}: {error}") from None
-    shown = {text for kind, text in parts if kind == "image"}
-    if not {"source", "edited"} <= shown:
-        raise UsageError(
-            f"{place}: user shows {sorted(shown) or 'no image'}, expected {{{{ source }}}} and {{{{ edited }}}}"
-        )
+        raise UsageError(f"{place}: template{where}: {one_line(error)}") from None
+    missing = next((names for names in shown if not {"source", "edited"} <= names), None)
+    if missing is not None:
+        found = sorted(missing) or "no image"
+        raise UsageError(f"{place}: user shows {found}, expected {{{{ source }}}} and {{{{ edited }}}}")

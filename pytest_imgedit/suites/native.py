@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,7 +54,7 @@ def load(argument: str, settings: SuiteSettings) -> Iterator[EditPair]:
     path = Path(argument)
     reader = _Reader(settings.language, {**FIELDS, **{k: (v,) for k, v in settings.fields.items()}})
     rows = list(reader.drop_images(read_rows(path)))
-    shared = Counter(reader.text(row, "image_path") or reader.text(row, "image") for row in rows)
+    shared = Counter(reader.stem(row) for row in rows)
     seen: dict[str, int] = {}
     for row in rows:
         pair = reader.pair(row, shared)
@@ -133,11 +134,20 @@ class _Reader:
             raise row.error(f"{name!r} is {type(given).__name__}, expected text or an integer")
         if given:
             return slug(given)
-        path = self.text(row, "image_path") or self.text(row, "image")
-        if path and shared[path] == 1:
-            return slug(str(Path(path).with_suffix("")))
-        digest = hashlib.sha256(f"{self.text(row, 'image_b64')}|{instruction}".encode()).hexdigest()[:10]
-        return slug(f"{Path(path).with_suffix('')}-{digest}") if path else f"{category}-{digest}"
+        stem = self.stem(row)
+        if stem and shared[stem] == 1:
+            return slug(stem)
+        texts = (self.path(row), self.text(row, "image_b64"), instruction)
+        digest = hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:10]
+        return slug(f"{stem or category}-{digest}")
+
+    def path(self, row: Row) -> str:
+        return self.text(row, "image_path") or self.text(row, "image")
+
+    def stem(self, row: Row) -> str:
+        """Return the image path without its suffix, by which a pair without an id is named."""
+        path = self.path(row)
+        return str(Path(path).with_suffix("")) if Path(path).name else ""
 
     def image(self, row: Row, key: str) -> ImageSource | None:
         name, value = self.field(row, f"{key}_b64")
@@ -154,6 +164,8 @@ def beside(row: Row, relative: str) -> FileImage:
         raise row.error(f"image {relative!r} is a URL, expected a path beside the file")
     root = row.path.parent.resolve()
     path = (root / relative).resolve()
+    if path == root:
+        raise row.error(f"image {relative!r} is a folder, expected a file")
     if Path(relative).is_absolute() or not path.is_relative_to(root):
         raise row.error(f"image {relative!r} leads out of {root}, expected a path below it")
     return FileImage(path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import mmap
 import re
-import tomllib
 from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -81,16 +80,11 @@ def read_rows(path: Path) -> Iterator[Row]:
 def _toml_rows(path: Path) -> Iterator[Row]:
     from pytest_imgedit.config import ConfigFile
 
-    try:
-        rows = tomllib.loads(path.read_text("utf-8-sig")).get("pairs")
-    except tomllib.TOMLDecodeError:
-        ConfigFile.read(path)  # raises the error with its line
-        raise
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: not UTF-8 (byte {error.start}), expected TOML") from error
-    if not isinstance(rows, list):
+    file = ConfigFile.read(path, "a suite in TOML")
+    rows = file.tables.get("pairs")
+    if not isinstance(rows, list) or not all(isinstance(values, dict) for values in rows):
         raise UsageError(f"{path}:1: no [[pairs]], expected one table a pair")
-    lines = [number for number, text in enumerate(path.read_text("utf-8-sig").splitlines(), 1) if "[[pairs]]" in text]
+    lines = [number for number, text in enumerate(file.text.splitlines(), 1) if "[[pairs]]" in text]
     for index, values in enumerate(rows):
         yield Row(path, lines[index] if index < len(lines) else 1, 0, 0, values)
 

@@ -17,7 +17,7 @@ BAD_OPTIONS = [
     pytest.param(["--imgedit-editor=diffusers"], "*needs an argument, expected diffusers:MODEL", id="no-model"),
     pytest.param(["--imgedit-editor=diffusers:/nowhere"], "*diffusers:/nowhere: no such folder", id="model"),
     pytest.param(["--imgedit-editor=folder:nowhere"], "*folder:nowhere: no such folder", id="folder"),
-    pytest.param(["--imgedit-editor=nomodule:Class"], "*no module 'nomodule' on the import path", id="module"),
+    pytest.param(["--imgedit-editor=nomodule:Class"], "*no module 'nomodule' with a source file on *", id="module"),
     pytest.param(["--imgedit-editor=fakes:Nothing"], "*defines no 'Nothing'", id="class"),
     pytest.param(["--imgedit-judge=reference:x"], "*takes no argument, found 'x'", id="argument"),
     pytest.param(["--imgedit-judge=qwen-vl:./nowhere"], "*qwen-vl:./nowhere: no such folder", id="judge"),
@@ -30,6 +30,11 @@ BAD_OPTIONS = [
     pytest.param(["--imgedit-stage=edits"], "--imgedit-stage: * 'all', 'edit', 'score' or 'report'*", id="stage"),
     pytest.param(["--imgedit-executor=mpi"], "--imgedit-executor: *'local'*", id="executor"),
     pytest.param(["--imgedit-fail-under=overall"], "*'overall': expected FIELD:MIN*", id="gate"),
+    pytest.param(["--imgedit-fail-under=物理:3", "--imgedit-fail-under=physics:4"], "*given twice*", id="gate-alias"),
+    pytest.param(["--imgedit-editor=sys:path"], "*no module 'sys' with a source file*", id="builtin-module"),
+    pytest.param(["--imgedit-editor=broken:X"], "*broken.py:1: *expected a Python module*", id="syntax-error"),
+    pytest.param(["--imgedit-set=run.fresh=true"], "*expected SECTION.KEY=VALUE*", id="set-run"),
+    pytest.param(["--imgedit-set=suite.spec='a'", "--imgedit-set=suite.spec.b=1"], "*expected a table", id="set-table"),
     pytest.param(["--imgedit-fail-under=overall:nan"], "*expected a number from 0 to 10", id="gate-nan"),
     pytest.param(["--imgedit-fail-under=phisics:3"], "*unknown field 'phisics', expected *physics*", id="gate-field"),
     pytest.param(["--imgedit-fail-under=causal:3", "--imgedit-fail-under=causal:4"], "*given twice*", id="gate-twice"),
@@ -40,6 +45,7 @@ BAD_OPTIONS = [
 
 @pytest.mark.parametrize(("options", "line"), BAD_OPTIONS)
 def test_bad_option_exits_4_with_one_line_and_starts_nothing(bench, options, line):
+    (bench.path / "broken.py").write_text("class X(:\n")
     result = bench.run(*options)
     assert result.ret == 4
     errors = [text for text in result.errlines if text.strip()]

@@ -44,7 +44,10 @@ def test_category_aliases_come_from_one_table(name, expected):
 
 
 def test_unknown_category_in_any_script_becomes_its_own_slug():
-    assert re.fullmatch(r"[0-9a-f]{8}", category_slug("风格"))
+    assert category_slug("风格") == "风格"
+    assert category_slug("Weather Effects") == "Weather-Effects"
+    assert category_slug("../up/") == "up"
+    assert re.fullmatch(r"[0-9a-f]{8}", category_slug("?!"))
 
 
 def test_check_passes_a_scored_item_and_fails_others_with_one_line():
