@@ -208,6 +208,12 @@ class RunSettings(BaseModel):
     json_path: Path | None = None
     md_path: Path | None = None
     html_path: Path | None = None
+
+    @property
+    def copies(self) -> list[Path]:
+        """Where extra copies of the reports go."""
+        return [path for path in (self.json_path, self.md_path, self.html_path) if path is not None]
+
     config_file: ConfigFile = Field(default_factory=ConfigFile.empty)
 
 

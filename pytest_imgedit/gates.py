@@ -43,13 +43,16 @@ def errors_allowed(limit: float, pairs: int) -> int:
     return int(limit * pairs + 1e-9) if isinstance(limit, float) else limit
 
 
-def evaluate(settings: GatesSettings, categories: Mapping[str, Summary], overall: Summary) -> list[GateResult]:
+def evaluate(
+    settings: GatesSettings, categories: Mapping[str, Summary], overall: Summary, scores_expected: bool = True
+) -> list[GateResult]:
     """Evaluate all gates; `overall` is the macro summary. A field without a score is INVALID, which fails too."""
     allowed = errors_allowed(settings.max_errors, overall.n)
     state: Literal["PASS", "FAIL", "INVALID"] = "PASS" if overall.errors <= allowed else "FAIL"
-    if overall.scored == 0 and state == "PASS":
+    if scores_expected and overall.scored == 0 and state == "PASS":
         state = "INVALID"  # missing data never passes
-    why = f"{overall.errors} of {overall.n} pairs without a score, {allowed} allowed"
+    lack = "a score" if scores_expected else "an edit"
+    why = f"{overall.errors} of {overall.n} pairs without {lack}, {allowed} allowed"
     gates = [GateResult("overall", "max_errors", allowed, overall.errors, state, why)]
     for field, limit in settings.fail_under.items():
         name = category_slug(field) if field != "overall" else field

@@ -131,11 +131,14 @@ class SeedResult:
 
 @dataclass(frozen=True, slots=True)
 class ItemResult:
-    """How one pair ended. `score` in [0, 10] and `aspects` are means over seeds, `None` and empty on error."""
+    """How one pair ended. `score` in [0, 10] and `aspects` are means over seeds, `None` and empty on error.
+
+    `edited` is the end of a pair in stage `edit`; `interrupted` pairs were cut off before they were done.
+    """
 
     id: str
     category: str
-    status: Literal["scored", "edit_error", "judge_error"]
+    status: Literal["scored", "edited", "edit_error", "judge_error", "interrupted"]
     score: float | None
     aspects: Mapping[str, float]
     seeds: tuple[SeedResult, ...]

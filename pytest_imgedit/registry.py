@@ -17,7 +17,7 @@ from pytest_imgedit.errors import UsageError
 from pytest_imgedit.text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +100,42 @@ def top_level_names(path: Path) -> set[str]:
     return names
 
 
-def parameters(path: Path, class_name: str, method: str) -> tuple[set[str], bool] | None:
-    """Read the parameter names of `class_name.method` from source, and whether it takes `**kwargs` too.
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Parameters of a method as its source writes them: name -> annotation, and whether it takes `**kwargs`."""
 
-    Returns `None` where the class, or the method in it, is not in this file.
-    """
+    annotations: Mapping[str, str]
+    open_ended: bool
+
+    def problem(self, params: Mapping[str, Any], reserved: Container[str]) -> tuple[str, str] | None:
+        """Return the first parameter that does not fit, with the reason; `reserved` names are set by the harness."""
+        for name, value in params.items():
+            if name in reserved or (name not in self.annotations and not self.open_ended):
+                return name, "no such argument is taken"
+            wanted = [part.strip() for part in self.annotations.get(name, "").split("|")]
+            if set(wanted) <= {*_PLAIN_TYPES, "None"} and not any(_is_a(value, part) for part in wanted):
+                return name, f"found {value!r}, expected {' or '.join(part for part in wanted if part != 'None')}"
+        return None
+
+
+_PLAIN_TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "bool": (bool,), "str": (str,)}
+
+
+def _is_a(value: object, name: str) -> bool:
+    return isinstance(value, _PLAIN_TYPES.get(name, ())) and (name == "bool" or not isinstance(value, bool))
+
+
+def signature(path: Path, class_name: str, method: str) -> Signature | None:
+    """Read the signature of `class_name.method` from source; `None` where this file does not hold it."""
     for node in ast.parse(path.read_text("utf-8")).body:
         if isinstance(node, ast.ClassDef) and node.name == class_name:
             for item in node.body:
                 if isinstance(item, ast.FunctionDef) and item.name == method:
                     every = (*item.args.posonlyargs, *item.args.args, *item.args.kwonlyargs)
-                    return {argument.arg for argument in every} - {"self"}, item.args.kwarg is not None
+                    written = {
+                        a.arg: ast.unparse(a.annotation) if a.annotation else "" for a in every if a.arg != "self"
+                    }
+                    return Signature(written, item.args.kwarg is not None)
     return None
 
 

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from pytest_imgedit import gates
-from pytest_imgedit.editors.base import check_params, resolve_editor
+from pytest_imgedit.editors.base import resolve_editor
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.fingerprints import MODEL_KINDS, is_local
 from pytest_imgedit.judges.base import resolve_judge
+from pytest_imgedit.params import find_problem
 from pytest_imgedit.report import model, terminal
 from pytest_imgedit.report.progress import RunProgress
-from pytest_imgedit.report.write import write_reports
+from pytest_imgedit.report.write import check_writable, write_reports
 from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.stages.run import Engine
 from pytest_imgedit.store.runs import Store
@@ -75,6 +76,12 @@ class Evaluation:
         group_gpus(self.gpus, settings.workers.gpus_per_worker, "--imgedit-gpus-per-worker")
         group_gpus(self.gpus, settings.judge.gpus_per_replica, "judge.gpus_per_replica")
         gates.check_fields(settings.gates.fail_under, self.suite.categories)
+        if settings.run.stage == "edit" and settings.gates.fail_under:
+            raise UsageError(
+                "--imgedit-stage=edit scores nothing, so gates.fail_under cannot be checked: drop one of them"
+            )
+        for path in settings.run.copies:
+            check_writable(path)
 
     def _check_target(self, role: str, target: Target, params: dict[str, Any]) -> None:
         place = self.settings.place(role, "spec")
@@ -84,16 +91,14 @@ class Evaluation:
                 raise UsageError(f"{place}{role} {target.kind}:{model_name}: no such folder")
         if target.kind == "folder" and not Path(target.argument or "").is_dir():
             raise UsageError(f"{place}{role} folder:{target.argument}: no such folder")
-        wrong = check_params(target, params)
-        if target.kind == "diffusers" and wrong is None:
-            from pytest_imgedit.editors.pipelines import check_arguments
+        problem = find_problem(target, params)
+        if problem is not None:
+            name, reason = problem
+            raise UsageError(f"{self.settings.place(role, name)}{role}.{name}: {reason} by {self._name(target)}")
 
-            wrong = check_arguments(target.argument or "", params)
-        if wrong is not None:
-            raise UsageError(
-                f"{self.settings.place(role, wrong)}{role}.{wrong}: {target.kind}"
-                f"{'' if target.argument is None else ':' + target.argument} takes no such argument"
-            )
+    @staticmethod
+    def _name(target: Target) -> str:
+        return target.kind if target.argument is None else f"{target.kind}:{target.argument}"
 
     def describe(self) -> str:
         """Say in one line what is evaluated, and on what."""

@@ -39,9 +39,12 @@ class Summary:
         return asdict(self)
 
 
-def summarize(scores: Sequence[float], clusters: Sequence[str], errors: int = 0) -> Summary:
-    """Summarize the scores of a category, one a pair; `clusters` names the source image of each pair."""
-    n = len(scores) + errors
+def summarize(scores: Sequence[float], clusters: Sequence[str], errors: int = 0, pending: int = 0) -> Summary:
+    """Summarize the scores of a category, one a pair; `clusters` names the source image of each pair.
+
+    `errors` counts pairs that ended without a score, `pending` those that were never to get one in this run.
+    """
+    n = len(scores) + errors + pending
     if not scores:
         return Summary(n, 0, errors)
     values = np.asarray(scores, dtype=np.float64)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_imgedit.errors import SetupError, UsageError
-from pytest_imgedit.registry import parameters, resolve, source_file
+from pytest_imgedit.registry import resolve, signature, source_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,13 +71,14 @@ def require_argument(target: Target, role: str, needs: Mapping[str, str]) -> Non
         raise UsageError(f"{role} {target.kind!r} takes no argument, found {target.argument!r}")
 
 
-def check_params(target: Target, params: Mapping[str, Any]) -> str | None:
-    """Return the first parameter that the class is known not to take, read from its source, or `None`."""
+def check_params(target: Target, params: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the first parameter that the class does not take as it is, with the reason, read from its source."""
     path = source_file(target.module)
-    found = parameters(path, target.attribute, "__init__") if path else None
-    if found is None or found[1]:
+    found = signature(path, target.attribute, "__init__") if path else None
+    if found is None:
         return None
-    return next((name for name in params if name not in found[0]), None)
+    first = next(iter(found.annotations), "")
+    return found.problem(params, reserved={"device"} if target.argument is None else {"device", first})
 
 
 def build(target: Target, device: str, params: Mapping[str, Any]) -> Any:

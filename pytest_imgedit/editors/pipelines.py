@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.registry import parameters
+from pytest_imgedit.registry import Signature, signature
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,20 +29,20 @@ SET_BY_HARNESS = (
 IMAGE_NAMES = ("image", "input_images")
 
 
-def check_arguments(model: str, params: Mapping[str, Any]) -> str | None:
-    """Return the first of `params` that the pipeline of a local checkpoint does not take, else `None`.
+def check_arguments(model: str, params: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the first of `params` that the pipeline of a checkpoint does not take as it is, with the reason.
 
     What cannot be known without loading (a hub id that is not here, a pipeline class of unknown source) is
     left to the worker. Raises `UsageError` for a folder without `model_index.json` and for a pipeline that
     takes no image.
     """
     name = pipeline_class(model)
-    accepted = call_parameters(name) if name else None
-    if accepted is None:
+    call = call_signature(name) if name else None
+    if call is None:
         return None
-    if not accepted & set(IMAGE_NAMES):
+    if not set(IMAGE_NAMES) & set(call.annotations):
         raise UsageError(f"editor diffusers:{model}: {name} takes no image, expected an image editing pipeline")
-    return next((key for key in params if key not in OWN and (key not in accepted or key in SET_BY_HARNESS)), None)
+    return call.problem({key: value for key, value in params.items() if key not in OWN}, SET_BY_HARNESS)
 
 
 def pipeline_class(model: str) -> str | None:
@@ -64,13 +64,16 @@ def pipeline_class(model: str) -> str | None:
 
 
 @cache
-def call_parameters(name: str) -> frozenset[str] | None:
-    """Return the parameter names of a diffusers pipeline's `__call__`, or `None` if its source is not found."""
+def call_signature(name: str) -> Signature | None:
+    """Return the signature of a diffusers pipeline's call; `None` if its source is not found.
+
+    Some pipelines take `**kwargs` for old names; only what they list counts.
+    """
     spec = find_spec("diffusers")
     if spec is None or spec.origin is None:
         return None
     for path in sorted(Path(spec.origin).parent.glob("pipelines/**/*.py")):
         if f"class {name}(" in path.read_text("utf-8"):
-            found = parameters(path, name, "__call__")
-            return None if found is None else frozenset(found[0])
+            found = signature(path, name, "__call__")
+            return None if found is None else Signature(found.annotations, open_ended=False)
     return None

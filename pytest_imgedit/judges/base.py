@@ -20,6 +20,8 @@ BUILTIN = {
     "reference": "pytest_imgedit.judges.reference:ReferenceJudge",
 }
 NEEDS_ARGUMENT = {"qwen-vl": "MODEL"}
+#: Judges that measure, so that no rubric is put to them.
+MEASURING = ("reference",)
 
 
 @dataclass(frozen=True)

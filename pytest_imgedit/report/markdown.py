@@ -21,7 +21,7 @@ def escape(text: str) -> str:
 
 def render(document: model.Document, sections: Iterable[tuple[str, str]]) -> str:
     """Render a results document as Markdown."""
-    run, judge = document["run"], document["judge"]
+    run = document["run"]
     failing = [gate for gate in document["gates"] if gate["state"] != "PASS"]
     lines = [
         f"# Image editing run {run['id']}",
@@ -30,7 +30,7 @@ def render(document: model.Document, sections: Iterable[tuple[str, str]]) -> str
         "",
         f"- suite: {escape(document['suite']['name'])} ({document['suite']['pairs']} pairs)",
         f"- editor: {escape(document['editor']['spec'])}",
-        f"- judge: {escape(judge['spec'])}, rubric {escape(judge['rubric'])} `{judge['rubric_sha256'][:12]}`",
+        f"- judge: {escape(model.judge_name(document))}",
         f"- started {run['started']}, finished {run['finished']}",
         "",
         *_table(model.CATEGORY_HEADER, [*model.category_rows(document), *model.overall_rows(document)]),

@@ -59,6 +59,12 @@ def best_and_worst(document: Document) -> str | None:
     return f"best: {best} {means[best]:.2f} · worst: {worst} {means[worst]:.2f}"
 
 
+def judge_name(document: Document) -> str:
+    """Name the judge, and the rubric that was put to it, if one was."""
+    judge = document["judge"]
+    return str(judge["spec"]) if judge["rubric"] is None else f"{judge['spec']}, rubric {judge['rubric']}"
+
+
 def timing_line(document: Document) -> str:
     """Say how long each stage took and what came from the store."""
     timing = document["timing"]
@@ -100,10 +106,6 @@ def verdict(document: Document) -> Verdict:
     if failed:
         return Verdict("FAIL", "FAIL: " + "; ".join(map(_why, failed)))
     mean = document["overall"]["macro"]["mean"]
-    if not document["gates"]:
-        done = sum(item["error"] is None for item in document["items"])
-        state = "PASS" if done == len(document["items"]) else "FAIL"
-        return Verdict(state, f"{state}: {done} of {len(document['items'])} pairs edited; this stage scores none")
     if mean is None:
         return Verdict("PASS", "PASS: " + "; ".join(gate["why"] for gate in document["gates"]))
     return Verdict("PASS", f"PASS: overall {mean:.2f}; " + "; ".join(gate["why"] for gate in document["gates"]))

@@ -32,17 +32,10 @@ def render(
         color_system="standard" if color else None,
         highlight=False,
     )
-    editor, judge = document["editor"]["spec"], document["judge"]
-    console.print(
-        Text(
-            printable(
-                f"suite {document['suite']['name']} · editor {editor} · judge {judge['spec']} ({judge['rubric']})"
-            )
-        )
-    )
+    editor, judge = document["editor"]["spec"], model.judge_name(document)
+    console.print(Text(printable(f"suite {document['suite']['name']} · editor {editor} · judge {judge}")))
     rows = model.category_rows(document)
-    if any(summary["scored"] or summary["errors"] for summary in document["categories"].values()):
-        console.print(_table(model.CATEGORY_HEADER, rows, model.overall_rows(document)))
+    console.print(_table(model.CATEGORY_HEADER, rows, model.overall_rows(document)))
     for line in (model.best_and_worst(document), model.timing_line(document)):
         if line:
             console.print(Text(line))

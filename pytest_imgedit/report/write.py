@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -23,8 +24,8 @@ def write_reports(
 ) -> dict[str, str]:
     """Write results.json, report.md and report.html; return where each is, by name.
 
-    The Markdown is also appended to the file that `GITHUB_STEP_SUMMARY` names. Raises `UsageError` if a
-    copy cannot be written; the run's own files are there by then.
+    The Markdown is also appended to the file that `GITHUB_STEP_SUMMARY` names, if that can be written. Raises
+    `UsageError` if a copy cannot be written; the run's own files are there by then.
     """
     text = markdown.render(document, sections)
     files = {
@@ -35,10 +36,7 @@ def write_reports(
     write_json(files["results"], document)
     files["markdown"].write_text(text, encoding="utf-8")
     files["html"].write_text(html.render(document, _url(blobs, folder), sections), encoding="utf-8")
-    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
-        with Path(summary).open("a", encoding="utf-8") as file:
-            file.write(text + "\n")
-    for path in filter(None, (settings.json_path, settings.md_path, settings.html_path)):
+    for path in settings.copies:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path == settings.json_path:
@@ -48,8 +46,19 @@ def write_reports(
             else:
                 path.write_text(html.render(document, _url(blobs, path.parent), sections), encoding="utf-8")
         except OSError as error:
-            raise UsageError(f"{path}: {error.strerror}, expected a file that can be written") from error
+            raise UsageError(f"{path}: {error.strerror}; the run's reports are in {folder}") from error
+    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+        with suppress(OSError), Path(summary).open("a", encoding="utf-8") as file:
+            file.write(text + "\n")
     return {name: os.path.relpath(path) for name, path in files.items()}
+
+
+def check_writable(path: Path) -> None:
+    """Raise `UsageError` if a report could not be written to this path."""
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    target = path if path.exists() else folder
+    if path.is_dir() or not folder.is_dir() or not os.access(target, os.W_OK):
+        raise UsageError(f"{path}: cannot be written, expected the path of a file")
 
 
 def _url(blobs: Path, page_folder: Path) -> str:

@@ -9,10 +9,12 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit import gates
+from pytest_imgedit.judges.base import MEASURING
 from pytest_imgedit.stages import results
+from pytest_imgedit.text import mask_secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from pytest_imgedit.config import Settings
     from pytest_imgedit.pairs import ItemResult
@@ -43,8 +45,8 @@ class Subject:
     """What was evaluated by what: `editor` and `judge` hold kind, fingerprint and parameters."""
 
     suite: Suite
-    editor: Mapping[str, Any]
-    judge: Mapping[str, Any]
+    editor: dict[str, Any]
+    judge: dict[str, Any]
     rubric_sha256: str
 
 
@@ -62,8 +64,8 @@ def make_document(
     works = {work.pair.id: work for work in plan}
     sources = {name: work.source.sha256 if work.source else name for name, work in works.items()}
     categories, macro, micro = results.summarize_items(items, sources)
-    found = gates.evaluate(settings.gates, categories, macro) if settings.run.stage != "edit" else []
-    complete = not any(item.error is not None and item.error.kind == "interrupted" for item in items)
+    found = gates.evaluate(settings.gates, categories, macro, scores_expected=settings.run.stage != "edit")
+    complete = not any(seed.error is not None and seed.error.kind == "interrupted" for i in items for seed in i.seeds)
     suite, editor, judge = subject.suite, subject.editor, subject.judge
     return {
         "schema": SCHEMA,
@@ -76,13 +78,17 @@ def make_document(
             "options": _options(settings),
         },
         "suite": {"name": suite.name, "sha256": suite.sha256, "pairs": len(suite.pairs)},
-        "editor": {"spec": settings.editor.spec, "fingerprint": editor["fingerprint"], "params": editor["params"]},
+        "editor": {
+            "spec": settings.editor.spec,
+            "fingerprint": editor["fingerprint"],
+            "params": mask_secrets(editor["params"]),
+        },
         "judge": {
             "spec": settings.judge.spec,
             "fingerprint": judge["fingerprint"],
-            "params": judge["params"],
-            "rubric": settings.judge.rubric,
-            "rubric_sha256": subject.rubric_sha256,
+            "params": mask_secrets(judge["params"]),
+            "rubric": None if judge["kind"] in MEASURING else settings.judge.rubric,
+            "rubric_sha256": None if judge["kind"] in MEASURING else subject.rubric_sha256,
         },
         "timing": {name: round(value, 3) for name, value in vars(timing).items()},
         "workers": [_worker_document(stage, worker) for stage, worker in workers],

@@ -61,6 +61,7 @@ def run_edits(pending: Sequence[Work], pool: Pool, store: Store, done: Callable[
     for work, worker, reply in pool.run(take):
         if reply["op"] == "edited":
             _store(work, worker, reply, store)
+            worker.jobs_done += 1
         elif reply["kind"] == "worker_died" and work.failures == 0:
             work.failures += 1
             queue.append(work)

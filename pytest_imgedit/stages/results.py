@@ -27,8 +27,9 @@ class Run:
 def item_results(plan: Sequence[Work], min_score: float | None, needs_verdict: bool) -> list[ItemResult]:
     """Join the repetitions of each pair; a pair is scored only if every repetition is.
 
-    Work that has neither error nor what it was to get was cut off by the user and counts as an error of kind
-    `interrupted`. Without `needs_verdict` (stage `edit`) an edit is enough, and the status is `edited`.
+    Work that has neither error nor what it was to get was cut off by the user: its status is `interrupted`, which
+    counts neither as scored nor as an error. Without `needs_verdict` (stage `edit`) an edit is enough, and the
+    status is `edited`.
     """
     by_pair: dict[str, list[Work]] = {}
     for work in plan:
@@ -47,6 +48,8 @@ def _item(works: Sequence[Work], min_score: float | None, needs_verdict: bool) -
     status: Any = "scored" if needs_verdict else "edited"
     if error is not None:
         status = "edit_error" if error.stage == "edit" else "judge_error"
+        if all(work.error is None or work.error.kind == "interrupted" for work in works):
+            status = "interrupted"
     if error is not None or not needs_verdict:
         return ItemResult(pair.id, pair.category, status, None, {}, seeds, error, min_score)
     score = sum(verdict.score for verdict in verdicts) / len(verdicts)
@@ -71,8 +74,9 @@ def summarize_items(
 
 def _summary(items: Sequence[ItemResult], sources: Mapping[str, str]) -> Summary:
     scored = [item for item in items if item.score is not None]
-    errors = sum(item.error is not None for item in items)
-    return summarize([item.score or 0.0 for item in scored], [sources[item.id] for item in scored], errors)
+    errors = sum(item.status in ("edit_error", "judge_error") for item in items)
+    clusters = [sources[item.id] for item in scored]
+    return summarize([item.score or 0.0 for item in scored], clusters, errors, len(items) - len(scored) - errors)
 
 
 def item_document(item: ItemResult, work: Work) -> dict[str, Any]:
@@ -83,6 +87,7 @@ def item_document(item: ItemResult, work: Work) -> dict[str, Any]:
         "instruction": work.pair.instruction,
         "description": work.pair.description,
         "reference_text": work.pair.reference_text,
+        "tags": list(work.pair.tags),
         "difficulty": work.pair.difficulty,
         "source": work.source and work.source.blob_name,
         "reference": work.reference and work.reference.blob_name,

@@ -137,10 +137,13 @@ class Engine:
         judging = None if scorer is None else self._pool("judge")
         ended = 0.0
         try:
-            if missing:
-                ended = self._edit(missing, judging, len(plan))
-            if scorer is not None and judging is not None and not self.progress.stopping:
-                self._score(plan, scorer, judging, ended)
+            try:
+                if missing:
+                    ended = self._edit(missing, judging, len(plan))
+            finally:  # a stopped run still shows the verdicts that it had before
+                pending = [] if scorer is None else self._take_stored_verdicts(plan, scorer)
+            if scorer is not None and judging is not None and pending and not self.progress.stopping:
+                self._score(pending, scorer, judging, ended)
         finally:
             if judging is not None:
                 judging.close()
@@ -159,16 +162,17 @@ class Engine:
                 judging.start(verdicts)
             with self.progress.stage("edit", len(missing)):
                 run_edits(missing, pool, self.store, self.progress.advance)
-            ended = time.perf_counter()
         finally:
+            ended = time.perf_counter()
+            self.timing.edits = sum(work.edit is not None for work in missing)
+            self.timing.edit_s = ended - started
             pool.close()
             self._remember("edit", pool)
-        self.timing.edits = sum(work.edit is not None for work in missing)
-        self.timing.edit_s = ended - started
         self.after_stage("edit")
         return ended
 
-    def _score(self, plan: Sequence[Work], scorer: Scorer, pool: Pool, ended: float) -> None:
+    def _take_stored_verdicts(self, plan: Sequence[Work], scorer: Scorer) -> list[Work]:
+        """Give edits the verdicts that the store has; return those that are still to be scored."""
         run = self.settings.run
         edited = [work for work in plan if work.error is None and work.edit is not None]
         for work in edited:
@@ -176,29 +180,29 @@ class Engine:
                 work.verdict = scorer.stored_verdict(work)
                 self.timing.verdicts_cached += work.verdict is not None
         pending = [work for work in edited if work.verdict is None]
-        if run.stage == "report":
-            for work in pending:
-                work.fail(
-                    "score",
-                    "not_scored",
-                    "the store has no verdict on this edit, and stage 'report' makes none",
-                )
-            pending = []
-        if not pending:
-            return
+        if run.stage != "report":
+            return pending
+        for work in pending:
+            work.fail("score", "not_scored", "the store has no verdict on this edit, and stage 'report' makes none")
+        return []
+
+    def _score(self, pending: Sequence[Work], scorer: Scorer, pool: Pool, ended: float) -> None:
+        """Score what is pending; `ended` is the time at which the last edit was done, 0 if none was made."""
         self.before_stage("score")
         started = time.perf_counter()
         pool.start(len(pending))
-        with self.progress.stage("score", len(pending)):
-            scorer.run(pending, pool, self.progress.advance)
-        finished = time.perf_counter()
-        loads = [worker.loaded_at for worker in (*pool.workers, *pool.gone) if worker.loaded_at]
-        first = min(loads, default=started)
-        if ended:
-            self.timing.swaps, self.timing.swap_s = 1, first - ended
-        self.timing.score_s = finished - (first if ended else started)
-        self.timing.verdicts = sum(work.verdict is not None for work in pending)
-        self._remember("score", pool)
+        try:
+            with self.progress.stage("score", len(pending)):
+                scorer.run(pending, pool, self.progress.advance)
+        finally:
+            finished = time.perf_counter()
+            loads = [worker.loaded_at for worker in (*pool.workers, *pool.gone) if worker.loaded_at]
+            first = min(loads, default=started)
+            if ended:
+                self.timing.swaps, self.timing.swap_s = 1, first - ended
+            self.timing.score_s = finished - (first if ended else started)
+            self.timing.verdicts = sum(work.verdict is not None for work in pending)
+            self._remember("score", pool)
         self.after_stage("score")
 
     def _pool(self, role: str) -> Pool:

@@ -7,6 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.errors import ImageError, ReplyError
+from pytest_imgedit.judges.base import MEASURING
 from pytest_imgedit.pairs import Verdict
 from pytest_imgedit.rubrics.reply import SCALE
 from pytest_imgedit.stages.plan import key
@@ -30,15 +31,14 @@ class Scorer:
 
     def key(self, work: Work) -> str:
         """Hash all that decides a verdict: images, rendered prompts, score formula and judge."""
-        system, parts = self.rubric.render(work.pair)
+        asked: dict[str, Any] = {}
+        if self.judge["kind"] not in MEASURING:
+            system, parts = self.rubric.render(work.pair)
+            asked = {"system": system, "parts": parts, "aspects": self.rubric.aspects, "formula": self.rubric.score}
+            asked |= {"reminder": self.rubric.reminder, "reasks": self.settings.reasks}
         return key(
             judge=self.judge,
-            system=system,
-            parts=parts,
-            aspects=self.rubric.aspects,
-            formula=self.rubric.score,
-            reminder=self.rubric.reminder if self.settings.reasks else "",
-            reasks=self.settings.reasks,
+            asked=asked,
             instruction=work.pair.instruction,
             edited=work.edit.blob if work.edit else None,
             source=work.source.sha256 if work.source else None,
@@ -78,9 +78,10 @@ class Scorer:
                     break
             return (batch, {"op": "judge", "questions": questions}) if batch else None
 
-        for batch, _, reply in pool.run(take):
+        for batch, worker, reply in pool.run(take):
             if reply["op"] == "judged":
                 finished = self._read(batch, reply["answers"])
+                worker.jobs_done += sum(work.verdict is not None for work in finished)
             else:
                 finished = [work for work in batch if not self._asks_again(work, len(batch), reply)]
             waiting = {id(work) for work in batch} - {id(work) for work in finished}

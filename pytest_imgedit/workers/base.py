@@ -66,7 +66,10 @@ class Executor(Protocol):
 
 @dataclass(eq=False)
 class Worker:
-    """The controller's view of one worker process, and what it has done so far."""
+    """The controller's view of one worker process, and what it has done so far.
+
+    `jobs_done` counts edits, or edits with a verdict; the stages count them.
+    """
 
     slot: Slot
     connection: Connection = field(repr=False)

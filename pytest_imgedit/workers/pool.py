@@ -135,8 +135,6 @@ class Pool:
             job, worker.job = worker.job, None
             worker.busy_s += message["seconds"]
             self._deaths[worker.slot.name] = 0
-            if operation != "error":
-                worker.jobs_done += len(job) if isinstance(job, list) else 1
             self._set(worker, "idle")
             yield job, worker, message
 

@@ -67,9 +67,16 @@ def test_checkpoint_that_was_overwritten_in_place_is_edited_with_again(bench, ti
 @pytest.mark.parametrize(
     ("option", "line"),
     [
-        ("--imgedit-set=editor.guidence=3", "ERROR: editor.guidence: diffusers:*takes no such argument"),
-        ("--imgedit-set=editor.prompt=x", "ERROR: editor.prompt: diffusers:*takes no such argument"),
-        ("--imgedit-set=editor.dtype=float8", "ERROR: dtype 'float8', expected auto or one of *"),
+        ("--imgedit-set=editor.guidence=3", "ERROR: editor.guidence: no such argument is taken by diffusers:*"),
+        ("--imgedit-set=editor.prompt=x", "ERROR: editor.prompt: no such argument is taken by diffusers:*"),
+        (
+            "--imgedit-set=editor.dtype=float8",
+            "ERROR: editor.dtype: Input should be 'auto', *found 'float8' by diffusers:*",
+        ),
+        (
+            "--imgedit-set=editor.num_inference_steps=ten",
+            "ERROR: editor.num_inference_steps: found 'ten', expected int *",
+        ),
     ],
 )
 def test_argument_that_a_pipeline_does_not_take_is_a_usage_error(bench, tiny, option, line):

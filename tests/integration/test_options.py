@@ -21,8 +21,8 @@ BAD_OPTIONS = [
     pytest.param(["--imgedit-editor=fakes:Nothing"], "*defines no 'Nothing'", id="class"),
     pytest.param(["--imgedit-judge=reference:x"], "*takes no argument, found 'x'", id="argument"),
     pytest.param(["--imgedit-judge=qwen-vl:./nowhere"], "*qwen-vl:./nowhere: no such folder", id="judge"),
-    pytest.param(["--imgedit-set=editor.delai=1"], "editor.delai: identity takes no such argument", id="param"),
-    pytest.param(["--imgedit-set=nothing"], "*expected SECTION.KEY=VALUE", id="set"),
+    pytest.param(["--imgedit-set=editor.delai=1"], "editor.delai: no such argument is taken by identity", id="param"),
+    pytest.param(["--imgedit-set=nothing"], "*expected SECTION.KEY=VALUE*", id="set"),
     pytest.param(["--imgedit-set=suit.spec=x"], "[[]suit[]]: unknown section, expected one of: suite, *", id="section"),
     pytest.param(["--imgedit-set=judge.rubric=x"], "judge.rubric: unknown rubric 'x', expected *aspects*", id="rubric"),
     pytest.param(["--imgedit-set=judge.temperature=nan"], "judge.temperature: nan, expected finite*", id="nan"),
@@ -39,6 +39,9 @@ BAD_OPTIONS = [
     pytest.param(["--imgedit-fail-under=phisics:3"], "*unknown field 'phisics', expected *physics*", id="gate-field"),
     pytest.param(["--imgedit-fail-under=causal:3", "--imgedit-fail-under=causal:4"], "*given twice*", id="gate-twice"),
     pytest.param(["--imgedit-max-errors=1.5"], "*fraction from 0.0 to 1.0*", id="max-errors"),
+    pytest.param(["--imgedit-json=."], ".: cannot be written, expected the path of a file", id="copy-folder"),
+    pytest.param(["--imgedit-stage=edit", "--imgedit-fail-under=overall:3"], "*scores nothing*", id="gate-stage"),
+    pytest.param(["--imgedit-set=editor.device=cuda"], "editor.device: no such argument is taken*", id="device"),
     pytest.param(["--imgedit-config=nowhere.toml"], "*nowhere.toml: No such file *, expected a TOML file", id="config"),
 ]
 
@@ -64,7 +67,7 @@ BAD_CONFIGS = [
         "[workers]\nload_concurrency = 'two'\n", 2, "workers.load_concurrency: *integer*found 'two'", id="type"
     ),
     pytest.param(
-        "[editor]\nspec = 'identity'\nsteps = 3\n", 3, "editor.steps: identity takes no such argument", id="param"
+        "[editor]\nspec = 'identity'\nsteps = 3\n", 3, "editor.steps: no such argument is taken by identity", id="param"
     ),
     pytest.param("spec = 'identity'\n", 1, "top-level key 'spec', expected it in a section", id="top"),
     pytest.param("[run]\nfresh = true\n", 1, "unknown section [[]run[]]", id="run"),

@@ -9,7 +9,7 @@ from PIL import Image
 
 from pytest_imgedit.editors.base import EditRequest, build, job_seed, resolve_editor
 from pytest_imgedit.editors.diffusers import DiffusersEditor, call_arguments
-from pytest_imgedit.editors.pipelines import call_parameters, check_arguments
+from pytest_imgedit.editors.pipelines import call_signature, check_arguments
 from pytest_imgedit.errors import ImageError, SetupError, UsageError
 
 PHOTO = Image.effect_noise((48, 32), 60).convert("RGB")
@@ -76,7 +76,7 @@ def test_signature_read_from_source_is_the_real_one(name, some):
 
     import diffusers
 
-    found = call_parameters(name)
+    found = set(call_signature(name).annotations)
     assert some <= found
     assert found == set(inspect.signature(getattr(diffusers, name).__call__).parameters) - {"self", "kwargs"}
 
@@ -84,8 +84,11 @@ def test_signature_read_from_source_is_the_real_one(name, some):
 def test_arguments_are_checked_without_loading(tiny):
     model = str(tiny("qwen-image-edit"))
     assert check_arguments(model, {"num_inference_steps": 3, "dtype": "float32"}) is None
-    assert check_arguments(model, {"num_inference_step": 3}) == "num_inference_step"
-    assert check_arguments(model, {"prompt": "x"}) == "prompt"
+    assert check_arguments(model, {"num_inference_step": 3}) == ("num_inference_step", "no such argument is taken")
+    assert check_arguments(model, {"num_inference_steps": "3"}) == ("num_inference_steps", "found '3', expected int")
+    assert check_arguments(model, {"num_inference_steps": True})[0] == "num_inference_steps"
+    assert check_arguments(model, {"true_cfg_scale": 4, "height": 64}) is None
+    assert check_arguments(model, {"prompt": "x"})[0] == "prompt"
     assert check_arguments("some/hub-model-that-is-not-here", {"anything": 1}) is None
 
 
@@ -144,3 +147,35 @@ def test_deterministic_switches_reduced_precision_off(tiny):
     DiffusersEditor(str(tiny("instruct-pix2pix")), device="cpu")
     assert not torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
     assert not torch.backends.cuda.matmul.allow_tf32
+
+
+@pytest.mark.parametrize(
+    ("spec", "params", "name"),
+    [
+        ("qwen-vl:m/x", {"dtype": "fp8"}, "dtype"),
+        ("qwen-vl:m/x", {"max_new_tokens": 0}, "max_new_tokens"),
+        ("qwen-vl:m/x", {"attention": "foo"}, "attention"),
+        ("qwen-vl:m/x", {"device": "cuda"}, "device"),
+        ("qwen-vl:m/x", {"deterministic": 1}, "deterministic"),
+        ("reference", {"x": 1}, "x"),
+    ],
+)
+def test_parameters_of_judges_are_checked_before_anything_loads(spec, params, name):
+    from pytest_imgedit.judges.base import resolve_judge
+    from pytest_imgedit.params import find_problem
+
+    assert find_problem(resolve_judge(spec), params)[0] == name
+
+
+def test_checked_defaults_of_the_judge_are_its_real_ones():
+    import inspect
+
+    from pytest_imgedit.judges.qwen_vl import QwenVLJudge
+    from pytest_imgedit.params import QwenVLParams
+
+    real = {
+        name: p.default
+        for name, p in inspect.signature(QwenVLJudge).parameters.items()
+        if name not in ("model", "device")
+    }
+    assert QwenVLParams().model_dump() == real

@@ -17,7 +17,7 @@ function draw(card) {
   const failed = card.score === null;
   const score = failed ? element("span", { class: "score none" }, card.status.replace("_", " "))
     : element("span", { class: "score" }, card.score.toFixed(2));
-  const title = element("h3", {}, element("a", { href: "#pair-" + card.id }, card.id), element("span", { class: "tag" }, card.category), score);
+  const title = element("h3", {}, element("a", { href: "#pair-" + card.id }, card.id), element("span", { class: "tag" }, [card.category, ...card.tags].join(" · ")), score);
   const images = element("div", { class: "images" }, ...card.images.map(({ label, url }) =>
     element("figure", {}, element("a", { href: url }, element("img", { src: url, alt: label, loading: "lazy" })), element("figcaption", {}, label))));
   const parts = [title, element("p", { class: "instruction" }, card.instruction), images];
@@ -47,7 +47,7 @@ function update() {
   shown = cards.filter((card) =>
     (!category.value || card.category === category.value) &&
     (!status.value || (status.value === "error" ? card.error !== null : card.status === status.value)) &&
-    (!wanted || (card.id + " " + card.instruction).toLowerCase().includes(wanted)));
+    (!wanted || [card.id, card.instruction, ...card.tags].join(" ").toLowerCase().includes(wanted)));
   shown.sort(orders[sort.value]);
   document.getElementById("count").textContent = shown.length + " of " + cards.length + " pairs";
   gallery.replaceChildren();
