@@ -58,8 +58,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make one item a pair of every test that requests `edit_pair` or `edit_result`."""
-    own = any("edit_pair" in str(mark.args[:1]) for mark in metafunc.definition.iter_markers("parametrize"))
-    if "edit_pair" not in metafunc.fixturenames or own:
+    if "edit_pair" not in metafunc.fixturenames or _parametrizes_pairs_itself(metafunc):
         return
     with _usage_errors():
         pairs = evaluation(metafunc.config).suite.pairs
@@ -98,7 +97,10 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_xdist_node_collection_finished(node: Any) -> None:
     """Under xdist: run the stages once, in the controller, after the first collection and before any item."""
     config, exchange = node.config, node.config.stash[_EXCHANGE]
-    if _RUN not in config.stash and not config.option.setupplan:
+    session = config.pluginmanager.get_plugin("session")
+    if session.testsfailed and not config.option.continue_on_collection_errors:
+        raise session.Interrupted("errors during collection")
+    if _RUN not in config.stash and not _only_plans(config):
         ids = json.loads((exchange / f"plan-{node.workerinput['workerid']}.json").read_text())
         if ids:
             document = _execute(config, ids).document
@@ -109,9 +111,8 @@ def pytest_xdist_node_collection_finished(node: Any) -> None:
 def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
     """Run the stages before the first item, and decide the gates after the last."""
     config = session.config
-    planning = config.option.collectonly or config.option.setupplan or config.option.setuponly
     broken = session.testsfailed and not config.option.continue_on_collection_errors
-    if not (_is_xdist_worker(config) or planning or broken):
+    if not (_is_xdist_worker(config) or _only_plans(config) or broken):
         ids = _selected_ids(session.items)
         if ids:
             _execute(config, ids)
@@ -180,15 +181,15 @@ def errors_tolerated(config: pytest.Config) -> bool:
     return any(gate["kind"] == "max_errors" and gate["state"] != "FAIL" for gate in gates)
 
 
-def make_service(config: pytest.Config, name: str) -> Any:
-    """Make the `EditWorkers` or `RewardModel` that a fixture hands out."""
+def make_service(config: pytest.Config, fixture: str) -> Any:
+    """Make what the fixture `edit_workers` or `reward_model` hands out."""
     if _is_xdist_worker(config):
-        pytest.fail(f"{name} needs the GPUs, which the xdist controller owns: run this test without -n", pytrace=False)
-    from pytest_imgedit import services
-
+        pytest.fail(
+            f"{fixture} needs the GPUs, which the xdist controller owns: run this test without -n", pytrace=False
+        )
     current = evaluation(config)
     with _usage_errors():
-        return getattr(services, name)(current.settings, current.open_store(), sys.stdout)
+        return current.make_service(fixture, sys.stdout)
 
 
 def _execute(config: pytest.Config, ids: Sequence[str]) -> Run:
@@ -221,7 +222,18 @@ def _pair(item: pytest.Item) -> Any:
 
 
 def _selected_ids(items: Sequence[pytest.Item]) -> list[str]:
-    return list(dict.fromkeys(pair.id for pair in map(_pair, items) if pair is not None))
+    """Ids of the pairs whose items want results; a test that only reads `edit_pair` needs no run."""
+    wanting = (item for item in items if "imgedit_run" in getattr(item, "fixturenames", ()))
+    return list(dict.fromkeys(pair.id for pair in map(_pair, wanting) if pair is not None))
+
+
+def _parametrizes_pairs_itself(metafunc: pytest.Metafunc) -> bool:
+    names = (mark.args[0] if mark.args else () for mark in metafunc.definition.iter_markers("parametrize"))
+    return any("edit_pair" in (n.replace(" ", "").split(",") if isinstance(n, str) else n) for n in names)
+
+
+def _only_plans(config: pytest.Config) -> bool:
+    return bool(config.option.collectonly or config.option.setupplan)
 
 
 def _is_xdist_worker(config: pytest.Config) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.editors.base import resolve_editor
@@ -50,32 +52,47 @@ def _pair(source: Image.Image, instruction: str, seed: int = 0) -> EditPair:
 
 
 class _Service:
-    def __init__(self, role: str, settings: Settings, store: Store, file: TextIO) -> None:
-        self.role, self.settings, self.store = role, settings, store
-        self.folder = store.new_run()
-        self.progress = RunProgress(self.folder / "run.log", file, quiet=True)
+    """Workers of one role, started at the first call. That ends the workers of `rivals`, which need the same GPUs."""
+
+    role: str
+
+    def __init__(self, settings: Settings, store: Store, file: TextIO, rivals: Sequence[_Service]) -> None:
+        self.settings, self.store, self.rivals = settings, store, rivals
+        self.progress = RunProgress(store.folder / "services.log", file, quiet=True)
+        self._folder = tempfile.TemporaryDirectory(prefix="imgedit-")
         self._pool: Pool | None = None
 
     @property
     def pool(self) -> Pool:
-        """The workers, started at the first call and kept until `close`."""
+        """The workers, kept until `release` or `close`."""
         if self._pool is None:
-            self._pool = make_pool(self.settings, self.role, self.folder, self.progress)
+            for rival in self.rivals:
+                if rival is not self:
+                    rival.release()
+            self._pool = make_pool(self.settings, self.role, Path(self._folder.name), self.progress)
             self._pool.start(len(self._pool.slots))
         return self._pool
 
-    def close(self) -> None:
-        """End the workers."""
+    def release(self) -> None:
+        """End the workers, which gives their memory back; the next call starts new ones."""
         if self._pool is not None:
             self._pool.close()
+            self._pool = None
+
+    def close(self) -> None:
+        """End the workers for good."""
+        self.release()
         self.progress.close()
+        self._folder.cleanup()
 
 
 class EditWorkers(_Service):
     """Edits images with the run's editor on the run's GPUs; edits are kept in the store like any other."""
 
-    def __init__(self, settings: Settings, store: Store, file: TextIO) -> None:
-        super().__init__("edit", settings, store, file)
+    role = "edit"
+
+    def __init__(self, settings: Settings, store: Store, file: TextIO, rivals: Sequence[_Service] = ()) -> None:
+        super().__init__(settings, store, file, rivals)
         self.editor = identify(resolve_editor(settings.editor.spec), settings.editor.params, store)
 
     def edit(self, source: Image.Image, instruction: str, seed: int = 0) -> Image.Image:
@@ -102,8 +119,10 @@ class EditWorkers(_Service):
 class RewardModel(_Service):
     """Scores edits with the run's judge and rubric; verdicts are kept in the store like any other."""
 
-    def __init__(self, settings: Settings, store: Store, file: TextIO) -> None:
-        super().__init__("judge", settings, store, file)
+    role = "judge"
+
+    def __init__(self, settings: Settings, store: Store, file: TextIO, rivals: Sequence[_Service] = ()) -> None:
+        super().__init__(settings, store, file, rivals)
         judge = identify(resolve_judge(settings.judge.spec), settings.judge.params, store)
         rubric = load_rubric(settings.judge.rubric, settings.rubrics)
         self.scorer = Scorer(settings.judge, judge, rubric, store)

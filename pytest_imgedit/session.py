@@ -50,6 +50,7 @@ class Evaluation:
         self.run: Run | None = None
         self.interrupted = self.announced = False
         self._opened = False
+        self._services: list[Any] = []
         self._reports: dict[str, str] = {}
         self._sections: Sequence[tuple[str, str]] = ()
 
@@ -130,6 +131,18 @@ class Evaluation:
             self.run.document, folder, self.store.blobs.folder, self.settings.run, self._sections
         )
         return self.run
+
+    def make_service(self, name: str, file: TextIO) -> Any:
+        """Make the service `edit_workers` or `reward_model`; raise `UsageError` where the stage starts no workers."""
+        from pytest_imgedit.services import EditWorkers, RewardModel
+
+        stage = self.settings.run.stage
+        if stage == "report" or (stage == "score" and name == "edit_workers"):
+            raise UsageError(f"{name}: --imgedit-stage={stage} starts no such workers")
+        kind = {"edit_workers": EditWorkers, "reward_model": RewardModel}[name]
+        service = kind(self.settings, self.open_store(), file, self._services if self.gpus else [])
+        self._services.append(service)
+        return service
 
     def open_store(self) -> Store:
         """Take the store for this session; raise `UsageError` if another process holds it."""

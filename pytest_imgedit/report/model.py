@@ -85,7 +85,7 @@ def worker_rows(document: Document) -> list[tuple[str, ...]]:
 
 def error_lines(document: Document, most: int = 10) -> list[str]:
     """One line for each pair without a score, the first `most` of them."""
-    broken = [item for item in document["items"] if item["error"] is not None]
+    broken = [item for item in document["items"] if item["status"] in ("edit_error", "judge_error")]
     lines = [
         f"{item['id']}: {item['error']['stage']} error ({item['error']['kind']}): {item['error']['message']}"
         for item in broken[:most]
@@ -102,7 +102,8 @@ def verdict(document: Document) -> Verdict:
     """Say in one line whether the run's gates passed and whether it was complete."""
     failed = [gate for gate in document["gates"] if gate["state"] != "PASS"]
     if document["run"]["status"] != "complete":
-        return Verdict("FAIL", "INCOMPLETE: stopped before every pair was done; run again to do the rest")
+        left = sum(item["status"] == "interrupted" for item in document["items"])
+        return Verdict("FAIL", f"INCOMPLETE: stopped with {left} pairs to do; run again to do the rest")
     if failed:
         return Verdict("FAIL", "FAIL: " + "; ".join(map(_why, failed)))
     mean = document["overall"]["macro"]["mean"]

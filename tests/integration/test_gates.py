@@ -87,3 +87,63 @@ def test_one_edit_cannot_spoil_the_verdicts_on_the_others_of_its_batch(bench, ju
     assert {item["id"]: item["error"]["kind"] for item in bench.results["items"] if item["error"]} == {
         "causal-0001": kind
     }
+
+
+def test_broken_reference_is_the_error_of_its_pair_alone(bench):
+    import json
+
+    from PIL import Image
+
+    Image.new("RGB", (30, 30), "red").save(bench.path / "good.png")
+    (bench.path / "bad.png").write_bytes((bench.path / "good.png").read_bytes()[:60])
+    rows = [
+        {
+            "id": f"p{n}",
+            "category": "physics",
+            "image": "good.png",
+            "instruction": "x",
+            "reference": "bad.png" if n == 2 else "good.png",
+        }
+        for n in range(6)
+    ]
+    (bench.path / "pairs.json").write_text(json.dumps(rows))
+    bench.run("--imgedit-suite=pairs.json", "--imgedit-judge=fakes:Constant").assert_outcomes(passed=5, failed=1)
+    assert [item["id"] for item in bench.results["items"] if item["error"]] == ["p2"]
+
+
+@pytest.mark.parametrize(
+    "answer", ["Answer(reply=None)", "Answer(score=5, aspects={'x': float('nan')})", "'5'", "Answer(score='x')"]
+)
+def test_answer_that_is_none_is_an_error_of_its_pair(bench, answer):
+    (bench.path / "odd.py").write_text(
+        "from pytest_imgedit import Answer\n"
+        "class Odd:\n"
+        "    def __init__(self, *, device): pass\n"
+        f"    def answer(self, questions): return [{answer} for _ in questions]\n"
+    )
+    result = bench.run("--imgedit-judge=odd:Odd", "--imgedit-limit=1")
+    result.assert_outcomes(failed=5)
+    assert {item["error"]["kind"] for item in bench.results["items"]} <= {"judge", "bad_score"}
+
+
+def test_stage_edit_counts_pairs_and_errors(bench):
+    options = ("--imgedit-editor=fakes:Raises", "--imgedit-limit=3", "--imgedit-stage=edit")
+    bench.run(*options, "--imgedit-max-errors=1").assert_outcomes(passed=14, xfailed=1)
+    physics, causal = (bench.results["categories"][name] for name in ("physics", "causal"))
+    assert (physics["n"], physics["errors"], causal["n"], causal["errors"]) == (3, 1, 3, 0)
+    assert bench.run(*options).ret == 1
+
+
+def test_parameters_that_look_like_secrets_are_masked(bench):
+    (bench.path / "keyed.py").write_text(
+        "class Keyed:\n"
+        "    def __init__(self, *, device, api_key): self.key = api_key\n"
+        "    def edit(self, request):\n"
+        "        assert self.key == 'SECRET123'\n"
+        "        return request.source\n"
+    )
+    bench.run(
+        "--imgedit-editor=keyed:Keyed", "--imgedit-set=editor.api_key=SECRET123", "--imgedit-limit=1"
+    ).assert_outcomes(passed=5)
+    for path in (bench.path / ".imgedit").rglob("*"):
+        assert not path.is_file() or b"SECRET123" not in path.read_bytes(), path

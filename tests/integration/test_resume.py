@@ -76,10 +76,22 @@ def test_ctrl_c_keeps_what_is_finished_and_exits_2(bench):
     document = bench.results
     assert document["run"]["status"] == "incomplete"
     assert len(document["items"]) == 20
-    assert {item["error"]["kind"] for item in document["items"]} == {"interrupted"}
+    interrupted = [item for item in document["items"] if item["status"] == "interrupted"]
+    assert f"INCOMPLETE: stopped with {len(interrupted)} pairs to do" in output
+    assert document["overall"]["micro"]["errors"] == 0
+    assert document["timing"]["edits"] == bench.stored_edits()
     done = bench.stored_edits()
     bench.run(*SLOW).assert_outcomes(passed=20)
     assert bench.timing["edits_cached"] == done
+
+
+def test_interrupted_run_still_shows_the_verdicts_of_earlier_runs(bench):
+    bench.run(*SLOW, "-k", "physics")
+    process = bench.start(*SLOW, "--imgedit-set=workers.cpu_workers=1")
+    bench.wait_for(lambda: bench.stored_edits() >= 6)
+    bench.interrupt(process)
+    process.communicate(timeout=30)
+    assert bench.results["categories"]["physics"]["scored"] == 4
 
 
 def test_second_ctrl_c_stops_at_once_and_leaves_no_process(bench):

@@ -69,6 +69,36 @@ def test_other_tests_do_not_start_a_run(bench):
     assert not (bench.path / ".imgedit").exists()
 
 
+def test_a_test_that_only_reads_pairs_starts_no_run(bench):
+    (bench.path / "test_image_edit.py").write_text(
+        "def test_short(edit_pair): assert len(edit_pair.instruction) < 300\n"
+    )
+    bench.run("--imgedit-limit=1").assert_outcomes(passed=5)
+    assert not (bench.path / ".imgedit").exists()
+
+
+def test_pairs_of_a_tests_own_parametrization_are_left_alone(bench):
+    (bench.path / "test_own.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.parametrize('edit_pair', [1, 2])\n"
+        "def test_own(edit_pair): assert edit_pair in (1, 2)\n"
+        "@pytest.mark.parametrize('edit_pair_kind', ['a'])\n"
+        "def test_both(edit_pair, edit_pair_kind): assert edit_pair.instruction\n"
+    )
+    bench.run("test_own.py", "--imgedit-limit=1").assert_outcomes(passed=2 + 5)
+
+
+def test_category_in_any_script_is_selected_by_its_name(bench):
+    from PIL import Image
+
+    Image.new("RGB", (30, 30), "red").save(bench.path / "a.png")
+    rows = [f'{{"category": "{name}", "image": "a.png", "instruction": "{name}"}}' for name in ("天气", "风格")]
+    (bench.path / "pairs.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    options = ("--imgedit-suite=pairs.jsonl", "--imgedit-judge=fakes:Constant", "--imgedit-fail-under=天气:5")
+    bench.run(*options, "-k", "天气").assert_outcomes(passed=1, deselected=1)
+    assert list(bench.results["categories"]) == ["天气"]
+
+
 def test_plugin_can_be_switched_off(bench):
     result = bench.run("-p", "no:imgedit")
     result.stdout.fnmatch_lines(["*fixture 'edit_result' not found*"])

@@ -37,12 +37,14 @@ def test_session_without_items_of_ours_imports_nothing_heavy(tmp_path):
     assert not modules_after(code) & (HEAVY - {"execnet"})  # pytest-xdist imports execnet
 
 
-def test_controller_of_a_run_never_imports_torch(tmp_path):
+def test_controller_of_a_run_never_imports_torch(bench):
     code = (
-        "import pytest_imgedit.session, pytest_imgedit.plugin, pytest_imgedit.workers.local\n"
-        "from pytest_imgedit.editors.base import resolve_editor; resolve_editor('diffusers:x')"
+        f"import os, pytest; os.chdir(r'{bench.path}')\n"
+        "assert pytest.main(['-q', '--imgedit-limit=1', '-p', 'no:cacheprovider']) == 0"
     )
-    assert not modules_after(code) & {"torch", "diffusers", "transformers"}
+    imported = modules_after(code)
+    assert "pytest_imgedit.stages.run" in imported
+    assert not imported & {"torch", "diffusers", "transformers"}
 
 
 def test_public_names_are_importable_from_the_package():

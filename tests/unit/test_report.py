@@ -121,7 +121,7 @@ def test_html_escapes_everything_and_allows_only_its_own_script():
         (
             {"run": {"status": "incomplete"}},
             "FAIL",
-            "INCOMPLETE: stopped before every pair was done; run again to do the rest",
+            "INCOMPLETE: stopped with 0 pairs to do; run again to do the rest",
         ),
     ],
 )
