@@ -116,6 +116,7 @@ def test_own_rubric_from_a_file_is_used_and_hashed(bench):
     bench.run("--imgedit-config=config.toml", "--imgedit-limit=1").assert_outcomes(passed=5)
     assert bench.results["overall"]["macro"]["mean"] == 4.5
     assert bench.results["judge"]["rubric"] == "mine"
+    assert len(bench.results["judge"]["rubric_sha256"]) == 64
 
 
 @pytest.mark.parametrize("name", ["qwen-image-edit", "qwen-image-edit-plus", "flux-kontext", "one-gpu"])
