@@ -49,10 +49,10 @@ def evaluate(
     """Evaluate all gates; `overall` is the macro summary. A field without a score is INVALID, which fails too."""
     allowed = errors_allowed(settings.max_errors, overall.n)
     state: Literal["PASS", "FAIL", "INVALID"] = "PASS" if overall.errors <= allowed else "FAIL"
-    if scores_expected and overall.scored == 0 and state == "PASS":
-        state = "INVALID"  # missing data never passes
     lack = "a score" if scores_expected else "an edit"
     why = f"{overall.errors} of {overall.n} pairs without {lack}, {allowed} allowed"
+    if scores_expected and overall.scored == 0 and state == "PASS":
+        state, why = "INVALID", "no pair has a score"  # missing data never passes
     gates = [GateResult("overall", "max_errors", allowed, overall.errors, state, why)]
     for field, limit in settings.fail_under.items():
         name = category_slug(field) if field != "overall" else field
