@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +91,7 @@ class _Gateway:
         self.terminate()
         try:
             process.wait(timeout=5)
-        except Exception:  # subprocess.TimeoutExpired of execnet's own subprocess module
+        except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
         self.gateway.exit()
