@@ -123,11 +123,11 @@ class JudgeSettings(_OpenSection):
     batch_size: Literal["auto"] | int = "auto"
     gpus_per_replica: int = Field(default=1, ge=1)
 
-    @field_validator("batch_size")
+    @field_validator("batch_size", mode="before")
     @classmethod
-    def _positive(cls, value: Literal["auto"] | int) -> Literal["auto"] | int:
-        if value != "auto" and value < 1:
-            raise ValueError("Input should be 'auto' or at least 1")
+    def _auto_or_count(cls, value: object) -> object:
+        if value != "auto" and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            raise ValueError("expected 'auto' or a count of at least 1")
         return value
 
 
@@ -141,6 +141,11 @@ class WorkersSettings(_Section):
     load_concurrency: int = Field(default=1, ge=1)
     editor_python: str | None = None
     judge_python: str | None = None
+
+    @field_validator("gpus", mode="before")
+    @classmethod
+    def _one_gpu(cls, value: object) -> object:
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 class GatesSettings(_Section):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,14 +76,16 @@ def fingerprint(target: Target, params: Mapping[str, object], cache: Path) -> st
         path = source_file(target.module)
         named = (value for value in (target.argument, *params.values()) if isinstance(value, str) and value)
         parts += [target.module, target.argument, _sha256(path) if path else ""]
-        parts += [_folder_digest(Path(value), cache) for value in named if _exists(value)]
+        parts += [_folder_digest(Path(value), cache) for value in named if _is_named_data(value, cache)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def _exists(name: str) -> bool:
+def _is_named_data(name: str, cache: Path) -> bool:
+    """Tell whether a parameter names a file or folder of its own, not one that holds the store or all there is."""
     try:
-        return Path(name).exists()
-    except (OSError, ValueError):  # too long, or with a NUL: no path
+        path = Path(name)
+        return path.name not in ("", "..") and path.exists() and not cache.resolve().is_relative_to(path.resolve())
+    except (OSError, ValueError, RuntimeError):  # too long, with a NUL, or a loop of links: no path
         return False
 
 
@@ -91,16 +94,25 @@ def _folder_digest(folder: Path, cache: Path) -> list[tuple[str, str]]:
     files = [folder] if folder.is_file() else sorted(folder.rglob("*"))
     files = [path for path in files if path.is_file() and not _hidden(path.relative_to(folder))]
 
+    stop = threading.Event()
+
     def digest(path: Path) -> tuple[str, str]:
         real = path.resolve()
         if _SHA256.fullmatch(real.name):  # the hub's cache names large files by their SHA-256
             return str(real), real.name
         status = real.stat()
         stamp = f"{real}:{status.st_size}:{status.st_mtime_ns}"
-        return stamp, known.get(stamp) or _sha256(real)
+        return stamp, known.get(stamp) or _sha256(real, stop)
 
     with ThreadPoolExecutor(8) as pool:
-        digests = list(pool.map(digest, files))
+        try:
+            digests = list(pool.map(digest, files))
+        except OSError as error:
+            raise UsageError(
+                f"{error.filename or folder}: {error.strerror}, expected a file that can be read"
+            ) from error
+        finally:
+            stop.set()  # after Ctrl-C the other threads end at once
     fresh = {stamp: sha256 for stamp, sha256 in digests if ":" in stamp and stamp not in known}
     if fresh:
         write_json(cache, {**known, **fresh})
@@ -120,6 +132,9 @@ def _read_cache(path: Path) -> dict[str, str]:
     return known if isinstance(known, dict) else {}
 
 
-def _sha256(path: Path) -> str:
+def _sha256(path: Path, stop: threading.Event | None = None) -> str:
+    digest = hashlib.sha256()
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while (chunk := file.read(2**23)) and not (stop is not None and stop.is_set()):
+            digest.update(chunk)
+    return digest.hexdigest()

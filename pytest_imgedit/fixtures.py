@@ -70,7 +70,7 @@ def imgedit_run(request: pytest.FixtureRequest) -> Run:
 
     run = finished_run(request.config)
     if run is None:
-        pytest.fail("no pair was selected, so nothing was run: select a test that uses edit_result too", pytrace=False)
+        pytest.fail("nothing was run", pytrace=False)
     return run
 
 

@@ -82,7 +82,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     exchange = _worker_exchange(session.config)
     if exchange is not None:
         worker: str = session.config.workerinput["workerid"]  # type: ignore[attr-defined]
-        (exchange / f"plan-{worker}.json").write_text(json.dumps(_selected_ids(session.items)))
+        (exchange / f"plan-{worker}.json").write_text(json.dumps(_selected_ids(session.config, session.items)))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -113,7 +113,7 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
     config = session.config
     broken = session.testsfailed and not config.option.continue_on_collection_errors
     if not (_is_xdist_worker(config) or _only_plans(config) or broken):
-        ids = _selected_ids(session.items)
+        ids = _selected_ids(session.config, session.items)
         if ids:
             _execute(config, ids)
     result = yield
@@ -154,6 +154,9 @@ def evaluation(config: pytest.Config) -> Evaluation:
             after_stage=lambda stage: hook.pytest_imgedit_after_stage(config=config, stage=stage),
             report_sections=sections,
         )
+        for folder in (config.invocation_params.dir, config.rootpath):
+            if str(folder) not in sys.path:  # where editors, judges and suites of the user's own may stand
+                sys.path.append(str(folder))
         raw = options.gather(config)
         for role, ask in (("editor", hook.pytest_imgedit_editor), ("judge", hook.pytest_imgedit_judge)):
             spec = raw.get(role, {}).get("spec")
@@ -187,9 +190,10 @@ def make_service(config: pytest.Config, fixture: str) -> Any:
         pytest.fail(
             f"{fixture} needs the GPUs, which the xdist controller owns: run this test without -n", pytrace=False
         )
-    current = evaluation(config)
-    with _usage_errors():
-        return current.make_service(fixture, sys.stdout)
+    try:
+        return evaluation(config).make_service(fixture, sys.stdout)
+    except UsageError as error:
+        pytest.fail(str(error), pytrace=False)
 
 
 def _execute(config: pytest.Config, ids: Sequence[str]) -> Run:
@@ -221,10 +225,17 @@ def _pair(item: pytest.Item) -> Any:
     return pair if hasattr(pair, "keywords") else None
 
 
-def _selected_ids(items: Sequence[pytest.Item]) -> list[str]:
-    """Ids of the pairs whose items want results; a test that only reads `edit_pair` needs no run."""
-    wanting = (item for item in items if "imgedit_run" in getattr(item, "fixturenames", ()))
-    return list(dict.fromkeys(pair.id for pair in map(_pair, wanting) if pair is not None))
+def _selected_ids(config: pytest.Config, items: Sequence[pytest.Item]) -> list[str]:
+    """Ids of the pairs whose items want results; all pairs if the run is wanted, but by no item of a pair.
+
+    A test that only reads `edit_pair` needs no run.
+    """
+    wanting = [item for item in items if "imgedit_run" in getattr(item, "fixturenames", ())]
+    pairs = [pair for pair in map(_pair, wanting) if pair is not None]
+    if wanting and not pairs:
+        with _usage_errors():
+            pairs = list(evaluation(config).suite.pairs)
+    return list(dict.fromkeys(pair.id for pair in pairs))
 
 
 def _parametrizes_pairs_itself(metafunc: pytest.Metafunc) -> bool:

@@ -90,13 +90,17 @@ def source_file(module: str) -> Path | None:
 def top_level_names(path: Path) -> set[str]:
     """Names that a module binds by classes, functions, imports and assignments, read from its source."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+    waiting: list[ast.AST] = [ast.parse(path.read_text("utf-8"))]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             names.add(node.name)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
+            continue  # what is bound inside stays inside
+        if isinstance(node, ast.Import | ast.ImportFrom):
             names.update(alias.asname or alias.name for alias in node.names)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names.add(node.id)
+        waiting.extend(ast.iter_child_nodes(node))
     return names
 
 

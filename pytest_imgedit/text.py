@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-_SECRET = re.compile(r"key|token|secret|password|credential", re.IGNORECASE)
+_SECRET = re.compile(r"(?:^|_)(?:api_?key|token|secret|passw(?:or)?d|credentials?)$", re.IGNORECASE)
 
 
 def printable(text: str) -> str:

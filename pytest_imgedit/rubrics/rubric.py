@@ -10,6 +10,7 @@ import tomllib
 from dataclasses import replace
 from functools import cache, cached_property
 from importlib.resources import files
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pytest_imgedit.config import ConfigFile
 from pytest_imgedit.errors import ReplyError, UsageError
+from pytest_imgedit.pairs import category_slug
 from pytest_imgedit.rubrics.reply import SCALE, parse_reply
 from pytest_imgedit.text import one_line
 
@@ -123,6 +125,9 @@ def load_rubric(name: str, own: Mapping[str, Mapping[str, Any]]) -> Rubric:
     """
     if name in own:
         place, table = f"[rubrics.{name}]", dict(own[name])
+        if "file" in table and len(table) > 1:
+            other = next(key for key in table if key != "file")
+            raise UsageError(f"{place}: {other!r} beside 'file', expected the file to hold the whole rubric")
         if "file" in table:
             place = str(table["file"])
             table = dict(ConfigFile.read(Path(place), "a rubric in TOML").tables)
@@ -137,6 +142,8 @@ def load_rubric(name: str, own: Mapping[str, Mapping[str, Any]]) -> Rubric:
             raise UsageError(f"{place}: categories.inherit is {inherited!r}, expected one of: {', '.join(BUILTIN)}")
         rest = {key: value for key, value in table["categories"].items() if key != "inherit"}
         table["categories"] = {**_builtin(inherited)["categories"], **rest}
+    if isinstance(table.get("categories"), dict):
+        table["categories"] = _by_slug(place, table["categories"])
     try:
         rubric = Rubric.model_validate(table)
     except ValidationError as error:
@@ -148,6 +155,14 @@ def load_rubric(name: str, own: Mapping[str, Mapping[str, Any]]) -> Rubric:
 
 def _builtin(name: str) -> dict[str, Any]:
     return tomllib.loads(files("pytest_imgedit.rubrics").joinpath(f"{name}.toml").read_text("utf-8"))
+
+
+def _by_slug(place: str, categories: Mapping[str, Any]) -> dict[str, Any]:
+    """Name each category by its slug, so that an alias is found too."""
+    slugs = {category_slug(name): value for name, value in categories.items()}
+    if len(slugs) != len(categories):
+        raise UsageError(f"{place}: a category is given twice, by two of its names")
+    return slugs
 
 
 def _try_out(place: str, rubric: Rubric) -> None:
@@ -166,7 +181,8 @@ def _try_out(place: str, rubric: Rubric) -> None:
             for pair in (bare, full)
         ]
         rubric.remind("problem")
-        rubric.combine(dict.fromkeys(rubric.aspects, 5.0))
+        for values in product((0.0, 5.0, 10.0), repeat=min(len(rubric.aspects), 6)):
+            rubric.combine({**dict.fromkeys(rubric.aspects, 5.0), **dict(zip(rubric.aspects, values, strict=False))})
     except Exception as error:  # a template can raise anything
         line = getattr(error, "lineno", None)
         where = f" (template line {line})" if line else ""

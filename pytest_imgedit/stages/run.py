@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -69,12 +70,13 @@ class Engine:
         self.timing = Timing()
         self.workers: list[tuple[str, Worker]] = []
         self.started = datetime.now(UTC)
+        self.working = False
 
     def run(self, pairs: Sequence[EditPair]) -> results.Run:
         """Edit and score the selected pairs; raises `UsageError` if an editor or judge refuses its settings.
 
         The first Ctrl-C lets running jobs finish, the second does not; either way the run returns with what is
-        done, and `progress.stopping` is set.
+        done, and `progress.stopping` is set. Before the first job, Ctrl-C raises `KeyboardInterrupt`.
         """
         settings, stage = self.settings, self.settings.run.stage
         in_main_thread = threading.current_thread() is threading.main_thread()
@@ -92,6 +94,7 @@ class Engine:
             if stage != "edit":
                 judge = self._identify(resolve_judge(settings.judge.spec), settings.judge.params)
             scorer = None if stage == "edit" else Scorer(settings.judge, judge, rubric, self.store)
+            self.working = True
             with suppress(KeyboardInterrupt):
                 self._work(plan, scorer)
         finally:
@@ -105,8 +108,8 @@ class Engine:
         return results.Run(self.folder, {item.id: item for item in items}, document)
 
     def _interrupt(self, *_: object) -> None:
-        """Handle SIGINT without raising in the middle of a write."""
-        if self.progress.stopping:
+        """Handle SIGINT without raising in the middle of a write; before the first job there is nothing to save."""
+        if self.progress.stopping or not self.working:
             raise KeyboardInterrupt
         self.progress.stopping = True
         self.progress.note("stopping: running jobs are finished and kept; Ctrl-C again to stop at once")
@@ -153,6 +156,12 @@ class Engine:
 
         The judge's processes start beside it, so that they have imported what they need when it ends.
         """
+
+        def advance(work: Work) -> None:
+            self.progress.advance(work)
+            if judging is not None:
+                judging.poll()  # a judge that cannot start is found now, not after the last edit
+
         self.before_stage("edit")
         started = time.perf_counter()
         pool = self._pool("edit")
@@ -161,7 +170,7 @@ class Engine:
             if judging is not None:
                 judging.start(verdicts)
             with self.progress.stage("edit", len(missing)):
-                run_edits(missing, pool, self.store, self.progress.advance)
+                run_edits(missing, pool, self.store, advance)
         finally:
             ended = time.perf_counter()
             self.timing.edits = sum(work.edit is not None for work in missing)
@@ -256,4 +265,5 @@ def make_pool(settings: Settings, role: str, folder: Path, progress: Progress) -
         },
         "params": params,
     }
+    python = python and os.path.normpath(python)
     return Pool(LocalExecutor(folder, python), slots, setup, workers.load_concurrency, progress)

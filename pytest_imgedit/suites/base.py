@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.pairs import CATEGORIES
 from pytest_imgedit.registry import resolve
+from pytest_imgedit.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -60,7 +61,18 @@ def load_suite(settings: SuiteSettings) -> Suite:
     if Path(spec).suffix in FILE_SUFFIXES:
         spec = f"native:{spec}"
     target = resolve("suite", spec, BUILTIN)
-    pairs = list(target.load()(target.argument or "", settings))
+    if settings.fields and target.kind in BUILTIN and target.kind != "native":
+        raise UsageError(f"suite.fields: suite {spec!r} has fixed fields, expected none")
+    try:
+        pairs = list(target.load()(target.argument or "", settings))
+    except UsageError:
+        raise
+    except Exception as error:
+        if target.kind in BUILTIN:
+            raise
+        raise UsageError(
+            f"suite {settings.spec}: its loader raised {type(error).__name__}: {one_line(error)}"
+        ) from error
     if not pairs:
         raise UsageError(f"suite {settings.spec}: no pairs, expected at least one")
     seen: set[str] = set()

@@ -163,7 +163,10 @@ def beside(row: Row, relative: str) -> FileImage:
     if "://" in relative:
         raise row.error(f"image {relative!r} is a URL, expected a path beside the file")
     root = row.path.parent.resolve()
-    path = (root / relative).resolve()
+    try:
+        path = (root / relative).resolve()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise row.error(f"image {relative!r}: {error}, expected a path below {root}") from None
     if path == root:
         raise row.error(f"image {relative!r} is a folder, expected a file")
     if Path(relative).is_absolute() or not path.is_relative_to(root):

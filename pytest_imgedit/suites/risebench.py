@@ -39,6 +39,8 @@ def _pair(row: Row) -> EditPair:
             raise row.error(f"{name!r} is {row.values.get(name)!r}, expected text")
     values = row.values
     reference = values.get("reference_img")
+    if reference is not None and not isinstance(reference, str):
+        raise row.error(f"'reference_img' is {reference!r}, expected text")
     return EditPair(
         id=slug(values["index"]),
         category=category_slug(values["category"]),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _MAX_DEPTH = 64
 
 
@@ -125,8 +126,16 @@ def _json_spans(path: Path, data: mmap.mmap) -> Iterator[tuple[int, int, str | N
                 yield start, token.end(), group
             depth -= 1
         elif row_depth == 3 and depth == 1:
-            group = token.group().decode("utf-8", "replace")[1:-1]
+            group = _key(token.group())
     skeleton.check(rows)
+
+
+def _key(token: bytes) -> str | None:
+    """Decode an object's key; what is not valid JSON is found when the skeleton is checked."""
+    try:
+        return str(json.loads(token))
+    except ValueError:
+        return None
 
 
 class _Skeleton:
@@ -183,6 +192,13 @@ def _parse(path: Path, line: int, data: bytes) -> dict[str, Any]:
         raise UsageError(f"{path}:{line + error.lineno - 1}: not valid JSON: {error.msg}") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}:{line}: not valid JSON: {error}") from error
+    if _SURROGATE.search(data):
+        try:
+            json.dumps(values, ensure_ascii=False).encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise UsageError(
+                f"{path}:{line}: lone surrogate {error.object[error.start]!a}, expected Unicode text"
+            ) from None
     if not isinstance(values, dict):
         raise UsageError(f"{path}:{line}: {type(values).__name__}, expected an object (one pair)")
     return values

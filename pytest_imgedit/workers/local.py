@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LAUNCH = """trap "" INT; exec 2>>"$0"; exec "$@" """
 _SERVE = """
 import sys
-sys.path[:0] = [path for path in {paths!r} if path not in sys.path]
+sys.path += [path for path in {paths!r} if path not in sys.path]
 try:
     from pytest_imgedit.workers.process import serve
 except ImportError as error:

@@ -111,6 +111,12 @@ class Pool:
         while (taken := take(last)) is not None:
             yield taken[0], last, {"op": "error", "kind": "no_worker", "message": self._given_up}
 
+    def poll(self) -> None:
+        """Hear what has happened to processes that wait for `run`; raise `UsageError` if one cannot start."""
+        while not self.events.empty():
+            for _ in self._next_event():
+                pass
+
     def _next_event(self) -> Iterator[tuple[Any, Worker, Message]]:
         try:
             worker, message = self.events.get(timeout=0.2)
@@ -145,8 +151,11 @@ class Pool:
             raise UsageError(message["message"])
 
     def _died(self, worker: Worker) -> Iterator[tuple[Any, Worker, Message]]:
+        started = worker.state != "starting"
         self._remove(worker)
         words = self._last_words.get(worker.slot.name, "no output")
+        if not started and not self._deaths[worker.slot.name]:
+            raise UsageError(f"worker {worker.slot.name} ended before it was ready; its last words: {words}")
         why = f"worker {worker.slot.name} ({worker.slot.label}) died; its last words: {words}"
         self._deaths[worker.slot.name] += 1
         if self._deaths[worker.slot.name] < MAX_DEATHS:

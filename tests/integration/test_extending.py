@@ -124,3 +124,41 @@ def test_interpreter_that_is_missing_or_cannot_run_workers_is_named(bench):
     result = bench.run("--imgedit-set=workers.editor_python=/bin/false", "--imgedit-limit=1")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: edit-0: /bin/false does not start as a worker: *"])
+
+
+def test_interpreter_without_the_package_is_a_usage_error(bench):
+    import subprocess
+    import sys
+
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "empty"], cwd=bench.path, check=True)
+    for key, worker in (("editor_python", "edit-0"), ("judge_python", "judge-0")):
+        result = bench.run(f"--imgedit-set=workers.{key}={bench.path}/empty/bin/python", "--imgedit-limit=1")
+        assert result.ret == 4
+        result.stderr.fnmatch_lines(
+            [f"ERROR: worker {worker} ended before it was ready*cannot run workers: No module*"]
+        )
+
+
+def test_run_is_made_for_a_test_that_asks_for_it_without_a_pair(bench):
+    (bench.path / "test_image_edit.py").unlink()
+    (bench.path / "test_own.py").write_text("def test_own(imgedit_run): assert len(imgedit_run.items) == 5\n")
+    bench.run("--imgedit-limit=1").assert_outcomes(passed=1)
+    bench.run("--imgedit-limit=1", "-n", "1").assert_outcomes(passed=1)
+
+
+def test_own_classes_are_found_beside_where_pytest_starts(bench):
+    import subprocess
+    import sys
+    from pathlib import Path
+
+    command = [Path(sys.executable).with_name("pytest"), "--imgedit-editor=fakes:Slow", "--imgedit-limit=1", "-q"]
+    (bench.path / "tests").mkdir()
+    (bench.path / "test_image_edit.py").rename(bench.path / "tests" / "test_image_edit.py")
+    assert subprocess.run([*command, "tests"], cwd=bench.path, timeout=120, check=False).returncode == 0
+
+
+def test_loader_of_a_suite_that_raises_is_a_usage_error(bench):
+    (bench.path / "mine.py").write_text("def load(): return []\n")
+    result = bench.run("--imgedit-suite=mine:load")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: suite mine:load: its loader raised TypeError: *"])

@@ -27,6 +27,8 @@ BAD_OPTIONS = [
     pytest.param(["--imgedit-set=judge.rubric=x"], "judge.rubric: unknown rubric 'x', expected *aspects*", id="rubric"),
     pytest.param(["--imgedit-set=judge.temperature=nan"], "judge.temperature: nan, expected finite*", id="nan"),
     pytest.param(["--imgedit-seeds=0"], "--imgedit-seeds: * greater than or equal to 1, found '0'", id="seeds"),
+    pytest.param(["--imgedit-set=judge.batch_size=x"], "judge.batch_size: expected 'auto' or a count*", id="batch"),
+    pytest.param(["--imgedit-set=suite.fields.x='y'"], "suite.fields: *'scenes' has fixed fields*", id="fields"),
     pytest.param(["--imgedit-stage=edits"], "--imgedit-stage: * 'all', 'edit', 'score' or 'report'*", id="stage"),
     pytest.param(["--imgedit-executor=mpi"], "--imgedit-executor: *'local'*", id="executor"),
     pytest.param(["--imgedit-fail-under=overall"], "*'overall': expected FIELD:MIN*", id="gate"),

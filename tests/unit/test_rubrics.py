@@ -139,7 +139,14 @@ MISTAKES = [
     pytest.param({"user": "{{ source }}{{ edited }}{{ nothing }}"}, "'nothing' is undefined", id="variable"),
     pytest.param({"user": "{% if %}{{ source }}{{ edited }}"}, r"template \(template line 1\)|template", id="syntax"),
     pytest.param({"score": "a + b"}, "'b' is undefined", id="formula"),
-    pytest.param({"score": "a * 9"}, "gave 45.0, expected 0 to 10", id="range"),
+    pytest.param({"score": "10 - a * 2"}, "gave -10.0, expected 0 to 10", id="range-at-ten"),
+    pytest.param({"file": "x.toml"}, "'aspects' beside 'file'", id="file-and-keys"),
+    pytest.param(
+        {"categories": {name: {"title": "x", "criteria": ["y"]} for name in ("default", "物理", "physics")}},
+        "given twice",
+        id="category-twice",
+    ),
+    pytest.param({"score": "a * 9"}, "gave [0-9.]+, expected 0 to 10", id="range"),
     pytest.param({"score": "().__class__"}, r"\[rubrics.mine\]", id="sandbox"),
     pytest.param({"scores": "a"}, "scores: Extra inputs are not permitted", id="key"),
     pytest.param({"aspects": []}, "aspects: ", id="empty"),
@@ -158,3 +165,9 @@ def test_mistakes_in_a_rubric_are_usage_errors(changes, message):
 
 def test_hash_changes_with_any_word():
     assert load_rubric("mine", own()).sha256 != load_rubric("mine", own(system="x")).sha256
+
+
+def test_category_may_be_named_by_an_alias():
+    criteria = {"title": "any", "criteria": ["x"]}
+    rubric = load_rubric("mine", own(categories={"default": criteria, "物理": {**criteria, "title": "falling"}}))
+    assert rubric.categories["physics"].title == "falling"

@@ -143,3 +143,23 @@ def test_damaged_hash_cache_costs_only_time(tmp_path):
     first = fingerprint(target, {}, tmp_path / "cache.json")
     (tmp_path / "cache.json").write_text((tmp_path / "cache.json").read_text()[:20])
     assert fingerprint(target, {}, tmp_path / "cache.json") == first
+
+
+@pytest.mark.parametrize("name", ["/", ".", "..", "x\0y", "x" * 5000])
+def test_parameters_that_only_look_like_paths_are_not_read(tmp_path, monkeypatch, name):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "my_third_module.py").write_text("class Mine: ...\n")
+    target = resolve_editor("my_third_module:Mine")
+    (tmp_path / "store").mkdir()
+    monkeypatch.chdir(tmp_path)
+    cache = tmp_path / "store" / "cache.json"
+    assert fingerprint(target, {"sep": name}, cache) == fingerprint(target, {}, cache)
+
+
+def test_only_names_that_say_so_are_secrets():
+    from pytest_imgedit.text import mask_secrets
+
+    secret = ("api_key", "HF_TOKEN", "password", "client_secret", "apikey")
+    plain = ("max_new_tokens", "keys", "monkey", "key_frames", "tokenizer")
+    masked = mask_secrets(dict.fromkeys((*secret, *plain), "x"))
+    assert [name for name, value in masked.items() if value == "***"] == list(secret)

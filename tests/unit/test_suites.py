@@ -44,6 +44,9 @@ FORMATS = {
     "indented.json": lambda rows: json.dumps(rows, indent=2),
     "bom.json": lambda rows: "\ufeff" + json.dumps(rows),
     "lines.jsonl": lambda rows: "\r\n".join(map(json.dumps, rows)) + "\n\n",
+    "escaped-groups.json": lambda rows: json.dumps(
+        {"物理": [{k: v for k, v in r.items() if k != "subset"} for r in rows]}
+    ),
     "groups.json": lambda rows: {"物理": [{k: v for k, v in r.items() if k != "subset"} for r in rows]},
 }
 
@@ -127,6 +130,11 @@ BAD = [
     pytest.param(json.dumps([row(id="a"), row(id="a")], indent=1), ":9: id 'a' is already used on line 2", id="twice"),
     pytest.param(json.dumps([row(src_img_b64="", image="../x.png")]), ":1: image '../x.png' leads out of", id="escape"),
     pytest.param(json.dumps([row(src_img_b64="", image="/x.png")]), ":1: image '/x.png' leads out of", id="absolute"),
+    pytest.param('[\n{"a": "\\ud800"}]', ":2: lone surrogate", id="surrogate"),
+    pytest.param(
+        json.dumps([row(src_img_b64="", image="a\0b.png")]), ":1: image 'a.x00b.png': embedded null", id="nul"
+    ),
+    pytest.param(json.dumps([row(src_img_b64="", image=".")]), ":1: image '.' is a folder", id="folder"),
     pytest.param(json.dumps([row(src_img_b64="", image="http://x/y.png")]), ":1: image .* is a URL", id="url"),
 ]
 
