@@ -25,8 +25,9 @@ def render(
     color: bool,
 ) -> str:
     """Render the tables and lines of a results document as text for a terminal."""
+    buffer = io.StringIO()
     console = Console(
-        file=io.StringIO(),
+        file=buffer,
         width=width,
         force_terminal=color,
         color_system="standard" if color else None,
@@ -48,7 +49,7 @@ def render(
         console.print(Text("\n".join(printable(line) for line in body.splitlines())))
     for name, path in reports.items():
         console.print(Text(f"{name}: {path}", overflow="fold", no_wrap=True), soft_wrap=True)
-    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+    return buffer.getvalue()
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], totals: Sequence[Sequence[str]]) -> Table:

@@ -9,6 +9,7 @@ from pytest_imgedit.scenes.scene import ORDINALS, Color, Scene, Text, pick_color
 from pytest_imgedit.scenes.shapes import FLOORS, WALLS, ball, box, room, shadow, table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from random import Random
 
 
@@ -24,7 +25,7 @@ def _act(rng: Random, color: Color) -> tuple[str, Text, Text]:
 
 
 def _scene(
-    draw: object,
+    draw: Callable[[Canvas, bool], None],
     act: tuple[str, Text, Text],
     name: Text,
     description: Text,
@@ -33,7 +34,7 @@ def _scene(
 ) -> Scene:
     _, asked, result = act
     return Scene(
-        draw,  # type: ignore[arg-type]
+        draw,
         Text(asked.en.format(name.en), asked.zh.format(name.zh)),
         description,
         Text(result.en.format(name.en), result.zh.format(name.zh)),
