@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 #: English slug of each known category -> its other names, as used in data files, `-k` and gates.
 CATEGORIES: Mapping[str, tuple[str, ...]] = {
@@ -50,6 +50,12 @@ def category_slug(name: str) -> str:
     name = unicodedata.normalize("NFC", name).strip()
     known = _SLUG_OF.get(name) or _SLUG_OF.get(name.lower())
     return known or re.sub(r"[^\w.]+", "-", name).strip("-.") or slug(name)
+
+
+def in_order(categories: Iterable[str]) -> list[str]:
+    """List distinct categories: the known ones in the order of the alias table, then the others as they appear."""
+    present = dict.fromkeys(categories)
+    return [*(name for name in CATEGORIES if name in present), *(name for name in present if name not in CATEGORIES)]
 
 
 class ImageSource(Protocol):

@@ -98,7 +98,7 @@ def pytest_xdist_node_collection_finished(node: Any) -> None:
     """Under xdist: run the stages once, in the controller, after the first collection and before any item."""
     config, exchange = node.config, node.config.stash[_EXCHANGE]
     session = config.pluginmanager.get_plugin("session")
-    if session.testsfailed and not config.option.continue_on_collection_errors:
+    if _collection_failed(session):
         raise session.Interrupted("errors during collection")
     if _RUN not in config.stash and not _only_plans(config):
         ids = json.loads((exchange / f"plan-{node.workerinput['workerid']}.json").read_text())
@@ -111,9 +111,8 @@ def pytest_xdist_node_collection_finished(node: Any) -> None:
 def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
     """Run the stages before the first item, and decide the gates after the last."""
     config = session.config
-    broken = session.testsfailed and not config.option.continue_on_collection_errors
-    if not (_is_xdist_worker(config) or _only_plans(config) or broken):
-        ids = _selected_ids(session.config, session.items)
+    if not (_is_xdist_worker(config) or _only_plans(config) or _collection_failed(session)):
+        ids = _selected_ids(config, session.items)
         if ids:
             _execute(config, ids)
     result = yield
@@ -245,6 +244,10 @@ def _parametrizes_pairs_itself(metafunc: pytest.Metafunc) -> bool:
 
 def _only_plans(config: pytest.Config) -> bool:
     return bool(config.option.collectonly or config.option.setupplan)
+
+
+def _collection_failed(session: pytest.Session) -> bool:
+    return bool(session.testsfailed and not session.config.option.continue_on_collection_errors)
 
 
 def _is_xdist_worker(config: pytest.Config) -> bool:

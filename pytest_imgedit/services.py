@@ -106,7 +106,8 @@ class EditWorkers(_Service):
         for work in plan:
             work.edit = stored_edit(work, self.store)
         pending = {work.edit_key: work for work in plan if work.edit is None}
-        run_edits(list(pending.values()), self.pool, self.store, lambda work: None)
+        if pending:  # asking for the pool starts it
+            run_edits(list(pending.values()), self.pool, self.store, lambda work: None)
         return [self._image(pending.get(work.edit_key, work)) for work in plan]
 
     def _image(self, work: Work) -> Image.Image:

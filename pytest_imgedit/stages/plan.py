@@ -37,11 +37,8 @@ class StoredImage:
 
     def read(self) -> bytes:
         """Return the bytes of the blob; if it is gone or cut short, of the origin."""
-        try:
-            data = self.store.blobs.path(self.sha256, self.suffix).read_bytes()
-        except OSError:
-            return self.origin.read()
-        return data if hashlib.sha256(data).hexdigest() == self.sha256 else self.origin.read()
+        data = self.store.blobs.get(self.sha256, self.suffix)
+        return self.origin.read() if data is None else data
 
 
 @dataclass

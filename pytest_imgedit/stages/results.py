@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_imgedit.pairs import CATEGORIES, Edit, ItemError, ItemResult, SeedResult, Verdict
+from pytest_imgedit.pairs import Edit, ItemError, ItemResult, SeedResult, Verdict, in_order
 from pytest_imgedit.stats import Summary, macro, summarize
 
 if TYPE_CHECKING:
@@ -62,11 +62,7 @@ def summarize_items(
     items: Sequence[ItemResult], sources: Mapping[str, str]
 ) -> tuple[dict[str, Summary], Summary, Summary]:
     """Summarize by category, and overall as macro and micro; `sources` names each pair's source image."""
-    present = dict.fromkeys(item.category for item in items)
-    order = [
-        *(name for name in CATEGORIES if name in present),
-        *(name for name in present if name not in CATEGORIES),
-    ]
+    order = in_order(item.category for item in items)
     categories = {name: _summary([item for item in items if item.category == name], sources) for name in order}
     micro = _summary(items, sources)
     return categories, macro(list(categories.values()), (micro.n, micro.scored, micro.errors)), micro

@@ -44,10 +44,10 @@ class Blobs:
             sync_folder(path.parent)
         return sha256
 
-    def get(self, sha256: str) -> bytes | None:
-        """Return an edited image's bytes, or `None` if the blob is missing or is not what its name says."""
+    def get(self, sha256: str, suffix: str = ".png") -> bytes | None:
+        """Return a blob's bytes, or `None` if it is missing or is not what its name says."""
         try:
-            data = self.path(sha256).read_bytes()
+            data = self.path(sha256, suffix).read_bytes()
         except OSError:
             return None
         return data if hashlib.sha256(data).hexdigest() == sha256 else None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.pairs import CATEGORIES
+from pytest_imgedit.pairs import in_order
 from pytest_imgedit.registry import resolve
 from pytest_imgedit.text import one_line
 
@@ -47,12 +47,8 @@ class Suite:
 
     @property
     def categories(self) -> list[str]:
-        """Category slugs in the order of the alias table, then in order of appearance."""
-        present = dict.fromkeys(pair.category for pair in self.pairs)
-        return [
-            *(name for name in CATEGORIES if name in present),
-            *(n for n in present if n not in CATEGORIES),
-        ]
+        """Category slugs, known ones first."""
+        return in_order(pair.category for pair in self.pairs)
 
 
 def load_suite(settings: SuiteSettings) -> Suite:

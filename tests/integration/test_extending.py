@@ -106,6 +106,19 @@ def test_folder_editor_takes_finished_images(bench):
     assert messages["causal-0000"] == "no image in done, expected causal/causal-0000.png"
 
 
+def test_edits_that_are_stored_start_no_editor(bench):
+    (bench.path / "test_image_edit.py").unlink()
+    (bench.path / "test_own.py").write_text(
+        "from PIL import Image\n"
+        "def test_own(edit_workers):\n"
+        "    edit_workers.edit(Image.new('RGB', (40, 30), 'white'), 'invert it')\n"
+    )
+    log = bench.path / ".imgedit" / "services.log"
+    for _ in range(2):
+        bench.run("--imgedit-editor=fakes:Slow").assert_outcomes(passed=1)
+    assert log.read_text().count("edit-0 (CPU): loading") == 1
+
+
 def test_editor_runs_in_an_interpreter_of_its_own(bench):
     import sys
 
