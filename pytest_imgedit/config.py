@@ -132,13 +132,20 @@ class JudgeSettings(_OpenSection):
 
 
 class WorkersSettings(_Section):
-    """`[workers]`: GPUs and processes. `cpu_workers` counts only where no GPU is used."""
+    """`[workers]`: GPUs and processes. `cpu_workers` counts only where no GPU is used.
+
+    Timeouts are in seconds: for one edit, for one batch of the judge, and for starting up or loading. A process that
+    takes longer is ended. One edit of 50 steps takes about a minute on an H200, and several on older or shared GPUs.
+    """
 
     gpus: str = "auto"
     gpus_per_worker: int = Field(default=1, ge=1)
     executor: Literal["local"] = "local"
     cpu_workers: int = Field(default=1, ge=1)
     load_concurrency: int = Field(default=1, ge=1)
+    edit_timeout: float = Field(default=1800, gt=0, allow_inf_nan=False)
+    judge_timeout: float = Field(default=900, gt=0, allow_inf_nan=False)
+    load_timeout: float = Field(default=3600, gt=0, allow_inf_nan=False)
     editor_python: str | None = None
     judge_python: str | None = None
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pytest_imgedit.registry import Target
     from pytest_imgedit.store.runs import Store
     from pytest_imgedit.suites.base import Suite
-    from pytest_imgedit.workers.base import Slot, Worker
+    from pytest_imgedit.workers.base import Slot, State, Worker
     from pytest_imgedit.workers.pool import Pool
 
 
@@ -231,7 +231,7 @@ def identify(target: Target, params: dict[str, Any], store: Store) -> dict[str, 
 
 def make_pool(settings: Settings, role: str, folder: Path, progress: Progress) -> Pool:
     """Make a pool of `edit` or `judge` workers, one a GPU group; no process is started yet."""
-    from pytest_imgedit.workers.base import Slot
+    from pytest_imgedit.workers.base import Deadline, Slot
     from pytest_imgedit.workers.local import LocalExecutor
     from pytest_imgedit.workers.pool import Pool
 
@@ -239,18 +239,12 @@ def make_pool(settings: Settings, role: str, folder: Path, progress: Progress) -
     gpus = choose_gpus(workers.gpus)
     if role == "edit":
         groups = group_gpus(gpus, workers.gpus_per_worker, "--imgedit-gpus-per-worker")
-        target, params, python = (
-            resolve_editor(settings.editor.spec),
-            settings.editor.params,
-            workers.editor_python,
-        )
+        target, params = resolve_editor(settings.editor.spec), settings.editor.params
+        python, job = workers.editor_python, Deadline(workers.edit_timeout, "workers.edit_timeout")
     else:
         groups = group_gpus(gpus, settings.judge.gpus_per_replica, "judge.gpus_per_replica")
-        target, params, python = (
-            resolve_judge(settings.judge.spec),
-            settings.judge.params,
-            workers.judge_python,
-        )
+        target, params = resolve_judge(settings.judge.spec), settings.judge.params
+        python, job = workers.judge_python, Deadline(workers.judge_timeout, "workers.judge_timeout")
     argument = target.argument
     if target.kind in MODEL_KINDS:
         argument = str(model_folder(argument or "", target.kind).absolute())
@@ -266,4 +260,6 @@ def make_pool(settings: Settings, role: str, folder: Path, progress: Progress) -
         "params": params,
     }
     python = python and os.path.normpath(python)
-    return Pool(LocalExecutor(folder, python), slots, setup, workers.load_concurrency, progress)
+    load = Deadline(workers.load_timeout, "workers.load_timeout")
+    deadlines: dict[State, Deadline] = {"starting": load, "loading": load, "busy": job}
+    return Pool(LocalExecutor(folder, python), slots, setup, workers.load_concurrency, deadlines, progress)

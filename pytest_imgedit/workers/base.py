@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     import queue
-    from collections.abc import Sequence
 
 Message = dict[str, Any]
 State = Literal["starting", "waiting", "loading", "idle", "busy", "dead"]
@@ -35,45 +34,59 @@ class Slot:
         return f"GPU {','.join(self.gpus)}" if self.gpus else "CPU"
 
 
+@dataclass(frozen=True)
+class Deadline:
+    """The most seconds that a worker may stay in a state, and the option that sets them."""
+
+    seconds: float
+    option: str
+
+
 class Connection(Protocol):
     """A running worker process."""
 
     def send(self, message: Message) -> None:
         """Send one message; raise `OSError` if the process is gone."""
 
+    def output(self, final: bool = False) -> list[str]:
+        """Return the lines that the process has printed since the last call.
+
+        A line without its end is kept for later unless the process is gone (`final`).
+        """
+
     def terminate(self) -> None:
         """Ask the process to end, without waiting for it."""
 
     def close(self) -> None:
-        """End the process and wait until it is gone."""
+        """End the process and all that it started, by force if need be, and wait until it is gone."""
 
 
 class Executor(Protocol):
     """Starts worker processes."""
 
     def start(self, slot: Slot, events: queue.Queue[tuple[Worker, Message]]) -> Worker:
-        """Start a process; all that it sends, and `ENDED` after that, is put into `events`."""
+        """Start a process; all that it sends, and `ENDED` after that, is put into `events`.
 
-    def output(self, slot: Slot, final: bool = False) -> list[str]:
-        """Return the lines that the slot's processes have printed since the last call.
-
-        A line without its end is kept for later unless the process is gone (`final`).
+        Raises `NotStarted` if there is no process that answers.
         """
 
-    def forget(self, slots: Sequence[Slot]) -> None:
-        """Drop what was kept of the output of these slots, whose processes are gone."""
+
+class NotStarted(Exception):
+    """A worker process that did not come up; the text says why in one line."""
 
 
 @dataclass(eq=False)
 class Worker:
     """The controller's view of one worker process, and what it has done so far.
 
-    `jobs_done` counts edits, or edits with a verdict; the stages count them.
+    `jobs_done` counts edits, or edits with a verdict; the stages count them. `since` is when the worker came into
+    its state, by `time.monotonic`.
     """
 
     slot: Slot
     connection: Connection = field(repr=False)
     state: State = "starting"
+    since: float = 0.0
     job: Any = None
     batch_size: int = 1
     jobs_done: int = 0

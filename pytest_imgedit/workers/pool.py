@@ -9,11 +9,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_imgedit.errors import UsageError
+from pytest_imgedit.workers.base import NotStarted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pytest_imgedit.workers.base import Executor, Message, Slot, Worker
+    from pytest_imgedit.workers.base import Deadline, Executor, Message, Slot, State, Worker
+
+    Done = tuple[Any, Worker, Message]
 
 #: A slot that loses this many processes with no finished job in between is given up.
 MAX_DEATHS = 3
@@ -32,7 +35,10 @@ class Watcher(Protocol):
 
 
 class Pool:
-    """Workers of one role. `setup` is the message that tells a worker what to prepare."""
+    """Workers of one role. `setup` is the message that tells a worker what to prepare.
+
+    `deadlines` says for some states after how long a worker that is still in it is ended.
+    """
 
     def __init__(
         self,
@@ -40,15 +46,17 @@ class Pool:
         slots: Sequence[Slot],
         setup: Message,
         load_concurrency: int,
+        deadlines: Mapping[State, Deadline],
         watcher: Watcher,
     ) -> None:
         self.executor, self.slots, self.setup = executor, list(slots), setup
-        self.load_concurrency, self.watcher = load_concurrency, watcher
+        self.load_concurrency, self.deadlines, self.watcher = load_concurrency, deadlines, watcher
         self.events: queue.Queue[tuple[Worker, Message]] = queue.Queue()
         self.workers: list[Worker] = []
         self.gone: list[Worker] = []
         self._deaths: Counter[str] = Counter()
         self._given_up = ""
+        self._any_ready = False
         self._last_words: dict[str, str] = {}
 
     def start(self, jobs: int) -> None:
@@ -62,18 +70,32 @@ class Pool:
             self._spawn(slot)
 
     def _spawn(self, slot: Slot) -> None:
-        worker = self.executor.start(slot, self.events)
+        self._last_words.pop(slot.name, None)
+        while True:
+            try:
+                worker = self.executor.start(slot, self.events)
+                break
+            except NotStarted as error:
+                self._deaths[slot.name] += 1
+                if self._deaths[slot.name] >= MAX_DEATHS:
+                    raise UsageError(str(error)) from None
         self.workers.append(worker)
         self._send(worker, {"op": "prepare", **self.setup, "device": slot.device})
         self._set(worker, "starting")
 
-    def run(self, take: Callable[[Worker], tuple[Any, Message] | None]) -> Iterator[tuple[Any, Worker, Message]]:
+    def renew(self, worker: Worker) -> None:
+        """Start a fresh process in the place of one that ran out of memory."""
+        if worker in self.workers:
+            self._remove(worker)
+            self._spawn(worker.slot)
+
+    def run(self, take: Callable[[Worker], tuple[Any, Message] | None]) -> Iterator[Done]:
         """Yield `(job, worker, reply)` for every job that `take` hands out.
 
         `take(worker)` returns a job with its message, or `None` while there is none; it is asked again after
         each reply, so that a reply may lead to new jobs. Replies have `op` `edited`, `judged` or `error`; a
-        job whose process died gets an error of kind `worker_died`, and a fresh process takes the place.
-        Raises `UsageError` if an editor or judge refuses its settings.
+        job whose process died or took too long gets an error of kind `worker_died` or `timeout`, and a fresh
+        process takes the place. Raises `UsageError` if an editor or judge refuses its settings.
         """
         while True:
             self._load_waiting()
@@ -105,7 +127,7 @@ class Pool:
             self._send(worker, message)
             self._set(worker, "busy")
 
-    def _refuse(self, take: Callable[[Worker], tuple[Any, Message] | None]) -> Iterator[tuple[Any, Worker, Message]]:
+    def _refuse(self, take: Callable[[Worker], tuple[Any, Message] | None]) -> Iterator[Done]:
         """With no worker left, every job that remains ends in an error that says why."""
         last = self.gone[-1]
         while (taken := take(last)) is not None:
@@ -117,19 +139,20 @@ class Pool:
             for _ in self._next_event():
                 pass
 
-    def _next_event(self) -> Iterator[tuple[Any, Worker, Message]]:
-        try:
+    def _next_event(self) -> Iterator[Done]:
+        with suppress(queue.Empty):
             worker, message = self.events.get(timeout=0.2)
-        except queue.Empty:
-            self._drain_output()
-            return
+            if worker.state != "dead":
+                yield from self._heard(worker, message)
         self._drain_output()
-        if worker.state == "dead":
-            return
+        yield from self._end_overdue()
+
+    def _heard(self, worker: Worker, message: Message) -> Iterator[Done]:
         operation = message["op"]
         if operation == "ended":
-            yield from self._died(worker)
+            yield from self._lost(worker, "worker_died", "died")
         elif operation == "prepared":
+            self._any_ready = True
             self._set(worker, "waiting")
         elif operation == "loaded":
             worker.load_s, worker.batch_size = message["seconds"], message["batch_size"]
@@ -140,9 +163,20 @@ class Pool:
         else:
             job, worker.job = worker.job, None
             worker.busy_s += message["seconds"]
+            worker.batch_size = message.get("batch_size", worker.batch_size)
             self._deaths[worker.slot.name] = 0
             self._set(worker, "idle")
             yield job, worker, message
+
+    def _end_overdue(self) -> Iterator[Done]:
+        """End workers that have been in a state for longer than its deadline."""
+        now = time.monotonic()
+        for worker in list(self.workers):
+            limit = self.deadlines.get(worker.state)
+            if limit is not None and now - worker.since > limit.seconds:
+                doing = {"busy": "a job"}.get(worker.state, worker.state)
+                what = f"was ended: {doing} took longer than {limit.seconds:g} s ({limit.option})"
+                yield from self._lost(worker, "timeout", what)
 
     def _load_failed(self, worker: Worker, message: Message) -> None:
         self._remove(worker)
@@ -150,27 +184,30 @@ class Pool:
         if message["kind"] == "setup":
             raise UsageError(message["message"])
 
-    def _died(self, worker: Worker) -> Iterator[tuple[Any, Worker, Message]]:
-        started = worker.state != "starting"
+    def _lost(self, worker: Worker, kind: str, what: str) -> Iterator[Done]:
+        """Replace a process that is gone or has to go, unless its place has lost too many; its job ends in an error."""
+        slot, job = worker.slot, worker.job
+        starting = worker.state == "starting"
         self._remove(worker)
-        words = self._last_words.get(worker.slot.name, "no output")
-        if not started and not self._deaths[worker.slot.name]:
-            raise UsageError(f"worker {worker.slot.name} ended before it was ready; its last words: {words}")
-        why = f"worker {worker.slot.name} ({worker.slot.label}) died; its last words: {words}"
-        self._deaths[worker.slot.name] += 1
-        if self._deaths[worker.slot.name] < MAX_DEATHS:
-            self._spawn(worker.slot)
+        why = (
+            f"worker {slot.name} ({slot.label}) {what}; its last words: {self._last_words.get(slot.name, 'no output')}"
+        )
+        self._deaths[slot.name] += 1
+        if self._deaths[slot.name] < MAX_DEATHS:
+            self._spawn(slot)
+        elif starting and not self._any_ready:
+            raise UsageError(f"{why}, before it was ready, {MAX_DEATHS} times")
         else:
             self._given_up = why
-        if worker.job is not None:
-            yield worker.job, worker, {"op": "error", "kind": "worker_died", "message": why}
+        if job is not None:
+            yield job, worker, {"op": "error", "kind": kind, "message": why}
 
     def _send(self, worker: Worker, message: Message) -> None:
         with suppress(OSError):  # the process is gone: its ENDED event says so
             worker.connection.send(message)
 
     def _set(self, worker: Worker, state: Any) -> None:
-        worker.state = state
+        worker.state, worker.since = state, time.monotonic()
         self.watcher.worker_changed(worker)
 
     def _remove(self, worker: Worker) -> None:
@@ -178,17 +215,17 @@ class Pool:
         self.workers.remove(worker)
         self.gone.append(worker)
         worker.connection.close()
-        self._pass_on(worker.slot, final=True)
+        self._pass_on(worker, final=True)
 
     def _drain_output(self) -> None:
-        for slot in self.slots:
-            self._pass_on(slot)
+        for worker in self.workers:
+            self._pass_on(worker)
 
-    def _pass_on(self, slot: Slot, final: bool = False) -> None:
-        """Pass on what a slot's processes have printed."""
-        for line in self.executor.output(slot, final):
-            self._last_words[slot.name] = line.strip()[:300]
-            self.watcher.worker_said(slot, line)
+    def _pass_on(self, worker: Worker, final: bool = False) -> None:
+        """Pass on what a process has printed."""
+        for line in worker.connection.output(final):
+            self._last_words[worker.slot.name] = line.strip()[:300]
+            self.watcher.worker_said(worker.slot, line)
 
     def close(self) -> None:
         """End every process; its memory is free when this returns."""
@@ -196,4 +233,3 @@ class Pool:
             worker.connection.terminate()
         for worker in list(self.workers):
             self._remove(worker)
-        self.executor.forget(self.slots)
