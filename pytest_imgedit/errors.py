@@ -11,8 +11,16 @@ class ImageError(ValueError):
     """An image that cannot be used; the pair it belongs to ends in an error, the others go on."""
 
 
+class OutputError(ValueError):
+    """What an editor returned is no edit: not an image, not finite, blank, or of an impossible size."""
+
+
 class ReplyError(ValueError):
     """A judge's reply that does not follow the rubric's format."""
+
+
+class StoreError(UsageError):
+    """The store cannot be written, such as on a full disk: the run stops, what is stored already stays."""
 
 
 class SetupError(Exception):

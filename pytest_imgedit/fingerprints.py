@@ -7,6 +7,7 @@ import json
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -115,7 +116,8 @@ def _folder_digest(folder: Path, cache: Path) -> list[tuple[str, str]]:
             stop.set()  # after Ctrl-C the other threads end at once
     fresh = {stamp: sha256 for stamp, sha256 in digests if ":" in stamp and stamp not in known}
     if fresh:
-        write_json(cache, {**known, **fresh})
+        with suppress(OSError):  # it saves time only
+            write_json(cache, {**known, **fresh})
     return [(str(path.relative_to(folder)), sha256) for path, (_, sha256) in zip(files, digests, strict=True)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import io
+import stat
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 FORMATS = ("PNG", "JPEG", "WEBP")
 MAX_BYTES = 64 * 2**20
 MAX_PIXELS = 64_000_000
+MIN_SIDE = 8
+MAX_ASPECT = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +34,11 @@ class FileImage:
     def read(self) -> bytes:
         """Return the file's bytes; raise `ImageError` if it is missing, not a file, or over `MAX_BYTES`."""
         try:
-            size = self.path.stat().st_size
-            if size > MAX_BYTES:
-                raise ImageError(f"{self.path}: {size} bytes, expected at most {MAX_BYTES}")
+            status = self.path.stat()
+            if not stat.S_ISREG(status.st_mode):  # a pipe, say, would be waited for
+                raise ImageError(f"{self.path}: not a regular file, expected an image")
+            if status.st_size > MAX_BYTES:
+                raise ImageError(f"{self.path}: {status.st_size} bytes, expected at most {MAX_BYTES}")
             return self.path.read_bytes()
         except OSError as error:
             raise ImageError(f"{self.path}: {error.strerror or error}") from error
@@ -46,12 +51,17 @@ class Base64Image:
     text: str
 
     def read(self) -> bytes:
-        """Return the decoded bytes; raise `ImageError` unless the text is strict base64."""
+        """Return the decoded bytes; raise `ImageError` unless the text is strict, canonical base64 of `MAX_BYTES`."""
         text = self.text.partition(",")[2] if self.text.startswith("data:") else self.text
+        if len(text) > MAX_BYTES * 4 // 3 + 4:
+            raise ImageError(f"base64 text of {len(text)} characters, expected an image of at most {MAX_BYTES} bytes")
         try:
-            return base64.b64decode(text.encode("ascii"), validate=True)
+            data = base64.b64decode(text.encode("ascii"), validate=True)
         except (binascii.Error, UnicodeEncodeError) as error:
             raise ImageError(f"not valid base64: {error}") from error
+        if base64.b64encode(data).decode() != text:
+            raise ImageError("not valid base64: bits are left over at the end")
+        return data
 
 
 def decode(data: bytes) -> Image.Image:
@@ -59,7 +69,7 @@ def decode(data: bytes) -> Image.Image:
 
     EXIF orientation is applied; alpha is composited over white; 16-bit greys keep their high byte; CMYK and
     palettes are converted. Raises `ImageError` for any other format, several frames, more than
-    `MAX_BYTES` or `MAX_PIXELS`, or data that does not decode to its end.
+    `MAX_BYTES`, a size that `check_size` refuses, or data that does not decode to its end.
     """
     if len(data) > MAX_BYTES:
         raise ImageError(f"image of {len(data)} bytes, expected at most {MAX_BYTES}")
@@ -67,8 +77,7 @@ def decode(data: bytes) -> Image.Image:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # MAX_PIXELS decides
             image = Image.open(io.BytesIO(data), formats=FORMATS)
-        if image.width * image.height > MAX_PIXELS:
-            raise ImageError(f"image of {image.width}x{image.height} pixels, expected at most {MAX_PIXELS}")
+        check_size(image.width, image.height)
         if getattr(image, "n_frames", 1) != 1:
             raise ImageError("animated image, expected one frame")
         image.load()
@@ -79,6 +88,17 @@ def decode(data: bytes) -> Image.Image:
         if isinstance(error, ImageError):
             raise
         raise ImageError(f"broken image: {error}") from error
+
+
+def check_size(width: int, height: int) -> None:
+    """Raise `ImageError` for more than `MAX_PIXELS`, a side under `MIN_SIDE`, or sides of more than 1:`MAX_ASPECT`."""
+    found = f"image of {width}x{height} pixels"
+    if width * height > MAX_PIXELS:
+        raise ImageError(f"{found}, expected at most {MAX_PIXELS}")
+    if min(width, height) < MIN_SIDE:
+        raise ImageError(f"{found}, expected sides of at least {MIN_SIDE}")
+    if max(width, height) > MAX_ASPECT * min(width, height):
+        raise ImageError(f"{found}, expected no side over {MAX_ASPECT} times the other")
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

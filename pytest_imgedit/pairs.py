@@ -92,11 +92,15 @@ class EditPair:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One edited image: `blob` is the SHA-256 of its PNG in the store, `seconds` the editor's own time."""
+    """One edited image: `blob` is the SHA-256 of its PNG in the store, `seconds` the editor's own time.
+
+    `near_copy` says that it hardly differs from the source; see `editors/output.py`.
+    """
 
     blob: str
     seconds: float
     worker: str
+    near_copy: bool = False
 
 
 @dataclass(frozen=True, slots=True)

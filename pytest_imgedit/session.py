@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from pytest_imgedit import gates
 from pytest_imgedit.editors.base import resolve_editor
-from pytest_imgedit.errors import UsageError
+from pytest_imgedit.errors import StoreError, UsageError
 from pytest_imgedit.fingerprints import MODEL_KINDS, is_local
 from pytest_imgedit.judges.base import resolve_judge
 from pytest_imgedit.params import find_problem
@@ -52,6 +52,7 @@ class Evaluation:
         self._opened = False
         self._services: list[Any] = []
         self._reports: dict[str, str] = {}
+        self._unwritten = ""
         self._sections: Sequence[tuple[str, str]] = ()
 
     @cached_property
@@ -127,9 +128,12 @@ class Evaluation:
             progress.close()
         self.interrupted = progress.stopping
         self._sections = self.hooks.report_sections(self.run.document)
-        self._reports = write_reports(
-            self.run.document, folder, self.store.blobs.folder, self.settings.run, self._sections
-        )
+        try:
+            self._reports = write_reports(
+                self.run.document, folder, self.store.blobs.folder, self.settings.run, self._sections
+            )
+        except StoreError as error:
+            self._unwritten = str(error)
         return self.run
 
     def make_service(self, name: str, file: TextIO) -> Any:
@@ -162,6 +166,7 @@ class Evaluation:
         return terminal.render(self.run.document, self._reports, self._sections, width, color)
 
     def verdict(self) -> model.Verdict:
-        """Return what the run came to."""
+        """Return what the run came to; a run whose reports are not written never passes."""
         assert self.run is not None
-        return model.verdict(self.run.document)
+        found = model.verdict(self.run.document)
+        return model.Verdict("FAIL", f"FAIL: {self._unwritten}; {found.line}") if self._unwritten else found

@@ -7,16 +7,17 @@ import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from diffusers import DiffusionPipeline
+from PIL import Image
 
+from pytest_imgedit.editors.output import require_finite
 from pytest_imgedit.editors.pipelines import IMAGE_NAMES, SET_BY_HARNESS
 from pytest_imgedit.errors import SetupError
 from pytest_imgedit.numerics import pick_dtype, set_deterministic
 
 if TYPE_CHECKING:
-    from PIL import Image
-
     from pytest_imgedit.editors.base import EditRequest
 
 
@@ -37,18 +38,23 @@ class DiffusersEditor:
         self.image_name, self.call = call_arguments(self.pipeline, call)
 
     def edit(self, request: EditRequest) -> Image.Image:
-        """Edit one image; its noise comes from a CPU generator with the request's seed, on every device alike."""
+        """Edit one image; its noise comes from a CPU generator with the request's seed, on every device alike.
+
+        Raises `OutputError` if what comes out is not finite.
+        """
         image = [request.source] if self.image_name == "input_images" else request.source
         output = self.pipeline(
             **{self.image_name: image},
             prompt=request.instruction,
+            output_type="np",
             generator=torch.Generator("cpu").manual_seed(request.seed),
             **self.call,
         )
         if any(getattr(output, "nsfw_content_detected", None) or ()):
             raise RuntimeError("the pipeline's safety checker replaced the image")
-        edited: Image.Image = output.images[0]
-        return edited
+        pixels = output.images[0]  # (H, W, 3) on [0, 1]
+        require_finite(pixels)
+        return Image.fromarray((pixels * 255).round().astype(np.uint8))
 
 
 def _load(folder: Path, device: str, dtype: torch.dtype) -> Any:

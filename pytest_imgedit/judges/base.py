@@ -45,22 +45,21 @@ class Question:
 class Answer:
     """A judge's answer: the raw `reply`, or a `score` in [0, 10] with its aspects from a judge that measures.
 
-    The rubric parses the reply of an answer without a score. `error` says why there is neither. `batch_size` is
-    how many questions were answered together, where the judge had to split what it was asked.
+    The rubric parses the reply of an answer without a score. `error` says why there is neither.
     """
 
     reply: str = ""
     score: float | None = None
     aspects: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None
-    batch_size: int | None = None
 
 
 class Judge(Protocol):
     """Built once a worker as `Class(argument, device=…, **params)`; the argument only if the spec has one.
 
     A judge may set `batch_size: int`, the most questions that it wants at once; it is used where
-    `judge.batch_size` is `"auto"`.
+    `judge.batch_size` is `"auto"`. A judge that runs out of memory may let that out: it is asked again in batches
+    of half the size.
     """
 
     def answer(self, questions: Sequence[Question]) -> Sequence[Answer]:

@@ -29,8 +29,7 @@ class QwenVLJudge:
     """Answers in batches: left padding, greedy decoding, replies trimmed to the new tokens.
 
     `dtype` and `deterministic` are as for the diffusers editor. `max_new_tokens` bounds a reply; images over
-    `max_pixels` are scaled down. `attention` is transformers' `attn_implementation`. A batch that does not fit
-    into memory is halved, down to one.
+    `max_pixels` are scaled down. `attention` is transformers' `attn_implementation`.
     """
 
     def __init__(
@@ -68,20 +67,8 @@ class QwenVLJudge:
         }
         self.batch_size = CPU_BATCH if device == "cpu" else _fitting_batch()
 
-    def answer(self, questions: Sequence[Question]) -> list[Answer]:
-        try:
-            replies = self._generate(questions)
-        except torch.OutOfMemoryError:
-            if len(questions) == 1:
-                raise
-            torch.cuda.empty_cache()
-            half = len(questions) // 2
-            self.batch_size = half
-            return [*self.answer(questions[:half]), *self.answer(questions[half:])]
-        return [Answer(reply, batch_size=len(questions)) for reply in replies]
-
     @torch.inference_mode()
-    def _generate(self, questions: Sequence[Question]) -> list[str]:
+    def answer(self, questions: Sequence[Question]) -> list[Answer]:
         names = [[text for kind, text in question.parts if kind == "image"] for question in questions]
         images = [question.images[name] for question, own in zip(questions, names, strict=True) for name in own]
         inputs = self.processor([self._prompt(question) for question in questions], images, size=self.size)
@@ -98,7 +85,7 @@ class QwenVLJudge:
         )
         new = output[:, inputs["input_ids"].shape[1] :]
         replies: list[str] = self.processor.tokenizer.batch_decode(new, skip_special_tokens=True)
-        return [reply.strip() for reply in replies]
+        return [Answer(reply.strip()) for reply in replies]
 
     def _prompt(self, question: Question) -> str:
         """Put a question into the model's chat format."""

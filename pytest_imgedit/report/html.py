@@ -35,7 +35,7 @@ def render(document: model.Document, blobs: str, sections: Iterable[tuple[str, s
         header=model.CATEGORY_HEADER,
         rows=model.category_rows(document),
         totals=model.overall_rows(document),
-        best=model.best_and_worst(document),
+        remarks=[model.best_and_worst(document), model.near_copy_line(document)],
         timing=model.timing_line(document),
         worker_header=model.WORKER_HEADER,
         workers=model.worker_rows(document),
@@ -67,13 +67,15 @@ def _card(item: dict[str, Any], blobs: str) -> dict[str, Any]:
     replies = [seed["verdict"]["reply"] for seed in item["seeds"] if seed["verdict"] and seed["verdict"]["reply"]]
     if error and error.get("reply") is not None:
         replies.append(error["reply"])
+    near_copy = "near-copy" if any(map(model.is_near_copy, item["seeds"])) else None
+    tags = [*item["tags"], *filter(None, (item["difficulty"], near_copy))]
     return {
         "id": item["id"],
         "category": item["category"],
         "status": item["status"],
         "score": item["score"],
         "instruction": item["instruction"],
-        "tags": [*item["tags"], *filter(None, [item["difficulty"]])],
+        "tags": tags,
         "aspects": [[name, model.number(value)] for name, value in item["aspects"].items()],
         "error": error and f"{error['stage']} error ({error['kind']}): {error['message']}",
         "replies": replies,

@@ -36,9 +36,9 @@ def render(document: model.Document, sections: Iterable[tuple[str, str]]) -> str
         *_table(model.CATEGORY_HEADER, [*model.category_rows(document), *model.overall_rows(document)]),
         "",
     ]
-    if best := model.best_and_worst(document):
-        lines += [best, ""]
-    lines += [model.timing_line(document), ""]
+    for line in (model.best_and_worst(document), model.near_copy_line(document), model.timing_line(document)):
+        if line:
+            lines += [escape(line), ""]
     if document["workers"]:
         lines += [*_table(model.WORKER_HEADER, model.worker_rows(document)), ""]
     if failing:

@@ -75,6 +75,19 @@ def timing_line(document: Document) -> str:
     )
 
 
+def near_copy_line(document: Document) -> str | None:
+    """Count the pairs with an edit that hardly differs from its source; `None` if there is none."""
+    copies = sum(any(map(is_near_copy, item["seeds"])) for item in document["items"])
+    return (
+        f"near-copies: {copies} of {len(document['items'])} edits hardly differ from their source" if copies else None
+    )
+
+
+def is_near_copy(seed: Document) -> bool:
+    """Tell whether a repetition's edit hardly differs from its source."""
+    return bool(seed["edit"] and seed["edit"]["near_copy"])
+
+
 def worker_rows(document: Document) -> list[tuple[str, ...]]:
     """What each worker did, as `WORKER_HEADER` says."""
     return [
@@ -103,7 +116,8 @@ def verdict(document: Document) -> Verdict:
     failed = [gate for gate in document["gates"] if gate["state"] != "PASS"]
     if document["run"]["status"] != "complete":
         left = sum(item["status"] == "interrupted" for item in document["items"])
-        return Verdict("FAIL", f"INCOMPLETE: stopped with {left} pairs to do; run again to do the rest")
+        by = document["run"]["stopped_by"]
+        return Verdict("FAIL", f"INCOMPLETE: stopped by {by} with {left} pairs to do; run again to do the rest")
     if failed:
         return Verdict("FAIL", "FAIL: " + "; ".join(map(_why, failed)))
     mean = document["overall"]["macro"]["mean"]

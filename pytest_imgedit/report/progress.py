@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, TextIO
 
@@ -36,7 +36,7 @@ class RunProgress:
 
     def __init__(self, log: Path, file: TextIO, quiet: bool) -> None:
         self.stopping = False
-        self._log = log.open("a", encoding="utf-8")
+        self._log = log.open("ab", buffering=0)
         self._console = Console(file=file, highlight=False)
         self._quiet = quiet
         self._live: Live | None = None
@@ -125,8 +125,8 @@ class RunProgress:
         return f"{self._done}/{self._total}{errors}, {self._rate():.2f}/s"
 
     def _write(self, text: str) -> None:
-        self._log.write(f"{datetime.now():%H:%M:%S} {text}\n")
-        self._log.flush()
+        with suppress(OSError):  # a full disk stops the run where results are stored, and says so there
+            self._log.write(f"{datetime.now():%H:%M:%S} {text}\n".encode())
 
     def close(self) -> None:
         self._log.close()

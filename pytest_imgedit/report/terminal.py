@@ -37,7 +37,7 @@ def render(
     console.print(Text(printable(f"suite {document['suite']['name']} · editor {editor} · judge {judge}")))
     rows = model.category_rows(document)
     console.print(_table(model.CATEGORY_HEADER, rows, model.overall_rows(document)))
-    for line in (model.best_and_worst(document), model.timing_line(document)):
+    for line in (model.best_and_worst(document), model.near_copy_line(document), model.timing_line(document)):
         if line:
             console.print(Text(line))
     if document["workers"]:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from pytest_imgedit.errors import UsageError
+from pytest_imgedit.errors import StoreError, UsageError
 from pytest_imgedit.report import html, markdown
-from pytest_imgedit.store.runs import write_json
+from pytest_imgedit.store.runs import write_json, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,8 @@ def write_reports(
     """Write results.json, report.md and report.html; return where each is, by name.
 
     The Markdown is also appended to the file that `GITHUB_STEP_SUMMARY` names, if that can be written. Raises
-    `UsageError` if a copy cannot be written; the run's own files are there by then.
+    `StoreError` if one of the run's own files cannot be written, and `UsageError` for a copy, where they are
+    there by then.
     """
     text = markdown.render(document, sections)
     files = {
@@ -33,9 +34,12 @@ def write_reports(
         "markdown": folder / "report.md",
         "html": folder / "report.html",
     }
-    write_json(files["results"], document)
-    files["markdown"].write_text(text, encoding="utf-8")
-    files["html"].write_text(html.render(document, _url(blobs, folder), sections), encoding="utf-8")
+    try:
+        write_json(files["results"], document)
+        write_text(files["markdown"], text)
+        write_text(files["html"], html.render(document, _url(blobs, folder), sections))
+    except OSError as error:
+        raise StoreError(f"{folder}: {error.strerror}, so that the reports are not all there") from error
     for path in settings.copies:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -59,8 +59,9 @@ def make_document(
     workers: Sequence[tuple[str, Worker]],
     plan: Sequence[Work],
     items: Sequence[ItemResult],
+    stopped_by: str,
 ) -> dict[str, Any]:
-    """Make the `imgedit.results/1` document of a run that ends now."""
+    """Make the `imgedit.results/1` document of a run that ends now; `stopped_by` counts if it is incomplete."""
     works = {work.pair.id: work for work in plan}
     sources = {name: work.source.sha256 if work.source else name for name, work in works.items()}
     categories, macro, micro = results.summarize_items(items, sources)
@@ -74,6 +75,7 @@ def make_document(
             "started": started.isoformat(timespec="seconds"),
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "status": "complete" if complete else "incomplete",
+            "stopped_by": None if complete else stopped_by,
             "versions": {"python": platform.python_version(), **_versions()},
             "options": _options(settings),
         },

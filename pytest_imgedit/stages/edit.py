@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.editors.base import job_seed
 from pytest_imgedit.errors import ImageError
 from pytest_imgedit.pairs import Edit
+from pytest_imgedit.stages.retry import Retries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +25,7 @@ def stored_edit(work: Work, store: Store) -> Edit | None:
     record = store.edits.get(work.edit_key)
     if record is None or store.blobs.get(record["blob"]) is None:
         return None
-    return Edit(record["blob"], record["seconds"], record["worker"])
+    return Edit(record["blob"], record["seconds"], record["worker"], record["near_copy"])
 
 
 def edit_message(work: Work) -> Message:
@@ -42,11 +44,8 @@ def edit_message(work: Work) -> Message:
 
 
 def run_edits(pending: Sequence[Work], pool: Pool, store: Store, done: Callable[[Work], None]) -> None:
-    """Do all pending edits; each ends in `work.edit` or `work.error` and is stored before `done` hears of it.
-
-    An edit whose worker died is tried once more, in a fresh process.
-    """
-    queue = deque(pending)
+    """Do all pending edits; each ends in `work.edit` or `work.error` and is stored before `done` hears of it."""
+    queue, retries = deque(pending), Retries(pool)
 
     def take(worker: Worker) -> tuple[Work, Message] | None:
         while queue:
@@ -62,7 +61,9 @@ def run_edits(pending: Sequence[Work], pool: Pool, store: Store, done: Callable[
         if reply["op"] == "edited":
             _store(work, worker, reply, store)
             worker.jobs_done += 1
-        elif reply["kind"] == "worker_died" and work.failures == 0:
+            if work.failures:
+                retries.helped()
+        elif retries.allow(work.failures, worker, reply["kind"]):
             work.failures += 1
             queue.append(work)
             continue
@@ -74,6 +75,6 @@ def run_edits(pending: Sequence[Work], pool: Pool, store: Store, done: Callable[
 
 def _store(work: Work, worker: Worker, reply: dict[str, Any], store: Store) -> None:
     blob = store.blobs.put(reply["image"])
-    work.edit = Edit(blob, round(reply["edit_s"], 4), worker.slot.name)
-    record = {"blob": blob, "seconds": work.edit.seconds, "worker": work.edit.worker}
-    store.edits.append([(work.edit_key, {**record, "pair": work.pair.id, "seed": work.seed})])
+    edit = Edit(blob, round(reply["edit_s"], 4), worker.slot.name, reply["near_copy"])
+    store.edits.append([(work.edit_key, {**asdict(edit), "pair": work.pair.id, "seed": work.seed})])
+    work.edit = edit

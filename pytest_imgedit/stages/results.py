@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_imgedit.pairs import Edit, ItemError, ItemResult, SeedResult, Verdict, in_order
@@ -24,18 +24,20 @@ class Run:
     document: dict[str, Any]
 
 
-def item_results(plan: Sequence[Work], min_score: float | None, needs_verdict: bool) -> list[ItemResult]:
+def item_results(
+    plan: Sequence[Work], min_score: float | None, needs_verdict: bool, stopped_by: str
+) -> list[ItemResult]:
     """Join the repetitions of each pair; a pair is scored only if every repetition is.
 
-    Work that has neither error nor what it was to get was cut off by the user: its status is `interrupted`, which
-    counts neither as scored nor as an error. Without `needs_verdict` (stage `edit`) an edit is enough, and the
-    status is `edited`.
+    Work that has neither error nor what it was to get was cut off when the run was `stopped_by` someone or
+    something: its status is `interrupted`, which counts neither as scored nor as an error. Without `needs_verdict`
+    (stage `edit`) an edit is enough, and the status is `edited`.
     """
     by_pair: dict[str, list[Work]] = {}
     for work in plan:
         if work.error is None and (work.edit is None or (needs_verdict and work.verdict is None)):
             stage: Literal["edit", "score"] = "edit" if work.edit is None else "score"
-            work.error = ItemError(stage, "interrupted", "the run was stopped before this was done")
+            work.error = ItemError(stage, "interrupted", f"the run was stopped before this was done, by {stopped_by}")
         by_pair.setdefault(work.pair.id, []).append(work)
     return [_item(works, min_score, needs_verdict) for works in by_pair.values()]
 
@@ -93,15 +95,8 @@ def item_document(item: ItemResult, work: Work) -> dict[str, Any]:
         "seeds": [
             {
                 "seed": seed.seed,
-                "edit": seed.edit
-                and {"blob": seed.edit.blob, "seconds": seed.edit.seconds, "worker": seed.edit.worker},
-                "verdict": seed.verdict
-                and {
-                    "reply": seed.verdict.reply,
-                    "aspects": dict(seed.verdict.aspects),
-                    "score": seed.verdict.score,
-                    "batch_size": seed.verdict.batch_size,
-                },
+                "edit": seed.edit and asdict(seed.edit),
+                "verdict": seed.verdict and asdict(seed.verdict),
                 "error": seed.error and error_document(seed.error),
             }
             for seed in item.seeds

@@ -6,11 +6,11 @@ import os
 import signal
 import threading
 import time
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_imgedit.editors.base import resolve_editor
+from pytest_imgedit.errors import StoreError
 from pytest_imgedit.fingerprints import MODEL_KINDS, fingerprint, model_folder
 from pytest_imgedit.judges.base import resolve_judge
 from pytest_imgedit.rubrics.rubric import load_rubric
@@ -71,12 +71,14 @@ class Engine:
         self.workers: list[tuple[str, Worker]] = []
         self.started = datetime.now(UTC)
         self.working = False
+        self.stopped_by = "the user"
 
     def run(self, pairs: Sequence[EditPair]) -> results.Run:
         """Edit and score the selected pairs; raises `UsageError` if an editor or judge refuses its settings.
 
         The first Ctrl-C lets running jobs finish, the second does not; either way the run returns with what is
-        done, and `progress.stopping` is set. Before the first job, Ctrl-C raises `KeyboardInterrupt`.
+        done, and `progress.stopping` is set. Before the first job, Ctrl-C raises `KeyboardInterrupt`. A store that
+        cannot be written any more, such as on a full disk, stops the run in the same way.
         """
         settings, stage = self.settings, self.settings.run.stage
         in_main_thread = threading.current_thread() is threading.main_thread()
@@ -95,15 +97,20 @@ class Engine:
                 judge = self._identify(resolve_judge(settings.judge.spec), settings.judge.params)
             scorer = None if stage == "edit" else Scorer(settings.judge, judge, rubric, self.store)
             self.working = True
-            with suppress(KeyboardInterrupt):
+            try:
                 self._work(plan, scorer)
+            except KeyboardInterrupt:
+                pass
+            except StoreError as error:
+                self.stopped_by = str(error)
+                self.progress.note(f"stopped: {error}")
         finally:
             if in_main_thread:
                 signal.signal(signal.SIGINT, previous)
-        items = results.item_results(plan, settings.suite.min_score, needs_verdict=stage != "edit")
+        items = results.item_results(plan, settings.suite.min_score, stage != "edit", self.stopped_by)
         subject = Subject(self.suite, editor, judge, rubric.sha256)
         document = make_document(
-            self.folder.name, self.started, settings, subject, self.timing, self.workers, plan, items
+            self.folder.name, self.started, settings, subject, self.timing, self.workers, plan, items, self.stopped_by
         )
         return results.Run(self.folder, {item.id: item for item in items}, document)
 

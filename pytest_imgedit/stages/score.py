@@ -11,6 +11,7 @@ from pytest_imgedit.judges.base import MEASURING
 from pytest_imgedit.pairs import Verdict
 from pytest_imgedit.rubrics.reply import SCALE
 from pytest_imgedit.stages.plan import key
+from pytest_imgedit.stages.retry import Retries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -58,7 +59,7 @@ class Scorer:
         Batches hold one category where possible. A batch that fails, or whose worker dies, is asked once more, one
         by one, so that one edit cannot spoil the verdicts on others.
         """
-        queue = deque(sorted(pending, key=lambda work: work.pair.category))
+        queue, retries = deque(sorted(pending, key=lambda work: work.pair.category)), Retries(pool)
 
         def take(worker: Worker) -> tuple[list[Work], Message] | None:
             wanted = self._batch_size(worker, len(queue), len(pool.slots))
@@ -82,8 +83,10 @@ class Scorer:
             if reply["op"] == "judged":
                 finished = self._read(batch, reply["answers"])
                 worker.jobs_done += sum(work.verdict is not None for work in finished)
+                if batch[0].failures:
+                    retries.helped()
             else:
-                finished = [work for work in batch if not self._asks_again(work, len(batch), reply)]
+                finished = _fail(batch, reply, retries.allow(batch[0].failures, worker, reply["kind"]))
             waiting = {id(work) for work in batch} - {id(work) for work in finished}
             queue.extend(work for work in batch if id(work) in waiting)
             self._store(finished)
@@ -118,7 +121,7 @@ class Scorer:
         finished = []
         for work, answer in zip(batch, answers, strict=True):
             try:
-                work.verdict = self._verdict(answer, len(batch))
+                work.verdict = self._verdict(answer)
             except ReplyError as error:
                 readable = answer["score"] is not None or answer["error"] is not None
                 if not readable and len(work.reminders) < self.settings.reasks:
@@ -128,27 +131,18 @@ class Scorer:
             finished.append(work)
         return finished
 
-    def _verdict(self, answer: Mapping[str, Any], batch_size: int) -> Verdict:
+    def _verdict(self, answer: Mapping[str, Any]) -> Verdict:
         if answer["error"] is not None:
             raise ReplyError(answer["error"])
-        batch_size = answer["batch_size"] or batch_size
         if answer["score"] is None:
             aspects, score = self.rubric.read(answer["reply"])
-            return Verdict(answer["reply"], aspects, score, batch_size)
+            return Verdict(answer["reply"], aspects, score, answer["batch_size"])
         score = answer["score"]
         if not (math.isfinite(score) and SCALE[0] <= score <= SCALE[1]):
             raise ReplyError(f"the judge's score is {score}, expected a number from 0 to 10")
         if not all(map(math.isfinite, answer["aspects"].values())):
             raise ReplyError(f"the judge's aspects are {answer['aspects']}, expected finite numbers")
-        return Verdict(answer["reply"], answer["aspects"], score, batch_size)
-
-    def _asks_again(self, work: Work, batch_size: int, reply: Message) -> bool:
-        """Decide whether an edit whose batch failed is asked once more, alone; if not, it ends in the error."""
-        work.failures += 1
-        if work.failures < 2 and (batch_size > 1 or reply["kind"] == "worker_died"):
-            return True
-        work.fail("score", reply["kind"], reply["message"])
-        return False
+        return Verdict(answer["reply"], answer["aspects"], score, answer["batch_size"])
 
     def _store(self, finished: Sequence[Work]) -> None:
         records = [
@@ -168,6 +162,17 @@ class Scorer:
         ]
         if records:
             self.store.verdicts.append(records)
+
+
+def _fail(batch: Sequence[Work], reply: Message, retry: bool) -> list[Work]:
+    """End the edits of a failed batch in its error; those that are to be asked once more, alone, are left out."""
+    if retry or len(batch) > 1:
+        for work in batch:
+            work.failures += 1
+        return []
+    for work in batch:
+        work.fail("score", reply["kind"], reply["message"])
+    return list(batch)
 
 
 def _kind(answer: Mapping[str, Any]) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from pytest_imgedit.errors import StoreError
 from pytest_imgedit.images import suffix_of
 
 if TYPE_CHECKING:
@@ -26,22 +28,27 @@ class Blobs:
         """Keep an encoded image and return its SHA-256 in hex.
 
         A durable blob is on disk when this returns (file and folder synced); others may be lost when the
-        machine stops, and serve reports only.
+        machine stops, and serve reports only. Raises `StoreError` if it cannot be written.
         """
         sha256 = hashlib.sha256(data).hexdigest()
         path = self.path(sha256, suffix_of(data))
         if path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data:
             return sha256
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        with temporary.open("wb") as file:
-            file.write(data)
+        partial = self.folder / ".partial"  # one name, since a store has one writer: a crash leaves one file at most
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with partial.open("wb") as file:
+                file.write(data)
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            partial.replace(path)
             if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        temporary.replace(path)
-        if durable:
-            sync_folder(path.parent)
+                sync_folder(path.parent)
+        except OSError as error:
+            with suppress(OSError):
+                partial.unlink()
+            raise StoreError(f"{path}: {error.strerror}") from error
         return sha256
 
     def get(self, sha256: str, suffix: str = ".png") -> bytes | None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import zlib
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.errors import UsageError
+from pytest_imgedit.errors import StoreError, UsageError
+from pytest_imgedit.store.blobs import sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from io import FileIO
     from pathlib import Path
-    from typing import BinaryIO
 
 
 class Journal:
@@ -25,12 +27,11 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.records: dict[str, dict[str, Any]] = {}
-        self._file: BinaryIO | None = None
-        self.torn = False
-        keep = self._load() if path.exists() else 0
-        if path.exists() and keep < path.stat().st_size:
-            self.torn = True
-            os.truncate(path, keep)
+        self._file: FileIO | None = None
+        self._size = self._load() if path.exists() else 0
+        self.torn = path.exists() and self._size < path.stat().st_size
+        if self.torn:
+            os.truncate(path, self._size)
 
     def _load(self) -> int:
         good = 0
@@ -50,13 +51,27 @@ class Journal:
         return self.records.get(key)
 
     def append(self, records: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-        """Write records and sync once; raises `OSError`, such as a full disk, with nothing half-kept in memory."""
-        if self._file is None:
-            self._file = self.path.open("ab")
-        self._file.write(b"".join(_pack(key, record) for key, record in records))
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        """Write records and sync once; raises `StoreError`, such as for a full disk, with none of them kept."""
+        data = b"".join(_pack(key, record) for key, record in records)
+        try:
+            file = self._open()
+            rest = memoryview(data)
+            while rest:
+                rest = rest[file.write(rest) :]
+            os.fsync(file.fileno())
+        except OSError as error:
+            with suppress(OSError):  # else the torn line is dropped when the file is opened next
+                os.truncate(self.path, self._size)
+            raise StoreError(f"{self.path}: {error.strerror}") from error
+        self._size += len(data)
         self.records.update({key: dict(record) for key, record in records})
+
+    def _open(self) -> FileIO:
+        """Open the file, without a buffer of its own so that what cannot be written is not kept for later."""
+        if self._file is None:
+            self._file = self.path.open("ab", buffering=0)
+            sync_folder(self.path.parent)
+        return self._file
 
     def close(self) -> None:
         if self._file is not None:

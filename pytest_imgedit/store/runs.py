@@ -11,13 +11,13 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.errors import UsageError
+from pytest_imgedit.errors import StoreError, UsageError
 from pytest_imgedit.store.blobs import Blobs
 from pytest_imgedit.store.journal import Journal
 
 if TYPE_CHECKING:
+    from io import FileIO
     from pathlib import Path
-    from typing import TextIO
 
 
 class Store:
@@ -26,7 +26,7 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.blobs = Blobs(folder / "blobs")
-        self._lock: TextIO | None = None
+        self._lock: FileIO | None = None
 
     @cached_property
     def edits(self) -> Journal:
@@ -43,22 +43,23 @@ class Store:
             ignore = self.folder / ".gitignore"
             if not ignore.exists():
                 ignore.write_text("*\n")
-            self._lock = (self.folder / "lock").open("a+")
+            self._lock = os.fdopen(os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT), "r+b", buffering=0)
+            self._take_lock(self._lock)
         except OSError as error:
             raise UsageError(f"{self.folder}: {error.strerror}, expected a folder that can be written") from error
+        return self
+
+    def _take_lock(self, file: FileIO) -> None:
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._lock.seek(0)
-            holder = self._lock.read().strip() or "another process"
-            self._lock.close()
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = file.read().decode("utf-8", "replace").strip() or "another process"
+            file.close()
             raise UsageError(
                 f"{self.folder}: the store is held by {holder}; wait for it or use --imgedit-out"
             ) from None
-        self._lock.truncate(0)
-        self._lock.write(f"process {os.getpid()} on {socket.gethostname()} since {_now():%Y-%m-%d %H:%M:%S} UTC")
-        self._lock.flush()
-        return self
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()} since {_now():%Y-%m-%d %H:%M:%S} UTC".encode())
 
     def __exit__(self, *error: object) -> None:
         for name in ("edits", "verdicts"):
@@ -69,9 +70,12 @@ class Store:
             self._lock.close()
 
     def new_run(self) -> Path:
-        """Make and return the folder of a new run: `runs/<UTC time>-<random id>`."""
+        """Make and return the folder of a new run: `runs/<UTC time>-<random id>`; raises `StoreError`."""
         folder = self.folder / "runs" / f"{_now():%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
-        folder.mkdir(parents=True)
+        try:
+            folder.mkdir(parents=True)
+        except OSError as error:
+            raise StoreError(f"{folder}: {error.strerror}, expected a folder that can be written") from error
         return folder
 
 
@@ -80,7 +84,16 @@ def _now() -> datetime:
 
 
 def write_json(path: Path, document: Any) -> None:
-    """Write JSON so that readers see the old file or the new one, never a part."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False), encoding="utf-8")
-    temporary.replace(path)
+    """Write JSON as `write_text` does; raises `ValueError` for NaN and infinity."""
+    write_text(path, json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 text so that readers see the old file or the new one, never a part; raises `OSError`."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise

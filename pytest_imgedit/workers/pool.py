@@ -189,14 +189,14 @@ class Pool:
         slot, job = worker.slot, worker.job
         starting = worker.state == "starting"
         self._remove(worker)
-        why = (
-            f"worker {slot.name} ({slot.label}) {what}; its last words: {self._last_words.get(slot.name, 'no output')}"
-        )
+        when = " before it was ready" if starting else ""
+        words = self._last_words.get(slot.name, "no output")
+        why = f"worker {slot.name} ({slot.label}) {what}{when}; its last words: {words}"
         self._deaths[slot.name] += 1
         if self._deaths[slot.name] < MAX_DEATHS:
             self._spawn(slot)
         elif starting and not self._any_ready:
-            raise UsageError(f"{why}, before it was ready, {MAX_DEATHS} times")
+            raise UsageError(why)
         else:
             self._given_up = why
         if job is not None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import queue
+import sys
 import time
 import traceback
 from contextlib import suppress
@@ -12,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.editors.base import EditRequest, build
-from pytest_imgedit.errors import ImageError, SetupError
+from pytest_imgedit.editors.output import checked, is_near_copy
+from pytest_imgedit.errors import ImageError, OutputError, SetupError
 from pytest_imgedit.images import decode, encode_png
 from pytest_imgedit.judges.base import Answer, Question
 from pytest_imgedit.registry import Target
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 Message = dict[str, Any]
+_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "_ALLOC_FAILED")
 
 
 def serve(channel: Any) -> None:
@@ -45,6 +49,7 @@ def serve(channel: Any) -> None:
 
 class _Worker:
     def __init__(self) -> None:
+        self.fits = sys.maxsize  # the most questions that memory was enough for
         self.handlers: Mapping[str, Callable[[Message], Message]] = {
             "prepare": self.prepare,
             "load": self.load,
@@ -57,7 +62,8 @@ class _Worker:
         try:
             reply = self.handlers[message["op"]](message)
         except (Exception, SystemExit) as error:
-            traceback.print_exc()
+            with suppress(OSError):  # the disk with the log may be full
+                traceback.print_exc()
             reply = {"op": "error", **describe(error)}
         return {**reply, "seconds": time.perf_counter() - started}
 
@@ -84,15 +90,21 @@ class _Worker:
             reference=None if reference is None else decode(reference),
         )
         started = time.perf_counter()
+        output = self._edit(request)
+        seconds = time.perf_counter() - started
+        image = checked(output, request.source, may_be_blank=self.target.kind == "blank")
+        near_copy = is_near_copy(request.source, image)
+        return {"op": "edited", "image": encode_png(image), "edit_s": seconds, "near_copy": near_copy}
+
+    def _edit(self, request: EditRequest) -> Any:
+        """Edit; when memory runs out, free what can be freed and try once more."""
         try:
-            image = self.model.edit(request)
+            return self.model.edit(request)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            free_memory()
-            image = self.model.edit(request)
-        seconds = time.perf_counter() - started
-        return {"op": "edited", "image": encode_png(image), "edit_s": seconds}
+        free_memory()  # the failed call's tensors live until its exception is gone, so not before here
+        return self.model.edit(request)
 
     def judge(self, message: Message) -> Message:
         """Ask the judge; a question whose images do not decode is answered by its own error, without the judge."""
@@ -102,13 +114,30 @@ class _Worker:
             try:
                 questions[place] = _question(asked)
             except ImageError as error:
-                answers[place] = _plain(Answer(error=one_line(error)))
-        if questions:
-            given = list(self.model.answer(list(questions.values())))
-            if len(given) != len(questions):
-                raise ValueError(f"the judge gave {len(given)} answers to {len(questions)} questions")
-            answers.update(zip(questions, map(_plain, given), strict=True))
-        return {"op": "judged", "answers": [answers[place] for place in sorted(answers)]}
+                answers[place] = {**_plain(Answer(error=one_line(error))), "batch_size": 1}
+        answers.update(zip(questions, self._ask(list(questions.values())), strict=True))
+        batch_size = min(self.fits, int(getattr(self.model, "batch_size", 1)))
+        return {"op": "judged", "answers": [answers[place] for place in sorted(answers)], "batch_size": batch_size}
+
+    def _ask(self, questions: list[Question]) -> list[Message]:
+        """Put questions to the judge; when memory runs out, in batches of half the size from then on, down to one."""
+        answers: list[Message] = []
+        while len(answers) < len(questions):
+            batch = questions[len(answers) :][: self.fits]
+            given = None
+            try:
+                given = list(self.model.answer(batch))
+            except Exception as error:
+                if len(batch) == 1 or not is_out_of_memory(error):
+                    raise
+            if given is None:
+                self.fits = len(batch) // 2
+                free_memory()
+                continue
+            if len(given) != len(batch):
+                raise ValueError(f"the judge gave {len(given)} answers to {len(batch)} questions")
+            answers += [{**_plain(answer), "batch_size": len(batch)} for answer in given]
+        return answers
 
 
 def _question(asked: Message) -> Question:
@@ -130,7 +159,6 @@ def _plain(answer: Answer) -> Message:
             "score": None if answer.score is None else float(answer.score),
             "aspects": {str(name): float(value) for name, value in answer.aspects.items()},
             "error": None if answer.error is None else str(answer.error),
-            "batch_size": answer.batch_size,
         }
     except (AttributeError, TypeError, ValueError) as error:
         return _plain(Answer(error=f"the judge gave {answer!r:.200}, expected an Answer: {one_line(error)}"))
@@ -143,6 +171,8 @@ def describe(error: BaseException) -> dict[str, str]:
         return {"kind": "setup", "message": text}
     if isinstance(error, ImageError):
         return {"kind": "bad_image", "message": text}
+    if isinstance(error, OutputError):
+        return {"kind": "degenerate_output", "message": text}
     kind = "oom" if is_out_of_memory(error) else "exception"
     return {"kind": kind, "message": f"{type(error).__name__}: {text}"}
 
@@ -155,14 +185,15 @@ def read_ahead(model: str | None) -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell GPU and host memory errors from others without importing torch."""
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    """Tell GPU and host memory errors from others without importing torch, which words them in several ways."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _OUT_OF_MEMORY)
 
 
 def free_memory() -> None:
-    """Give cached GPU memory back, where torch is in use."""
-    with suppress(ImportError):
-        import torch
-
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+    """Give back what nobody uses any more, cached GPU memory too where torch is in use."""
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.empty_cache()

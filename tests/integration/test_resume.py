@@ -77,7 +77,7 @@ def test_ctrl_c_keeps_what_is_finished_and_exits_2(bench):
     assert document["run"]["status"] == "incomplete"
     assert len(document["items"]) == 20
     interrupted = [item for item in document["items"] if item["status"] == "interrupted"]
-    assert f"INCOMPLETE: stopped with {len(interrupted)} pairs to do" in output
+    assert f"INCOMPLETE: stopped by the user with {len(interrupted)} pairs to do" in output
     assert document["overall"]["micro"]["errors"] == 0
     assert document["timing"]["edits"] == bench.stored_edits()
     done = bench.stored_edits()

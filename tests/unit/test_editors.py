@@ -42,8 +42,8 @@ def test_reference_controls_return_what_they_are_shown(spec):
 
 def test_folder_prefers_the_category_folder(tmp_path):
     (tmp_path / "physics").mkdir()
-    Image.new("RGB", (3, 3), "red").save(tmp_path / "physics" / "a.png")
-    Image.new("RGB", (3, 3), "blue").save(tmp_path / "a.png")
+    Image.new("RGB", (9, 9), "red").save(tmp_path / "physics" / "a.png")
+    Image.new("RGB", (9, 9), "blue").save(tmp_path / "a.png")
     folder = editor(f"folder:{tmp_path}")
     assert folder.edit(request()).getpixel((0, 0)) == (255, 0, 0)
     assert folder.edit(request(category="social")).getpixel((0, 0)) == (0, 0, 255)

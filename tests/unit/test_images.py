@@ -24,20 +24,20 @@ def encoded(image: Image.Image, kind: str = "PNG", **options) -> bytes:
 
 
 def test_png_keeps_every_pixel():
-    pixels = np.random.default_rng(0).integers(0, 256, (7, 9, 3), dtype=np.uint8)
+    pixels = np.random.default_rng(0).integers(0, 256, (17, 19, 3), dtype=np.uint8)
     assert np.array_equal(np.asarray(decode(encode_png(Image.fromarray(pixels)))), pixels)
 
 
 @pytest.mark.parametrize(
     ("image", "pixel"),
     [
-        pytest.param(Image.new("RGBA", (2, 2), (255, 0, 0, 0)), (255, 255, 255), id="transparent-over-white"),
-        pytest.param(Image.new("RGBA", (2, 2), (255, 0, 0, 255)), (255, 0, 0), id="opaque"),
-        pytest.param(Image.new("LA", (2, 2), (0, 0)), (255, 255, 255), id="grey-alpha"),
-        pytest.param(Image.new("L", (2, 2), 77), (77, 77, 77), id="grey"),
-        pytest.param(Image.new("1", (2, 2), 1), (255, 255, 255), id="bilevel"),
-        pytest.param(Image.new("P", (2, 2), 0), (0, 0, 0), id="palette"),
-        pytest.param(Image.fromarray(np.full((2, 2), 0xAB12, dtype=np.uint16)), (0xAB,) * 3, id="16-bit-high-byte"),
+        pytest.param(Image.new("RGBA", (8, 8), (255, 0, 0, 0)), (255, 255, 255), id="transparent-over-white"),
+        pytest.param(Image.new("RGBA", (8, 8), (255, 0, 0, 255)), (255, 0, 0), id="opaque"),
+        pytest.param(Image.new("LA", (8, 8), (0, 0)), (255, 255, 255), id="grey-alpha"),
+        pytest.param(Image.new("L", (8, 8), 77), (77, 77, 77), id="grey"),
+        pytest.param(Image.new("1", (8, 8), 1), (255, 255, 255), id="bilevel"),
+        pytest.param(Image.new("P", (8, 8), 0), (0, 0, 0), id="palette"),
+        pytest.param(Image.fromarray(np.full((8, 8), 0xAB12, dtype=np.uint16)), (0xAB,) * 3, id="16-bit-high-byte"),
     ],
 )
 def test_modes_convert_by_rule(image, pixel):
@@ -60,10 +60,10 @@ BAD = [
     pytest.param(b"", "not an image", id="empty"),
     pytest.param(b"<svg/>", "not an image", id="svg"),
     pytest.param(GOOD[:500], "broken image", id="truncated"),
-    pytest.param(encoded(Image.new("RGB", (4, 4)), "BMP"), "not an image", id="bmp"),
-    pytest.param(encoded(Image.new("RGB", (4, 4)), "GIF"), "not an image", id="gif"),
+    pytest.param(encoded(Image.new("RGB", (12, 12)), "BMP"), "not an image", id="bmp"),
+    pytest.param(encoded(Image.new("RGB", (12, 12)), "GIF"), "not an image", id="gif"),
     pytest.param(
-        encoded(Image.new("RGB", (4, 4)), "WEBP", save_all=True, append_images=[Image.new("RGB", (4, 4), "red")]),
+        encoded(Image.new("RGB", (12, 12)), "WEBP", save_all=True, append_images=[Image.new("RGB", (12, 12), "red")]),
         "animated",
         id="animated",
     ),

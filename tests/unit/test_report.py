@@ -119,9 +119,9 @@ def test_html_escapes_everything_and_allows_only_its_own_script():
     [
         ({}, "FAIL", "FAIL: 1 of 4 pairs without a score, 0 allowed"),
         (
-            {"run": {"status": "incomplete"}},
+            {"run": {"status": "incomplete", "stopped_by": "the user"}},
             "FAIL",
-            "INCOMPLETE: stopped with 0 pairs to do; run again to do the rest",
+            "INCOMPLETE: stopped by the user with 0 pairs to do; run again to do the rest",
         ),
     ],
 )

@@ -17,7 +17,7 @@ from pytest_imgedit.images import decode, encode_png
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.suites.rows import read_rows
 
-PNG = base64.b64encode(encode_png(Image.new("RGB", (3, 2), "red"))).decode()
+PNG = base64.b64encode(encode_png(Image.new("RGB", (13, 12), "red"))).decode()
 
 
 def row(**values):
@@ -61,17 +61,17 @@ def test_every_file_format_gives_the_same_pairs(tmp_path, name):
     ]
     assert (pairs[0].tags, pairs[0].difficulty, pairs[0].seed) == (("x",), "easy", 3)
     assert pairs[1].description == 'a "[{ball}]"'
-    assert [decode(p.source.read()).size for p in pairs] == [(3, 2)] * 2
+    assert [decode(p.source.read()).size for p in pairs] == [(13, 12)] * 2
 
 
 def test_toml_suite_with_images_beside_the_file(tmp_path):
     (tmp_path / "in").mkdir()
-    Image.new("RGB", (5, 5)).save(tmp_path / "in" / "a.png")
-    Image.new("RGB", (6, 6)).save(tmp_path / "in" / "ref.png")
+    Image.new("RGB", (15, 15)).save(tmp_path / "in" / "a.png")
+    Image.new("RGB", (16, 16)).save(tmp_path / "in" / "ref.png")
     text = '[[pairs]]\nid = "a"\ncategory = "style"\ninstruction = "x"\nimage = "in/a.png"\nreference = "in/ref.png"\n'
     (pair,) = load(write(tmp_path / "suite.toml", text))
-    assert decode(pair.source.read()).size == (5, 5)
-    assert decode(pair.reference.read()).size == (6, 6)
+    assert decode(pair.source.read()).size == (15, 15)
+    assert decode(pair.reference.read()).size == (16, 16)
 
 
 @pytest.mark.parametrize(("language", "texts"), [("en", ["let it fall", "只有中文"]), ("zh", ["让它下落", "只有中文"])])
@@ -152,7 +152,7 @@ def test_bad_line_of_jsonl_is_named(tmp_path):
 
 def test_link_that_leads_out_of_the_folder_is_refused(tmp_path):
     (tmp_path / "suite").mkdir()
-    Image.new("RGB", (5, 5)).save(tmp_path / "secret.png")
+    Image.new("RGB", (15, 15)).save(tmp_path / "secret.png")
     (tmp_path / "suite" / "link.png").symlink_to(tmp_path / "secret.png")
     with pytest.raises(UsageError, match=r"'link.png' leads out of"):
         load(write(tmp_path / "suite" / "s.json", [row(src_img_b64="", image="link.png")]))

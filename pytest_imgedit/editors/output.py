@@ -1,0 +1,66 @@
+"""What an editor's output must be before it counts as an edit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from pytest_imgedit.errors import ImageError, OutputError
+from pytest_imgedit.images import check_size
+
+#: Levels out of 255 within which all pixels of a blank image lie, in every channel.
+BLANK_LEVELS = 2
+#: Both images are averaged over a grid of so many cells a side; a copy differs by at most so many levels in any cell.
+COPY_GRID = 64
+COPY_LEVELS = 8.0
+
+
+def checked(output: Any, source: Image.Image, may_be_blank: bool) -> Image.Image:
+    """Return an editor's output as RGB; raise `OutputError` if it is no image, not finite, too small, or blank.
+
+    Blank is one colour all over where the source is not.
+    """
+    if not isinstance(output, Image.Image):
+        raise OutputError(f"the editor returned {type(output).__name__}, expected a PIL image")
+    try:
+        check_size(*output.size)
+    except ImageError as error:
+        raise OutputError(f"the editor returned an {error}") from None
+    if output.mode == "F":
+        require_finite(np.asarray(output))
+    image = output.convert("RGB")
+    if not may_be_blank and is_blank(image) and not is_blank(source):
+        raise OutputError(f"the editor returned a blank image, colour {image.getpixel((0, 0))} all over")
+    return image
+
+
+def require_finite(pixels: np.ndarray[Any, Any]) -> None:
+    """Raise `OutputError` if a float image holds NaN or infinity, which a conversion to bytes would hide."""
+    broken = int((~np.isfinite(pixels)).sum())
+    if broken:
+        raise OutputError(f"NaN or infinity in {broken} of {pixels.size} values of the editor's output")
+
+
+def is_blank(image: Image.Image) -> bool:
+    """Tell whether no channel of an RGB image spans more than `BLANK_LEVELS`."""
+    return all(high - low <= BLANK_LEVELS for low, high in map(_span, image.split()))
+
+
+def _span(band: Image.Image) -> tuple[int, int]:
+    low, high = band.getextrema()
+    return int(low), int(high)  # type: ignore[arg-type]
+
+
+def is_near_copy(source: Image.Image, edited: Image.Image) -> bool:
+    """Tell whether an edit shows what its source shows: no cell of a coarse grid differs visibly.
+
+    Averages over cells forgive what an autoencoder does to fine texture, but no change of an object. Images of
+    different sizes are compared too.
+    """
+    first, second = (
+        np.asarray(image.resize((COPY_GRID, COPY_GRID), Image.Resampling.BOX), dtype=np.float64)
+        for image in (source, edited)
+    )
+    return float(np.abs(first - second).max()) <= COPY_LEVELS
