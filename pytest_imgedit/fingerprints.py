@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_imgedit.checkpoints import MODEL_KINDS, model_folder
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.registry import source_file
 from pytest_imgedit.store.runs import write_json
@@ -20,41 +21,9 @@ if TYPE_CHECKING:
 
     from pytest_imgedit.registry import Target
 
-#: Kinds of editors and judges whose argument is a model: a checkpoint folder or a hub id.
-MODEL_KINDS = ("diffusers", "qwen-vl")
 #: To be raised when a built-in editor or judge changes what it computes, so that stored results are not reused.
 REVISION = 1
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-
-
-def is_local(model: str) -> bool:
-    """Tell whether a MODEL names a folder here rather than a hub id."""
-    return Path(model).is_dir() or not _HUB_ID.fullmatch(model)
-
-
-def model_folder(model: str, kind: str) -> Path:
-    """Return the folder of a model: the local one, or the hub snapshot, which is downloaded if need be.
-
-    Raises `UsageError` if a local folder does not exist or the snapshot cannot be had.
-    """
-    if is_local(model):
-        if not Path(model).is_dir():
-            raise UsageError(f"model {model!r}: no such folder, expected a checkpoint folder or a hub id")
-        return Path(model)
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    suffixes = ("json", "safetensors", "txt", "model", "jinja")
-    # A pipeline's weights lie in folders; safetensors beside model_index.json are the same weights again.
-    patterns = ["model_index.json"] + [f"*/*.{suffix}" for suffix in suffixes]
-    if kind != "diffusers":
-        patterns = [f"*.{suffix}" for suffix in suffixes]
-    try:
-        return Path(snapshot_download(model, allow_patterns=patterns))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise UsageError(f"model {model!r}: neither a folder nor to be had from the hub: {reason}") from error
 
 
 def fingerprint(target: Target, params: Mapping[str, object], cache: Path) -> str:

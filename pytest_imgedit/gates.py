@@ -38,6 +38,15 @@ def check_fields(fields: Iterable[str], categories: Iterable[str]) -> None:
             raise UsageError(f"gates.fail_under: unknown field {field!r}, expected one of: {', '.join(known)}")
 
 
+def check_counts(fields: Iterable[str], counts: Mapping[str, int]) -> None:
+    """Raise `UsageError` if a gated category has fewer than the two pairs that make a mean worth gating."""
+    for field in map(category_slug, fields):
+        if field != "overall" and counts.get(field, 0) < 2:
+            raise UsageError(
+                f"gates.fail_under: {field!r} has {counts.get(field, 0)} of the selected pairs, expected at least 2"
+            )
+
+
 def errors_allowed(limit: float, pairs: int) -> int:
     """Turn `--imgedit-max-errors` into a count: a float is a fraction of the pairs, rounded down."""
     return int(limit * pairs + 1e-9) if isinstance(limit, float) else limit

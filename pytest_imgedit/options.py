@@ -108,6 +108,17 @@ def _from_command_line(config: pytest.Config) -> dict[str, Any]:
     return {dest: value for dest, value in values.items() if value is not None}
 
 
+def refuse_unknown_keys(config: pytest.Config) -> None:
+    """Raise `UsageError` for an ini key `imgedit_…` that no option has: it was meant to do something."""
+    known = {option.dest for option in OPTIONS}
+    given = getattr(config, "_inicfg", {})  # pytest tells only of keys that somebody declared
+    for key in given:
+        if key.startswith("imgedit_") and key not in known:
+            raise UsageError(
+                f"{config.inipath or '-o'}: unknown key {key!r}, expected one of: {', '.join(sorted(known))}"
+            )
+
+
 def is_configured(config: pytest.Config) -> bool:
     """Tell whether the user set any option, on the command line or as an ini key."""
     return bool(_from_command_line(config) or _from_ini(config))
@@ -118,7 +129,7 @@ def gather(config: pytest.Config) -> dict[str, dict[str, Any]]:
 
     Raises `UsageError` for a config file that cannot be read or parsed and for a malformed `--imgedit-set`.
     """
-    from pytest_imgedit.config import ConfigFile, parse_value
+    from pytest_imgedit.config_file import ConfigFile, parse_value
 
     ini, command_line = _from_ini(config), _from_command_line(config)
     base = config.rootpath if "imgedit_config" not in command_line else config.invocation_params.dir

@@ -35,9 +35,9 @@ def slug(text: str) -> str:
     keep different ids. The text is NFC-normalised first.
     """
     text = unicodedata.normalize("NFC", text)
-    if _SAFE.fullmatch(text):
+    if _SAFE.fullmatch(text) and text.strip("."):  # "." and ".." would be folders
         return text
-    cleaned = _UNSAFE.sub("-", text).strip("-")
+    cleaned = _UNSAFE.sub("-", text).strip("-.")
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{cleaned[:119]}-{digest}" if cleaned else digest
 

@@ -27,6 +27,7 @@ __all__ = ["edit_pair", "edit_result", "edit_workers", "imgedit_run", "reward_mo
 _EVALUATION = pytest.StashKey["Evaluation"]()
 _RUN = pytest.StashKey["Run"]()
 _EXCHANGE = pytest.StashKey[Path]()
+_TALLY = pytest.StashKey["_Tally"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,9 +45,11 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "imgedit(category, difficulty): set on every item of a pair; select with -m \"imgedit(category='physics')\"",
     )
-    if not _is_xdist_worker(config) and options.is_configured(config) and not config.option.help:
+    if not _is_xdist_worker(config) and not config.option.help:
         with _usage_errors():
-            evaluation(config).check()
+            options.refuse_unknown_keys(config)
+            if options.is_configured(config):
+                evaluation(config).check()
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
@@ -82,12 +85,16 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     exchange = _worker_exchange(session.config)
     if exchange is not None:
         worker: str = session.config.workerinput["workerid"]  # type: ignore[attr-defined]
-        (exchange / f"plan-{worker}.json").write_text(json.dumps(_selected_ids(session.config, session.items)))
+        plan = _plan(session.config, session.items)
+        if plan["ids"]:
+            (exchange / f"plan-{worker}.json").write_text(json.dumps(plan))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Under xdist: tell each worker where plans and results are exchanged."""
+    if options.is_configured(node.config) and not node.gateway.spec.popen:
+        raise pytest.UsageError(f"--tx={node.gateway.spec}: items read their results from this machine, expected popen")
     if _EXCHANGE not in node.config.stash:
         node.config.stash[_EXCHANGE] = Path(tempfile.mkdtemp(prefix="imgedit-"))
     node.workerinput["imgedit_exchange"] = str(node.config.stash[_EXCHANGE])
@@ -101,9 +108,9 @@ def pytest_xdist_node_collection_finished(node: Any) -> None:
     if _collection_failed(session):
         raise session.Interrupted("errors during collection")
     if _RUN not in config.stash and not _only_plans(config):
-        ids = json.loads((exchange / f"plan-{node.workerinput['workerid']}.json").read_text())
-        if ids:
-            document = _execute(config, ids).document
+        path = exchange / f"plan-{node.workerinput['workerid']}.json"
+        if path.exists():
+            document = _execute(config, json.loads(path.read_text())).document
             (exchange / "results.json").write_text(json.dumps(document))
 
 
@@ -112,13 +119,28 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
     """Run the stages before the first item, and decide the gates after the last."""
     config = session.config
     if not (_is_xdist_worker(config) or _only_plans(config) or _collection_failed(session)):
-        ids = _selected_ids(config, session.items)
-        if ids:
-            _execute(config, ids)
+        plan = _plan(config, session.items)
+        if plan["ids"]:
+            _execute(config, plan)
     result = yield
-    if not _is_xdist_worker(config) and _RUN in config.stash and evaluation(config).verdict().state != "PASS":
-        session.testsfailed += 1
+    if not _is_xdist_worker(config) and _RUN in config.stash:
+        evaluation(config).unreported = config.stash[_TALLY].missing()
+        if evaluation(config).verdict().state != "PASS":
+            session.testsfailed += 1
     return result
+
+
+class _Tally:
+    """Compares the items that were selected with those that pytest reports: a crashed xdist worker can lose some."""
+
+    def __init__(self, expected: Sequence[str]) -> None:
+        self._expected, self._seen = expected, set[str]()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seen.add(report.nodeid)
+
+    def missing(self) -> list[str]:
+        return [name for name in self._expected if name not in self._seen]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -195,7 +217,9 @@ def make_service(config: pytest.Config, fixture: str) -> Any:
         pytest.fail(str(error), pytrace=False)
 
 
-def _execute(config: pytest.Config, ids: Sequence[str]) -> Run:
+def _execute(config: pytest.Config, plan: dict[str, list[str]]) -> Run:
+    config.stash[_TALLY] = _Tally(plan["items"])
+    config.pluginmanager.register(config.stash[_TALLY])
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     quiet = reporter is None or config.option.verbose < 0
     file = sys.stdout if reporter is None else reporter._tw._file
@@ -203,7 +227,7 @@ def _execute(config: pytest.Config, ids: Sequence[str]) -> Run:
     if reporter is not None:
         reporter.ensure_newline()
     with _usage_errors():
-        config.stash[_RUN] = current.execute(ids, file, quiet)
+        config.stash[_RUN] = current.execute(plan["ids"], file, quiet)
     if current.interrupted:
         raise KeyboardInterrupt
     return config.stash[_RUN]
@@ -215,7 +239,9 @@ def _usage_errors() -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        raise pytest.UsageError(str(error)) from None
+        from pytest_imgedit.text import printable
+
+        raise pytest.UsageError(printable(str(error))) from None
 
 
 def _pair(item: pytest.Item) -> Any:
@@ -224,8 +250,8 @@ def _pair(item: pytest.Item) -> Any:
     return pair if hasattr(pair, "keywords") else None
 
 
-def _selected_ids(config: pytest.Config, items: Sequence[pytest.Item]) -> list[str]:
-    """Ids of the pairs whose items want results; all pairs if the run is wanted, but by no item of a pair.
+def _plan(config: pytest.Config, items: Sequence[pytest.Item]) -> dict[str, list[str]]:
+    """Return the `items` that want results, and the `ids` of their pairs; of all pairs, if none is an item of a pair.
 
     A test that only reads `edit_pair` needs no run.
     """
@@ -234,7 +260,7 @@ def _selected_ids(config: pytest.Config, items: Sequence[pytest.Item]) -> list[s
     if wanting and not pairs:
         with _usage_errors():
             pairs = list(evaluation(config).suite.pairs)
-    return list(dict.fromkeys(pair.id for pair in pairs))
+    return {"items": [item.nodeid for item in wanting], "ids": list(dict.fromkeys(pair.id for pair in pairs))}
 
 
 def _parametrizes_pairs_itself(metafunc: pytest.Metafunc) -> bool:

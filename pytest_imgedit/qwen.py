@@ -29,11 +29,11 @@ class AssembledProcessor(ProcessorMixin):  # type: ignore[misc]
     @classmethod
     def load(cls, folder: Path, tokenizer_folder: Path | None = None) -> AssembledProcessor:
         """Load from a checkpoint folder; raises what transformers raises if a file is missing."""
-        tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder or folder)
+        tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder or folder, trust_remote_code=False)
         template = folder / "chat_template.json"
         if tokenizer.chat_template is None and template.exists():
             tokenizer.chat_template = json.loads(template.read_text("utf-8"))["chat_template"]
-        return cls(tokenizer, AutoImageProcessor.from_pretrained(folder))
+        return cls(tokenizer, AutoImageProcessor.from_pretrained(folder, trust_remote_code=False))
 
     def __call__(
         self,

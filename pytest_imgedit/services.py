@@ -12,11 +12,13 @@ from pytest_imgedit.editors.base import resolve_editor
 from pytest_imgedit.images import decode, encode_png
 from pytest_imgedit.judges.base import resolve_judge
 from pytest_imgedit.pairs import Edit, EditPair, category_slug
+from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.stages.edit import run_edits, stored_edit
 from pytest_imgedit.stages.plan import make_plan
-from pytest_imgedit.stages.run import identify, make_pool
+from pytest_imgedit.stages.pools import make_pool
+from pytest_imgedit.stages.run import identify
 from pytest_imgedit.stages.score import Scorer
 from pytest_imgedit.suites.base import Suite
 
@@ -58,7 +60,7 @@ class _Service:
 
     def __init__(self, settings: Settings, store: Store, file: TextIO, rivals: Sequence[_Service]) -> None:
         self.settings, self.store, self.rivals = settings, store, rivals
-        self.progress = RunProgress(store.folder / "services.log", file, quiet=True)
+        self.progress = RunProgress(store.folder / "services.log", file, True, Redactor.of(settings))
         self._folder = tempfile.TemporaryDirectory(prefix="imgedit-")
         self._pool: Pool | None = None
 

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from pytest_imgedit import gates
+from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, is_local
 from pytest_imgedit.editors.base import resolve_editor
 from pytest_imgedit.errors import StoreError, UsageError
-from pytest_imgedit.fingerprints import MODEL_KINDS, is_local
 from pytest_imgedit.judges.base import resolve_judge
 from pytest_imgedit.params import find_problem
+from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.report import model, terminal
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.report.write import check_writable, write_reports
 from pytest_imgedit.rubrics.rubric import load_rubric
+from pytest_imgedit.stages.results import read_run
 from pytest_imgedit.stages.run import Engine
 from pytest_imgedit.store.runs import Store
 from pytest_imgedit.suites.base import Suite, load_suite
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_imgedit.config import Settings
+    from pytest_imgedit.pairs import EditPair
     from pytest_imgedit.registry import Target
     from pytest_imgedit.stages.results import Run
 
@@ -53,6 +57,7 @@ class Evaluation:
         self._services: list[Any] = []
         self._reports: dict[str, str] = {}
         self._unwritten = ""
+        self.unreported: Sequence[str] = ()
         self._sections: Sequence[tuple[str, str]] = ()
 
     @cached_property
@@ -78,6 +83,7 @@ class Evaluation:
         group_gpus(self.gpus, settings.workers.gpus_per_worker, "--imgedit-gpus-per-worker")
         group_gpus(self.gpus, settings.judge.gpus_per_replica, "judge.gpus_per_replica")
         gates.check_fields(settings.gates.fail_under, self.suite.categories)
+        self._check_counts(self.suite.pairs)
         if settings.run.stage == "edit" and settings.gates.fail_under:
             raise UsageError(
                 "--imgedit-stage=edit scores nothing, so gates.fail_under cannot be checked: drop one of them"
@@ -85,14 +91,24 @@ class Evaluation:
         for path in settings.run.copies:
             check_writable(path)
 
+    def _check_counts(self, pairs: Sequence[EditPair]) -> None:
+        gates.check_counts(self.settings.gates.fail_under, Counter(pair.category for pair in pairs))
+
     def _check_target(self, role: str, target: Target, params: dict[str, Any]) -> None:
         place = self.settings.place(role, "spec")
         if target.kind in MODEL_KINDS:
             model_name = target.argument or ""
-            if is_local(model_name) and not Path(model_name).is_dir():
-                raise UsageError(f"{place}{role} {target.kind}:{model_name}: no such folder")
+            if is_local(model_name):
+                if not Path(model_name).is_dir():
+                    raise UsageError(f"{place}{role} {target.kind}:{model_name}: no such folder")
+                check_checkpoint(Path(model_name), target.kind)
         if target.kind == "folder" and not Path(target.argument or "").is_dir():
             raise UsageError(f"{place}{role} folder:{target.argument}: no such folder")
+        if target.kind in MODEL_KINDS and "trust_remote_code" in params:
+            where = self.settings.place(role, "trust_remote_code")
+            raise UsageError(
+                f"{where}{role}.trust_remote_code: code of a checkpoint is never run, expected no such key"
+            )
         problem = find_problem(target, params)
         if problem is not None:
             name, reason = problem
@@ -114,19 +130,22 @@ class Evaluation:
 
     def execute(self, ids: Sequence[str], file: TextIO = sys.stdout, quiet: bool = False) -> Run:
         """Run all stages over the selected pairs and write the reports."""
-        self.open_store()
         wanted = set(ids)
         pairs = [pair for pair in self.suite.pairs if pair.id in wanted]
+        self._check_counts(pairs)
+        self.open_store()
         folder = self.store.new_run()
-        progress = RunProgress(folder / "run.log", file, quiet)
+        redactor = Redactor.of(self.settings)
+        progress = RunProgress(folder / "run.log", file, quiet, redactor)
         if not self.announced:
             progress.note(self.describe())
         around = self.hooks.before_stage, self.hooks.after_stage
         try:
-            self.run = Engine(self.settings, self.suite, self.store, folder, progress, *around).run(pairs)
+            document = Engine(self.settings, self.suite, self.store, folder, progress, *around).run(pairs)
         finally:
             progress.close()
         self.interrupted = progress.stopping
+        self.run = read_run(redactor.document(document), self.settings.suite.min_score)
         self._sections = self.hooks.report_sections(self.run.document)
         try:
             self._reports = write_reports(
@@ -166,7 +185,11 @@ class Evaluation:
         return terminal.render(self.run.document, self._reports, self._sections, width, color)
 
     def verdict(self) -> model.Verdict:
-        """Return what the run came to; a run whose reports are not written never passes."""
+        """Return what the run came to; without all its reports written and all its items reported it never passes."""
         assert self.run is not None
         found = model.verdict(self.run.document)
-        return model.Verdict("FAIL", f"FAIL: {self._unwritten}; {found.line}") if self._unwritten else found
+        problems = [self._unwritten] if self._unwritten else []
+        if self.unreported:
+            count, first = len(self.unreported), self.unreported[0]
+            problems.append(f"{count} selected items were never reported, such as {first}")
+        return model.Verdict("FAIL", f"FAIL: {'; '.join(problems)}; {found.line}") if problems else found

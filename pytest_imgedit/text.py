@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 
-_SECRET = re.compile(r"(?:^|_)(?:api_?key|token|secret|passw(?:or)?d|credentials?)$", re.IGNORECASE)
+_BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
 def printable(text: str) -> str:
@@ -16,11 +15,12 @@ def printable(text: str) -> str:
     )
 
 
+def steering(text: str) -> str | None:
+    """Name the first character that could steer a terminal or the order of a line, such as `U+202E`, if any."""
+    bad = (char for char in text if unicodedata.category(char) in ("Cc", "Cs") or char in _BIDI)
+    return next((f"U+{ord(char):04X}" for char in bad), None)
+
+
 def one_line(error: BaseException) -> str:
     """Return the first line of an error's text, or its type's name if it has none."""
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-
-
-def mask_secrets(params: dict[str, object]) -> dict[str, object]:
-    """Hide the values of parameters whose names look like secrets."""
-    return {name: "***" if _SECRET.search(name) else value for name, value in params.items()}

@@ -65,7 +65,7 @@ def _load(folder: Path, device: str, dtype: torch.dtype) -> Any:
         components["processor"] = AssembledProcessor.load(folder / "processor")
     placement = {} if device == "cpu" else {"device_map": device}
     pipeline = DiffusionPipeline.from_pretrained(
-        str(folder), dtype=dtype, use_safetensors=True, **placement, **components
+        str(folder), dtype=dtype, use_safetensors=True, trust_remote_code=False, **placement, **components
     )
     encoder = getattr(pipeline, "text_encoder", None)
     if hasattr(getattr(encoder, "config", None), "image_token_id"):

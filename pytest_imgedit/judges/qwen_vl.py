@@ -53,6 +53,7 @@ class QwenVLJudge:
             device_map={"cpu": None, "cuda": {"": "cuda:0"}, "balanced": "auto"}[device],
             attn_implementation=attention,
             use_safetensors=True,
+            trust_remote_code=False,
         ).eval()
         if self.processor.image_token_id != self.model.config.image_token_id:
             raise SetupError(

@@ -13,10 +13,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 from rich.table import Table
 
+from pytest_imgedit.text import printable
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from pytest_imgedit.redaction import Redactor
     from pytest_imgedit.stages.plan import Work
     from pytest_imgedit.workers.base import Slot, Worker
 
@@ -32,10 +35,14 @@ _NAMES = {
 
 
 class RunProgress:
-    """Follows one run. `file` is where lines go; the display is live if that is a terminal."""
+    """Follows one run. `file` is where lines go; the display is live if that is a terminal.
 
-    def __init__(self, log: Path, file: TextIO, quiet: bool) -> None:
+    What is shown and logged holds no secret and nothing that steers a terminal.
+    """
+
+    def __init__(self, log: Path, file: TextIO, quiet: bool, redactor: Redactor) -> None:
         self.stopping = False
+        self._redactor = redactor
         self._log = log.open("ab", buffering=0)
         self._console = Console(file=file, highlight=False)
         self._quiet = quiet
@@ -89,7 +96,7 @@ class RunProgress:
 
     def note(self, text: str) -> None:
         """Say one line to the user and to the log."""
-        self._write(text)
+        text = self._write(text)
         if not self._quiet:
             self._console.print(f"imgedit: {text}", markup=False)
 
@@ -124,9 +131,11 @@ class RunProgress:
         errors = f", {self._errors} errors" if self._errors else ""
         return f"{self._done}/{self._total}{errors}, {self._rate():.2f}/s"
 
-    def _write(self, text: str) -> None:
+    def _write(self, text: str) -> str:
+        text = printable(self._redactor.text(text))
         with suppress(OSError):  # a full disk stops the run where results are stored, and says so there
             self._log.write(f"{datetime.now():%H:%M:%S} {text}\n".encode())
+        return text
 
     def close(self) -> None:
         self._log.close()

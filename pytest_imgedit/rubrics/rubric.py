@@ -18,7 +18,7 @@ import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pytest_imgedit.config import ConfigFile
+from pytest_imgedit.config_file import ConfigFile
 from pytest_imgedit.errors import ReplyError, UsageError
 from pytest_imgedit.pairs import category_slug
 from pytest_imgedit.rubrics.reply import SCALE, parse_reply

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
@@ -26,6 +27,7 @@ TEMPLATES: dict[str, tuple[Callable[[Random], Scene], ...]] = {
     "causal": causal.TEMPLATES,
     "referential": referential.TEMPLATES,
 }
+_NUMBER = re.compile(r"\d{1,6}", re.ASCII)
 FULL = {"physics": 50, "environment": 50, "social": 70, "causal": 50, "referential": 50}
 
 
@@ -78,7 +80,9 @@ def _parse(argument: str) -> tuple[dict[str, int], int]:
     values = {"n": 10, "seed": 0}
     for part in filter(None, argument.split(",")):
         key, _, text = part.partition("=")
-        if key not in values or not (text.isascii() and text.isdigit()) or (key == "n" and int(text) < 1):
-            raise UsageError(f"suite scenes:{argument}: {part!r}, expected full, or n=NUMBER and seed=NUMBER")
+        if key not in values or not _NUMBER.fullmatch(text) or (key == "n" and int(text) < 1):
+            raise UsageError(
+                f"suite scenes:{argument}: {part!r}, expected full, or n=NUMBER and seed=NUMBER of up to six digits"
+            )
         values[key] = int(text)
     return dict.fromkeys(TEMPLATES, values["n"]), values["seed"]

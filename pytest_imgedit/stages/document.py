@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit import gates
 from pytest_imgedit.judges.base import MEASURING
+from pytest_imgedit.redaction import mask_secrets
 from pytest_imgedit.stages import results
-from pytest_imgedit.text import mask_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,23 +10,19 @@ from pytest_imgedit.stats import Summary, macro, summarize
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from pytest_imgedit.stages.plan import Work
 
 
 @dataclass
 class Run:
-    """A finished run: its folder (not known in an xdist worker), items by id, and the results document."""
+    """A finished run: items by id, and the results document."""
 
-    folder: Path | None
     items: dict[str, ItemResult]
     document: dict[str, Any]
 
 
-def item_results(
-    plan: Sequence[Work], min_score: float | None, needs_verdict: bool, stopped_by: str
-) -> list[ItemResult]:
+def item_results(plan: Sequence[Work], needs_verdict: bool, stopped_by: str) -> list[ItemResult]:
     """Join the repetitions of each pair; a pair is scored only if every repetition is.
 
     Work that has neither error nor what it was to get was cut off when the run was `stopped_by` someone or
@@ -39,10 +35,10 @@ def item_results(
             stage: Literal["edit", "score"] = "edit" if work.edit is None else "score"
             work.error = ItemError(stage, "interrupted", f"the run was stopped before this was done, by {stopped_by}")
         by_pair.setdefault(work.pair.id, []).append(work)
-    return [_item(works, min_score, needs_verdict) for works in by_pair.values()]
+    return [_item(works, needs_verdict) for works in by_pair.values()]
 
 
-def _item(works: Sequence[Work], min_score: float | None, needs_verdict: bool) -> ItemResult:
+def _item(works: Sequence[Work], needs_verdict: bool) -> ItemResult:
     pair = works[0].pair
     seeds = tuple(SeedResult(work.seed, work.edit, work.verdict, work.error) for work in works)
     error = next((work.error for work in works if work.error is not None), None)
@@ -53,11 +49,11 @@ def _item(works: Sequence[Work], min_score: float | None, needs_verdict: bool) -
         if all(work.error is None or work.error.kind == "interrupted" for work in works):
             status = "interrupted"
     if error is not None or not needs_verdict:
-        return ItemResult(pair.id, pair.category, status, None, {}, seeds, error, min_score)
+        return ItemResult(pair.id, pair.category, status, None, {}, seeds, error)
     score = sum(verdict.score for verdict in verdicts) / len(verdicts)
     shared = [name for name in verdicts[0].aspects if all(name in verdict.aspects for verdict in verdicts)]
     aspects = {name: sum(verdict.aspects[name] for verdict in verdicts) / len(verdicts) for name in shared}
-    return ItemResult(pair.id, pair.category, status, score, aspects, seeds, None, min_score)
+    return ItemResult(pair.id, pair.category, status, score, aspects, seeds, None)
 
 
 def summarize_items(
@@ -112,8 +108,8 @@ def error_document(error: ItemError) -> dict[str, Any]:
 
 
 def read_run(document: dict[str, Any], min_score: float | None) -> Run:
-    """Make a run from its document: what an xdist worker knows of it."""
-    return Run(None, {item["id"]: _read_item(item, min_score) for item in document["items"]}, document)
+    """Make a run from its document."""
+    return Run({item["id"]: _read_item(item, min_score) for item in document["items"]}, document)
 
 
 def _read_item(document: Mapping[str, Any], min_score: float | None) -> ItemResult:

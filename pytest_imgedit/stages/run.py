@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, model_folder
 from pytest_imgedit.editors.base import resolve_editor
 from pytest_imgedit.errors import StoreError
-from pytest_imgedit.fingerprints import MODEL_KINDS, fingerprint, model_folder
+from pytest_imgedit.fingerprints import fingerprint
 from pytest_imgedit.judges.base import resolve_judge
 from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.stages import results
 from pytest_imgedit.stages.document import Subject, Timing, make_document
 from pytest_imgedit.stages.edit import run_edits, stored_edit
 from pytest_imgedit.stages.plan import Work, make_plan
+from pytest_imgedit.stages.pools import make_pool, require_free_gpus
 from pytest_imgedit.stages.score import Scorer
-from pytest_imgedit.workers.gpus import choose_gpus, group_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pytest_imgedit.registry import Target
     from pytest_imgedit.store.runs import Store
     from pytest_imgedit.suites.base import Suite
-    from pytest_imgedit.workers.base import Slot, State, Worker
+    from pytest_imgedit.workers.base import Slot, Worker
     from pytest_imgedit.workers.pool import Pool
 
 
@@ -73,12 +73,13 @@ class Engine:
         self.working = False
         self.stopped_by = "the user"
 
-    def run(self, pairs: Sequence[EditPair]) -> results.Run:
-        """Edit and score the selected pairs; raises `UsageError` if an editor or judge refuses its settings.
+    def run(self, pairs: Sequence[EditPair]) -> dict[str, Any]:
+        """Edit and score the selected pairs; return the results document.
 
-        The first Ctrl-C lets running jobs finish, the second does not; either way the run returns with what is
-        done, and `progress.stopping` is set. Before the first job, Ctrl-C raises `KeyboardInterrupt`. A store that
-        cannot be written any more, such as on a full disk, stops the run in the same way.
+        Raises `UsageError` if an editor or judge refuses its settings. The first Ctrl-C lets running jobs finish, the
+        second does not; either way the run returns with what is done, and `progress.stopping` is set. Before the
+        first job, Ctrl-C raises `KeyboardInterrupt`. A store that cannot be written any more, such as on a full
+        disk, stops the run in the same way.
         """
         settings, stage = self.settings, self.settings.run.stage
         in_main_thread = threading.current_thread() is threading.main_thread()
@@ -107,12 +108,11 @@ class Engine:
         finally:
             if in_main_thread:
                 signal.signal(signal.SIGINT, previous)
-        items = results.item_results(plan, settings.suite.min_score, stage != "edit", self.stopped_by)
+        items = results.item_results(plan, stage != "edit", self.stopped_by)
         subject = Subject(self.suite, editor, judge, rubric.sha256)
-        document = make_document(
+        return make_document(
             self.folder.name, self.started, settings, subject, self.timing, self.workers, plan, items, self.stopped_by
         )
-        return results.Run(self.folder, {item.id: item for item in items}, document)
 
     def _interrupt(self, *_: object) -> None:
         """Handle SIGINT without raising in the middle of a write; before the first job there is nothing to save."""
@@ -123,6 +123,7 @@ class Engine:
 
     def _identify(self, target: Target, params: dict[str, Any]) -> dict[str, Any]:
         if target.kind in MODEL_KINDS:
+            check_checkpoint(model_folder(target.argument or "", target.kind), target.kind)
             self.progress.note(f"fingerprint: {target.kind}:{target.argument} (weights are read once, then remembered)")
         return identify(target, params, self.store)
 
@@ -172,6 +173,8 @@ class Engine:
         self.before_stage("edit")
         started = time.perf_counter()
         pool = self._pool("edit")
+        for role in ("edit",) if judging is None else ("edit", "judge"):
+            require_free_gpus(self.settings, role)
         try:
             pool.start(len(missing))
             if judging is not None:
@@ -206,6 +209,8 @@ class Engine:
         """Score what is pending; `ended` is the time at which the last edit was done, 0 if none was made."""
         self.before_stage("score")
         started = time.perf_counter()
+        if not ended:
+            require_free_gpus(self.settings, "judge")
         pool.start(len(pending))
         try:
             with self.progress.stage("score", len(pending)):
@@ -234,39 +239,3 @@ def identify(target: Target, params: dict[str, Any], store: Store) -> dict[str, 
     """Describe an editor or judge by what decides its outcomes: kind, fingerprint, parameters."""
     known = store.folder / "fingerprints.json"
     return {"kind": target.kind, "fingerprint": fingerprint(target, params, known), "params": params}
-
-
-def make_pool(settings: Settings, role: str, folder: Path, progress: Progress) -> Pool:
-    """Make a pool of `edit` or `judge` workers, one a GPU group; no process is started yet."""
-    from pytest_imgedit.workers.base import Deadline, Slot
-    from pytest_imgedit.workers.local import LocalExecutor
-    from pytest_imgedit.workers.pool import Pool
-
-    workers = settings.workers
-    gpus = choose_gpus(workers.gpus)
-    if role == "edit":
-        groups = group_gpus(gpus, workers.gpus_per_worker, "--imgedit-gpus-per-worker")
-        target, params = resolve_editor(settings.editor.spec), settings.editor.params
-        python, job = workers.editor_python, Deadline(workers.edit_timeout, "workers.edit_timeout")
-    else:
-        groups = group_gpus(gpus, settings.judge.gpus_per_replica, "judge.gpus_per_replica")
-        target, params = resolve_judge(settings.judge.spec), settings.judge.params
-        python, job = workers.judge_python, Deadline(workers.judge_timeout, "workers.judge_timeout")
-    argument = target.argument
-    if target.kind in MODEL_KINDS:
-        argument = str(model_folder(argument or "", target.kind).absolute())
-    places = groups or [()] * workers.cpu_workers
-    slots = [Slot(f"{role}-{index}", group) for index, group in enumerate(places)]
-    setup = {
-        "target": {
-            "kind": target.kind,
-            "module": target.module,
-            "attribute": target.attribute,
-            "argument": argument,
-        },
-        "params": params,
-    }
-    python = python and os.path.normpath(python)
-    load = Deadline(workers.load_timeout, "workers.load_timeout")
-    deadlines: dict[State, Deadline] = {"starting": load, "loading": load, "busy": job}
-    return Pool(LocalExecutor(folder, python), slots, setup, workers.load_concurrency, deadlines, progress)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.pairs import in_order
+from pytest_imgedit.pairs import EditPair, in_order, slug
 from pytest_imgedit.registry import resolve
 from pytest_imgedit.text import one_line
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pytest_imgedit.config import SuiteSettings
-    from pytest_imgedit.pairs import EditPair
 
 BUILTIN = {
     "native": "pytest_imgedit.suites.native:load",
@@ -63,6 +62,8 @@ def load_suite(settings: SuiteSettings) -> Suite:
         pairs = list(target.load()(target.argument or "", settings))
     except UsageError:
         raise
+    except OSError as error:
+        raise UsageError(f"{error.filename or spec}: {error.strerror}, expected a suite that can be read") from error
     except Exception as error:
         if target.kind in BUILTIN:
             raise
@@ -73,6 +74,10 @@ def load_suite(settings: SuiteSettings) -> Suite:
         raise UsageError(f"suite {settings.spec}: no pairs, expected at least one")
     seen: set[str] = set()
     for pair in pairs:
+        if not isinstance(pair, EditPair) or slug(pair.id) != pair.id:
+            raise UsageError(
+                f"suite {settings.spec}: {pair!r:.80}, expected an EditPair with an id of [A-Za-z0-9._-]{{1,128}}"
+            )
         if pair.id in seen:
             raise UsageError(f"suite {settings.spec}: id {pair.id!r} occurs twice, expected unique ids")
         seen.add(pair.id)

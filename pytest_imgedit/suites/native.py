@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.images import Base64Image, FileImage
 from pytest_imgedit.pairs import EditPair, category_slug, slug
-from pytest_imgedit.suites.rows import Row, RowImage, read_rows
+from pytest_imgedit.suites.rows import Problems, Row, RowImage, read_rows
+from pytest_imgedit.text import steering
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from pytest_imgedit.config import SuiteSettings
     from pytest_imgedit.pairs import ImageSource
@@ -53,15 +55,21 @@ def load(argument: str, settings: SuiteSettings) -> Iterator[EditPair]:
         raise UsageError(f"suite.fields: unknown {sorted(unknown)[0]!r}, expected one of {', '.join(FIELDS)}")
     path = Path(argument)
     reader = _Reader(settings.language, {**FIELDS, **{k: (v,) for k, v in settings.fields.items()}})
-    rows = list(reader.drop_images(read_rows(path)))
-    shared = Counter(reader.stem(row) for row in rows)
+    problems = Problems()
+    rows = list(reader.drop_images(read_rows(path, problems)))
+    shared = Counter(reader.stems(rows))
     seen: dict[str, int] = {}
     for row in rows:
-        pair = reader.pair(row, shared)
-        if pair.id in seen:
-            raise row.error(f"id {pair.id!r} is already used on line {seen[pair.id]}, expected unique ids")
+        try:
+            pair = reader.pair(row, shared)
+            if pair.id in seen:
+                raise row.error(f"id {pair.id!r} is already used on line {seen[pair.id]}, expected unique ids")
+        except UsageError as error:
+            problems.add(error)
+            continue
         seen[pair.id] = row.line
         yield pair
+    problems.check()
 
 
 class _Reader:
@@ -132,9 +140,11 @@ class _Reader:
             given = f"{category}-{given:04d}"
         if given is not None and not isinstance(given, str):
             raise row.error(f"{name!r} is {type(given).__name__}, expected text or an integer")
+        stem = self.stem(row)
+        if found := steering(given or stem):
+            raise row.error(f"{name!r} is {given or stem!a} with {found}, expected printable text")
         if given:
             return slug(given)
-        stem = self.stem(row)
         if stem and shared[stem] == 1:
             return slug(stem)
         texts = (self.path(row), self.text(row, "image_b64"), instruction)
@@ -148,6 +158,11 @@ class _Reader:
         """Return the image path without its suffix, by which a pair without an id is named."""
         path = self.path(row)
         return str(Path(path).with_suffix("")) if Path(path).name else ""
+
+    def stems(self, rows: Iterable[Row]) -> Iterator[str]:
+        for row in rows:
+            with suppress(UsageError):  # a path that is no text is told where its pair is read
+                yield self.stem(row)
 
     def image(self, row: Row, key: str) -> ImageSource | None:
         name, value = self.field(row, f"{key}_b64")

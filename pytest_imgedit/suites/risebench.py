@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.pairs import EditPair, category_slug, slug
 from pytest_imgedit.suites.native import beside
-from pytest_imgedit.suites.rows import Row, read_rows
+from pytest_imgedit.suites.rows import Problems, Row, read_rows
+from pytest_imgedit.text import steering
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,8 +30,15 @@ def load(argument: str, settings: SuiteSettings) -> Iterator[EditPair]:
     path = next((folder / name for name in FILES if (folder / name).is_file()), None)
     if path is None:
         raise UsageError(f"suite risebench:{argument}: no {' or '.join(FILES)} in {folder}")
-    for row in read_rows(path):
-        yield _pair(row)
+    problems = Problems()
+    for row in read_rows(path, problems):
+        try:
+            pair = _pair(row)
+        except UsageError as error:
+            problems.add(error)
+            continue
+        yield pair
+    problems.check()
 
 
 def _pair(row: Row) -> EditPair:
@@ -38,6 +46,8 @@ def _pair(row: Row) -> EditPair:
         if not isinstance(row.values.get(name), str) or not row.values[name].strip():
             raise row.error(f"{name!r} is {row.values.get(name)!r}, expected text")
     values = row.values
+    if found := steering(values["index"]):
+        raise row.error(f"'index' is {values['index']!a} with {found}, expected printable text")
     reference = values.get("reference_img")
     if reference is not None and not isinstance(reference, str):
         raise row.error(f"'reference_img' is {reference!r}, expected text")

@@ -19,6 +19,26 @@ if TYPE_CHECKING:
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _MAX_DEPTH = 64
+MAX_SUITE_BYTES = 16 * 2**30
+
+
+class Problems:
+    """Mistakes in the rows of a suite file, told together: the first five, and how many more there are."""
+
+    SHOWN = 5
+
+    def __init__(self) -> None:
+        self._found: list[UsageError] = []
+
+    def add(self, error: UsageError) -> None:
+        self._found.append(error)
+
+    def check(self) -> None:
+        """Raise one `UsageError` for all mistakes, if there are any."""
+        if self._found:
+            more = len(self._found) - self.SHOWN
+            rest = [f"and {more} more"] if more > 0 else []
+            raise UsageError("; ".join([*map(str, self._found[: self.SHOWN]), *rest]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,24 +67,32 @@ class RowImage:
 
     def read(self) -> bytes:
         """Return the decoded bytes; raise `ImageError` if the file changed or the text is not base64."""
-        with self.path.open("rb") as file:
-            file.seek(self.start)
-            data = file.read(self.end - self.start)
         try:
+            with self.path.open("rb") as file:
+                file.seek(self.start)
+                data = file.read(self.end - self.start)
             return Base64Image(json.loads(data)[self.name]).read()
+        except ImageError as error:
+            raise ImageError(f"{self.path}: field {self.name!r}: {error}") from error
+        except OSError as error:
+            raise ImageError(f"{self.path}: {error.strerror}") from error
         except (ValueError, KeyError, TypeError) as error:
             raise ImageError(f"{self.path}: field {self.name!r}: {error}") from error
 
 
-def read_rows(path: Path) -> Iterator[Row]:
+def read_rows(path: Path, problems: Problems) -> Iterator[Row]:
     """Yield the rows of a JSON list, a JSON dict of lists, a JSONL file or a TOML file with `[[pairs]]`.
 
-    Raises `UsageError` with `file:line: what was found, what was expected`.
+    A row that cannot be read is left out and goes to `problems`. Raises `UsageError` with `file:line: what was
+    found, what was expected` where the file as a whole is wrong.
     """
     if not path.is_file():
         raise UsageError(f"{path}: no such file, expected a suite in JSON, JSONL or TOML")
-    if path.stat().st_size == 0:
+    size = path.stat().st_size
+    if size == 0:
         raise UsageError(f"{path}:1: empty file, expected at least one pair")
+    if size > MAX_SUITE_BYTES:
+        raise UsageError(f"{path}: file of {size} bytes, expected at most {MAX_SUITE_BYTES}")
     if path.suffix == ".toml":
         yield from _toml_rows(path)
         return
@@ -75,11 +103,16 @@ def read_rows(path: Path) -> Iterator[Row]:
     for start, end, group in spans:
         line += data[counted:start].count(b"\n")
         counted = start
-        yield Row(path, line, start, end, _parse(path, line, data[start:end]), group)
+        try:
+            values = _parse(path, line, data[start:end])
+        except UsageError as error:
+            problems.add(error)
+            continue
+        yield Row(path, line, start, end, values, group)
 
 
 def _toml_rows(path: Path) -> Iterator[Row]:
-    from pytest_imgedit.config import ConfigFile
+    from pytest_imgedit.config_file import ConfigFile
 
     file = ConfigFile.read(path, "a suite in TOML")
     rows = file.tables.get("pairs")
@@ -156,24 +189,31 @@ class _Skeleton:
         self.text += self.data[self.read :]
         expected = "expected a list of objects or a dict of such lists by category"
         try:
-            value = json.loads(self.text.decode("utf-8"))
+            value = _loads(self.text.decode("utf-8"))
         except UnicodeDecodeError as error:
-            raise UsageError(f"{self.path}: not UTF-8, expected UTF-8 text") from error
+            raise UsageError(f"{self.path}:{self._line(error.start)}: not UTF-8, expected UTF-8 text") from error
         except json.JSONDecodeError as error:
             offset = len(self.text.decode("utf-8")[: error.pos].encode("utf-8"))
-            at, place = self.places[bisect_right(self.places, (offset, len(self.data))) - 1]
-            line = _line(self.data, place + offset - at)
-            raise UsageError(f"{self.path}:{line}: not valid JSON: {error.msg}") from error
+            raise UsageError(f"{self.path}:{self._line(offset)}: not valid JSON: {error.msg}") from error
+        except ValueError as error:
+            raise UsageError(f"{self.path}:1: not valid JSON: {error}") from error
         lists = list(value.values()) if isinstance(value, dict) else [value]
         if not all(isinstance(rows, list) for rows in lists) or sum(map(len, lists)) != rows:
             raise UsageError(f"{self.path}:1: {expected}")
+
+    def _line(self, offset: int) -> int:
+        """Return the line in the file of an offset in the skeleton."""
+        at, place = self.places[bisect_right(self.places, (offset, len(self.data))) - 1]
+        return _line(self.data, place + offset - at)
 
 
 def _line(data: mmap.mmap, position: int) -> int:
     return data[:position].count(b"\n") + 1
 
 
-def _parse(path: Path, line: int, data: bytes) -> dict[str, Any]:
+def _loads(text: str) -> Any:
+    """Parse strict JSON: raises `ValueError` for NaN, Infinity, and a key that occurs twice."""
+
     def refuse_constant(name: str) -> None:
         raise ValueError(f"{name} is not a JSON number")
 
@@ -184,14 +224,22 @@ def _parse(path: Path, line: int, data: bytes) -> dict[str, Any]:
             raise ValueError(f"key {next(n for n in names if names.count(n) > 1)!r} occurs twice")
         return values
 
+    return json.loads(text, parse_constant=refuse_constant, object_pairs_hook=refuse_duplicates)
+
+
+def _parse(path: Path, line: int, data: bytes) -> dict[str, Any]:
     try:
-        values = json.loads(data.decode("utf-8"), parse_constant=refuse_constant, object_pairs_hook=refuse_duplicates)
+        values = _loads(data.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}:{line}: not UTF-8, expected UTF-8 text") from error
     except json.JSONDecodeError as error:
         raise UsageError(f"{path}:{line + error.lineno - 1}: not valid JSON: {error.msg}") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UsageError(f"{path}:{line}: not valid JSON: {error}") from error
+    except RecursionError as error:
+        raise UsageError(f"{path}:{line}: nested deeper than {_MAX_DEPTH} levels") from error
+    if _deep(values):
+        raise UsageError(f"{path}:{line}: nested deeper than {_MAX_DEPTH} levels")
     if _SURROGATE.search(data):
         try:
             json.dumps(values, ensure_ascii=False).encode("utf-8")
@@ -202,3 +250,14 @@ def _parse(path: Path, line: int, data: bytes) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise UsageError(f"{path}:{line}: {type(values).__name__}, expected an object (one pair)")
     return values
+
+
+def _deep(value: Any) -> bool:
+    """Tell whether lists and objects are nested deeper than `_MAX_DEPTH` levels."""
+    level = [value]
+    for _ in range(_MAX_DEPTH):
+        inner = [child for child in level if isinstance(child, list | dict)]
+        level = [child for box in inner for child in (box.values() if isinstance(box, dict) else box)]
+        if not level:
+            return False
+    return True

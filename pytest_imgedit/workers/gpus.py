@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from typing import TYPE_CHECKING
 
 from pytest_imgedit.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _PART = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?", re.ASCII)
 EXPECTED = "expected a list such as 0-5, 0,2 or 0-3,6, or auto, or none"
@@ -49,6 +53,34 @@ def visible_gpus() -> list[str]:
     names = [name.strip() for name in listed.split(",")]
     stop = next((i for i, name in enumerate(names) if name in ("", "-1")), len(names))
     return names[:stop]
+
+
+def require_memory(gpus: Sequence[str], needed: int, what: str) -> None:
+    """Raise `UsageError` if a group of GPUs has less than `needed` bytes free, naming the processes that hold memory.
+
+    A GPU that does not tell its memory counts as free.
+    """
+    import pynvml
+
+    pynvml.nvmlInit()
+    try:
+        handles = [
+            pynvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdigit() else pynvml.nvmlDeviceGetHandleByUUID(name)
+            for name in gpus
+        ]
+        memory = [pynvml.nvmlDeviceGetMemoryInfo(handle) for handle in handles]
+        holders = [process.pid for h in handles for process in pynvml.nvmlDeviceGetComputeRunningProcesses(h)]
+    except pynvml.NVMLError:
+        return
+    finally:
+        pynvml.nvmlShutdown()
+    free, total = sum(one.free for one in memory), sum(one.total for one in memory)
+    if free < needed:
+        held = f" (held by processes {', '.join(map(str, holders))})" if holders else ""
+        raise UsageError(
+            f"GPU {','.join(gpus)}: {free / 2**30:.1f} of {total / 2**30:.1f} GiB free{held}, "
+            f"expected at least {needed / 2**30:.1f} GiB for the weights of {what}"
+        )
 
 
 def choose_gpus(text: str) -> list[str]:

@@ -27,7 +27,7 @@ def document(**changes):
         verdict = (
             None if score is None else {"reply": HOSTILE, "aspects": {"realism": 7.0}, "score": score, "batch_size": 1}
         )
-        edit = {"blob": "ab" * 32, "seconds": 1.0, "worker": "edit-0"}
+        edit = {"blob": "ab" * 32, "seconds": 1.0, "worker": "edit-0", "near_copy": False}
         return {
             "id": name,
             "category": category,

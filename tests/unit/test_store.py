@@ -157,7 +157,7 @@ def test_parameters_that_only_look_like_paths_are_not_read(tmp_path, monkeypatch
 
 
 def test_only_names_that_say_so_are_secrets():
-    from pytest_imgedit.text import mask_secrets
+    from pytest_imgedit.redaction import mask_secrets
 
     secret = ("api_key", "HF_TOKEN", "password", "client_secret", "apikey")
     plain = ("max_new_tokens", "keys", "monkey", "key_frames", "tokenizer")

@@ -15,9 +15,16 @@ from pytest_imgedit.config import SuiteSettings
 from pytest_imgedit.errors import ImageError, UsageError
 from pytest_imgedit.images import decode, encode_png
 from pytest_imgedit.suites.base import load_suite
-from pytest_imgedit.suites.rows import read_rows
+from pytest_imgedit.suites.rows import Problems, read_rows
 
 PNG = base64.b64encode(encode_png(Image.new("RGB", (13, 12), "red"))).decode()
+
+
+def rows_of(path):
+    problems = Problems()
+    rows = [row.values for row in read_rows(path, problems)]
+    problems.check()
+    return rows
 
 
 def row(**values):
@@ -190,8 +197,8 @@ JSON = st.recursive(
 def test_rows_come_out_as_they_went_in(tmp_path_factory, rows):
     folder = tmp_path_factory.mktemp("rows")
     for name, text in (("a.json", json.dumps(rows, ensure_ascii=False)), ("b.json", json.dumps(rows, indent=1))):
-        assert [r.values for r in read_rows(write(folder / name, text))] == rows
-    assert [r.values for r in read_rows(write(folder / "c.jsonl", "\n".join(map(json.dumps, rows))))] == rows
+        assert rows_of(write(folder / name, text)) == rows
+    assert rows_of(write(folder / "c.jsonl", "\n".join(map(json.dumps, rows)))) == rows
 
 
 @settings(max_examples=60)
@@ -199,7 +206,7 @@ def test_rows_come_out_as_they_went_in(tmp_path_factory, rows):
 def test_any_text_gives_rows_or_a_usage_error(tmp_path_factory, text):
     path = write(tmp_path_factory.mktemp("rows") / "a.json", text)
     try:
-        rows = [r.values for r in read_rows(path)]
+        rows = rows_of(path)
     except UsageError as error:
         found = str(error)
     else:

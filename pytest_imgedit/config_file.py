@@ -1,0 +1,84 @@
+"""TOML files that can tell the line of a key, and single TOML values."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path  # noqa: TC003 - pydantic reads the annotations
+from typing import Any
+
+from pytest_imgedit.errors import UsageError
+
+MAX_TOML_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """A parsed TOML config that can tell the line on which a key stands."""
+
+    path: Path | None
+    text: str
+    tables: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def empty(cls) -> ConfigFile:
+        return cls(None, "")
+
+    @classmethod
+    def read(cls, path: Path, expected: str = "a TOML file") -> ConfigFile:
+        """Parse a TOML file; raise `UsageError` naming file and line."""
+        try:
+            size = path.stat().st_size
+            if size > MAX_TOML_BYTES:
+                raise UsageError(f"{path}: file of {size} bytes, expected at most {MAX_TOML_BYTES}")
+            text = path.read_bytes().decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{path}: not UTF-8 (byte {error.start}), expected {expected}") from error
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}, expected {expected}") from error
+        try:
+            return cls(path, text, tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            line = re.search(r"at line (\d+)", str(error))
+            raise UsageError(f"{path}:{line[1] if line else 1}: not valid TOML: {error}") from error
+        except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of brackets
+            raise UsageError(f"{path}:1: not valid TOML: {error}") from error
+
+    def require_sections(self) -> None:
+        """Raise `UsageError` if a key stands outside of every section."""
+        for name, table in self.tables.items():
+            if not isinstance(table, dict):
+                line = _line_of_key(self.text, "", name)
+                raise UsageError(f"{self.path}:{line}: top-level key {name!r}, expected it in a section")
+
+    def place(self, section: str, key: str) -> str:
+        """Return `file:line: ` of a key, or an empty string if the file does not hold it."""
+        table = self.tables.get(section)
+        if self.path is None or table is None:
+            return ""
+        if key and key not in table:
+            return ""
+        return f"{self.path}:{_line_of_key(self.text, section, key)}: "
+
+
+def _line_of_key(text: str, section: str, key: str) -> int:
+    current, header_line = "", 1
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line):
+            current = header[1].replace('"', "")
+            if current == f"{section}.{key}":
+                return number
+            if current == section:
+                header_line = number
+        elif current == section and key and re.match(rf"""\s*["']?{re.escape(key)}["']?\s*[=.]""", line):
+            return number
+    return header_line
+
+
+def parse_value(text: str) -> Any:
+    """Parse the VALUE of `--imgedit-set` as TOML; text that is not TOML is a string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (ValueError, RecursionError):
+        return text

@@ -1,0 +1,76 @@
+"""Keeps secrets out of everything that is written."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from pytest_imgedit.config import Settings
+
+MASK = "***"
+#: Shorter values are words that stand in other places too.
+MIN_LENGTH = 8
+_SECRET = re.compile(r"(?:(?:^|_)(?:(?:api)?_?key|token|secret|credentials?)|passw(?:or)?d)$", re.IGNORECASE)
+
+
+def mask_secrets(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Hide the values of parameters whose names look like secrets, inside tables too."""
+    return {name: MASK if _SECRET.search(name) else _mask_inside(value) for name, value in params.items()}
+
+
+def _mask_inside(value: Any) -> Any:
+    if isinstance(value, dict):
+        return mask_secrets(value)
+    return [_mask_inside(one) for one in value] if isinstance(value, list) else value
+
+
+class Redactor:
+    """Replaces the secrets of an environment and of parameters, known by their names, wherever they turn up."""
+
+    def __init__(self, *sources: Mapping[str, Any]) -> None:
+        found = {line for source in sources for value in _secrets(source) for line in value.splitlines()}
+        self._secrets = sorted((line for line in found if len(line) >= MIN_LENGTH), key=len, reverse=True)
+
+    @classmethod
+    def of(cls, settings: Settings) -> Redactor:
+        """Know the secrets of this process's environment, and of the editor's and the judge's parameters."""
+        return cls(os.environ, settings.editor.params, settings.judge.params)
+
+    def text(self, text: str) -> str:
+        """Return a text without secrets."""
+        for secret in self._secrets:
+            text = text.replace(secret, MASK)
+        return text
+
+    def document(self, value: Any) -> Any:
+        """Return a JSON document without secrets in any of its texts."""
+        if not self._secrets:
+            return value
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {name: self.document(one) for name, one in value.items()}
+        return [self.document(one) for one in value] if isinstance(value, list) else value
+
+
+def _secrets(source: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in source.items():
+        if _SECRET.search(name):
+            yield from map(str, _leaves(value))
+        elif isinstance(value, dict):
+            yield from _secrets(value)
+        elif isinstance(value, list):
+            for one in value:
+                if isinstance(one, dict):
+                    yield from _secrets(one)
+
+
+def _leaves(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict | list):
+        inner = value.values() if isinstance(value, dict) else value
+        return [leaf for one in inner for leaf in _leaves(one)]
+    return [value]
