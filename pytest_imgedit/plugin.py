@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import shutil
 import sys
 import tempfile
@@ -27,6 +28,8 @@ __all__ = ["edit_pair", "edit_result", "edit_workers", "imgedit_run", "reward_mo
 _EVALUATION = pytest.StashKey["Evaluation"]()
 _RUN = pytest.StashKey["Run"]()
 _EXCHANGE = pytest.StashKey[Path]()
+#: Modes in which pytest-xdist 3.8 does not survive a crashed worker: it waits for ever, or loses its own count.
+_UNSAFE_DIST = ("loadgroup", "each")
 _TALLY = pytest.StashKey["_Tally"]()
 
 
@@ -49,6 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
         with _usage_errors():
             options.refuse_unknown_keys(config)
             if options.is_configured(config):
+                _check_xdist(config)
                 evaluation(config).check()
 
 
@@ -87,16 +91,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         worker: str = session.config.workerinput["workerid"]  # type: ignore[attr-defined]
         plan = _plan(session.config, session.items)
         if plan["ids"]:
+            exchange.mkdir(mode=0o700, exist_ok=True)
             (exchange / f"plan-{worker}.json").write_text(json.dumps(plan))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Under xdist: tell each worker where plans and results are exchanged."""
-    if options.is_configured(node.config) and not node.gateway.spec.popen:
-        raise pytest.UsageError(f"--tx={node.gateway.spec}: items read their results from this machine, expected popen")
     if _EXCHANGE not in node.config.stash:
-        node.config.stash[_EXCHANGE] = Path(tempfile.mkdtemp(prefix="imgedit-"))
+        node.config.stash[_EXCHANGE] = Path(tempfile.gettempdir(), f"imgedit-{secrets.token_hex(8)}")
     node.workerinput["imgedit_exchange"] = str(node.config.stash[_EXCHANGE])
 
 
@@ -104,14 +107,17 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_xdist_node_collection_finished(node: Any) -> None:
     """Under xdist: run the stages once, in the controller, after the first collection and before any item."""
     config, exchange = node.config, node.config.stash[_EXCHANGE]
+    if _RUN in config.stash or _only_plans(config):
+        return  # this is not the first worker, or one in the place of a crashed one
     session = config.pluginmanager.get_plugin("session")
     if _collection_failed(session):
         raise session.Interrupted("errors during collection")
-    if _RUN not in config.stash and not _only_plans(config):
-        path = exchange / f"plan-{node.workerinput['workerid']}.json"
-        if path.exists():
-            document = _execute(config, json.loads(path.read_text())).document
-            (exchange / "results.json").write_text(json.dumps(document))
+    path = exchange / f"plan-{node.workerinput['workerid']}.json"
+    if path.exists():
+        with _usage_errors():
+            _check_xdist(config)
+        document = _execute(config, json.loads(path.read_text())).document
+        (exchange / "results.json").write_text(json.dumps(document))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -274,6 +280,19 @@ def _only_plans(config: pytest.Config) -> bool:
 
 def _collection_failed(session: pytest.Session) -> bool:
     return bool(session.testsfailed and not session.config.option.continue_on_collection_errors)
+
+
+def _check_xdist(config: pytest.Config) -> None:
+    """Raise `UsageError` for ways to distribute items in which some could get lost."""
+    mode = getattr(config.option, "dist", "no")
+    if mode in _UNSAFE_DIST:
+        raise UsageError(
+            f"--dist={mode}: pytest-xdist hangs or fails in this mode when a worker crashes, "
+            "expected load, worksteal, loadscope or loadfile"
+        )
+    for spec in getattr(config.option, "tx", None) or ():
+        if not spec.rpartition("*")[2].startswith("popen"):
+            raise UsageError(f"--tx={spec}: items read their results on this machine, expected popen")
 
 
 def _is_xdist_worker(config: pytest.Config) -> bool:

@@ -192,4 +192,8 @@ class Evaluation:
         if self.unreported:
             count, first = len(self.unreported), self.unreported[0]
             problems.append(f"{count} selected items were never reported, such as {first}")
-        return model.Verdict("FAIL", f"FAIL: {'; '.join(problems)}; {found.line}") if problems else found
+        if not problems:
+            return found
+        return model.Verdict(
+            "FAIL", "; ".join(["FAIL: " + "; ".join(problems), *[found.line] * (found.state != "PASS")])
+        )
