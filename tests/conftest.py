@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 TEST_FILE = Path(__file__).parent.parent / "benchmarks" / "test_image_edit.py"
+FAKES = Path(__file__).parent / "fakes.py"
 SHARED_DATA = Path(__file__).parent.parent.parent / "shared" / "data" / "risebench"
 
 
@@ -48,12 +49,13 @@ def photographs() -> Path:
 
 
 class Bench:
-    """A folder with the benchmark file, in which pytest runs in a process of its own."""
+    """A folder with the benchmark file and `fakes.py`, in which pytest runs in a process of its own."""
 
     def __init__(self, pytester: pytest.Pytester) -> None:
         self.pytester = pytester
         self.path = pytester.path
         (self.path / "test_image_edit.py").write_text(TEST_FILE.read_text())
+        (self.path / "fakes.py").write_text(FAKES.read_text())
 
     def run(self, *arguments: str) -> pytest.RunResult:
         """Run pytest to its end."""
@@ -92,14 +94,27 @@ class Bench:
         return document
 
     @property
+    def items(self) -> dict[str, Any]:
+        """The items of the latest run by id."""
+        return {item["id"]: item for item in self.results["items"]}
+
+    @property
+    def error_kinds(self) -> dict[str, str]:
+        """The kind of error of each pair of the latest run that has one."""
+        return {name: item["error"]["kind"] for name, item in self.items.items() if item["error"]}
+
+    @property
     def timing(self) -> dict[str, Any]:
         timing: dict[str, Any] = self.results["timing"]
         return timing
 
+    def records(self, journal: str) -> int:
+        """How many whole records the journal `edits` or `verdicts` holds."""
+        path = self.path / ".imgedit" / f"{journal}.jsonl"
+        return path.read_bytes().count(b"\n") if path.exists() else 0
+
     def stored_edits(self) -> int:
-        """How many edits the journal holds."""
-        journal = self.path / ".imgedit" / "edits.jsonl"
-        return len(journal.read_bytes().splitlines()) if journal.exists() else 0
+        return self.records("edits")
 
     def log_says(self, text: str) -> bool:
         """Tell whether the latest run's log holds a text."""
@@ -117,7 +132,8 @@ class Bench:
 @pytest.fixture
 def bench(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """A benchmark folder."""
-    for name in ("GITHUB_STEP_SUMMARY", "CUDA_VISIBLE_DEVICES", "PYTEST_ADDOPTS"):
+    for name in ("GITHUB_STEP_SUMMARY", "CUDA_VISIBLE_DEVICES", "PYTHONDONTWRITEBYTECODE"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")  # half a second of every run, for nothing here
     monkeypatch.setenv("COLUMNS", "120")
     return Bench(pytester)

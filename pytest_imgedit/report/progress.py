@@ -98,7 +98,7 @@ class RunProgress:
         """Say one line to the user and to the log."""
         text = self._write(text)
         if not self._quiet:
-            self._console.print(f"imgedit: {text}", markup=False)
+            self._console.print(f"imgedit: {text}", markup=False, soft_wrap=True)
 
     def worker_changed(self, worker: Worker) -> None:
         """Follow what a worker does."""

@@ -63,6 +63,7 @@ def _ended(worker: int) -> bool:
 
 def _ask_to_end(worker: int) -> None:
     os.killpg(worker, signal.SIGTERM)
+    os.killpg(worker, signal.SIGCONT)  # a stopped process hears nothing else
     end = time.monotonic() + GRACE
     while not _ended(worker) and (left := end - time.monotonic()) > 0:
         signal.sigtimedwait({signal.SIGCHLD}, left)

@@ -22,10 +22,11 @@ def test_fail_under(bench, gates, code, line):
     result.stdout.fnmatch_lines([line])
 
 
-def test_gate_on_a_category_that_was_not_selected_never_passes(bench):
+def test_gate_on_a_category_that_was_not_selected_is_refused_before_any_edit(bench):
     result = bench.run(*CONSTANT, "-k", "physics", "--imgedit-fail-under=causal:1")
-    assert result.ret == 1
-    result.stdout.fnmatch_lines(["imgedit: FAIL: INVALID, causal has no mean score in this run"])
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: gates.fail_under: 'causal' has 0 of the selected pairs, expected at least 2"])
+    assert not (bench.path / ".imgedit").exists()
 
 
 @pytest.mark.parametrize(

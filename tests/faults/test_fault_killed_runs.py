@@ -1,0 +1,81 @@
+"""A run that is killed anywhere, and run again, ends as one that was never killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+KILLER = Path(__file__).parent.parent / "killer.py"
+# One edit or question at a time, so that the batches of a resumed run are those of an uninterrupted one.
+RUN = (
+    "--imgedit-editor=noise",
+    "--imgedit-judge=fakes:Reader",
+    "--imgedit-set=judge.batch_size=1",
+    "--imgedit-limit=2",
+    "-kphysics or social",
+)
+# With four pairs: four sources and four references are kept first, then four edits.
+POINTS = [
+    pytest.param("mkdir runs 1", id="run-folder"),
+    pytest.param("open run.log 1", id="log"),
+    pytest.param("open blobs/.partial 1", id="first-source-opened"),
+    pytest.param("rename .png 3", id="source-written"),
+    pytest.param("before edit 1", id="before-edit-stage"),
+    pytest.param("open blobs/.partial 10", id="edited-image-opened"),
+    pytest.param("rename .png 10", id="edited-image-written"),
+    pytest.param("write edits.jsonl 1", id="first-edit-record"),
+    pytest.param("write edits.jsonl 3", id="edit-record"),
+    pytest.param("half edits.jsonl 3", id="edit-record-half-written"),
+    pytest.param("sync edits.jsonl 3", id="edit-record-written"),
+    pytest.param("synced edits.jsonl 4", id="last-edit-record-synced"),
+    pytest.param("after edit 1", id="after-edit-stage"),
+    pytest.param("before score 1", id="before-score-stage"),
+    pytest.param("write verdicts.jsonl 1", id="first-verdict-record"),
+    pytest.param("half verdicts.jsonl 2", id="verdict-record-half-written"),
+    pytest.param("sync verdicts.jsonl 3", id="verdict-record-written"),
+    pytest.param("synced verdicts.jsonl 4", id="last-verdict-record-synced"),
+    pytest.param("after score 1", id="after-score-stage"),
+    pytest.param("open .results.json.partial 1", id="results-opened"),
+    pytest.param("rename results.json 1", id="results-written"),
+    pytest.param("rename report.md 1", id="markdown-written"),
+    pytest.param("rename report.html 1", id="html-written"),
+]
+
+
+def timeless(document):
+    """The results document without what differs between any two runs: its id, times, and who did how much when."""
+    document = json.loads(json.dumps(document))
+    for name in ("id", "started", "finished"):
+        del document["run"][name]
+    del document["timing"], document["workers"]
+    for item in document["items"]:
+        for seed in item["seeds"]:
+            del seed["edit"]["seconds"]
+    return document
+
+
+@pytest.fixture(scope="module")
+def uninterrupted():
+    """What the first test of this module found for a run that nobody killed."""
+    return {}
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_resumed_run_equals_an_uninterrupted_one(bench, monkeypatch, uninterrupted, point):
+    if not uninterrupted:
+        bench.run(*RUN, "--imgedit-out=other").assert_outcomes(passed=4)
+        (path,) = (bench.path / "other" / "runs").glob("*/results.json")
+        uninterrupted.update(timeless(json.loads(path.read_text())))
+    (bench.path / "conftest.py").write_text(KILLER.read_text())
+    monkeypatch.setenv("KILL_AT", point)
+    assert bench.run(*RUN).ret == -signal.SIGKILL
+    (bench.path / "conftest.py").unlink()
+    edits, verdicts = (bench.records(name) for name in ("edits", "verdicts"))
+    bench.run(*RUN).assert_outcomes(passed=4)
+    assert timeless(bench.results) == uninterrupted
+    assert (bench.timing["edits_cached"], bench.timing["edits"]) == (edits, 4 - edits)
+    assert (bench.timing["verdicts_cached"], bench.timing["verdicts"]) == (verdicts, 4 - verdicts)
+    assert not list((bench.path / ".imgedit" / "blobs").glob("**/.*"))

@@ -1,0 +1,256 @@
+"""Processes that die, hang, leak or leave children: the job has its second try, others go on, nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import psutil
+import pytest
+
+CONSTANT = ("--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """All living processes that were started, directly or not, with `MARK=mark` in their environment."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("MARK") == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.fixture
+def mark(bench, monkeypatch):
+    """A mark by which every process of this test's benchmark is known."""
+    monkeypatch.setenv("MARK", str(bench.path))
+    return str(bench.path)
+
+
+@pytest.mark.parametrize("how", ["sleep", "native", "stopped"])
+def test_hanging_edit_is_ended_at_its_deadline_and_the_others_go_on(bench, how):
+    result = bench.run(
+        *CONSTANT,
+        "--imgedit-editor=fakes:Hangs",
+        f"--imgedit-set=editor.how={how}",
+        "--imgedit-set=workers.edit_timeout=0.7",
+    )
+    result.assert_outcomes(passed=9, failed=1)
+    assert bench.error_kinds == {"physics-0001": "timeout"}
+    message = bench.items["physics-0001"]["error"]["message"]
+    assert "a job took longer than 0.7 s (workers.edit_timeout)" in message
+    assert "about to hang" in message
+    assert len([worker for worker in bench.results["workers"] if worker["stage"] == "edit"]) == 3
+
+
+def test_worker_that_ignores_sigterm_is_killed(bench, mark):
+    started = time.monotonic()
+    bench.run(
+        *CONSTANT,
+        "--imgedit-editor=fakes:Hangs",
+        "--imgedit-set=editor.how=deaf",
+        "--imgedit-set=workers.edit_timeout=0.7",
+        "-k",
+        "physics-0001",
+    )
+    assert bench.error_kinds == {"physics-0001": "timeout"}
+    assert time.monotonic() - started < 60
+    assert not marked(mark)
+
+
+def test_hanging_judge_is_ended_and_spoils_only_its_own_pair(bench):
+    result = bench.run(
+        "--imgedit-judge=fakes:Hangs",
+        "--imgedit-set=judge.batch_size=4",
+        "--imgedit-set=workers.judge_timeout=0.7",
+        "--imgedit-limit=2",
+    )
+    result.assert_outcomes(passed=9, failed=1)
+    assert bench.error_kinds == {"physics-0001": "timeout"}
+    assert "workers.judge_timeout" in bench.items["physics-0001"]["error"]["message"]
+
+
+def test_hanging_load_is_ended_and_every_pair_says_so(bench):
+    result = bench.run(
+        *CONSTANT,
+        "--imgedit-editor=fakes:Hangs",
+        "--imgedit-set=editor.how=loading",
+        "--imgedit-set=workers.load_timeout=2",
+    )
+    result.assert_outcomes(failed=10)
+    assert set(bench.error_kinds.values()) == {"no_worker"}
+    assert "loading took longer than 2 s (workers.load_timeout)" in bench.items["social-0000"]["error"]["message"]
+
+
+def test_hanging_import_is_ended_and_refused(bench):
+    (bench.path / "stuck.py").write_text("import time\ntime.sleep(600)\nclass Editor: pass\n")
+    result = bench.run("--imgedit-editor=stuck:Editor", "--imgedit-set=workers.load_timeout=1", "--imgedit-limit=1")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(
+        ["ERROR: worker edit-0 (CPU) was ended: starting took longer than 1 s (workers.load_timeout) before it was *"]
+    )
+
+
+def test_job_of_a_killed_worker_is_done_once_more_in_a_fresh_process(bench):
+    result = bench.run(
+        "--imgedit-editor=fakes:Fragile", "--imgedit-set=editor.once=causal-0001", "--imgedit-judge=fakes:Constant"
+    )
+    result.assert_outcomes(passed=50)
+    assert [worker["name"] for worker in bench.results["workers"] if worker["stage"] == "edit"] == ["edit-0"] * 2
+    assert "edit-0 | about to die" in (bench.runs[-1] / "run.log").read_text()
+
+
+def test_job_that_kills_its_worker_twice_is_an_error_and_the_others_go_on(bench):
+    result = bench.run(
+        "--imgedit-editor=fakes:Fragile",
+        "--imgedit-set=editor.always=causal-0001",
+        "--imgedit-judge=fakes:Constant",
+        "--imgedit-limit=3",
+    )
+    result.assert_outcomes(passed=14, failed=1)
+    assert bench.error_kinds == {"causal-0001": "worker_died"}
+    assert "about to die" in bench.items["causal-0001"]["error"]["message"]
+
+
+def test_judge_that_dies_on_one_pair_spoils_only_that_pair(bench):
+    bench.run("--imgedit-judge=fakes:Deadly", "--imgedit-limit=2").assert_outcomes(passed=9, failed=1)
+    assert bench.error_kinds == {"causal-0001": "worker_died"}
+
+
+def test_place_that_loses_three_processes_is_given_up(bench):
+    result = bench.run(*CONSTANT, "--imgedit-editor=fakes:Dies")
+    result.assert_outcomes(failed=10)
+    assert set(bench.error_kinds.values()) <= {"worker_died", "no_worker"}
+    assert len([line for line in (bench.runs[-1] / "run.log").read_text().splitlines() if "loading" in line]) == 3
+
+
+@pytest.mark.parametrize("moment", ["starting", "loading", "busy"])
+def test_worker_killed_at_any_moment_costs_nothing(bench, moment):
+    process = bench.start(*CONSTANT, "--imgedit-editor=fakes:Slow", "--imgedit-set=editor.delay=0.3")
+    if moment == "starting":
+        bench.wait_for(lambda: bool(workers_of(bench, process)))
+    else:
+        bench.wait_for(
+            lambda: bench.log_says("edit-0 (CPU): loading") and (moment == "loading" or bench.stored_edits())
+        )
+    os.kill(workers_of(bench, process)[0].pid, signal.SIGKILL)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    assert bench.error_kinds == {}
+
+
+def workers_of(bench, process):
+    """The worker processes themselves, not their keepers."""
+    return [
+        child
+        for child in bench.children(process)
+        if "sys.stdin.readline" in " ".join(cmdline(child))[:4000] and "keeper.py" not in " ".join(cmdline(child))
+    ]
+
+
+def cmdline(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def test_leaking_worker_is_replaced_and_every_pair_is_edited(bench):
+    result = bench.run("--imgedit-editor=fakes:Leaks", "--imgedit-judge=fakes:Constant", "--imgedit-limit=3")
+    result.assert_outcomes(passed=15)
+    processes = [worker for worker in bench.results["workers"] if worker["stage"] == "edit"]
+    assert 2 <= len(processes) <= 8
+    assert "MemoryError" in (bench.runs[-1] / "run.log").read_text()
+
+
+def test_edit_that_needs_too_much_memory_has_a_second_try_and_is_an_oom_error(bench):
+    result = bench.run(*CONSTANT, "--imgedit-editor=fakes:Greedy")
+    result.assert_outcomes(passed=9, failed=1)
+    assert bench.error_kinds == {"physics-0001": "oom"}
+    attempts = [line.split() for line in (bench.path / "attempts").read_text().splitlines()]
+    processes = [pid for name, pid in attempts if name == "physics-0001"]
+    assert len(set(processes)) == 2  # once more in a fresh process
+    assert sum(name != "physics-0001" for name, _ in attempts) == 9
+
+
+def test_judge_out_of_memory_halves_its_batches_and_records_their_size(bench):
+    bench.run("--imgedit-judge=fakes:Greedy", "--imgedit-limit=2").assert_outcomes(passed=10)
+    sizes = [seed["verdict"]["batch_size"] for item in bench.results["items"] for seed in item["seeds"]]
+    assert max(sizes) == 2
+    bench.run("--imgedit-judge=fakes:Greedy", "--imgedit-set=judge.most=1", "--imgedit-limit=2")
+    assert {s["verdict"]["batch_size"] for item in bench.results["items"] for s in item["seeds"]} == {1}
+
+
+def test_judge_out_of_memory_with_a_single_question_is_an_oom_error(bench):
+    result = bench.run("--imgedit-judge=fakes:Greedy", "--imgedit-set=judge.most=0", "--imgedit-limit=1")
+    result.assert_outcomes(failed=5)
+    assert set(bench.error_kinds.values()) == {"oom"}
+
+
+def test_children_of_workers_end_with_a_run_that_ends_well(bench, mark):
+    bench.run(*CONSTANT, "--imgedit-editor=fakes:Spawns").assert_outcomes(passed=10)
+    assert not marked(mark)
+
+
+@pytest.mark.parametrize("how", ["sleep", "native", "stopped", "deaf"])
+def test_kill_9_of_the_run_leaves_no_process(bench, mark, how):
+    process = bench.start(
+        *CONSTANT,
+        "--imgedit-editor=fakes:Spawns",
+        f"--imgedit-set=editor.how={how}",
+        "--imgedit-set=editor.on=physics-0000",
+    )
+    bench.wait_for(lambda: bench.log_says("about to hang"))
+    assert any(child.name() == "sleep" for child in marked(mark))
+    process.kill()
+    process.communicate()
+    bench.wait_for(lambda: not marked(mark), seconds=10)
+
+
+def test_second_ctrl_c_stops_at_once_and_leaves_no_process(bench, mark):
+    process = bench.start(*CONSTANT, "--imgedit-editor=fakes:Spawns", "--imgedit-set=editor.on=physics-0000")
+    bench.wait_for(lambda: bench.log_says("about to hang"))
+    bench.interrupt(process)
+    bench.wait_for(lambda: bench.log_says("stopping: running jobs are finished"))
+    assert process.poll() is None
+    bench.interrupt(process)
+    output, _ = process.communicate(timeout=15)
+    assert process.returncode == 2, output
+    assert not marked(mark)
+    assert set(bench.error_kinds.values()) == {"interrupted"}
+
+
+def test_ctrl_c_keeps_what_is_finished_and_exits_2(bench, mark):
+    slow = ("--imgedit-editor=fakes:Slow", "--imgedit-judge=fakes:Constant", "--imgedit-limit=4")
+    process = bench.start(*slow)
+    bench.wait_for(lambda: bench.stored_edits() >= 3)
+    bench.interrupt(process)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 2, output
+    assert not marked(mark)
+    document = bench.results
+    assert document["run"]["status"] == "incomplete"
+    assert len(document["items"]) == 20
+    interrupted = [item for item in document["items"] if item["status"] == "interrupted"]
+    assert f"INCOMPLETE: stopped by the user with {len(interrupted)} pairs to do" in output
+    assert document["overall"]["micro"]["errors"] == 0
+    assert document["timing"]["edits"] == bench.stored_edits()
+    done = bench.stored_edits()
+    bench.run(*slow).assert_outcomes(passed=20)
+    assert bench.timing["edits_cached"] == done
+
+
+def test_terminated_run_leaves_no_process_and_loses_no_edit(bench, mark):
+    slow = ("--imgedit-editor=fakes:Slow", "--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
+    process = bench.start(*slow)
+    bench.wait_for(lambda: bench.stored_edits() >= 3)
+    process.terminate()
+    process.communicate(timeout=30)
+    bench.wait_for(lambda: not marked(mark), seconds=10)
+    done = bench.stored_edits()
+    bench.run(*slow).assert_outcomes(passed=10)
+    assert (bench.timing["edits_cached"], bench.timing["edits"]) == (done, 10 - done)

@@ -1,0 +1,125 @@
+"""A store that is full, damaged or held: what is finished stays readable, and the run says what is wrong."""
+
+from __future__ import annotations
+
+import base64
+import json
+import resource
+import signal
+import subprocess
+import sys
+
+import pytest
+from PIL import Image
+
+from pytest_imgedit.images import encode_png
+
+NOISE = ("--imgedit-editor=noise", "--imgedit-limit=2")
+
+
+def run_with_small_files(bench, size: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest where no file can grow over `size` bytes: the kernel refuses the write, as on a full disk."""
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *arguments],
+        cwd=bench.path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)),
+    )
+
+
+def journal(bench, name):
+    return bench.path / ".imgedit" / f"{name}.jsonl"
+
+
+def test_full_disk_in_the_edit_stage_stops_the_run_and_keeps_what_is_stored(bench):
+    image = base64.b64encode(encode_png(Image.radial_gradient("L").resize((16, 16)))).decode()
+    rows = [{"id": f"p{n}", "category": "physics", "instruction": "fall", "image_b64": image} for n in range(40)]
+    (bench.path / "pairs.json").write_text(json.dumps(rows))
+    small = ("--imgedit-suite=pairs.json", "--imgedit-editor=identity", "--imgedit-judge=fakes:Constant")
+    result = run_with_small_files(bench, 4000, *small)
+    assert result.returncode == 1, result.stdout
+    assert "INTERNALERROR" not in result.stdout + result.stderr
+    assert "edits.jsonl: File too large" in result.stdout
+    assert "so that the reports are not all there; INCOMPLETE: stopped by " in result.stdout
+    stored = bench.records("edits")
+    assert 0 < stored < 40
+    assert journal(bench, "edits").read_bytes().endswith(b"\n")
+    bench.run(*small).assert_outcomes(passed=40)
+    assert (bench.timing["edits_cached"], bench.timing["edits"]) == (stored, 40 - stored)
+
+
+def test_full_disk_in_the_score_stage_stops_the_run_and_keeps_what_is_stored(bench):
+    bench.run(*NOISE, "--imgedit-stage=edit")
+    judge = ("--imgedit-judge=fakes:Reader", "--imgedit-set=judge.batch_size=1")
+    result = run_with_small_files(bench, 1500, *NOISE, *judge)
+    assert result.returncode == 1
+    assert "INTERNALERROR" not in result.stdout + result.stderr
+    assert "verdicts.jsonl: File too large" in result.stdout
+    stored = bench.records("verdicts")
+    assert 0 < stored < 10
+    bench.run(*NOISE, *judge).assert_outcomes(passed=10)
+    assert (bench.timing["verdicts_cached"], bench.timing["edits"]) == (stored, 0)
+
+
+def test_disk_that_is_full_from_the_start_is_one_line_before_anything_is_edited(bench):
+    result = run_with_small_files(bench, 100, *NOISE)
+    assert result.returncode == 4
+    assert result.stderr.strip().startswith("ERROR: ")
+    assert result.stderr.strip().endswith(".png: File too large")
+    assert bench.records("edits") == 0
+
+
+@pytest.mark.parametrize("name", ["edits", "verdicts"])
+def test_torn_last_line_is_dropped_with_a_warning(bench, name):
+    bench.run(*NOISE)
+    path = journal(bench, name)
+    path.write_bytes(path.read_bytes()[:-7])
+    result = bench.run(*NOISE)
+    result.assert_outcomes(passed=10)
+    result.stdout.fnmatch_lines([f"imgedit: warning: *{name}.jsonl: dropped a torn last line"])
+    expected = (1, 0) if name == "edits" else (0, 1)
+    assert (bench.timing["edits"], bench.timing["verdicts"]) == expected
+    assert bench.records(name) == 10
+
+
+@pytest.mark.parametrize("name", ["edits", "verdicts"])
+def test_bad_middle_line_is_refused_by_file_and_line(bench, name):
+    bench.run(*NOISE)
+    path = journal(bench, name)
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[3] = lines[3].replace(b'"', b"'", 1)
+    path.write_bytes(b"".join(lines))
+    result = bench.run(*NOISE)
+    assert result.ret == 4
+    result.stderr.fnmatch_lines([f"ERROR: *{name}.jsonl:4: damaged record, expected JSON with its checksum"])
+    assert path.read_bytes() == b"".join(lines)
+
+
+def test_truncated_image_is_edited_again(bench):
+    bench.run(*NOISE)
+    blob = bench.results["items"][0]["seeds"][0]["edit"]["blob"]
+    path = bench.path / ".imgedit" / "blobs" / blob[:2] / f"{blob}.png"
+    path.write_bytes(path.read_bytes()[:100])
+    bench.run(*NOISE).assert_outcomes(passed=10)
+    assert (bench.timing["edits"], bench.timing["verdicts"]) == (1, 0)
+
+
+def test_second_run_on_a_held_store_exits_4_and_names_the_holder(bench):
+    process = bench.start("--imgedit-editor=fakes:Slow", "--imgedit-judge=fakes:Constant")
+    bench.wait_for(lambda: bench.stored_edits() >= 1)
+    result = bench.run("--imgedit-limit=1")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines([f"ERROR: *the store is held by process {process.pid} on *"])
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert bench.run("--imgedit-limit=1").ret == 0  # a lock does not outlive its holder
+
+
+def test_store_that_cannot_be_written_is_refused(bench):
+    (bench.path / "file").write_text("")
+    result = bench.run("--imgedit-limit=1", "--imgedit-out=file/store")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: *file/store: Not a directory, expected a folder that can be written"])
