@@ -47,7 +47,7 @@ class Redactor:
         return text
 
     def document(self, value: Any) -> Any:
-        """Return a JSON document without secrets in any of its texts."""
+        """Return a value without secrets in any text of its dicts and lists."""
         if not self._secrets:
             return value
         if isinstance(value, str):

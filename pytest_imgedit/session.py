@@ -135,8 +135,7 @@ class Evaluation:
         self._check_counts(pairs)
         self.open_store()
         folder = self.store.new_run()
-        redactor = Redactor.of(self.settings)
-        progress = RunProgress(folder / "run.log", file, quiet, redactor)
+        progress = RunProgress(folder / "run.log", file, quiet, Redactor.of(self.settings))
         if not self.announced:
             progress.note(self.describe())
         around = self.hooks.before_stage, self.hooks.after_stage
@@ -145,7 +144,7 @@ class Evaluation:
         finally:
             progress.close()
         self.interrupted = progress.stopping
-        self.run = read_run(redactor.document(document), self.settings.suite.min_score)
+        self.run = read_run(document, self.settings.suite.min_score)
         self._sections = self.hooks.report_sections(self.run.document)
         try:
             self._reports = write_reports(

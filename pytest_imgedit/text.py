@@ -7,12 +7,17 @@ import unicodedata
 _BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
-def printable(text: str) -> str:
-    """Replace characters that could steer a terminal (controls, bidi, surrogates) by their escapes."""
+def printable(text: str, keep: str = "") -> str:
+    """Replace characters that could steer a terminal (controls, bidi, surrogates) by their escapes, but for `keep`."""
+    keep += " \u3000"
     return "".join(
-        char if char == " " or unicodedata.category(char)[0] not in "CZ" or char == "\u3000" else ascii(char)[1:-1]
-        for char in text
+        char if char in keep or unicodedata.category(char)[0] not in "CZ" else ascii(char)[1:-1] for char in text
     )
+
+
+def readable(text: str) -> str:
+    """Make a text of several lines fit to show on a page: line breaks and tabs stay, all else is as in `printable`."""
+    return printable(text, keep="\n\t")
 
 
 def steering(text: str) -> str | None:

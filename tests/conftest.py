@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
+import pytest_imgedit.session  # noqa: F401 - else pytester forgets it after each run in this process, numpy and all
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -60,6 +62,14 @@ class Bench:
     def run(self, *arguments: str) -> pytest.RunResult:
         """Run pytest to its end."""
         return self.pytester.runpytest_subprocess(*arguments, timeout=240)
+
+    def refuses(self, line: str, *arguments: str) -> None:
+        """Check that pytest exits 4 with one line that matches, and makes no store."""
+        result = self.pytester.runpytest_inprocess("-p", "no:cacheprovider", *arguments)
+        assert result.ret == 4
+        assert len([text for text in result.errlines if text.strip()]) == 1, result.errlines
+        result.stderr.fnmatch_lines([f"ERROR: {line}"])
+        assert not (self.path / ".imgedit").exists()
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start pytest in a process group of its own, for tests that interfere with it."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 
 from pytest_imgedit.report import model
+from pytest_imgedit.text import readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,7 +41,7 @@ def render(document: model.Document, blobs: str, sections: Iterable[tuple[str, s
         worker_header=model.WORKER_HEADER,
         workers=model.worker_rows(document),
         gates=document["gates"],
-        sections=list(sections),
+        sections=[(readable(title), readable(body)) for title, body in sections],
         cards=[_card(item, blobs) for item in document["items"]],
         script=script,
         style=style,
@@ -74,10 +75,10 @@ def _card(item: dict[str, Any], blobs: str) -> dict[str, Any]:
         "category": item["category"],
         "status": item["status"],
         "score": item["score"],
-        "instruction": item["instruction"],
-        "tags": tags,
-        "aspects": [[name, model.number(value)] for name, value in item["aspects"].items()],
+        "instruction": readable(item["instruction"]),
+        "tags": [readable(tag) for tag in tags],
+        "aspects": [[readable(name), model.number(value)] for name, value in item["aspects"].items()],
         "error": error and f"{error['stage']} error ({error['kind']}): {error['message']}",
-        "replies": replies,
+        "replies": [readable(reply) for reply in replies],
         "images": images,
     }

@@ -18,6 +18,7 @@ from pytest_imgedit.editors.output import checked, is_near_copy
 from pytest_imgedit.errors import ImageError, OutputError, SetupError
 from pytest_imgedit.images import decode, encode_png
 from pytest_imgedit.judges.base import Answer, Question
+from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.registry import Target
 from pytest_imgedit.text import one_line
 
@@ -50,6 +51,7 @@ def serve(channel: Any) -> None:
 class _Worker:
     def __init__(self) -> None:
         self.fits = sys.maxsize  # the most questions that memory was enough for
+        self.redactor = Redactor(os.environ)  # no text that leaves this process holds a secret
         self.handlers: Mapping[str, Callable[[Message], Message]] = {
             "prepare": self.prepare,
             "load": self.load,
@@ -65,12 +67,13 @@ class _Worker:
             with suppress(OSError):  # the disk with the log may be full
                 traceback.print_exc()
             reply = {"op": "error", **describe(error)}
-        return {**reply, "seconds": time.perf_counter() - started}
+        return {**self.redactor.document(reply), "seconds": time.perf_counter() - started}
 
     def prepare(self, message: Message) -> Message:
         """Import what the target needs, so that loading finds it imported; the GPU is not touched."""
         self.target = Target(**message["target"])
         self.params, self.device = message["params"], message["device"]
+        self.redactor = Redactor(os.environ, self.params)
         importlib.import_module(self.target.module)
         read_ahead(self.target.argument)
         return {"op": "prepared"}

@@ -110,7 +110,7 @@ def test_html_escapes_everything_and_allows_only_its_own_script():
     data = re.search(r'<script type="application/json" id="cards">(.*?)</script>', page, re.DOTALL)[1]
     cards = json.loads(data)
     assert [card["id"] for card in cards] == ["p1", "p2", "s1", "s2"]
-    assert cards[0]["instruction"] == HOSTILE
+    assert cards[0]["instruction"] == HOSTILE.replace("\x1b", "\\x1b").replace("\u202e", "\\u202e")
     assert cards[0]["images"][0] == {"label": "source", "url": "../../blobs/ab/x.png"}
 
 

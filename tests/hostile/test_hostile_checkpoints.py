@@ -1,0 +1,148 @@
+"""Checkpoints that are not whole, not safetensors, or bring code are refused by name before anything loads."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from pytest_imgedit.checkpoints import check_checkpoint
+
+
+class Boom:
+    """Runs code when it is unpickled."""
+
+    def __reduce__(self):
+        return (open, ("pwned", "w"))
+
+
+def as_pickle(folder):
+    (folder / "vae" / "diffusion_pytorch_model.safetensors").unlink()
+    (folder / "vae" / "diffusion_pytorch_model.bin").write_bytes(pickle.dumps(Boom()))
+
+
+def edit_json(path, **changes):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def own_component(folder):
+    edit_json(folder / "model_index.json", unet=["my_unet", "MyUNet"])
+    (folder / "unet" / "my_unet.py").write_text("open('pwned', 'w')\n")
+
+
+def sharded_without_a_shard(folder):
+    index = {"weight_map": {"a": "diffusion_pytorch_model-00001-of-00002.safetensors"}}
+    (folder / "unet" / "diffusion_pytorch_model.safetensors").unlink()
+    (folder / "unet" / "diffusion_pytorch_model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def cut(folder):
+    path = folder / "unet" / "diffusion_pytorch_model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def scramble(folder):
+    (folder / "unet" / "diffusion_pytorch_model.safetensors").write_bytes(b"\xff" * 64)
+
+
+EDITORS = [
+    pytest.param(
+        as_pickle,
+        "*diffusion_pytorch_model.bin: weights that can run code when they load, expected safetensors",
+        id="bin",
+    ),
+    pytest.param(
+        lambda folder: (folder / "unet" / "diffusion_pytorch_model.safetensors").unlink(),
+        "*unet: no weights, expected diffusion_pytorch_model.safetensors or model.safetensors",
+        id="no-weights",
+    ),
+    pytest.param(cut, "*unet/diffusion_pytorch_model.safetensors: * the file was cut short or damaged", id="cut"),
+    pytest.param(scramble, "*model.safetensors: no readable header, expected a safetensors file", id="no-header"),
+    pytest.param(
+        sharded_without_a_shard, "*00001-of-00002.safetensors: No such file *, expected weights *", id="shard-missing"
+    ),
+    pytest.param(
+        lambda folder: shutil.rmtree(folder / "vae"), "*vae: no such folder, expected the component *", id="component"
+    ),
+    pytest.param(own_component, "*my_unet.py: code of the checkpoint, expected none: it is never run", id="own-code"),
+    pytest.param(
+        lambda folder: edit_json(folder / "model_index.json", _class_name=["mine", "Pipeline"]),
+        "*model_index.json: _class_name is *, expected the name of a diffusers pipeline *",
+        id="own-pipeline",
+    ),
+    pytest.param(
+        lambda folder: (folder / "model_index.json").write_text("{"),
+        "*model_index.json: not JSON, expected a diffusers checkpoint",
+        id="index-broken",
+    ),
+]
+
+
+@pytest.mark.parametrize(("damage", "line"), EDITORS)
+def test_editor_checkpoint_is_refused(bench, tiny, damage, line):
+    shutil.copytree(tiny("instruct-pix2pix"), bench.path / "model")
+    damage(bench.path / "model")
+    bench.refuses(line, "--imgedit-editor=diffusers:model")
+    assert not (bench.path / "pwned").exists()
+
+
+JUDGES = [
+    pytest.param(
+        lambda folder: edit_json(folder / "config.json", auto_map={"AutoConfig": "mine.Config"}),
+        "*config.json: 'auto_map' wants code of the checkpoint to run, which is refused",
+        id="auto-map",
+    ),
+    pytest.param(
+        lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
+        "*pytorch_model.bin: weights that can run code when they load, expected safetensors",
+        id="bin",
+    ),
+    pytest.param(lambda folder: (folder / "config.json").unlink(), "*config.json: No such file *", id="no-config"),
+]
+
+
+@pytest.mark.parametrize(("damage", "line"), JUDGES)
+def test_judge_checkpoint_is_refused(bench, tiny, damage, line):
+    shutil.copytree(tiny("judge-qwen3-vl"), bench.path / "model")
+    damage(bench.path / "model")
+    bench.refuses(line, "--imgedit-judge=qwen-vl:model")
+
+
+@pytest.mark.parametrize("role", ["editor=diffusers", "judge=qwen-vl"])
+def test_trust_remote_code_is_refused(bench, tiny, role):
+    name, _, kind = role.partition("=")
+    model = tiny("instruct-pix2pix" if name == "editor" else "judge-qwen3-vl")
+    bench.refuses(
+        f"{name}.trust_remote_code: code of a checkpoint is never run, expected no such key",
+        f"--imgedit-{name}={kind}:{model}",
+        f"--imgedit-set={name}.trust_remote_code=true",
+    )
+
+
+@pytest.mark.parametrize("name", ["qwen-image-edit", "flux-kontext", "instruct-pix2pix"])
+def test_whole_checkpoint_counts_every_byte_of_its_weights(tiny, tmp_path, name):
+    folder = tiny(name)
+    stored = [tensor for path in folder.rglob("*.safetensors") for tensor in load_file(path).values()]
+    assert check_checkpoint(folder, "diffusers") == sum(tensor.nbytes for tensor in stored)
+    halved = sum(tensor.nbytes // (2 if tensor.dtype.itemsize == 4 else 1) for tensor in stored)
+    assert check_checkpoint(folder, "diffusers", "auto") <= halved + len(stored)
+    del tmp_path
+
+
+def test_sharded_checkpoint_counts_its_shards_once(tiny, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(tiny("judge-qwen3-vl"), folder)
+    weights = load_file(folder / "model.safetensors")
+    whole = check_checkpoint(folder, "qwen-vl")
+    (folder / "model.safetensors").unlink()
+    names = list(weights)
+    shards = {"model-1.safetensors": names[::2], "model-2.safetensors": names[1::2]}
+    for shard, held in shards.items():
+        save_file({name: weights[name] for name in held}, folder / shard)
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": {name: shard for shard, held in shards.items() for name in held}})
+    )
+    assert check_checkpoint(folder, "qwen-vl") == whole
