@@ -103,6 +103,12 @@ class Bench:
         document: dict[str, Any] = json.loads((self.runs[-1] / "results.json").read_text())
         return document
 
+    def document_of(self, out: str) -> dict[str, Any]:
+        """The results document of the only run in another store."""
+        (path,) = (self.path / out / "runs").glob("*/results.json")
+        document: dict[str, Any] = json.loads(path.read_text())
+        return document
+
     @property
     def items(self) -> dict[str, Any]:
         """The items of the latest run by id."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from PIL import Image
 from playwright.sync_api import sync_playwright
 
 CHROMIUM = {
@@ -111,25 +112,85 @@ def test_failed_card_shows_its_error_and_the_raw_reply(page, report):
     assert card.locator(".reply").inner_text() == "I will not grade this."
 
 
-def test_hostile_texts_do_nothing(page, bench):
-    from PIL import Image
+HOSTILE = (
+    "</script><script>alert(1)</script><img src=x onerror=alert(2)><svg/onload=alert(3)>"
+    "[x](javascript:alert(4)) ![x](http://evil/x.png) | ``` \n# heading\n<https://evil.example> <!-- \u202egnp.exe "
+    "\x1b[31m &lt;b&gt; {{ 7 * 7 }} " + "W" * 3000
+)
 
-    Image.new("RGB", (30, 30), "red").save(bench.path / "a.png")
-    text = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
-    row = {"id": "x", "category": "physics", "image": "a.png", "instruction": text}
-    (bench.path / "pairs.json").write_text(json.dumps([row]))
-    (bench.path / "evil.py").write_text(
-        "from pytest_imgedit import Answer\n"
-        "class Judge:\n"
-        "    def __init__(self, *, device): pass\n"
-        f"    def answer(self, questions): return [Answer({text!r}) for _ in questions]\n"
+
+@pytest.fixture
+def hostile(bench):
+    """Run a suite, an editor, a judge and a report section that all say hostile things; return the run's folder."""
+    Image.effect_noise((64, 64), 60).save(bench.path / "a.png")
+    row = {
+        "category": HOSTILE[:90],
+        "image": "a.png",
+        "instruction": HOSTILE,
+        "description": HOSTILE,
+        "tags": [HOSTILE],
+    }
+    rows = [{**row, "id": name, "difficulty": HOSTILE, "reference_text": HOSTILE} for name in ("good", "bad", "<b>x")]
+    (bench.path / "pairs.json").write_text(json.dumps(rows))
+    (bench.path / "conftest.py").write_text(
+        f"def pytest_imgedit_report_section(config, results): return {HOSTILE!r}, {HOSTILE!r}\n"
     )
-    bench.run("--imgedit-suite=pairs.json", "--imgedit-judge=evil:Judge")
-    page.goto(f"file://{bench.runs[-1] / 'report.html'}")
-    assert page.locator(".instruction").inner_text() == text
-    page.locator("article summary").click()
-    assert page.locator(".reply").inner_text() == text
+    (bench.path / "evil.py").write_text(
+        "from PIL import ImageOps\n"
+        "from pytest_imgedit import Answer\n"
+        f"TEXT = {HOSTILE!r}\n"
+        "class Both:\n"
+        "    def __init__(self, *, device): pass\n"
+        "    def edit(self, request):\n"
+        "        if request.pair_id == 'bad': raise RuntimeError(TEXT)\n"
+        "        return ImageOps.invert(request.source)\n"
+        "    def answer(self, questions): return [self.one(question) for question in questions]\n"
+        "    def one(self, question):\n"
+        "        if question.pair_id == 'good': return Answer(score=5.0, aspects={TEXT: 1.0})\n"
+        "        return Answer(TEXT)\n"
+    )
+    bench.run("--imgedit-suite=pairs.json", "--imgedit-editor=evil:Both", "--imgedit-judge=evil:Both")
+    return bench.runs[-1]
+
+
+def shown(text):
+    return text.replace("\x1b", "\\x1b").replace("\u202e", "\\u202e")
+
+
+@pytest.mark.parametrize("width", [1200, 380])
+def test_hostile_texts_do_nothing_in_the_html_report(page, hostile, width):
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(f"file://{hostile / 'report.html'}")
+    assert page.locator("article").count() == 3
+    for article in page.locator("article").all():
+        assert article.locator(".instruction").text_content() == shown(HOSTILE)
+        for summary in article.locator("summary").all():
+            summary.click()
+    assert shown(HOSTILE) in [reply.text_content() for reply in page.locator(".reply").all()]
+    page.wait_for_timeout(200)
     assert page.problems == []
+    assert page.locator("script").count() == 2
+    assert page.locator("svg, iframe, article .instruction *, article .reply *, article .error *").count() == 0
+    assert page.locator("img").evaluate_all("images => images.every(image => image.src.startsWith('file:'))")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    boxes = page.locator("article").evaluate_all("nodes => nodes.map(node => node.scrollWidth - node.clientWidth)")
+    assert max(boxes) <= 1
+
+
+def test_hostile_texts_do_nothing_in_the_markdown_report(page, hostile):
+    from markdown_it import MarkdownIt
+
+    text = (hostile / "report.md").read_text()
+    rendered = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
+    page.set_content(rendered)
+    page.wait_for_timeout(200)
+    assert page.problems == []
+    assert page.locator("script, img, svg, a, iframe, b, pre, code").count() == 0
+    headings = page.locator("h1, h2").all_text_contents()
+    assert [name.split()[0] for name in headings[:3]] == ["Image", "Gates", "Pairs"]
+    assert len(headings) == 4  # the last is the title of the hook's section
+    rows = page.locator("table").first.locator("tbody tr").all()
+    assert [row.locator("td").count() for row in rows] == [10] * 3
 
 
 def test_narrow_page_has_no_sideways_scroll(page, report):

@@ -67,8 +67,7 @@ def uninterrupted():
 def test_resumed_run_equals_an_uninterrupted_one(bench, monkeypatch, uninterrupted, point):
     if not uninterrupted:
         bench.run(*RUN, "--imgedit-out=other").assert_outcomes(passed=4)
-        (path,) = (bench.path / "other" / "runs").glob("*/results.json")
-        uninterrupted.update(timeless(json.loads(path.read_text())))
+        uninterrupted.update(timeless(bench.document_of("other")))
     (bench.path / "conftest.py").write_text(KILLER.read_text())
     monkeypatch.setenv("KILL_AT", point)
     assert bench.run(*RUN).ret == -signal.SIGKILL
