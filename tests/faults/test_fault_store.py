@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import resource
 import signal
 import subprocess
@@ -26,6 +27,7 @@ def run_with_small_files(bench, size: int, *arguments: str) -> subprocess.Comple
         text=True,
         timeout=120,
         check=False,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},  # Python would leave torn bytecode files
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)),
     )
 

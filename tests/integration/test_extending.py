@@ -98,8 +98,9 @@ def test_folder_editor_takes_finished_images(bench):
     from PIL import Image
 
     (bench.path / "done" / "physics").mkdir(parents=True)
-    Image.new("RGB", (128, 128), "red").save(bench.path / "done" / "physics" / "physics-0000.png")
-    Image.new("RGB", (128, 128), "blue").save(bench.path / "done" / "social-0000.jpg")
+    photo = Image.effect_noise((128, 128), 60).convert("RGB")
+    photo.save(bench.path / "done" / "physics" / "physics-0000.png")
+    photo.save(bench.path / "done" / "social-0000.jpg")
     result = bench.run("--imgedit-editor=folder:done", "--imgedit-judge=fakes:Constant", "--imgedit-limit=1")
     result.assert_outcomes(passed=2, failed=3)
     messages = {item["id"]: item["error"] and item["error"]["message"] for item in bench.results["items"]}
@@ -148,7 +149,7 @@ def test_interpreter_without_the_package_is_a_usage_error(bench):
         result = bench.run(f"--imgedit-set=workers.{key}={bench.path}/empty/bin/python", "--imgedit-limit=1")
         assert result.ret == 4
         result.stderr.fnmatch_lines(
-            [f"ERROR: worker {worker} ended before it was ready*cannot run workers: No module*"]
+            [f"ERROR: worker {worker} (CPU) died before it was ready*cannot run workers: No module*"]
         )
 
 

@@ -89,7 +89,8 @@ def test_model_that_cannot_load_is_the_error_of_every_pair(bench, tiny, tmp_path
     import shutil
 
     model = shutil.copytree(tiny("instruct-pix2pix"), tmp_path / "model")
-    (model / "unet" / "diffusion_pytorch_model.safetensors").unlink()
+    config = model / "unet" / "config.json"
+    config.write_text(config.read_text().replace('"in_channels": 8', '"in_channels": 9'))
     result = bench.run(f"--imgedit-editor=diffusers:{model}", "--imgedit-limit=1")
     result.assert_outcomes(failed=5)
     assert {item["error"]["kind"] for item in bench.results["items"]} == {"no_worker"}

@@ -92,10 +92,13 @@ def test_category_in_any_script_is_selected_by_its_name(bench):
     from PIL import Image
 
     Image.new("RGB", (30, 30), "red").save(bench.path / "a.png")
-    rows = [f'{{"category": "{name}", "image": "a.png", "instruction": "{name}"}}' for name in ("天气", "风格")]
+    rows = [
+        f'{{"category": "{name}", "image": "a.png", "instruction": "{name}", "id": {n}}}'
+        for n, name in enumerate(("天气", "天气", "风格"))
+    ]
     (bench.path / "pairs.jsonl").write_text("\n".join(rows), encoding="utf-8")
     options = ("--imgedit-suite=pairs.jsonl", "--imgedit-judge=fakes:Constant", "--imgedit-fail-under=天气:5")
-    bench.run(*options, "-k", "天气").assert_outcomes(passed=1, deselected=1)
+    bench.run(*options, "-k", "天气").assert_outcomes(passed=2, deselected=1)
     assert list(bench.results["categories"]) == ["天气"]
 
 
