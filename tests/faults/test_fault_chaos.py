@@ -1,0 +1,17 @@
+"""Workers killed at random, again and again: every pair ends in one state, and nothing finished is done again."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+
+def test_random_kills_lose_nothing_and_repeat_nothing(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent))
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    chaos = __import__("chaos")
+    figures = chaos.run(tmp_path, pairs=40, workers=3, seconds=12, interval=0.7, delay=0.3)
+    assert figures["killed"] >= 5
+    assert figures["scored"] >= 30
+    del sys.modules["chaos"]

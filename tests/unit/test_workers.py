@@ -1,0 +1,191 @@
+"""Keepers with real processes; pools, retries and what runs inside a worker without any."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from PIL import Image
+
+from pytest_imgedit.errors import ImageError, OutputError, SetupError
+from pytest_imgedit.judges.base import Answer, Question
+from pytest_imgedit.stages.retry import MAX_IN_VAIN, Retries
+from pytest_imgedit.workers import keeper
+from pytest_imgedit.workers.process import _Worker, describe, is_out_of_memory
+
+
+def keep(tmp_path, script):
+    log = tmp_path / "log"
+    log.touch()
+    command = [sys.executable, "-I", "-S", keeper.__file__, str(log), "/bin/sh", "-c", script]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE), log
+
+
+def gone(process: psutil.Process, seconds: float = 5) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def only_child(process) -> psutil.Process:
+    end = time.monotonic() + 5
+    while time.monotonic() < end:
+        children = psutil.Process(process.pid).children()
+        if children and os.getpgid(children[0].pid) == children[0].pid:
+            return children[0]
+        time.sleep(0.02)
+    raise AssertionError("the keeper started nothing")
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", 137)])
+def test_keeper_ends_with_its_worker_and_passes_on_how(tmp_path, script, code):
+    process, _ = keep(tmp_path, script)
+    assert process.wait(timeout=5) == code
+
+
+def test_keeper_passes_pipes_through_and_sends_errors_to_the_log(tmp_path):
+    process, log = keep(tmp_path, "read line; echo got $line; echo oops >&2")
+    output, _ = process.communicate(b"hello\n", timeout=5)
+    assert output == b"got hello\n"
+    assert log.read_text() == "oops\n"
+
+
+def test_command_that_does_not_exist_is_said_in_the_log(tmp_path):
+    log = tmp_path / "log"
+    log.touch()
+    command = [sys.executable, "-I", "-S", keeper.__file__, str(log), "/no/such/command"]
+    assert subprocess.run(command, check=False).returncode == 127
+    assert log.read_text() == "/no/such/command: No such file or directory\n"
+
+
+def test_sigterm_ends_the_whole_group(tmp_path):
+    process, _ = keep(tmp_path, "sleep 600 & echo started; wait")
+    assert process.stdout.readline() == b"started\n"
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert len(family) == 2
+    process.terminate()
+    assert process.wait(timeout=5) == 128 + signal.SIGTERM
+    assert all(map(gone, family))
+
+
+def test_worker_dies_with_its_keeper(tmp_path):
+    process, _ = keep(tmp_path, "exec sleep 600")
+    worker = only_child(process)
+    process.kill()
+    process.wait()
+    assert gone(worker)
+
+
+def test_ctrl_c_does_not_reach_a_worker(tmp_path):
+    process, _ = keep(tmp_path, "exec sleep 600")
+    worker = only_child(process)
+    process.send_signal(signal.SIGINT)
+    worker.send_signal(signal.SIGINT)
+    time.sleep(0.2)
+    assert process.poll() is None
+    assert worker.is_running()
+    process.terminate()
+    process.wait(timeout=5)
+
+
+class Renewing:
+    """Stands in for a pool: counts how often a process is renewed."""
+
+    renewed = 0
+
+    def renew(self, worker):
+        self.renewed += 1
+
+
+def test_lost_jobs_have_one_more_try():
+    retries = Retries(Renewing())
+    assert retries.allow(0, None, "worker_died")
+    assert not retries.allow(1, None, "worker_died")
+    assert retries.allow(0, None, "timeout")
+    assert not retries.allow(0, None, "exception")
+
+
+def test_processes_out_of_memory_are_renewed_until_that_does_not_help():
+    pool = Renewing()
+    retries = Retries(pool)
+    for _ in range(MAX_IN_VAIN):
+        assert retries.allow(0, None, "oom")
+        assert not retries.allow(1, None, "oom")
+    assert pool.renewed == MAX_IN_VAIN
+    assert not retries.allow(0, None, "oom")
+    retries.helped()
+    assert retries.allow(0, None, "oom")
+
+
+class Halving:
+    """A judge with room for `room` questions."""
+
+    def __init__(self, room, error):
+        self.room, self.error, self.asked = room, error, []
+
+    def answer(self, questions):
+        self.asked.append(len(questions))
+        if len(questions) > self.room:
+            raise self.error
+        return [Answer(question.pair_id) for question in questions]
+
+
+class OutOfMemoryError(RuntimeError):
+    """Named as torch names it."""
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OutOfMemoryError(), RuntimeError("CUDA error: out of memory")])
+def test_batch_is_halved_when_memory_runs_out_and_stays_small(error):
+    worker = _Worker()
+    worker.model = Halving(2, error)
+    questions = [Question(str(n), "physics", "x", {}) for n in range(9)]
+    answers = worker._ask(questions)
+    assert [answer["reply"] for answer in answers] == list("012345678")
+    assert [answer["batch_size"] for answer in answers] == [2] * 8 + [1]
+    assert worker.model.asked == [9, 4, 2, 2, 2, 2, 1]
+    assert worker._ask(questions[:3])[0]["batch_size"] == 2
+    worker.model = Halving(0, error)
+    with pytest.raises(type(error)):
+        worker._ask(questions)
+
+
+def test_errors_are_named_by_kind():
+    assert describe(MemoryError())["kind"] == "oom"
+    assert describe(ImageError("x")) == {"kind": "bad_image", "message": "x"}
+    assert describe(OutputError("x"))["kind"] == "degenerate_output"
+    assert describe(SetupError("x"))["kind"] == "setup"
+    assert describe(ValueError("x\ny")) == {"kind": "exception", "message": "ValueError: x"}
+    assert not is_out_of_memory(RuntimeError("no such luck"))
+
+
+def test_secrets_of_the_parameters_leave_no_worker():
+    worker = _Worker()
+    message = {"op": "prepare", "target": {"kind": "x", "module": "json", "attribute": "loads", "argument": None}}
+    worker.handle({**message, "params": {"api_key": "0123456789"}, "device": "cpu"})
+
+    class Model:
+        def edit(self, request):
+            raise RuntimeError("bad key 0123456789")
+
+    worker.model = Model()
+    from pytest_imgedit.images import encode_png
+
+    source = encode_png(Image.effect_noise((16, 16), 50))
+    job = {
+        "op": "edit",
+        "pair": "a",
+        "category": "b",
+        "instruction": "c",
+        "source": source,
+        "seed": 1,
+        "reference": None,
+    }
+    assert worker.handle(job)["message"] == "RuntimeError: bad key ***"
