@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,3 +57,44 @@ def test_groups_come_out_even_or_are_refused():
     assert gpus.group_gpus([], 1, "--k") == []
     with pytest.raises(UsageError, match="--k=2: 3 GPUs, expected a multiple of 2"):
         gpus.group_gpus(["0", "1", "2"], 2, "--k")
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    """A driver that shows two GPUs of 80 GiB, the second with 30 GiB free and a process on it."""
+    import pynvml
+
+    free = {0: 79, 1: 30}
+    pids = {0: [], 1: [SimpleNamespace(pid=4242)]}
+    memory = {n: SimpleNamespace(free=free[n] * 2**30, total=80 * 2**30) for n in free}
+    stand_ins = {
+        "nvmlInit": lambda: None,
+        "nvmlShutdown": lambda: None,
+        "nvmlDeviceGetHandleByIndex": lambda index: index,
+        "nvmlDeviceGetHandleByUUID": lambda name: {"GPU-abc": 1}[name],
+        "nvmlDeviceGetMemoryInfo": memory.__getitem__,
+        "nvmlDeviceGetComputeRunningProcesses": pids.__getitem__,
+    }
+    for name, stand_in in stand_ins.items():
+        monkeypatch.setattr(pynvml, name, stand_in)
+    return pynvml
+
+
+def test_busy_gpu_is_refused_with_who_holds_it(driver):
+    gpus.require_memory(["0"], 70 * 2**30, "x")
+    gpus.require_memory(["0", "1"], 100 * 2**30, "x")
+    with pytest.raises(
+        UsageError,
+        match=r"GPU 1: 30\.0 of 80\.0 GiB free \(held by processes 4242\), expected at least 57\.7 GiB for .* x",
+    ):
+        gpus.require_memory(["1"], int(57.7 * 2**30), "x")
+    with pytest.raises(UsageError, match="GPU GPU-abc: 30"):
+        gpus.require_memory(["GPU-abc"], 58 * 2**30, "x")
+
+
+def test_gpu_that_does_not_tell_its_memory_counts_as_free(driver, monkeypatch):
+    def unsupported(handle):
+        raise driver.NVMLError_NotSupported
+
+    monkeypatch.setattr(driver, "nvmlDeviceGetMemoryInfo", unsupported)
+    gpus.require_memory(["1"], 2**60, "x")

@@ -16,6 +16,7 @@ from pytest_imgedit.errors import ImageError, OutputError, SetupError
 from pytest_imgedit.judges.base import Answer, Question
 from pytest_imgedit.stages.retry import MAX_IN_VAIN, Retries
 from pytest_imgedit.workers import keeper
+from pytest_imgedit.workers.base import Slot, Worker
 from pytest_imgedit.workers.process import _Worker, describe, is_out_of_memory
 
 
@@ -116,13 +117,17 @@ def test_lost_jobs_have_one_more_try():
 def test_processes_out_of_memory_are_renewed_until_that_does_not_help():
     pool = Renewing()
     retries = Retries(pool)
+    fresh, worn = Worker(Slot("edit-0", ()), None), Worker(Slot("edit-1", ()), None, jobs_done=3)
+    assert not retries.allow(0, fresh, "oom")
+    assert retries.allow(1, worn, "oom")  # the second try came to another worn process
+    assert pool.renewed == 1
     for _ in range(MAX_IN_VAIN):
-        assert retries.allow(0, None, "oom")
-        assert not retries.allow(1, None, "oom")
-    assert pool.renewed == MAX_IN_VAIN
-    assert not retries.allow(0, None, "oom")
+        assert retries.allow(0, worn, "oom")
+        assert not retries.allow(1, fresh, "oom")
+    assert pool.renewed == 1 + MAX_IN_VAIN
+    assert not retries.allow(0, worn, "oom")
     retries.helped()
-    assert retries.allow(0, None, "oom")
+    assert retries.allow(0, worn, "oom")
 
 
 class Halving:
