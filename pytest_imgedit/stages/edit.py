@@ -65,7 +65,8 @@ def run_edits(pending: Sequence[Work], pool: Pool, store: Store, done: Callable[
                 retries.helped()
         elif retries.allow(work.failures, worker, reply["kind"]):
             work.failures += 1
-            queue.append(work) if reply["kind"] != "oom" else queue.appendleft(work)  # while the process is fresh
+            again = queue.appendleft if reply["kind"] == "oom" else queue.append  # at once, while the process is fresh
+            again(work)
             continue
         else:
             work.fail("edit", reply["kind"], reply["message"])

@@ -33,6 +33,8 @@ class Watcher(Protocol):
 
     def worker_said(self, slot: Slot, line: str) -> None: ...
 
+    def note(self, text: str) -> None: ...
+
 
 class Pool:
     """Workers of one role. `setup` is the message that tells a worker what to prepare.
@@ -70,15 +72,17 @@ class Pool:
             self._spawn(slot)
 
     def _spawn(self, slot: Slot) -> None:
+        """Start a process on a slot; if none comes up the slot is given up, or the run refused if none ever did."""
         self._last_words.pop(slot.name, None)
-        while True:
+        worker = None
+        while worker is None:
             try:
                 worker = self.executor.start(slot, self.events)
-                break
             except NotStarted as error:
                 self._deaths[slot.name] += 1
                 if self._deaths[slot.name] >= MAX_DEATHS:
-                    raise UsageError(str(error)) from None
+                    self._give_up(str(error))
+                    return
         self.workers.append(worker)
         self._send(worker, {"op": "prepare", **self.setup, "device": slot.device})
         self._set(worker, "starting")
@@ -86,6 +90,7 @@ class Pool:
     def renew(self, worker: Worker) -> None:
         """Start a fresh process in the place of one that ran out of memory."""
         if worker in self.workers:
+            self.watcher.note(f"worker {worker.slot.name} ({worker.slot.label}) is out of memory and is replaced")
             self._remove(worker)
             self._spawn(worker.slot)
 
@@ -180,27 +185,32 @@ class Pool:
 
     def _load_failed(self, worker: Worker, message: Message) -> None:
         self._remove(worker)
-        self._given_up = f"could not load: {message['message']}"
         if message["kind"] == "setup":
             raise UsageError(message["message"])
+        self._given_up = f"could not load: {message['message']}"
+        self.watcher.note(f"worker {worker.slot.name} ({worker.slot.label}) {self._given_up}")
 
     def _lost(self, worker: Worker, kind: str, what: str) -> Iterator[Done]:
         """Replace a process that is gone or has to go, unless its place has lost too many; its job ends in an error."""
         slot, job = worker.slot, worker.job
-        starting = worker.state == "starting"
+        when = " before it was ready" if worker.state == "starting" else ""
         self._remove(worker)
-        when = " before it was ready" if starting else ""
         words = self._last_words.get(slot.name, "no output")
         why = f"worker {slot.name} ({slot.label}) {what}{when}; its last words: {words}"
         self._deaths[slot.name] += 1
         if self._deaths[slot.name] < MAX_DEATHS:
+            self.watcher.note(why)
             self._spawn(slot)
-        elif starting and not self._any_ready:
-            raise UsageError(why)
         else:
-            self._given_up = why
+            self._give_up(why)
         if job is not None:
             yield job, worker, {"op": "error", "kind": kind, "message": why}
+
+    def _give_up(self, why: str) -> None:
+        if not self._any_ready:
+            raise UsageError(why)
+        self._given_up = why
+        self.watcher.note(f"{why}; its place is given up")
 
     def _send(self, worker: Worker, message: Message) -> None:
         with suppress(OSError):  # the process is gone: its ENDED event says so

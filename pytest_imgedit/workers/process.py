@@ -83,20 +83,20 @@ class _Worker:
         return {"op": "loaded", "batch_size": int(getattr(self.model, "batch_size", 1))}
 
     def edit(self, message: Message) -> Message:
-        reference = message["reference"]
+        source, reference = decode(message["source"]), message["reference"]
         request = EditRequest(
             pair_id=message["pair"],
             category=message["category"],
             instruction=message["instruction"],
-            source=decode(message["source"]),
+            source=source.copy(),  # an editor may draw on what it is given
             seed=message["seed"],
             reference=None if reference is None else decode(reference),
         )
         started = time.perf_counter()
         output = self._edit(request)
         seconds = time.perf_counter() - started
-        image = checked(output, request.source, may_be_blank=self.target.kind == "blank")
-        near_copy = is_near_copy(request.source, image)
+        image = checked(output, source, may_be_blank=self.target.kind == "blank")
+        near_copy = is_near_copy(source, image)
         return {"op": "edited", "image": encode_png(image), "edit_s": seconds, "near_copy": near_copy}
 
     def _edit(self, request: EditRequest) -> Any:

@@ -95,7 +95,9 @@ def test_planted_secrets_are_in_no_file_and_on_no_screen(bench, talk, monkeypatc
             assert secret.encode() not in path.read_bytes(), (name, path)
         assert secret not in result.stdout.str() + result.stderr.str(), name
     assert bench.results["editor"]["params"] == {"api_key": "***", "client": {"token": "***"}}
-    assert "'OPENAI_API_KEY': '***'" in (bench.runs[-1] / "run.log").read_text()
+    log = (bench.runs[-1] / "run.log").read_text()
+    assert "'OPENAI_API_KEY': '***'" in log
+    assert "'HF_HUB_DISABLE_TELEMETRY': '1'" in log
 
 
 def test_secrets_are_known_by_their_names():
