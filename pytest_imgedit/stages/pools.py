@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, model_folder
 from pytest_imgedit.editors.base import resolve_editor
 from pytest_imgedit.judges.base import resolve_judge
+from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.workers.base import Deadline, Slot
 from pytest_imgedit.workers.gpus import choose_gpus, group_gpus, require_memory
 from pytest_imgedit.workers.local import LocalExecutor
@@ -53,7 +54,7 @@ def make_pool(settings: Settings, role: str, folder: Path, watcher: Watcher) -> 
     load = Deadline(workers.load_timeout, "workers.load_timeout")
     job = Deadline(getattr(workers, f"{role}_timeout"), f"workers.{role}_timeout")
     deadlines: dict[State, Deadline] = {"starting": load, "loading": load, "busy": job}
-    executor = LocalExecutor(folder, python and os.path.normpath(python))
+    executor = LocalExecutor(folder, python and os.path.normpath(python), load.seconds, Redactor.of(settings))
     return Pool(executor, slots, setup, workers.load_concurrency, deadlines, watcher)
 
 

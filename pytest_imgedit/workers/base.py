@@ -46,9 +46,12 @@ class Connection(Protocol):
     """A running worker process."""
 
     def send(self, message: Message) -> None:
-        """Send one message; raise `OSError` if the process is gone."""
+        """Send one message, without waiting for it to be read."""
 
-    def output(self, final: bool = False) -> list[str]:
+    def alive(self) -> bool:
+        """Tell whether the process runs."""
+
+    def lines(self, final: bool = False) -> list[str]:
         """Return the lines that the process has printed since the last call.
 
         A line without its end is kept for later unless the process is gone (`final`).
@@ -57,8 +60,8 @@ class Connection(Protocol):
     def terminate(self) -> None:
         """Ask the process to end, without waiting for it."""
 
-    def close(self) -> None:
-        """End the process and all that it started, by force if need be, and wait until it is gone."""
+    def close(self) -> str:
+        """End the process and all that it started, by force if need be; return how it ended, such as `SIGKILL`."""
 
 
 class Executor(Protocol):
@@ -80,13 +83,15 @@ class Worker:
     """The controller's view of one worker process, and what it has done so far.
 
     `jobs_done` counts edits, or edits with a verdict; the stages count them. `since` is when the worker came into
-    its state, by `time.monotonic`.
+    its state, by `time.monotonic`, less the time in which the controller did not listen; `silent_at` is when its
+    process was first seen to be gone.
     """
 
     slot: Slot
     connection: Connection = field(repr=False)
     state: State = "starting"
     since: float = 0.0
+    silent_at: float = 0.0
     job: Any = None
     batch_size: int = 1
     jobs_done: int = 0

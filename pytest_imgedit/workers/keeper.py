@@ -1,8 +1,8 @@
 """Keeps one worker process: nothing of its process group outlives the worker, or the controller.
 
-The controller runs this file as a script, `python keeper.py LOG COMMAND…`, once for each worker, and the command
-becomes the worker. A worker cannot do this for itself: it may hang in native code, be stopped, or have children of
-its own. The script imports nothing of the package, so that it starts in milliseconds.
+The controller runs this file as a script, `python keeper.py LOG SECONDS COMMAND…`, once for each worker, and the
+command becomes the worker. A worker cannot do this for itself: it may hang in native code, be stopped, or have
+children of its own. The script imports nothing of the package, so that it starts in milliseconds.
 """
 
 from __future__ import annotations
@@ -12,35 +12,54 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 
 #: Seconds between asking a worker's process group to end (SIGTERM) and ending it (SIGKILL).
 GRACE = 5.0
-_WATCHED = {signal.SIGCHLD, signal.SIGTERM}
+#: What a worker sends to the process that this variable names once its interpreter runs.
+UP, KEEPER = signal.SIGUSR1, "IMGEDIT_KEEPER"
+_WATCHED = {signal.SIGCHLD, signal.SIGTERM, UP}
 _PR_SET_PDEATHSIG = 1
 
 
-def main(log: str, command: list[str]) -> int:
-    """Run a command in a process group of its own, with errors going to the file `log`; return its exit status."""
+def main(log: str, patience: float, command: list[str]) -> int:
+    """Run a command in a process group of its own, with errors going to the file `log`; return its exit status.
+
+    A command that has not sent `UP` after `patience` seconds is ended. The status is 128 + N after signal N.
+    """
     controller, keeper = os.getppid(), os.getpid()
     os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND), 2)
+    os.setsid()  # what ends the controller's process group shall not end this process too
     # Ctrl-C is the controller's business: a worker that ignores it can finish its job while the run is drained.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     worker = os.fork()
     if worker == 0:
         _become(command, keeper)
-    os.setpgid(worker, worker)
+    with suppress(OSError):  # it may have done so itself, and be another program by now
+        os.setpgid(worker, worker)
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)  # so that the controller and the worker alone hold the ends of their pipes
     os.dup2(nothing, 1)
-    while not _ended(worker) and os.getppid() == controller:
-        received = signal.sigtimedwait(_WATCHED, 1.0)
-        if received is not None and received.si_signo == signal.SIGTERM:
-            _ask_to_end(worker)
-            break
-    os.killpg(worker, signal.SIGKILL)
+    _watch(worker, controller, time.monotonic() + patience, patience)
+    with suppress(OSError):
+        os.killpg(worker, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
     return code if code >= 0 else 128 - code
+
+
+def _watch(worker: int, controller: int, deadline: float, patience: float) -> None:
+    """Return once the worker or the controller has ended, or the worker has to go."""
+    up = False
+    while not _ended(worker) and os.getppid() == controller:
+        received = signal.sigtimedwait(_WATCHED, 1.0 if up else min(1.0, max(0.0, deadline - time.monotonic())))
+        up = up or (received is not None and received.si_signo == UP)
+        late = not up and time.monotonic() > deadline
+        if late:
+            print(f"no answer within {patience:g} s (workers.load_timeout)", file=sys.stderr, flush=True)
+        if late or (received is not None and received.si_signo == signal.SIGTERM):
+            _ask_to_end(worker)
+            return
 
 
 def _become(command: list[str], keeper: int) -> None:
@@ -50,7 +69,7 @@ def _become(command: list[str], keeper: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
         if os.getppid() == keeper:
-            os.execvp(command[0], command)
+            os.execvpe(command[0], command, {**os.environ, KEEPER: str(keeper)})
     except OSError as error:
         print(f"{command[0]}: {error.strerror}", file=sys.stderr, flush=True)
     os._exit(127)
@@ -62,12 +81,13 @@ def _ended(worker: int) -> bool:
 
 
 def _ask_to_end(worker: int) -> None:
-    os.killpg(worker, signal.SIGTERM)
-    os.killpg(worker, signal.SIGCONT)  # a stopped process hears nothing else
+    with suppress(OSError):
+        os.killpg(worker, signal.SIGTERM)
+        os.killpg(worker, signal.SIGCONT)  # a stopped process hears nothing else
     end = time.monotonic() + GRACE
     while not _ended(worker) and (left := end - time.monotonic()) > 0:
         signal.sigtimedwait({signal.SIGCHLD}, left)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2:]))
+    sys.exit(main(sys.argv[1], float(sys.argv[2]), sys.argv[3:]))

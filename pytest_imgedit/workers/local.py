@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import queue
 import shlex
+import signal
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import execnet
@@ -15,13 +19,16 @@ from pytest_imgedit.workers import keeper
 from pytest_imgedit.workers.base import ENDED, Message, NotStarted, Slot, Worker
 
 if TYPE_CHECKING:
-    import queue
     from pathlib import Path
+
+    from pytest_imgedit.redaction import Redactor
 
 #: What every worker is told: unbuffered output for the log, no progress bars, no telemetry.
 ENVIRONMENT = ("PYTHONUNBUFFERED=1", "TQDM_DISABLE=1", "HF_HUB_DISABLE_TELEMETRY=1", "DO_NOT_TRACK=1")
 _SERVE = """
-import sys
+import os, sys
+os.kill(int(os.environ[{keeper!r}]), {up})
+channel.send({{"op": "up", "pid": os.getpid()}})
 sys.path += [path for path in {paths!r} if path not in sys.path]
 try:
     from pytest_imgedit.workers.process import serve
@@ -33,63 +40,104 @@ else:
 
 
 class LocalExecutor:
-    """Starts workers with their own interpreter and GPUs; what they print passes through files in `folder`."""
+    """Starts workers with their own interpreter and GPUs; what they print passes through files in `folder`.
 
-    def __init__(self, folder: Path, python: str | None) -> None:
-        self.folder = folder
+    An interpreter has `patience` seconds to come up. What is passed on of its output holds no secrets.
+    """
+
+    def __init__(self, folder: Path, python: str | None, patience: float, redactor: Redactor) -> None:
+        self.folder, self.patience, self.redactor = folder, patience, redactor
         self.python = python or sys.executable
         self.group = execnet.Group()
 
     def start(self, slot: Slot, events: queue.Queue[tuple[Worker, Message]]) -> Worker:
         path = self.folder.absolute() / f".{slot.name}.out"
-        path.touch()
-        output = path.open("rb")
-        keeping = [sys.executable, "-I", "-S", keeper.__file__, str(path)]
-        environment = [f"CUDA_VISIBLE_DEVICES={','.join(slot.gpus)}", *ENVIRONMENT]
-        command = shlex.join([*keeping, "env", *environment, self.python])
         try:
-            gateway = self.group.makegateway(f"popen//python={command}")
-            channel = gateway.remote_exec(_SERVE.format(paths=user_import_paths()))
-        except (EOFError, OSError) as error:
-            with output:
-                words = _lines(output, final=True) or [str(error)]
+            path.touch()
+            output = _Output(path.open("rb"), self.redactor)
+        except OSError as error:
+            raise NotStarted(f"{path}: {error.strerror}") from None
+        keeping = [sys.executable, "-I", "-S", keeper.__file__, str(path), str(self.patience)]
+        environment = [f"CUDA_VISIBLE_DEVICES={','.join(slot.gpus)}", *ENVIRONMENT]
+        spec = execnet.XSpec("popen")
+        spec.python = shlex.join([*keeping, "env", *environment, self.python])
+        try:
+            gateway = self.group.makegateway(spec)
+            serve = _SERVE.format(keeper=keeper.KEEPER, up=int(keeper.UP), paths=user_import_paths())
+            connection = _Gateway(gateway, gateway.remote_exec(serve), output)
+        except (EOFError, OSError, execnet.RemoteError) as error:
+            words = output.lines(final=True) or [str(error)]
             raise NotStarted(f"{slot.name}: {self.python} does not start as a worker: {words[-1]}") from None
         finally:
-            path.unlink()  # both sides have it open: nothing is left of it, however this process ends
-        worker = Worker(slot, _Gateway(gateway, channel, output))
-        channel.setcallback(lambda message: events.put((worker, message)), endmarker=ENDED)
+            path.unlink(missing_ok=True)  # both sides have it open: nothing is left of it, however this process ends
+        worker = Worker(slot, connection)
+        connection.listen(lambda message: events.put((worker, message)))
         return worker
 
 
 class _Gateway:
-    def __init__(self, gateway: Any, channel: Any, output: BinaryIO) -> None:
-        self.gateway, self.channel, self._output = gateway, channel, output
+    def __init__(self, gateway: Any, channel: Any, output: _Output) -> None:
+        self.gateway, self.channel, self.output = gateway, channel, output
+        self.process: subprocess.Popen[bytes] = gateway._io.popen
+        self.pid: int = channel.receive()["pid"]
+        self._outbox: queue.Queue[Message | None] = queue.Queue()
+        threading.Thread(target=self._send_all, daemon=True).start()
+
+    def listen(self, hear: Any) -> None:
+        self.channel.setcallback(hear, endmarker=ENDED)
 
     def send(self, message: Message) -> None:
-        self.channel.send(message)
+        """Send in a thread: a process that is stopped does not read, and a pipe holds less than an image."""
+        self._outbox.put(message)
 
-    def output(self, final: bool = False) -> list[str]:
-        return _lines(self._output, final)
+    def _send_all(self) -> None:
+        with suppress(OSError):  # the process is gone: its ENDED says so
+            while (message := self._outbox.get()) is not None:
+                self.channel.send(message)
+
+    def lines(self, final: bool = False) -> list[str]:
+        return self.output.lines(final)
+
+    def alive(self) -> bool:
+        return self.process.poll() is None
 
     def terminate(self) -> None:
-        self.gateway._io.popen.terminate()
+        self.process.terminate()
 
-    def close(self) -> None:
-        process = self.gateway._io.popen
+    def close(self) -> str:
+        self._outbox.put(None)
         self.terminate()
         try:
-            process.wait(timeout=keeper.GRACE + 5)
-        except subprocess.TimeoutExpired:  # the keeper itself hangs, or was stopped
-            process.kill()
-            process.wait()
+            self.process.wait(timeout=keeper.GRACE + 5)
+        except subprocess.TimeoutExpired:  # the keeper itself was stopped
+            self.process.kill()
+            self.process.wait()
+        if self.process.returncode < 0:  # the keeper was killed, so that nobody has ended the worker's children
+            with suppress(OSError):
+                os.killpg(self.pid, signal.SIGKILL)
         self.gateway.exit()
+        return _how(self.process.returncode)
 
 
-def _lines(file: BinaryIO, final: bool) -> list[str]:
-    """Read the lines that were added to a file; a line without its end is left for later unless this is final."""
-    data = file.read()
-    if not final and not data.endswith(b"\n"):
-        whole = data.rfind(b"\n") + 1
-        file.seek(whole - len(data), os.SEEK_CUR)
-        data = data[:whole]
-    return [line for line in data.decode("utf-8", "replace").splitlines() if line.strip()]
+def _how(code: int) -> str:
+    """Say how a worker ended, from its keeper's exit status."""
+    if code < 0:
+        return "its keeper was killed"
+    return signal.Signals(code - 128).name if code - 128 in set(signal.Signals) else f"exit status {code}"
+
+
+class _Output:
+    """The end of a file that a process writes."""
+
+    def __init__(self, file: BinaryIO, redactor: Redactor) -> None:
+        self.file, self.redactor = file, redactor
+
+    def lines(self, final: bool) -> list[str]:
+        """Read the lines that were added; a line without its end is left for later unless this is final."""
+        data = self.file.read()
+        if not final and not data.endswith(b"\n"):
+            whole = data.rfind(b"\n") + 1
+            self.file.seek(whole - len(data), os.SEEK_CUR)
+            data = data[:whole]
+        text = self.redactor.text(data.decode("utf-8", "replace"))
+        return [line for line in text.splitlines() if line.strip()]

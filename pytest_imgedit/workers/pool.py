@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: A slot that loses this many processes with no finished job in between is given up.
 MAX_DEATHS = 3
+#: Seconds without listening to workers from which on that time does not count against them.
+ABSENCE = 1.0
 
 
 class Watcher(Protocol):
@@ -54,6 +56,7 @@ class Pool:
         self.executor, self.slots, self.setup = executor, list(slots), setup
         self.load_concurrency, self.deadlines, self.watcher = load_concurrency, deadlines, watcher
         self.events: queue.Queue[tuple[Worker, Message]] = queue.Queue()
+        self.listened = time.monotonic()
         self.workers: list[Worker] = []
         self.gone: list[Worker] = []
         self._deaths: Counter[str] = Counter()
@@ -84,7 +87,7 @@ class Pool:
                     self._give_up(str(error))
                     return
         self.workers.append(worker)
-        self._send(worker, {"op": "prepare", **self.setup, "device": slot.device})
+        worker.connection.send({"op": "prepare", **self.setup, "device": slot.device})
         self._set(worker, "starting")
 
     def renew(self, worker: Worker) -> None:
@@ -122,14 +125,14 @@ class Pool:
         free = self.load_concurrency - sum(w.state == "loading" for w in self.workers)
         for worker in [w for w in self.workers if w.state == "waiting"][: max(0, free)]:
             if not self.watcher.stopping:
-                self._send(worker, {"op": "load"})
+                worker.connection.send({"op": "load"})
                 self._set(worker, "loading")
 
     def _dispatch(self, worker: Worker, take: Callable[[Worker], tuple[Any, Message] | None]) -> None:
         taken = None if self.watcher.stopping else take(worker)
         if taken is not None:
             worker.job, message = taken
-            self._send(worker, message)
+            worker.connection.send(message)
             self._set(worker, "busy")
 
     def _refuse(self, take: Callable[[Worker], tuple[Any, Message] | None]) -> Iterator[Done]:
@@ -150,7 +153,9 @@ class Pool:
             if worker.state != "dead":
                 yield from self._heard(worker, message)
         self._drain_output()
-        yield from self._end_overdue()
+        self._forgive_own_absence()
+        if self.events.empty():  # else the worker that seems late may have answered
+            yield from self._end_overdue()
 
     def _heard(self, worker: Worker, message: Message) -> Iterator[Done]:
         operation = message["op"]
@@ -173,15 +178,30 @@ class Pool:
             self._set(worker, "idle")
             yield job, worker, message
 
-    def _end_overdue(self) -> Iterator[Done]:
-        """End workers that have been in a state for longer than its deadline."""
+    def _forgive_own_absence(self) -> None:
+        """Let no deadline count the time in which this process was stopped, or busy with something else."""
         now = time.monotonic()
-        for worker in list(self.workers):
+        away = now - self.listened
+        self.listened = now
+        if away > ABSENCE:
+            for worker in self.workers:
+                worker.since = min(now, worker.since + away)
+
+    def _end_overdue(self) -> Iterator[Done]:
+        """End the first worker that has been in a state for longer than its deadline, or is gone without a word."""
+        now = time.monotonic()
+        for worker in self.workers:
             limit = self.deadlines.get(worker.state)
             if limit is not None and now - worker.since > limit.seconds:
                 doing = {"busy": "a job"}.get(worker.state, worker.state)
                 what = f"was ended: {doing} took longer than {limit.seconds:g} s ({limit.option})"
                 yield from self._lost(worker, "timeout", what)
+                return
+            if not worker.connection.alive() and worker.silent_at == 0:
+                worker.silent_at = now
+            elif worker.silent_at and now - worker.silent_at > ABSENCE:  # a child of it holds its connection open
+                yield from self._lost(worker, "worker_died", "died")
+                return
 
     def _load_failed(self, worker: Worker, message: Message) -> None:
         self._remove(worker)
@@ -194,7 +214,9 @@ class Pool:
         """Replace a process that is gone or has to go, unless its place has lost too many; its job ends in an error."""
         slot, job = worker.slot, worker.job
         when = " before it was ready" if worker.state == "starting" else ""
-        self._remove(worker)
+        how = self._remove(worker)
+        if kind == "worker_died":
+            what += f" ({how})"
         words = self._last_words.get(slot.name, "no output")
         why = f"worker {slot.name} ({slot.label}) {what}{when}; its last words: {words}"
         self._deaths[slot.name] += 1
@@ -212,20 +234,17 @@ class Pool:
         self._given_up = why
         self.watcher.note(f"{why}; its place is given up")
 
-    def _send(self, worker: Worker, message: Message) -> None:
-        with suppress(OSError):  # the process is gone: its ENDED event says so
-            worker.connection.send(message)
-
     def _set(self, worker: Worker, state: Any) -> None:
         worker.state, worker.since = state, time.monotonic()
         self.watcher.worker_changed(worker)
 
-    def _remove(self, worker: Worker) -> None:
+    def _remove(self, worker: Worker) -> str:
         self._set(worker, "dead")
         self.workers.remove(worker)
         self.gone.append(worker)
-        worker.connection.close()
+        how = worker.connection.close()
         self._pass_on(worker, final=True)
+        return how
 
     def _drain_output(self) -> None:
         for worker in self.workers:
@@ -233,7 +252,7 @@ class Pool:
 
     def _pass_on(self, worker: Worker, final: bool = False) -> None:
         """Pass on what a process has printed."""
-        for line in worker.connection.output(final):
+        for line in worker.connection.lines(final):
             self._last_words[worker.slot.name] = line.strip()[:300]
             self.watcher.worker_said(worker.slot, line)
 

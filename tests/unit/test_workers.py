@@ -20,10 +20,10 @@ from pytest_imgedit.workers.base import Slot, Worker
 from pytest_imgedit.workers.process import _Worker, describe, is_out_of_memory
 
 
-def keep(tmp_path, script):
+def keep(tmp_path, script, patience="60"):
     log = tmp_path / "log"
     log.touch()
-    command = [sys.executable, "-I", "-S", keeper.__file__, str(log), "/bin/sh", "-c", script]
+    command = [sys.executable, "-I", "-S", keeper.__file__, str(log), patience, "/bin/sh", "-c", script]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE), log
 
 
@@ -62,9 +62,28 @@ def test_keeper_passes_pipes_through_and_sends_errors_to_the_log(tmp_path):
 def test_command_that_does_not_exist_is_said_in_the_log(tmp_path):
     log = tmp_path / "log"
     log.touch()
-    command = [sys.executable, "-I", "-S", keeper.__file__, str(log), "/no/such/command"]
+    command = [sys.executable, "-I", "-S", keeper.__file__, str(log), "60", "/no/such/command"]
     assert subprocess.run(command, check=False).returncode == 127
     assert log.read_text() == "/no/such/command: No such file or directory\n"
+
+
+def test_command_that_does_not_come_up_is_ended(tmp_path):
+    process, log = keep(tmp_path, "sleep 600", patience="0.3")
+    assert process.wait(timeout=5) == 128 + signal.SIGTERM
+    assert log.read_text() == "no answer within 0.3 s (workers.load_timeout)\n"
+
+
+def test_command_that_came_up_has_all_the_time_it_wants(tmp_path):
+    process, log = keep(tmp_path, f"kill -USR1 ${keeper.KEEPER}; sleep 0.6; exit 7", patience="0.3")
+    assert process.wait(timeout=5) == 7
+    assert log.read_text() == ""
+
+
+def test_keepers_start_side_by_side_without_a_race(tmp_path):
+    (tmp_path / "log").touch()
+    command = [sys.executable, "-I", "-S", keeper.__file__, str(tmp_path / "log"), "60", "/bin/true"]
+    for _ in range(10):
+        assert {process.wait() for process in [subprocess.Popen(command) for _ in range(8)]} == {0}
 
 
 def test_sigterm_ends_the_whole_group(tmp_path):
