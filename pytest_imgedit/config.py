@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from pytest_imgedit.config_file import ConfigFile
 from pytest_imgedit.errors import UsageError
@@ -29,12 +30,22 @@ class _OpenSection(BaseModel):
         return dict(self.model_extra or {})
 
 
+def _plain_digits(value: object) -> object:
+    """Refuse texts such as `1_0` that Python alone takes for a number."""
+    if isinstance(value, str) and not re.fullmatch(r"[+-]?\d+(\.\d+)?", value, re.ASCII):
+        raise ValueError("expected a number")
+    return value
+
+
+Count = Annotated[int, BeforeValidator(_plain_digits), Field(ge=1)]
+
+
 class SuiteSettings(_Section):
     """`[suite]`: which pairs, in which language, and the score an item must reach."""
 
     spec: str = "scenes"
     language: Literal["en", "zh"] = "en"
-    limit: int | None = Field(default=None, ge=1)
+    limit: Count | None = None
     min_score: float | None = Field(default=None, ge=0, le=10)
     fields: dict[str, str] = Field(default_factory=dict)
 
@@ -43,7 +54,7 @@ class EditorSettings(_OpenSection):
     """`[editor]`: the spec, edits a pair, and arguments for the editor."""
 
     spec: str = "identity"
-    seeds: int = Field(default=1, ge=1)
+    seeds: Count = 1
 
 
 class JudgeSettings(_OpenSection):
@@ -71,7 +82,7 @@ class WorkersSettings(_Section):
     """
 
     gpus: str = "auto"
-    gpus_per_worker: int = Field(default=1, ge=1)
+    gpus_per_worker: Count = 1
     executor: Literal["local"] = "local"
     cpu_workers: int = Field(default=1, ge=1)
     load_concurrency: int = Field(default=1, ge=1)
@@ -124,6 +135,7 @@ class GatesSettings(_Section):
     def _count_or_fraction(cls, value: object) -> object:
         if isinstance(value, str):
             try:
+                _plain_digits(value)
                 value = float(value) if "." in value else int(value)
             except ValueError:
                 raise ValueError(f"{value!r}: expected a count or a fraction such as 0.05") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import stat
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path  # noqa: TC003 - pydantic reads the annotations
@@ -29,9 +30,11 @@ class ConfigFile:
     def read(cls, path: Path, expected: str = "a TOML file") -> ConfigFile:
         """Parse a TOML file; raise `UsageError` naming file and line."""
         try:
-            size = path.stat().st_size
-            if size > MAX_TOML_BYTES:
-                raise UsageError(f"{path}: file of {size} bytes, expected at most {MAX_TOML_BYTES}")
+            status = path.stat()
+            if not stat.S_ISREG(status.st_mode):
+                raise UsageError(f"{path}: not a regular file, expected {expected}")
+            if status.st_size > MAX_TOML_BYTES:
+                raise UsageError(f"{path}: file of {status.st_size} bytes, expected at most {MAX_TOML_BYTES}")
             text = path.read_bytes().decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise UsageError(f"{path}: not UTF-8 (byte {error.start}), expected {expected}") from error

@@ -81,7 +81,7 @@ def decode(data: bytes) -> Image.Image:
         if getattr(image, "n_frames", 1) != 1:
             raise ImageError("animated image, expected one frame")
         image.load()
-        return _to_rgb(ImageOps.exif_transpose(image))
+        return to_rgb(ImageOps.exif_transpose(image))
     except UnidentifiedImageError as error:
         raise ImageError(f"not an image in one of the formats {', '.join(FORMATS)}") from error
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
@@ -101,7 +101,8 @@ def check_size(width: int, height: int) -> None:
         raise ImageError(f"{found}, expected no side over {MAX_ASPECT} times the other")
 
 
-def _to_rgb(image: Image.Image) -> Image.Image:
+def to_rgb(image: Image.Image) -> Image.Image:
+    """Convert to 8-bit RGB: alpha over white, the high byte of 16-bit greys, palettes and CMYK by their colours."""
     if image.mode.startswith("I"):
         grey = np.asarray(image).astype(np.uint32) >> 8
         return Image.fromarray(np.minimum(grey, 255).astype(np.uint8)).convert("RGB")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_imgedit import options
+from pytest_imgedit.distribution import Tally, check_modes
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.fixtures import edit_pair, edit_result, edit_workers, imgedit_run, reward_model
 
@@ -28,9 +29,7 @@ __all__ = ["edit_pair", "edit_result", "edit_workers", "imgedit_run", "reward_mo
 _EVALUATION = pytest.StashKey["Evaluation"]()
 _RUN = pytest.StashKey["Run"]()
 _EXCHANGE = pytest.StashKey[Path]()
-#: Modes in which pytest-xdist 3.8 does not survive a crashed worker: it waits for ever, or loses its own count.
-_UNSAFE_DIST = ("loadgroup", "each")
-_TALLY = pytest.StashKey["_Tally"]()
+_TALLY = pytest.StashKey[Tally]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
         with _usage_errors():
             options.refuse_unknown_keys(config)
             if options.is_configured(config):
-                _check_xdist(config)
+                check_modes(config.option)
                 evaluation(config).check()
 
 
@@ -115,7 +114,7 @@ def pytest_xdist_node_collection_finished(node: Any) -> None:
     path = exchange / f"plan-{node.workerinput['workerid']}.json"
     if path.exists():
         with _usage_errors():
-            _check_xdist(config)
+            check_modes(config.option)
         document = _execute(config, json.loads(path.read_text())).document
         (exchange / "results.json").write_text(json.dumps(document))
 
@@ -134,19 +133,6 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
         if evaluation(config).verdict().state != "PASS":
             session.testsfailed += 1
     return result
-
-
-class _Tally:
-    """Compares the items that were selected with those that pytest reports: a crashed xdist worker can lose some."""
-
-    def __init__(self, expected: Sequence[str]) -> None:
-        self._expected, self._seen = expected, set[str]()
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._seen.add(report.nodeid)
-
-    def missing(self) -> list[str]:
-        return [name for name in self._expected if name not in self._seen]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -173,13 +159,10 @@ def evaluation(config: pytest.Config) -> Evaluation:
 
         hook = config.hook
 
-        def sections(document: dict[str, Any]) -> Sequence[tuple[str, str]]:
-            return [part for part in hook.pytest_imgedit_report_section(config=config, results=document) if part]
-
         hooks = Hooks(
             before_stage=lambda stage: hook.pytest_imgedit_before_stage(config=config, stage=stage),
             after_stage=lambda stage: hook.pytest_imgedit_after_stage(config=config, stage=stage),
-            report_sections=sections,
+            report_sections=lambda document: hook.pytest_imgedit_report_section(config=config, results=document),
         )
         for folder in (config.invocation_params.dir, config.rootpath):
             if str(folder) not in sys.path:  # where editors, judges and suites of the user's own may stand
@@ -224,7 +207,7 @@ def make_service(config: pytest.Config, fixture: str) -> Any:
 
 
 def _execute(config: pytest.Config, plan: dict[str, list[str]]) -> Run:
-    config.stash[_TALLY] = _Tally(plan["items"])
+    config.stash[_TALLY] = Tally(plan["items"])
     config.pluginmanager.register(config.stash[_TALLY])
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     quiet = reporter is None or config.option.verbose < 0
@@ -280,19 +263,6 @@ def _only_plans(config: pytest.Config) -> bool:
 
 def _collection_failed(session: pytest.Session) -> bool:
     return bool(session.testsfailed and not session.config.option.continue_on_collection_errors)
-
-
-def _check_xdist(config: pytest.Config) -> None:
-    """Raise `UsageError` for ways to distribute items in which some could get lost."""
-    mode = getattr(config.option, "dist", "no")
-    if mode in _UNSAFE_DIST:
-        raise UsageError(
-            f"--dist={mode}: pytest-xdist hangs or fails in this mode when a worker crashes, "
-            "expected load, worksteal, loadscope or loadfile"
-        )
-    for spec in getattr(config.option, "tx", None) or ():
-        if not spec.rpartition("*")[2].startswith("popen"):
-            raise UsageError(f"--tx={spec}: items read their results on this machine, expected popen")
 
 
 def _is_xdist_worker(config: pytest.Config) -> bool:

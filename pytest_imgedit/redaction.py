@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,19 @@ if TYPE_CHECKING:
 MASK = "***"
 #: Shorter values are words that stand in other places too.
 MIN_LENGTH = 8
-_SECRET = re.compile(r"(?:(?:^|_)(?:(?:api)?_?key|token|secret|credentials?)|passw(?:or)?d)$", re.IGNORECASE)
+_WORDS = r"(?:api|access|private|secret|auth)key|token|secret|passw(?:or)?d|credentials?|authorization"
+_SECRET = re.compile(rf"(?:{_WORDS})$")
+_KEY = re.compile(r"(?:^|[_-])key$", re.IGNORECASE)
+
+
+def is_secret(name: str) -> bool:
+    """Tell whether a variable or parameter of this name holds a secret: `HF_TOKEN`, `x-api-key`, `accessToken`."""
+    return bool(_SECRET.search(re.sub(r"[^a-z]", "", name.lower())) or _KEY.search(name))
 
 
 def mask_secrets(params: Mapping[str, Any]) -> dict[str, Any]:
     """Hide the values of parameters whose names look like secrets, inside tables too."""
-    return {name: MASK if _SECRET.search(name) else _mask_inside(value) for name, value in params.items()}
+    return {name: MASK if is_secret(name) else _mask_inside(value) for name, value in params.items()}
 
 
 def _mask_inside(value: Any) -> Any:
@@ -32,8 +40,10 @@ class Redactor:
     """Replaces the secrets of an environment and of parameters, known by their names, wherever they turn up."""
 
     def __init__(self, *sources: Mapping[str, Any]) -> None:
-        found = {line for source in sources for value in _secrets(source) for line in value.splitlines()}
-        self._secrets = sorted((line for line in found if len(line) >= MIN_LENGTH), key=len, reverse=True)
+        lines = {line for source in sources for value in _secrets(source) for line in value.splitlines()}
+        long = {line for line in lines if len(line) >= MIN_LENGTH}
+        written = {form for line in long for form in (line, repr(line)[1:-1], json.dumps(line)[1:-1])}
+        self._secrets = sorted(written, key=len, reverse=True)
 
     @classmethod
     def of(cls, settings: Settings) -> Redactor:
@@ -46,20 +56,10 @@ class Redactor:
             text = text.replace(secret, MASK)
         return text
 
-    def document(self, value: Any) -> Any:
-        """Return a value without secrets in any text of its dicts and lists."""
-        if not self._secrets:
-            return value
-        if isinstance(value, str):
-            return self.text(value)
-        if isinstance(value, dict):
-            return {name: self.document(one) for name, one in value.items()}
-        return [self.document(one) for one in value] if isinstance(value, list) else value
-
 
 def _secrets(source: Mapping[str, Any]) -> Iterator[str]:
     for name, value in source.items():
-        if _SECRET.search(name):
+        if is_secret(name):
             yield from map(str, _leaves(value))
         elif isinstance(value, dict):
             yield from _secrets(value)

@@ -60,7 +60,7 @@ class _Service:
 
     def __init__(self, settings: Settings, store: Store, file: TextIO, rivals: Sequence[_Service]) -> None:
         self.settings, self.store, self.rivals = settings, store, rivals
-        self.progress = RunProgress(store.folder / "services.log", file, True, Redactor.of(settings))
+        self.progress = RunProgress(store.folder / "services.log", file, quiet=True)
         self._folder = tempfile.TemporaryDirectory(prefix="imgedit-")
         self._pool: Pool | None = None
 
@@ -128,7 +128,7 @@ class RewardModel(_Service):
         super().__init__(settings, store, file, rivals)
         judge = identify(resolve_judge(settings.judge.spec), settings.judge.params, store)
         rubric = load_rubric(settings.judge.rubric, settings.rubrics)
-        self.scorer = Scorer(settings.judge, judge, rubric, store)
+        self.scorer = Scorer(settings.judge, judge, rubric, store, Redactor.of(settings))
 
     def score(
         self,

@@ -16,7 +16,6 @@ from pytest_imgedit.editors.base import resolve_editor
 from pytest_imgedit.errors import StoreError, UsageError
 from pytest_imgedit.judges.base import resolve_judge
 from pytest_imgedit.params import find_problem
-from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.report import model, terminal
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.report.write import check_writable, write_reports
@@ -25,10 +24,11 @@ from pytest_imgedit.stages.results import read_run
 from pytest_imgedit.stages.run import Engine
 from pytest_imgedit.store.runs import Store
 from pytest_imgedit.suites.base import Suite, load_suite
+from pytest_imgedit.text import one_line
 from pytest_imgedit.workers.gpus import choose_gpus, group_gpus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pytest_imgedit.config import Settings
     from pytest_imgedit.pairs import EditPair
@@ -42,7 +42,7 @@ class Hooks:
 
     before_stage: Callable[[str], None]
     after_stage: Callable[[str], None]
-    report_sections: Callable[[dict[str, Any]], Sequence[tuple[str, str]]]
+    report_sections: Callable[[dict[str, Any]], Iterable[Any]]
 
 
 class Evaluation:
@@ -75,7 +75,7 @@ class Evaluation:
         self._check_target("editor", resolve_editor(settings.editor.spec), settings.editor.params)
         if settings.run.stage != "edit":
             self._check_target("judge", resolve_judge(settings.judge.spec), settings.judge.params)
-        load_rubric(settings.judge.rubric, settings.rubrics)
+        rubric = load_rubric(settings.judge.rubric, settings.rubrics)
         for key in ("editor_python", "judge_python"):
             python = getattr(settings.workers, key)
             if python is not None and shutil.which(python) is None:
@@ -84,12 +84,17 @@ class Evaluation:
         group_gpus(self.gpus, settings.judge.gpus_per_replica, "judge.gpus_per_replica")
         gates.check_fields(settings.gates.fail_under, self.suite.categories)
         self._check_counts(self.suite.pairs)
+        if settings.judge.rubric in settings.rubrics:
+            rubric.check(self.suite.pairs)
         if settings.run.stage == "edit" and settings.gates.fail_under:
             raise UsageError(
                 "--imgedit-stage=edit scores nothing, so gates.fail_under cannot be checked: drop one of them"
             )
-        for path in settings.run.copies:
+        copies = settings.run.copies
+        for place, path in enumerate(copies):
             check_writable(path)
+            if path in copies[:place]:
+                raise UsageError(f"{path}: asked for as two reports, expected a path for each")
 
     def _check_counts(self, pairs: Sequence[EditPair]) -> None:
         gates.check_counts(self.settings.gates.fail_under, Counter(pair.category for pair in pairs))
@@ -135,7 +140,7 @@ class Evaluation:
         self._check_counts(pairs)
         self.open_store()
         folder = self.store.new_run()
-        progress = RunProgress(folder / "run.log", file, quiet, Redactor.of(self.settings))
+        progress = RunProgress(folder / "run.log", file, quiet)
         if not self.announced:
             progress.note(self.describe())
         around = self.hooks.before_stage, self.hooks.after_stage
@@ -145,7 +150,7 @@ class Evaluation:
             progress.close()
         self.interrupted = progress.stopping
         self.run = read_run(document, self.settings.suite.min_score)
-        self._sections = self.hooks.report_sections(self.run.document)
+        self._sections = self._ask_for_sections(self.run.document)
         try:
             self._reports = write_reports(
                 self.run.document, folder, self.store.blobs.folder, self.settings.run, self._sections
@@ -153,6 +158,16 @@ class Evaluation:
         except StoreError as error:
             self._unwritten = str(error)
         return self.run
+
+    def _ask_for_sections(self, document: dict[str, Any]) -> list[tuple[str, str]]:
+        """Collect what users add to the report; a hook that fails costs its section and not the report."""
+        try:
+            found = [tuple(part) for part in self.hooks.report_sections(document) if part]
+            if not all(len(part) == 2 and all(isinstance(text, str) for text in part) for part in found):
+                raise TypeError(f"it returned {found!r:.200}, expected (title, body)")
+        except Exception as error:
+            return [("pytest_imgedit_report_section", f"failed: {type(error).__name__}: {one_line(error)}")]
+        return found
 
     def make_service(self, name: str, file: TextIO) -> Any:
         """Make the service `edit_workers` or `reward_model`; raise `UsageError` where the stage starts no workers."""

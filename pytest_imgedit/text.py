@@ -9,6 +9,8 @@ _BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u206
 
 def printable(text: str, keep: str = "") -> str:
     """Replace characters that could steer a terminal (controls, bidi, surrogates) by their escapes, but for `keep`."""
+    if text.isascii() and text.isprintable():
+        return text
     keep += " \u3000"
     return "".join(
         char if char in keep or unicodedata.category(char)[0] not in "CZ" else ascii(char)[1:-1] for char in text

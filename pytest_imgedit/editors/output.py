@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from pytest_imgedit.errors import ImageError, OutputError
-from pytest_imgedit.images import check_size
+from pytest_imgedit.images import check_size, to_rgb
 
 #: Levels out of 255 within which all pixels of a blank image lie, in every channel.
 BLANK_LEVELS = 2
@@ -30,7 +30,7 @@ def checked(output: Any, source: Image.Image, may_be_blank: bool) -> Image.Image
         raise OutputError(f"the editor returned an {error}") from None
     if output.mode == "F":
         require_finite(np.asarray(output))
-    image = output.convert("RGB")
+    image = to_rgb(output)
     if not may_be_blank and is_blank(image) and not is_blank(source):
         raise OutputError(f"the editor returned a blank image, colour {image.getpixel((0, 0))} all over")
     return image

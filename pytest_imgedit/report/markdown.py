@@ -11,12 +11,14 @@ from pytest_imgedit.text import printable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+#: Where GitHub would make a link of a bare address: the slash after a scheme's colon, and the dot after `www`.
+_LINK = re.compile(r"(?<=:)/(?=/)|(?<=www)\.", re.IGNORECASE)
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&@])")
 
 
 def escape(text: str) -> str:
     """Escape a text from data or a judge so that it stays plain text in Markdown, in a table too."""
-    return _SPECIAL.sub(r"\\\1", printable(text))
+    return _LINK.sub(r"\\\g<0>", _SPECIAL.sub(r"\\\1", printable(text)))
 
 
 def render(document: model.Document, sections: Iterable[tuple[str, str]]) -> str:
@@ -51,7 +53,8 @@ def render(document: model.Document, sections: Iterable[tuple[str, str]]) -> str
     if errors := model.error_lines(document, most=50):
         lines += ["## Pairs without a score", "", *(f"- {escape(line)}" for line in errors), ""]
     for title, body in sections:
-        lines += [f"## {escape(title)}", "", *map(escape, body.strip().splitlines()), ""]
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", body)), default=0))
+        lines += [f"## {escape(title)}", "", fence, *map(printable, body.strip().splitlines()), fence, ""]
     return "\n".join(lines)
 
 

@@ -76,11 +76,10 @@ def timing_line(document: Document) -> str:
 
 
 def near_copy_line(document: Document) -> str | None:
-    """Count the pairs with an edit that hardly differs from its source; `None` if there is none."""
-    copies = sum(any(map(is_near_copy, item["seeds"])) for item in document["items"])
-    return (
-        f"near-copies: {copies} of {len(document['items'])} edits hardly differ from their source" if copies else None
-    )
+    """Count the edits that hardly differ from their source; `None` if there is none."""
+    edits = [seed for item in document["items"] for seed in item["seeds"] if seed["edit"]]
+    copies = sum(map(is_near_copy, edits))
+    return f"near-copies: {copies} of {len(edits)} edits hardly differ from their source" if copies else None
 
 
 def is_near_copy(seed: Document) -> bool:

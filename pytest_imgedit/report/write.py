@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from pytest_imgedit.errors import StoreError, UsageError
 from pytest_imgedit.report import html, markdown
-from pytest_imgedit.store.runs import write_json, write_text
+from pytest_imgedit.store.runs import to_json, write_json, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +44,7 @@ def write_reports(
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path == settings.json_path:
-                write_json(path, document)
+                path.write_text(to_json(document), encoding="utf-8")
             elif path == settings.md_path:
                 path.write_text(text, encoding="utf-8")
             else:

@@ -25,7 +25,7 @@ from pytest_imgedit.rubrics.reply import SCALE, parse_reply
 from pytest_imgedit.text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pytest_imgedit.pairs import EditPair
 
@@ -87,6 +87,14 @@ class Rubric(BaseModel):
         parts = [("image", text) if index % 2 else ("text", text) for index, text in enumerate(pieces)]
         return system, tuple(part for part in parts if part[1].strip())
 
+    def check(self, pairs: Iterable[EditPair]) -> None:
+        """Render the prompts of every pair; raise `UsageError` naming the first that cannot be."""
+        for pair in pairs:
+            try:
+                self.render(pair)
+            except Exception as error:  # a template can raise anything
+                raise UsageError(f"rubric: the template fails on pair {pair.id!r}: {one_line(error)}") from None
+
     def remind(self, problem: str) -> str:
         """Render the reminder that follows an unreadable reply."""
         return _template(self.reminder).render(problem=problem, aspects=self.aspects).strip()
@@ -100,7 +108,7 @@ class Rubric(BaseModel):
         """Apply the set's score formula; raise `ReplyError` if the result is not a number in [0, 10]."""
         try:
             value = float(_formula(self.score)(**aspects))
-        except (TypeError, ValueError, ZeroDivisionError, OverflowError) as error:
+        except Exception as error:  # a formula can raise anything
             raise ReplyError(f"score formula {self.score!r} failed: {error}") from error
         if not (math.isfinite(value) and SCALE[0] <= value <= SCALE[1]):
             raise ReplyError(f"score formula {self.score!r} gave {value}, expected 0 to 10")

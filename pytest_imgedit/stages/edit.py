@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def stored_edit(work: Work, store: Store) -> Edit | None:
-    """Return a planned edit that an earlier run finished, if its image is still whole."""
-    record = store.edits.get(work.edit_key)
+    """Return a planned edit that an earlier run finished, if its record and image are what they should be."""
+    record = store.edits.get(work.edit_key, blob=str, seconds=(int, float), worker=str, near_copy=bool)
     if record is None or store.blobs.get(record["blob"]) is None:
         return None
     return Edit(record["blob"], record["seconds"], record["worker"], record["near_copy"])

@@ -11,7 +11,7 @@ from pytest_imgedit.editors.base import SHOWN_REFERENCE
 from pytest_imgedit.errors import ImageError
 from pytest_imgedit.images import suffix_of
 from pytest_imgedit.pairs import Edit, ItemError, Verdict
-from pytest_imgedit.text import printable
+from pytest_imgedit.text import one_line, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -104,7 +104,12 @@ def make_plan(
 def _keep(image: ImageSource | None, store: Store) -> StoredImage | None:
     if image is None:
         return None
-    data = image.read()
+    try:
+        data = image.read()
+    except ImageError:
+        raise
+    except Exception as error:  # an image source of a user's own can raise anything
+        raise ImageError(f"{type(error).__name__}: {one_line(error)}") from error
     return StoredImage(store.blobs.put(data, durable=False), suffix_of(data), image, store)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, model_folder
@@ -15,8 +16,6 @@ from pytest_imgedit.workers.local import LocalExecutor
 from pytest_imgedit.workers.pool import Pool
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pytest_imgedit.config import Settings
     from pytest_imgedit.registry import Target
     from pytest_imgedit.workers.base import State
@@ -54,7 +53,9 @@ def make_pool(settings: Settings, role: str, folder: Path, watcher: Watcher) -> 
     load = Deadline(workers.load_timeout, "workers.load_timeout")
     job = Deadline(getattr(workers, f"{role}_timeout"), f"workers.{role}_timeout")
     deadlines: dict[State, Deadline] = {"starting": load, "loading": load, "busy": job}
-    executor = LocalExecutor(folder, python and os.path.normpath(python), load.seconds, Redactor.of(settings))
+    if python is not None and os.sep in python:
+        python = str(Path(python).absolute())
+    executor = LocalExecutor(folder, python, load.seconds, Redactor.of(settings))
     return Pool(executor, slots, setup, workers.load_concurrency, deadlines, watcher)
 
 

@@ -13,6 +13,7 @@ from pytest_imgedit.editors.base import resolve_editor
 from pytest_imgedit.errors import StoreError
 from pytest_imgedit.fingerprints import fingerprint
 from pytest_imgedit.judges.base import resolve_judge
+from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.stages import results
 from pytest_imgedit.stages.document import Subject, Timing, make_document
@@ -92,11 +93,12 @@ class Engine:
             editor = self._identify(resolve_editor(settings.editor.spec), settings.editor.params)
             plan = make_plan(self.suite, pairs, settings.editor.seeds, editor, self.store)
             self._take_stored_edits(plan)
+            redactor = Redactor.of(settings)
             rubric = load_rubric(settings.judge.rubric, settings.rubrics)
             judge: dict[str, Any] = {"kind": None, "fingerprint": None, "params": {}}
             if stage != "edit":
                 judge = self._identify(resolve_judge(settings.judge.spec), settings.judge.params)
-            scorer = None if stage == "edit" else Scorer(settings.judge, judge, rubric, self.store)
+            scorer = None if stage == "edit" else Scorer(settings.judge, judge, rubric, self.store, redactor)
             self.working = True
             try:
                 self._work(plan, scorer)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pytest_imgedit.config import JudgeSettings
+    from pytest_imgedit.redaction import Redactor
     from pytest_imgedit.rubrics.rubric import Rubric
     from pytest_imgedit.stages.plan import Work
     from pytest_imgedit.store.runs import Store
@@ -25,10 +26,15 @@ if TYPE_CHECKING:
 
 
 class Scorer:
-    """Scores edits with one rubric; `judge` holds the kind, fingerprint and parameters that verdict keys cover."""
+    """Scores edits with one rubric; `judge` holds the kind, fingerprint and parameters that verdict keys cover.
 
-    def __init__(self, settings: JudgeSettings, judge: Mapping[str, Any], rubric: Rubric, store: Store) -> None:
-        self.settings, self.judge, self.rubric, self.store = settings, judge, rubric, store
+    Replies are kept without the secrets that `redactor` knows.
+    """
+
+    def __init__(
+        self, settings: JudgeSettings, judge: Mapping[str, Any], rubric: Rubric, store: Store, redactor: Redactor
+    ) -> None:
+        self.settings, self.judge, self.rubric, self.store, self.redactor = settings, judge, rubric, store, redactor
 
     def key(self, work: Work) -> str:
         """Hash all that decides a verdict: images, rendered prompts, score formula and judge."""
@@ -47,9 +53,11 @@ class Scorer:
         )
 
     def stored_verdict(self, work: Work) -> Verdict | None:
-        """Return the verdict that an earlier run reached, if there is one."""
-        record = self.store.verdicts.get(self.key(work))
-        if record is None:
+        """Return the verdict that an earlier run reached, if there is one that is what it should be."""
+        record = self.store.verdicts.get(self.key(work), reply=str, aspects=dict, score=(int, float), batch_size=int)
+        if record is None or not SCALE[0] <= record["score"] <= SCALE[1]:
+            return None
+        if not all(isinstance(value, int | float) for value in record["aspects"].values()):
             return None
         return Verdict(record["reply"], record["aspects"], record["score"], record["batch_size"])
 
@@ -127,7 +135,8 @@ class Scorer:
                 if not readable and len(work.reminders) < self.settings.reasks:
                     work.reminders.append(self.rubric.remind(str(error)))
                     continue
-                work.fail("score", _kind(answer), str(error), answer["reply"] if not readable else None)
+                reply = None if readable else self.redactor.text(answer["reply"])
+                work.fail("score", _kind(answer), self.redactor.text(str(error)), reply)
             finished.append(work)
         return finished
 
@@ -136,13 +145,13 @@ class Scorer:
             raise ReplyError(answer["error"])
         if answer["score"] is None:
             aspects, score = self.rubric.read(answer["reply"])
-            return Verdict(answer["reply"], aspects, score, answer["batch_size"])
+            return Verdict(self.redactor.text(answer["reply"]), aspects, score, answer["batch_size"])
         score = answer["score"]
         if not (math.isfinite(score) and SCALE[0] <= score <= SCALE[1]):
             raise ReplyError(f"the judge's score is {score}, expected a number from 0 to 10")
         if not all(map(math.isfinite, answer["aspects"].values())):
             raise ReplyError(f"the judge's aspects are {answer['aspects']}, expected finite numbers")
-        return Verdict(answer["reply"], answer["aspects"], score, answer["batch_size"])
+        return Verdict(self.redactor.text(answer["reply"]), answer["aspects"], score, answer["batch_size"])
 
     def _store(self, finished: Sequence[Work]) -> None:
         records = [

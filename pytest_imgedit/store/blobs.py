@@ -37,7 +37,8 @@ class Blobs:
         partial = self.folder / ".partial"  # one name, since a store has one writer: a crash leaves one file at most
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with partial.open("wb") as file:
+            partial.unlink(missing_ok=True)
+            with partial.open("xb") as file:
                 file.write(data)
                 if durable:
                     file.flush()

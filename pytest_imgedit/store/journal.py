@@ -28,6 +28,8 @@ class Journal:
         self.path = path
         self.records: dict[str, dict[str, Any]] = {}
         self._file: FileIO | None = None
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{path}: not a regular file, expected the records of the store")
         self._size = self._load() if path.exists() else 0
         self.torn = path.exists() and self._size < path.stat().st_size
         if self.torn:
@@ -47,8 +49,12 @@ class Journal:
                 good += len(line)
         return good
 
-    def get(self, key: str) -> dict[str, Any] | None:
-        return self.records.get(key)
+    def get(self, key: str, **types: type | tuple[type, ...]) -> dict[str, Any] | None:
+        """Return the record of a key; `None` if there is none, or its fields are not of these types."""
+        record = self.records.get(key)
+        if record is None or not all(isinstance(record.get(name), kind) for name, kind in types.items()):
+            return None
+        return record
 
     def append(self, records: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
         """Write records and sync once; raises `StoreError`, such as for a full disk, with none of them kept."""
@@ -87,5 +93,5 @@ def _unpack(line: bytes) -> dict[str, Any] | None:
     body, tab, checksum = line.rstrip(b"\n").rpartition(b"\t")
     if not (tab and line.endswith(b"\n")) or f"{zlib.crc32(body):08x}".encode() != checksum:
         return None
-    record: dict[str, Any] = json.loads(body)
-    return record
+    record = json.loads(body)
+    return record if isinstance(record, dict) and isinstance(record.get("key"), str) else None

@@ -37,13 +37,17 @@ class Store:
         return Journal(self.folder / "verdicts.jsonl")
 
     def __enter__(self) -> Store:
-        """Raises `UsageError` if the folder cannot be written or another process holds it."""
+        """Raises `UsageError` if the folder cannot be written, is no store, or is held by another process."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            held = {path.name for path in self.folder.iterdir()}
+            if held - {".gitignore"} and "lock" not in held:
+                raise UsageError(f"{self.folder}: holds other files, expected a store or an empty or new folder")
             ignore = self.folder / ".gitignore"
-            if not ignore.exists():
+            if not ignore.exists() or not ignore.stat().st_size:
                 ignore.write_text("*\n")
-            self._lock = os.fdopen(os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT), "r+b", buffering=0)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+            self._lock = os.fdopen(os.open(self.folder / "lock", flags, 0o666), "r+b", buffering=0)
             self._take_lock(self._lock)
         except OSError as error:
             raise UsageError(f"{self.folder}: {error.strerror}, expected a folder that can be written") from error
@@ -85,7 +89,12 @@ def _now() -> datetime:
 
 def write_json(path: Path, document: Any) -> None:
     """Write JSON as `write_text` does; raises `ValueError` for NaN and infinity."""
-    write_text(path, json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False))
+    write_text(path, to_json(document))
+
+
+def to_json(document: Any) -> str:
+    """Return JSON as all our files have it; raises `ValueError` for NaN and infinity."""
+    return json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.pairs import EditPair, in_order, slug
@@ -74,10 +74,8 @@ def load_suite(settings: SuiteSettings) -> Suite:
         raise UsageError(f"suite {settings.spec}: no pairs, expected at least one")
     seen: set[str] = set()
     for pair in pairs:
-        if not isinstance(pair, EditPair) or slug(pair.id) != pair.id:
-            raise UsageError(
-                f"suite {settings.spec}: {pair!r:.80}, expected an EditPair with an id of [A-Za-z0-9._-]{{1,128}}"
-            )
+        if problem := _problem(pair):
+            raise UsageError(f"suite {settings.spec}: {pair!a:.80}: {problem}")
         if pair.id in seen:
             raise UsageError(f"suite {settings.spec}: id {pair.id!r} occurs twice, expected unique ids")
         seen.add(pair.id)
@@ -85,6 +83,21 @@ def load_suite(settings: SuiteSettings) -> Suite:
     if settings.limit is not None:
         pairs = _first_of_each(pairs, settings.limit)
     return Suite(settings.spec, tuple(pairs), digest)
+
+
+def _problem(pair: Any) -> str | None:
+    """Say what is wrong with a pair as a loader made it; the files of built-in loaders were checked by then."""
+    if not isinstance(pair, EditPair):
+        return "expected an EditPair"
+    for name in ("id", "category", "instruction", "description", "reference_text", "difficulty"):
+        value = getattr(pair, name)
+        if not isinstance(value, str) or any("\ud800" <= char <= "\udfff" for char in value):
+            return f"{name} is {value!a:.40}, expected text"
+    if slug(pair.id) != pair.id or not pair.category or not pair.instruction:
+        return "expected an id of [A-Za-z0-9._-]{1,128}, a category and an instruction"
+    if not isinstance(pair.seed, int) or not 0 <= pair.seed < 2**63:
+        return f"seed is {pair.seed!r:.40}, expected an integer of at least 0 and under 2**63"
+    return None
 
 
 def _first_of_each(pairs: list[EditPair], limit: int) -> list[EditPair]:

@@ -116,8 +116,8 @@ class _Reader:
             names = (*self.fields["image"], *self.fields["image_b64"])
             raise row.error(f"no image, expected one in {' or '.join(map(repr, names))}")
         seed_name, seed = self.field(row, "seed")
-        if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool) or seed < 0):
-            raise row.error(f"{seed_name!r} is {seed!r}, expected an integer of at least 0")
+        if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63):
+            raise row.error(f"{seed_name!r} is {seed!r:.40}, expected an integer of at least 0 and under 2**63")
         tags_name, tags = self.field(row, "tags")
         if tags is not None and not (isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)):
             raise row.error(f"{tags_name!r} is {tags!r}, expected a list of texts")

@@ -34,6 +34,7 @@ try:
     from pytest_imgedit.workers.process import serve
 except ImportError as error:
     print(f"{{sys.executable}} cannot run workers: {{error}}", file=sys.stderr, flush=True)
+    os._exit(1)
 else:
     serve(channel)
 """
@@ -106,6 +107,9 @@ class _Gateway:
 
     def close(self) -> str:
         self._outbox.put(None)
+        if self.channel.isclosed():  # it is ending: let it, so that how it ended is its own doing
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=1)
         self.terminate()
         try:
             self.process.wait(timeout=keeper.GRACE + 5)

@@ -10,6 +10,7 @@ import sys
 import time
 import traceback
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 Message = dict[str, Any]
+#: Characters of a judge's reply; a longer one is no grading.
+MAX_REPLY = 100_000
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "_ALLOC_FAILED")
 
 
@@ -51,7 +54,7 @@ def serve(channel: Any) -> None:
 class _Worker:
     def __init__(self) -> None:
         self.fits = sys.maxsize  # the most questions that memory was enough for
-        self.redactor = Redactor(os.environ)  # no text that leaves this process holds a secret
+        self.redactor = Redactor(os.environ)
         self.handlers: Mapping[str, Callable[[Message], Message]] = {
             "prepare": self.prepare,
             "load": self.load,
@@ -63,11 +66,12 @@ class _Worker:
         started = time.perf_counter()
         try:
             reply = self.handlers[message["op"]](message)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:  # whatever an editor raises, SystemExit too, is the error of this job alone
             with suppress(OSError):  # the disk with the log may be full
                 traceback.print_exc()
-            reply = {"op": "error", **describe(error)}
-        return {**self.redactor.document(reply), "seconds": time.perf_counter() - started}
+            described = describe(error)
+            reply = {"op": "error", **described, "message": self.redactor.text(described["message"])}
+        return {**reply, "seconds": time.perf_counter() - started}
 
     def prepare(self, message: Message) -> Message:
         """Import what the target needs, so that loading finds it imported; the GPU is not touched."""
@@ -80,7 +84,14 @@ class _Worker:
 
     def load(self, message: Message) -> Message:
         self.model = build(self.target, self.device, self.params)
-        return {"op": "loaded", "batch_size": int(getattr(self.model, "batch_size", 1))}
+        return {"op": "loaded", "batch_size": self._batch_size()}
+
+    def _batch_size(self) -> int:
+        """The most questions to be asked at once; raises `SetupError` if the judge names no count."""
+        wanted = getattr(self.model, "batch_size", 1)
+        if not isinstance(wanted, int) or wanted < 1:
+            raise SetupError(f"{type(self.model).__name__}.batch_size is {wanted!r}, expected a count of at least 1")
+        return min(wanted, self.fits)
 
     def edit(self, message: Message) -> Message:
         source, reference = decode(message["source"]), message["reference"]
@@ -88,7 +99,7 @@ class _Worker:
             pair_id=message["pair"],
             category=message["category"],
             instruction=message["instruction"],
-            source=source.copy(),  # an editor may draw on what it is given
+            source=source,
             seed=message["seed"],
             reference=None if reference is None else decode(reference),
         )
@@ -100,14 +111,14 @@ class _Worker:
         return {"op": "edited", "image": encode_png(image), "edit_s": seconds, "near_copy": near_copy}
 
     def _edit(self, request: EditRequest) -> Any:
-        """Edit; when memory runs out, free what can be freed and try once more."""
+        """Edit; when memory runs out, free what can be freed and try once more. The editor may draw on its source."""
         try:
-            return self.model.edit(request)
+            return self.model.edit(replace(request, source=request.source.copy()))
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
         free_memory()  # the failed call's tensors live until its exception is gone, so not before here
-        return self.model.edit(request)
+        return self.model.edit(replace(request, source=request.source.copy()))
 
     def judge(self, message: Message) -> Message:
         """Ask the judge; a question whose images do not decode is answered by its own error, without the judge."""
@@ -119,8 +130,8 @@ class _Worker:
             except ImageError as error:
                 answers[place] = {**_plain(Answer(error=one_line(error))), "batch_size": 1}
         answers.update(zip(questions, self._ask(list(questions.values())), strict=True))
-        batch_size = min(self.fits, int(getattr(self.model, "batch_size", 1)))
-        return {"op": "judged", "answers": [answers[place] for place in sorted(answers)], "batch_size": batch_size}
+        ordered = [answers[place] for place in sorted(answers)]
+        return {"op": "judged", "answers": ordered, "batch_size": self._batch_size()}
 
     def _ask(self, questions: list[Question]) -> list[Message]:
         """Put questions to the judge; when memory runs out, in batches of half the size from then on, down to one."""
@@ -157,11 +168,15 @@ def _question(asked: Message) -> Question:
 def _plain(answer: Answer) -> Message:
     """Turn an answer into a message; one that does not hold what it must becomes an error."""
     try:
+        if isinstance(answer.score, bool | str):
+            raise TypeError(f"a score that is {answer.score!r}")
+        if len(answer.reply) > MAX_REPLY:
+            return _plain(Answer(error=f"a reply of {len(answer.reply)} characters, expected at most {MAX_REPLY}"))
         return {
             "reply": answer.reply.encode("utf-8", "replace").decode("utf-8"),
             "score": None if answer.score is None else float(answer.score),
             "aspects": {str(name): float(value) for name, value in answer.aspects.items()},
-            "error": None if answer.error is None else str(answer.error),
+            "error": None if answer.error is None else str(answer.error) or "the judge gave no reason",
         }
     except (AttributeError, TypeError, ValueError) as error:
         return _plain(Answer(error=f"the judge gave {answer!r:.200}, expected an Answer: {one_line(error)}"))

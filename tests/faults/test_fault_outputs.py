@@ -14,7 +14,7 @@ LIMIT = ("--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
 OUTPUTS = {
     "infinite": "NaN or infinity in 16384 of 16384 values of the editor's output",
     "blank": "the editor returned a blank image, colour (9, 9, 9) all over",
-    "transparent": "the editor returned a blank image, colour (0, 0, 0) all over",
+    "transparent": "the editor returned a blank image, colour (255, 255, 255) all over",
     "tiny": "the editor returned an image of 1x1 pixels, expected sides of at least 8",
     "ribbon": "the editor returned an image of 1024x8 pixels, expected no side over 50 times the other",
     "array": "the editor returned ndarray, expected a PIL image",
@@ -71,6 +71,32 @@ def test_near_copies_are_flagged_and_counted(bench):
         assert "10 of 10 edits hardly differ" in (bench.runs[-1] / report).read_text()
     bench.run("--imgedit-editor=oracle", "--imgedit-limit=2")
     assert not any(item["seeds"][0]["edit"]["near_copy"] for item in bench.results["items"])
+
+
+def test_editor_that_draws_on_its_source_makes_no_copy(bench):
+    (bench.path / "draws.py").write_text(
+        "from PIL import ImageDraw\n"
+        "class Editor:\n"
+        "    def __init__(self, *, device): pass\n"
+        "    def edit(self, request):\n"
+        "        ImageDraw.Draw(request.source).rectangle((5, 5, 60, 60), fill='red')\n"
+        "        return request.source\n"
+    )
+    bench.run("--imgedit-editor=draws:Editor", "--imgedit-limit=1").assert_outcomes(passed=5)
+    assert not any(item["seeds"][0]["edit"]["near_copy"] for item in bench.results["items"])
+
+
+def test_endless_reply_is_an_error(bench):
+    (bench.path / "long.py").write_text(
+        "from pytest_imgedit import Answer\n"
+        "class Judge:\n"
+        "    def __init__(self, *, device): pass\n"
+        "    def answer(self, questions): return [Answer('x' * 10**7) for _ in questions]\n"
+    )
+    bench.run("--imgedit-judge=long:Judge", "--imgedit-limit=1").assert_outcomes(failed=5)
+    assert bench.items["physics-0000"]["error"]["message"] == (
+        "a reply of 10000000 characters, expected at most 100000"
+    )
 
 
 def test_blank_as_a_control_is_edited_and_scored(bench):

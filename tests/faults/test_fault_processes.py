@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
 
 import psutil
 import pytest
+from PIL import Image
 
 CONSTANT = ("--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
 
@@ -209,6 +211,111 @@ def test_kill_9_of_the_run_leaves_no_process(bench, mark, how):
     process.kill()
     process.communicate()
     bench.wait_for(lambda: not marked(mark), seconds=10)
+
+
+@pytest.mark.parametrize("target", ["group", "keeper"])
+def test_kill_9_of_what_keeps_the_workers_leaves_no_process(bench, mark, target):
+    process = bench.start(*CONSTANT, "--imgedit-editor=fakes:Spawns", "--imgedit-set=editor.on=physics-0000")
+    bench.wait_for(lambda: bench.log_says("about to hang"))
+    if target == "group":
+        os.killpg(process.pid, signal.SIGKILL)
+    else:
+        hanging = next(child for child in marked(mark) if child.name() == "sleep").parent()
+        hanging.parent().kill()
+        bench.wait_for(lambda: bench.log_says("its keeper was killed"), seconds=10)
+        assert hanging.pid not in {child.pid for child in marked(mark)}
+        process.kill()
+    process.communicate()
+    bench.wait_for(lambda: not marked(mark), seconds=10)
+
+
+def test_worker_whose_child_holds_its_pipes_is_missed_all_the_same(bench, mark):
+    (bench.path / "forks.py").write_text(
+        "import os, time\n"
+        "class Editor:\n"
+        "    def __init__(self, *, device): pass\n"
+        "    def edit(self, request):\n"
+        "        if os.fork() == 0:\n"
+        "            os.setsid(); time.sleep(30); os._exit(0)\n"
+        "        os._exit(3)\n"
+    )
+    started = time.monotonic()
+    bench.run(*CONSTANT, "--imgedit-editor=forks:Editor", "-kphysics-0000")
+    assert bench.error_kinds == {"physics-0000": "worker_died"}
+    assert "died (exit status 3)" in bench.items["physics-0000"]["error"]["message"]
+    assert time.monotonic() - started < 20
+
+
+def test_stopped_run_goes_on_where_it_was(bench):
+    process = bench.start(
+        *("--imgedit-editor=fakes:Slow", "--imgedit-set=editor.delay=0.5", "--imgedit-judge=fakes:Constant"),
+        *("--imgedit-set=workers.cpu_workers=2", "--imgedit-set=workers.edit_timeout=1.5", "--imgedit-limit=2"),
+    )
+    bench.wait_for(lambda: bench.stored_edits() >= 2)
+    process.send_signal(signal.SIGSTOP)  # as Ctrl-Z does
+    time.sleep(4)
+    process.send_signal(signal.SIGCONT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    assert "was ended" not in output
+    assert len([worker for worker in bench.results["workers"] if worker["stage"] == "edit"]) == 2
+
+
+def test_interpreter_that_never_answers_is_ended_and_refused(bench):
+    (bench.path / "python").write_text("#!/bin/sh\nexec sleep 600\n")
+    (bench.path / "python").chmod(0o755)
+    result = bench.run(
+        "--imgedit-set=workers.editor_python=./python", "--imgedit-set=workers.load_timeout=0.5", "--imgedit-limit=1"
+    )
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: edit-0: *no answer within 0.5 s (workers.load_timeout)"])
+
+
+def test_stopped_worker_does_not_stop_the_run(bench):
+    image = Image.effect_noise((700, 700), 90)  # larger than a pipe holds
+    image.save(bench.path / "a.png")
+    rows = [{"id": f"physics-{n:04d}", "category": "physics", "instruction": "x", "image": "a.png"} for n in range(4)]
+    (bench.path / "pairs.json").write_text(json.dumps(rows))
+    (bench.path / "stops.py").write_text(
+        "import os, signal, threading, time\n"
+        "from PIL import ImageOps\n"
+        "class Editor:\n"
+        "    def __init__(self, *, device): pass\n"
+        "    def edit(self, request):\n"
+        "        if request.pair_id == 'physics-0001' and not os.path.exists('stopped'):\n"
+        "            open('stopped', 'w').close()\n"
+        "            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGSTOP)).start()\n"
+        "        return ImageOps.invert(request.source.convert('RGB'))\n"
+    )
+    result = bench.run(
+        *("--imgedit-suite=pairs.json", "--imgedit-editor=stops:Editor", "--imgedit-judge=fakes:Constant"),
+        "--imgedit-set=workers.edit_timeout=2",
+    )
+    result.assert_outcomes(passed=4)
+
+
+@pytest.mark.parametrize("error", ["KeyboardInterrupt", "SystemExit(3)", "GeneratorExit", "asyncio.CancelledError"])
+def test_whatever_an_editor_raises_is_the_error_of_its_pair(bench, error):
+    (bench.path / "raises.py").write_text(
+        "import asyncio\n"
+        "class Editor:\n"
+        "    def __init__(self, *, device): pass\n"
+        f"    def edit(self, request): raise {error}\n"
+    )
+    result = bench.run(*CONSTANT, "--imgedit-editor=raises:Editor", "-kphysics")
+    result.assert_outcomes(failed=2)
+    assert set(bench.error_kinds.values()) == {"exception"}
+    assert "Traceback" not in result.stderr.str()
+
+
+@pytest.mark.parametrize("size", ["0", "-1", "'many'", "None"])
+def test_judge_without_a_batch_size_is_refused(bench, size):
+    (bench.path / "sizes.py").write_text(
+        f"class Judge:\n    batch_size = {size}\n    def __init__(self, *, device): pass\n"
+    )
+    result = bench.run("--imgedit-judge=sizes:Judge", "--imgedit-limit=1")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: Judge.batch_size is *, expected a count of at least 1"])
 
 
 def test_second_ctrl_c_stops_at_once_and_leaves_no_process(bench, mark):

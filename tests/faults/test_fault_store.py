@@ -6,9 +6,12 @@ import base64
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
+import zlib
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -125,3 +128,52 @@ def test_store_that_cannot_be_written_is_refused(bench):
     result = bench.run("--imgedit-limit=1", "--imgedit-out=file/store")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: *file/store: Not a directory, expected a folder that can be written"])
+
+
+def test_records_of_another_version_are_made_again(bench):
+    bench.run(*NOISE)
+    for name in ("edits", "verdicts"):
+        lines = []
+        for line in journal(bench, name).read_text().splitlines():
+            record = json.loads(line.partition("\t")[0])
+            record.pop("near_copy", None)
+            if "score" in record:
+                record["score"] = 55.0
+            body = json.dumps(record, sort_keys=True)
+            lines.append(f"{body}\t{zlib.crc32(body.encode()):08x}\n")
+        journal(bench, name).write_text("".join(lines))
+    bench.run(*NOISE).assert_outcomes(passed=10)
+    assert (bench.timing["edits"], bench.timing["verdicts"]) == (10, 10)
+
+
+def test_pairs_of_a_run_that_the_disk_stopped_fail_though_errors_are_tolerated(bench):
+    bench.run(*NOISE, "--imgedit-stage=edit")
+    result = run_with_small_files(
+        *(bench, 1500, *NOISE, "--imgedit-judge=fakes:Reader", "--imgedit-set=judge.batch_size=1"),
+        "--imgedit-max-errors=10",
+    )
+    assert "xfailed" not in result.stdout
+    assert " failed" in result.stdout
+
+
+def test_copies_are_written_through_links_and_devices(bench):
+    (bench.path / "real.json").write_text("old")
+    (bench.path / "link.json").symlink_to("real.json")
+    bench.run("--imgedit-limit=1", "--imgedit-json=link.json", "--imgedit-md=/dev/null")
+    assert (bench.path / "link.json").is_symlink()
+    assert json.loads((bench.path / "real.json").read_text())["schema"] == "imgedit.results/1"
+    assert not Path("/dev/null").is_file()
+
+
+def test_store_on_a_path_of_two_slashes(bench):
+    assert bench.run("--imgedit-limit=1", f"--imgedit-out=/{bench.path}/store").ret == 0
+
+
+def test_run_whose_folder_is_deleted_says_so(bench):
+    process = bench.start("--imgedit-editor=fakes:Slow", "--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
+    bench.wait_for(lambda: bench.stored_edits() >= 2)
+    shutil.rmtree(bench.path / ".imgedit" / "runs")
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1, output
+    assert "INTERNALERROR" not in output
+    assert "so that the reports are not all there" in output

@@ -53,6 +53,11 @@ BAD_OPTIONS = [
         for text in ("a-b", "", "0,,1", "0-", "-1", "0-2-4", "1_0", "0-99999999999", "1.0", "0;1")
     ),
     pytest.param(["--imgedit-gpus=０"], "--imgedit-gpus=０: '０', expected a list such as *", id="gpus-full-width"),
+    pytest.param(["--imgedit-seeds=1_0"], "--imgedit-seeds: expected a number, found '1_0'", id="seeds-underscore"),
+    pytest.param(["--imgedit-limit=１"], "--imgedit-limit: expected a number, found '１'", id="limit-full-width"),
+    pytest.param(["--imgedit-max-errors=1_0"], "*'1_0': expected a count or a fraction *", id="max-errors-underscore"),
+    pytest.param(["--imgedit-json=x", "--imgedit-md=x"], "x: asked for as two reports, *", id="copies-alike"),
+    pytest.param(["--imgedit-config=/dev/zero"], "/dev/zero: not a regular file, expected *", id="config-device"),
     pytest.param(["--imgedit-seeds=-1"], "--imgedit-seeds: *, found '-1'", id="seeds-negative"),
     pytest.param(["--imgedit-limit=0"], "--imgedit-limit: *, found '0'", id="limit"),
     pytest.param([f"--imgedit-set=suite.limit={'9' * 5000}"], "--imgedit-limit: *", id="5000-digits"),
@@ -135,11 +140,12 @@ BAD_RUBRICS = [
     pytest.param({"user": "{{ source }}"}, "user shows *expected * and *", id="image-missing"),
     pytest.param({"user": "{{ source.__class__.__mro__ }}{{ edited }}"}, "*unsafe*", id="class"),
     pytest.param({"user": "{{ source }}{{ edited }}{{ ''.format.__globals__ }}"}, "*unsafe*", id="globals"),
-    pytest.param({"user": "{{ source }}{{ edited }}{{ aspects.append(1) }}"}, "*", id="mutation"),
-    pytest.param({"user": "{{ source }}{{ edited }}{% include '/etc/passwd' %}"}, "*", id="include"),
-    pytest.param({"user": "{{ source }}{{ edited }}{% for i in range(10**9) %}{% endfor %}"}, "*", id="endless"),
-    pytest.param({"score": "like.__class__"}, "*", id="formula-class"),
-    pytest.param({"score": "().__class__.__base__.__subclasses__()"}, "*", id="formula-subclasses"),
+    pytest.param({"user": "{{ source }}{{ edited }}{% include '/etc/passwd' %}"}, "*no loader*", id="include"),
+    pytest.param(
+        {"user": "{{ source }}{{ edited }}{% for i in range(10**9) %}{% endfor %}"}, "*Range too big*", id="endless"
+    ),
+    pytest.param({"score": "5 if like.__class__ else 5"}, "*unsafe*", id="formula-class"),
+    pytest.param({"score": "().__class__.__base__.__subclasses__()|length * 0"}, "*unsafe*", id="formula-subclasses"),
     pytest.param({"score": "like * 2"}, "*gave 20.0, expected 0 to 10*", id="formula-range"),
     pytest.param({"reminder": "{{ problem.__init__ }}"}, "*unsafe*", id="reminder"),
 ]
@@ -157,3 +163,12 @@ def test_mistake_or_break_out_in_a_rubric_is_refused(bench, changes, line):
 def test_unknown_ini_key_is_refused_where_nothing_else_is_set(bench):
     (bench.path / "pytest.ini").write_text("[pytest]\nimgedit_editr = blank\n")
     bench.refuses("*pytest.ini: unknown key 'imgedit_editr', expected one of: *")
+
+
+def test_template_that_fails_on_one_pair_is_refused_by_its_name(bench):
+    user = "{{ source }}{{ edited }}{% if instruction|length > 30 %}{{ instruction.foo }}{% endif %}"
+    keys = "".join(f"{name} = {json.dumps(value)}\n" for name, value in {**RUBRIC, "user": user}.items())
+    category = '[rubrics.mine.categories.default]\ntitle = "any"\ncriteria = ["nice"]\n'
+    text = f'[judge]\nrubric = "mine"\n[rubrics.mine]\naspects = ["like"]\nsystem = ""\n{keys}{category}'
+    (bench.path / "c.toml").write_text(text)
+    bench.refuses("rubric: the template fails on pair 'physics-*': *has no attribute 'foo'", "--imgedit-config=c.toml")

@@ -57,8 +57,12 @@ BAD = [
     pytest.param(one(category=7), "1: 'category' is int, expected text", id="category-type"),
     pytest.param(one(image_b64=""), "1: no image, expected one in *", id="no-image"),
     pytest.param(one(image_b64=5), "1: 'image_b64' is int, expected text", id="image-type"),
-    pytest.param(one(seed=-1), "1: 'seed' is -1, expected an integer of at least 0", id="seed-negative"),
-    pytest.param(one(seed=True), "1: 'seed' is True, expected an integer of at least 0", id="seed-type"),
+    pytest.param(
+        one(seed=-1), "1: 'seed' is -1, expected an integer of at least 0 and under 2**63", id="seed-negative"
+    ),
+    pytest.param(one(seed=True), "1: 'seed' is True, expected an integer of *", id="seed-type"),
+    pytest.param(one(seed=2**63), "1: 'seed' is 9223372036854775808, expected an integer of *", id="seed-large"),
+    pytest.param('["' + '\\"' * 150_000, "1: not valid JSON: *", id="string-without-an-end"),
     pytest.param(one(tags="x"), "1: 'tags' is 'x', expected a list of texts", id="tags"),
     pytest.param(one(id=1.5), "1: 'id' is float, expected text or an integer", id="id-type"),
     pytest.param(one(id="a\x07"), "1: 'id' is 'a\\x07' with U+0007, expected printable text", id="id-control"),

@@ -101,17 +101,33 @@ def test_planted_secrets_are_in_no_file_and_on_no_screen(bench, talk, monkeypatc
 
 
 def test_secrets_are_known_by_their_names():
-    values = {"api_key": "x", "HF_TOKEN": "x", "client": {"secret": "x", "url": "u"}, "max_tokens": 5, "monkey": "m"}
-    assert mask_secrets(values) == {
-        "api_key": "***",
-        "HF_TOKEN": "***",
-        "client": {"secret": "***", "url": "u"},
-        "max_tokens": 5,
-        "monkey": "m",
-    }
+    secret = ("api_key", "HF_TOKEN", "x-api-key", "accessToken", "Authorization", "PGPASSWORD", "MY_KEY", "aws_secret")
+    plain = ("max_tokens", "monkey", "keyboard", "tokenizer", "secretary")
+    values = {"client": {**dict.fromkeys(secret, "x"), **dict.fromkeys(plain, "x")}}
+    assert mask_secrets(values) == {"client": {**dict.fromkeys(secret, "***"), **dict.fromkeys(plain, "x")}}
     redactor = Redactor({"A_KEY": "0123456789", "B_KEY": "short", "C": [{"TOKEN": "abcdefgh\nijklmnop"}]})
     assert redactor.text("0123456789 short abcdefgh, ijklmnop") == "*** short ***, ***"
-    assert redactor.document({"a": ["0123456789", b"0123456789", 3]}) == {"a": ["***", b"0123456789", 3]}
+    quoted = Redactor({"A_KEY": 'back\\slash"quote'})
+    assert quoted.text(repr({"x": 'back\\slash"quote'})) == "{'x': '***'}"
+    assert quoted.text(json.dumps('back\\slash"quote')) == '"***"'
+
+
+@pytest.mark.parametrize("end", ["os._exit(3)", "time.sleep(600)"])
+def test_secrets_in_the_last_words_of_a_worker_come_into_no_file(bench, monkeypatch, end):
+    planted = secrets.token_hex(16)
+    monkeypatch.setenv("OPENAI_API_KEY", planted)
+    (bench.path / "leaky.py").write_text(
+        "import os, time\n"
+        "class Editor:\n"
+        "    def __init__(self, *, device): pass\n"
+        "    def edit(self, request):\n"
+        f"        print('my key is', os.environ['OPENAI_API_KEY'], flush=True); {end}\n"
+    )
+    result = bench.run("--imgedit-editor=leaky:Editor", "--imgedit-limit=1", "--imgedit-set=workers.edit_timeout=0.5")
+    assert "its last words: my key is ***" in bench.items["physics-0000"]["error"]["message"]
+    for path in (bench.path / ".imgedit").rglob("*"):
+        assert not path.is_file() or planted.encode() not in path.read_bytes(), path
+    assert planted not in result.stdout.str() + result.stderr.str()
 
 
 def test_instruction_is_no_template_and_no_control_token(bench):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 
+import pytest
+
 
 def test_fixtures_serve_a_users_own_tests(bench):
     (bench.path / "test_own.py").write_text(
@@ -50,7 +52,7 @@ def test_hooks_are_called_around_stages_and_add_report_sections(bench):
     ]
     result.stdout.fnmatch_lines(["Our section", "5 <b>items</b>"])
     assert "5 &lt;b&gt;items&lt;/b&gt;" in (bench.runs[-1] / "report.html").read_text()
-    assert "5 \\<b\\>items" in (bench.runs[-1] / "report.md").read_text()
+    assert "5 <b>items" in (bench.runs[-1] / "report.md").read_text()
 
 
 def test_suite_of_another_package_is_found_by_its_entry_point(bench):
@@ -107,6 +109,48 @@ def test_folder_editor_takes_finished_images(bench):
     assert messages["causal-0000"] == "no image in done, expected causal/causal-0000.png"
 
 
+@pytest.mark.parametrize(
+    "body", ["raise ValueError('no')", "return 'text'", "return ('title', 5)", "return ('a', 'b', 'c')"]
+)
+def test_report_section_that_fails_costs_its_section_only(bench, body):
+    (bench.path / "conftest.py").write_text(f"def pytest_imgedit_report_section(config, results): {body}\n")
+    result = bench.run("--imgedit-limit=1")
+    result.assert_outcomes(passed=5)
+    assert "pytest_imgedit_report_section" in (bench.runs[-1] / "report.md").read_text().replace("\\", "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ("id='a b'", "expected an id of *"),
+        ("instruction='\\ud800'", "instruction is '*ud800', expected text"),
+        ("instruction=5", "instruction is 5, expected text"),
+        ("seed='x'", "seed is 'x', expected an integer *"),
+        ("seed=2**64", "seed is 18446744073709551616, expected an integer *"),
+    ],
+)
+def test_pairs_of_an_own_loader_are_checked(bench, changes, line):
+    own_suite(bench, changes)
+    bench.refuses(f"suite own:Suite: *{line}", "--imgedit-suite=own:Suite")
+
+
+def test_image_source_that_raises_is_the_error_of_its_pair(bench):
+    own_suite(bench, "id='a'")
+    bench.run("--imgedit-suite=own:Suite").assert_outcomes(failed=1)
+    assert bench.items["a"]["error"]["message"] == "ValueError: nothing here"
+
+
+def own_suite(bench, changes):
+    (bench.path / "own.py").write_text(
+        "from pytest_imgedit.pairs import EditPair\n"
+        "class Image:\n"
+        "    def read(self): raise ValueError('nothing here')\n"
+        "def Suite(argument, settings):\n"
+        "    values = dict(id='a', category='physics', instruction='x', source=Image())\n"
+        f"    yield EditPair(**{{**values, **dict({changes})}})\n"
+    )
+
+
 def test_edits_that_are_stored_start_no_editor(bench):
     (bench.path / "test_image_edit.py").unlink()
     (bench.path / "test_own.py").write_text(
@@ -149,7 +193,7 @@ def test_interpreter_without_the_package_is_a_usage_error(bench):
         result = bench.run(f"--imgedit-set=workers.{key}={bench.path}/empty/bin/python", "--imgedit-limit=1")
         assert result.ret == 4
         result.stderr.fnmatch_lines(
-            [f"ERROR: worker {worker} (CPU) died before it was ready*cannot run workers: No module*"]
+            [f"ERROR: worker {worker} (CPU) died (exit status 1) before it was ready*cannot run workers: No module*"]
         )
 
 

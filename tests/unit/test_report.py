@@ -94,10 +94,14 @@ def test_printable_text_steers_no_terminal(text):
 
 
 def test_markdown_keeps_hostile_text_inside_its_cell():
-    text = markdown.render(document(), [("Section", HOSTILE)])
+    text = markdown.render(document(), [("Section", HOSTILE + "```\n# no heading")])
+    text, section = text.split("## Section")
+    assert section.strip().startswith("````\n")  # a code block with a longer fence than any inside
+    assert section.strip().endswith("# no heading\n````")
     assert "<script>" not in text
     assert "](javascript" not in text
     assert "\\<script\\>" in text
+    assert markdown.escape("see https://x.example or www.x.example") == r"see https:\//x.example or www\.x.example"
     assert "| physics | 2 | 2 | 0 | 7.00 |" in text
     assert "## Gates that failed" in text
 

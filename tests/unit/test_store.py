@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 
 import pytest
 from PIL import Image
@@ -71,6 +72,49 @@ def test_damaged_middle_line_is_an_error_that_names_it(tmp_path):
     path.write_bytes(path.read_bytes().replace(b'"n": 2', b'"n": 9'))
     with pytest.raises(UsageError, match=r"j\.jsonl:2: damaged record"):
         Journal(path)
+
+
+@pytest.mark.parametrize("line", ["[]", "3", '{"n": 1}', '{"key": 5}'])
+def test_record_that_is_none_is_a_damaged_record(tmp_path, line):
+    path = tmp_path / "j.jsonl"
+    packed = f"{line}\t{zlib.crc32(line.encode()):08x}\n"
+    path.write_text(packed * 2)
+    with pytest.raises(UsageError, match=r"j\.jsonl:1: damaged record"):
+        Journal(path)
+
+
+def test_record_of_other_fields_counts_as_missing(tmp_path):
+    journal = Journal(tmp_path / "j.jsonl")
+    journal.append([("a", {"blob": "x", "seconds": 1})])
+    assert journal.get("a", blob=str, seconds=(int, float)) == {"blob": "x", "seconds": 1}
+    assert journal.get("a", blob=int) is None
+    assert journal.get("a", blob=str, near_copy=bool) is None
+
+
+def test_journal_that_is_no_file_is_refused(tmp_path):
+    (tmp_path / "j.jsonl").mkdir()
+    with pytest.raises(UsageError, match="not a regular file"):
+        Journal(tmp_path / "j.jsonl")
+
+
+def test_folder_that_holds_other_things_is_no_store(tmp_path):
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(UsageError, match="holds other files, expected a store or an empty or new folder"):
+        Store(tmp_path).__enter__()
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_links_in_the_store_are_not_followed(tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "lock").symlink_to(victim)
+    with pytest.raises(UsageError, match="expected a folder that can be written"):
+        Store(tmp_path / "s").__enter__()
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "blobs" / ".partial").symlink_to(victim)
+    Blobs(tmp_path / "blobs").put(PNG)
+    assert victim.read_text() == "precious"
 
 
 def test_store_is_held_by_one_process_at_a_time(tmp_path):
