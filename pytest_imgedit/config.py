@@ -218,7 +218,7 @@ def make_settings(raw: dict[str, dict[str, Any]]) -> Settings:
 def _is_plain(value: object) -> bool:
     """Tell whether a value can go into keys and results: JSON types and finite numbers only."""
     try:
-        json.dumps(value, allow_nan=False)
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except (TypeError, ValueError):
         return False
     return True

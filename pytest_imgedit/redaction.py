@@ -15,19 +15,22 @@ if TYPE_CHECKING:
 MASK = "***"
 #: Shorter values are words that stand in other places too.
 MIN_LENGTH = 8
-_WORDS = r"(?:api|access|private|secret|auth)key|token|secret|passw(?:or)?d|credentials?|authorization"
-_SECRET = re.compile(rf"(?:{_WORDS})$")
-_KEY = re.compile(r"(?:^|[_-])key$", re.IGNORECASE)
+_WORDS = r"(?:(?:api|access|private|auth)key|token|credential|password|passwd|passphrase|authorization|cookie)s?"
+_SECRET = re.compile(rf"secret|{_WORDS}$")
+_SHORT = re.compile(r"(?:^|[_-])(?:key|pass|pwd|auth)$", re.IGNORECASE)
 
 
 def is_secret(name: str) -> bool:
     """Tell whether a variable or parameter of this name holds a secret: `HF_TOKEN`, `x-api-key`, `accessToken`."""
-    return bool(_SECRET.search(re.sub(r"[^a-z]", "", name.lower())) or _KEY.search(name))
+    return bool(_SECRET.search(re.sub(r"[^a-z]", "", name.lower())) or _SHORT.search(name))
 
 
 def mask_secrets(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Hide the values of parameters whose names look like secrets, inside tables too."""
-    return {name: MASK if is_secret(name) else _mask_inside(value) for name, value in params.items()}
+    """Hide the values of parameters whose names look like secrets, inside tables too; a number is none."""
+    return {
+        name: MASK if is_secret(name) and not isinstance(value, int | float) else _mask_inside(value)
+        for name, value in params.items()
+    }
 
 
 def _mask_inside(value: Any) -> Any:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.editors.base import resolve_editor
+from pytest_imgedit.errors import UsageError
 from pytest_imgedit.images import decode, encode_png
 from pytest_imgedit.judges.base import resolve_judge
 from pytest_imgedit.pairs import Edit, EditPair, category_slug
@@ -23,7 +25,7 @@ from pytest_imgedit.stages.score import Scorer
 from pytest_imgedit.suites.base import Suite
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from typing import TextIO
 
     from PIL import Image
@@ -37,6 +39,15 @@ if TYPE_CHECKING:
 
 class EditFailed(Exception):
     """An edit or a verdict that a test asked for could not be had; the text says why."""
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Turn a refusal of the workers to start into a failure of the call."""
+    try:
+        yield
+    except UsageError as error:
+        raise EditFailed(str(error)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +120,8 @@ class EditWorkers(_Service):
             work.edit = stored_edit(work, self.store)
         pending = {work.edit_key: work for work in plan if work.edit is None}
         if pending:  # asking for the pool starts it
-            run_edits(list(pending.values()), self.pool, self.store, lambda work: None)
+            with _failures():
+                run_edits(list(pending.values()), self.pool, self.store, lambda work: None)
         return [self._image(pending.get(work.edit_key, work)) for work in plan]
 
     def _image(self, work: Work) -> Image.Image:
@@ -149,7 +161,8 @@ class RewardModel(_Service):
         work.edit = Edit(self.store.blobs.put(encode_png(edited)), 0.0, "call")
         work.verdict = self.scorer.stored_verdict(work)
         if work.verdict is None:
-            self.scorer.run([work], self.pool, lambda work: None)
+            with _failures():
+                self.scorer.run([work], self.pool, lambda work: None)
         if work.verdict is None:
             raise EditFailed(str(work.error))
         return work.verdict

@@ -30,4 +30,14 @@ def steering(text: str) -> str | None:
 
 def one_line(error: BaseException) -> str:
     """Return the first line of an error's text, or its type's name if it has none."""
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    try:
+        text = str(error)
+    except Exception:  # an error of a user's own may fail to say what it is
+        text = ""
+    return next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+
+
+def shorten(text: str, most: int = 1000) -> str:
+    """Return a text that can be encoded, cut to so many characters."""
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"

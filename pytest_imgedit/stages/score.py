@@ -12,6 +12,7 @@ from pytest_imgedit.pairs import Verdict
 from pytest_imgedit.rubrics.reply import SCALE
 from pytest_imgedit.stages.plan import key
 from pytest_imgedit.stages.retry import Retries
+from pytest_imgedit.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -136,7 +137,7 @@ class Scorer:
                     work.reminders.append(self.rubric.remind(str(error)))
                     continue
                 reply = None if readable else self.redactor.text(answer["reply"])
-                work.fail("score", _kind(answer), self.redactor.text(str(error)), reply)
+                work.fail("score", _kind(answer), shorten(self.redactor.text(str(error))), reply)
             finished.append(work)
         return finished
 

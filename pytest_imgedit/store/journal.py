@@ -65,10 +65,12 @@ class Journal:
             while rest:
                 rest = rest[file.write(rest) :]
             os.fsync(file.fileno())
-        except OSError as error:
+        except BaseException as error:
             with suppress(OSError):  # else the torn line is dropped when the file is opened next
                 os.truncate(self.path, self._size)
-            raise StoreError(f"{self.path}: {error.strerror}") from error
+            if isinstance(error, OSError):
+                raise StoreError(f"{self.path}: {error.strerror}") from error
+            raise
         self._size += len(data)
         self.records.update({key: dict(record) for key, record in records})
 

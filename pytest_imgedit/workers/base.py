@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
-    import queue
+    from collections.abc import Callable
 
 Message = dict[str, Any]
 State = Literal["starting", "waiting", "loading", "idle", "busy", "dead"]
@@ -45,6 +45,9 @@ class Deadline:
 class Connection(Protocol):
     """A running worker process."""
 
+    def listen(self, hear: Callable[[Message], None]) -> None:
+        """Pass all that the process sends, and `ENDED` after that, to `hear`, in a thread of its own."""
+
     def send(self, message: Message) -> None:
         """Send one message, without waiting for it to be read."""
 
@@ -67,11 +70,8 @@ class Connection(Protocol):
 class Executor(Protocol):
     """Starts worker processes."""
 
-    def start(self, slot: Slot, events: queue.Queue[tuple[Worker, Message]]) -> Worker:
-        """Start a process; all that it sends, and `ENDED` after that, is put into `events`.
-
-        Raises `NotStarted` if there is no process that answers.
-        """
+    def start(self, slot: Slot) -> Connection:
+        """Start a process and wait until it answers; raise `NotStarted` if it does not."""
 
 
 class NotStarted(Exception):
@@ -80,7 +80,7 @@ class NotStarted(Exception):
 
 @dataclass(eq=False)
 class Worker:
-    """The controller's view of one worker process, and what it has done so far.
+    """The controller's view of one worker process, and what it has done so far; no `connection` until it answers.
 
     `jobs_done` counts edits, or edits with a verdict; the stages count them. `since` is when the worker came into
     its state, by `time.monotonic`, less the time in which the controller did not listen; `silent_at` is when its
@@ -88,7 +88,7 @@ class Worker:
     """
 
     slot: Slot
-    connection: Connection = field(repr=False)
+    connection: Connection | None = field(default=None, repr=False)
     state: State = "starting"
     since: float = 0.0
     silent_at: float = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import queue
 import shlex
@@ -15,14 +16,19 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import execnet
 
 from pytest_imgedit.registry import user_import_paths
+from pytest_imgedit.text import one_line, shorten
 from pytest_imgedit.workers import keeper
-from pytest_imgedit.workers.base import ENDED, Message, NotStarted, Slot, Worker
+from pytest_imgedit.workers.base import ENDED, Message, NotStarted, Slot
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from pytest_imgedit.redaction import Redactor
 
+#: Characters that are kept of a line that a worker prints.
+MAX_LINE = 4000
+_NUMBERS = itertools.count()
 #: What every worker is told: unbuffered output for the log, no progress bars, no telemetry.
 ENVIRONMENT = ("PYTHONUNBUFFERED=1", "TQDM_DISABLE=1", "HF_HUB_DISABLE_TELEMETRY=1", "DO_NOT_TRACK=1")
 _SERVE = """
@@ -43,16 +49,16 @@ else:
 class LocalExecutor:
     """Starts workers with their own interpreter and GPUs; what they print passes through files in `folder`.
 
-    An interpreter has `patience` seconds to come up. What is passed on of its output holds no secrets.
+    An interpreter has `patience` seconds to come up. What is passed on of its output holds no secrets. Workers may
+    be started from several threads at once.
     """
 
     def __init__(self, folder: Path, python: str | None, patience: float, redactor: Redactor) -> None:
         self.folder, self.patience, self.redactor = folder, patience, redactor
         self.python = python or sys.executable
-        self.group = execnet.Group()
 
-    def start(self, slot: Slot, events: queue.Queue[tuple[Worker, Message]]) -> Worker:
-        path = self.folder.absolute() / f".{slot.name}.out"
+    def start(self, slot: Slot) -> _Gateway:
+        path = self.folder.absolute() / f".{slot.name}-{next(_NUMBERS)}.out"
         try:
             path.touch()
             output = _Output(path.open("rb"), self.redactor)
@@ -63,17 +69,15 @@ class LocalExecutor:
         spec = execnet.XSpec("popen")
         spec.python = shlex.join([*keeping, "env", *environment, self.python])
         try:
-            gateway = self.group.makegateway(spec)
+            gateway = execnet.Group().makegateway(spec)
             serve = _SERVE.format(keeper=keeper.KEEPER, up=int(keeper.UP), paths=user_import_paths())
-            connection = _Gateway(gateway, gateway.remote_exec(serve), output)
-        except (EOFError, OSError, execnet.RemoteError) as error:
-            words = output.lines(final=True) or [str(error)]
+            return _Gateway(gateway, gateway.remote_exec(serve), output)
+        except (EOFError, OSError, execnet.RemoteError, AssertionError) as error:
+            silent = "it does not answer as Python does" if isinstance(error, AssertionError) else one_line(error)
+            words = output.lines(final=True) or [silent]
             raise NotStarted(f"{slot.name}: {self.python} does not start as a worker: {words[-1]}") from None
         finally:
             path.unlink(missing_ok=True)  # both sides have it open: nothing is left of it, however this process ends
-        worker = Worker(slot, connection)
-        connection.listen(lambda message: events.put((worker, message)))
-        return worker
 
 
 class _Gateway:
@@ -84,7 +88,7 @@ class _Gateway:
         self._outbox: queue.Queue[Message | None] = queue.Queue()
         threading.Thread(target=self._send_all, daemon=True).start()
 
-    def listen(self, hear: Any) -> None:
+    def listen(self, hear: Callable[[Message], None]) -> None:
         self.channel.setcallback(hear, endmarker=ENDED)
 
     def send(self, message: Message) -> None:
@@ -92,9 +96,11 @@ class _Gateway:
         self._outbox.put(message)
 
     def _send_all(self) -> None:
-        with suppress(OSError):  # the process is gone: its ENDED says so
+        try:
             while (message := self._outbox.get()) is not None:
                 self.channel.send(message)
+        except Exception:  # the process is gone, or is of no use if it cannot be spoken to; its ENDED says so
+            self.terminate()
 
     def lines(self, final: bool = False) -> list[str]:
         return self.output.lines(final)
@@ -119,7 +125,8 @@ class _Gateway:
         if self.process.returncode < 0:  # the keeper was killed, so that nobody has ended the worker's children
             with suppress(OSError):
                 os.killpg(self.pid, signal.SIGKILL)
-        self.gateway.exit()
+        # It says goodbye through the pipe, which a process that left the group may hold open and full.
+        threading.Thread(target=self.gateway.exit, daemon=True).start()
         return _how(self.process.returncode)
 
 
@@ -138,10 +145,14 @@ class _Output:
 
     def lines(self, final: bool) -> list[str]:
         """Read the lines that were added; a line without its end is left for later unless this is final."""
+        if self.file.closed:
+            return []
         data = self.file.read()
         if not final and not data.endswith(b"\n"):
             whole = data.rfind(b"\n") + 1
             self.file.seek(whole - len(data), os.SEEK_CUR)
             data = data[:whole]
+        if final:
+            self.file.close()
         text = self.redactor.text(data.decode("utf-8", "replace"))
-        return [line for line in text.splitlines() if line.strip()]
+        return [shorten(line, MAX_LINE) for line in text.splitlines() if line.strip()]

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import queue
+import threading
 import time
 from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.workers.base import NotStarted
+from pytest_imgedit.workers.base import NotStarted, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pytest_imgedit.workers.base import Deadline, Executor, Message, Slot, State, Worker
+    from pytest_imgedit.workers.base import Connection, Deadline, Executor, Message, Slot, State
 
     Done = tuple[Any, Worker, Message]
 
@@ -56,6 +57,7 @@ class Pool:
         self.executor, self.slots, self.setup = executor, list(slots), setup
         self.load_concurrency, self.deadlines, self.watcher = load_concurrency, deadlines, watcher
         self.events: queue.Queue[tuple[Worker, Message]] = queue.Queue()
+        self._handing_over = threading.Lock()
         self.listened = time.monotonic()
         self.workers: list[Worker] = []
         self.gone: list[Worker] = []
@@ -66,7 +68,8 @@ class Pool:
 
     def start(self, jobs: int) -> None:
         """Start a process on every slot, but no more than `jobs`; each imports what it needs and waits until `run`
-        has it load. A pool that was started before stays as it is.
+        has it load. What goes wrong with that is told by `run` and `poll`. A pool that was started before stays
+        as it is.
         """
         if self.workers or self.gone:
             return
@@ -75,20 +78,28 @@ class Pool:
             self._spawn(slot)
 
     def _spawn(self, slot: Slot) -> None:
-        """Start a process on a slot; if none comes up the slot is given up, or the run refused if none ever did."""
+        """Start a process on a slot, in a thread, since an interpreter that hangs must not hold up the others."""
         self._last_words.pop(slot.name, None)
-        worker = None
-        while worker is None:
-            try:
-                worker = self.executor.start(slot, self.events)
-            except NotStarted as error:
-                self._deaths[slot.name] += 1
-                if self._deaths[slot.name] >= MAX_DEATHS:
-                    self._give_up(str(error))
-                    return
+        worker = Worker(slot)
         self.workers.append(worker)
-        worker.connection.send({"op": "prepare", **self.setup, "device": slot.device})
         self._set(worker, "starting")
+        threading.Thread(target=self._bring_up, args=(worker,), daemon=True).start()
+
+    def _bring_up(self, worker: Worker) -> None:
+        try:
+            connection = self.executor.start(worker.slot)
+        except NotStarted as error:
+            self.events.put((worker, {"op": "not_started", "message": str(error)}))
+            return
+        with self._handing_over:
+            wanted = worker.state != "dead"
+            if wanted:
+                worker.connection = connection
+        if not wanted:  # the pool was closed meanwhile
+            connection.close()
+            return
+        connection.send({"op": "prepare", **self.setup, "device": worker.slot.device})
+        connection.listen(lambda message: self.events.put((worker, message)))
 
     def renew(self, worker: Worker) -> None:
         """Start a fresh process in the place of one that ran out of memory."""
@@ -125,14 +136,14 @@ class Pool:
         free = self.load_concurrency - sum(w.state == "loading" for w in self.workers)
         for worker in [w for w in self.workers if w.state == "waiting"][: max(0, free)]:
             if not self.watcher.stopping:
-                worker.connection.send({"op": "load"})
+                _to(worker).send({"op": "load"})
                 self._set(worker, "loading")
 
     def _dispatch(self, worker: Worker, take: Callable[[Worker], tuple[Any, Message] | None]) -> None:
         taken = None if self.watcher.stopping else take(worker)
         if taken is not None:
             worker.job, message = taken
-            worker.connection.send(message)
+            _to(worker).send(message)
             self._set(worker, "busy")
 
     def _refuse(self, take: Callable[[Worker], tuple[Any, Message] | None]) -> Iterator[Done]:
@@ -161,6 +172,9 @@ class Pool:
         operation = message["op"]
         if operation == "ended":
             yield from self._lost(worker, "worker_died", "died")
+        elif operation == "not_started":
+            self._remove(worker)
+            self._replace(worker.slot, message["message"])
         elif operation == "prepared":
             self._any_ready = True
             self._set(worker, "waiting")
@@ -197,17 +211,18 @@ class Pool:
                 what = f"was ended: {doing} took longer than {limit.seconds:g} s ({limit.option})"
                 yield from self._lost(worker, "timeout", what)
                 return
-            if not worker.connection.alive() and worker.silent_at == 0:
-                worker.silent_at = now
-            elif worker.silent_at and now - worker.silent_at > ABSENCE:  # a child of it holds its connection open
+            if worker.connection is None or worker.connection.alive():
+                continue
+            worker.silent_at = worker.silent_at or now
+            if now - worker.silent_at > ABSENCE:  # a child of it holds its connection open
                 yield from self._lost(worker, "worker_died", "died")
                 return
 
     def _load_failed(self, worker: Worker, message: Message) -> None:
         self._remove(worker)
+        self._given_up = f"could not load: {message['message']}"
         if message["kind"] == "setup":
             raise UsageError(message["message"])
-        self._given_up = f"could not load: {message['message']}"
         self.watcher.note(f"worker {worker.slot.name} ({worker.slot.label}) {self._given_up}")
 
     def _lost(self, worker: Worker, kind: str, what: str) -> Iterator[Done]:
@@ -219,19 +234,22 @@ class Pool:
             what += f" ({how})"
         words = self._last_words.get(slot.name, "no output")
         why = f"worker {slot.name} ({slot.label}) {what}{when}; its last words: {words}"
-        self._deaths[slot.name] += 1
-        if self._deaths[slot.name] < MAX_DEATHS:
-            self.watcher.note(why)
-            self._spawn(slot)
-        else:
-            self._give_up(why)
+        self._replace(slot, why)
         if job is not None:
             yield job, worker, {"op": "error", "kind": kind, "message": why}
 
-    def _give_up(self, why: str) -> None:
+    def _replace(self, slot: Slot, why: str) -> None:
+        """Start another process on a slot that lost one, or give it up; raise `UsageError` if none ever came up."""
+        self._deaths[slot.name] += 1
+        if self.watcher.stopping:
+            return
+        if self._deaths[slot.name] < MAX_DEATHS:
+            self.watcher.note(why)
+            self._spawn(slot)
+            return
+        self._given_up = why
         if not self._any_ready:
             raise UsageError(why)
-        self._given_up = why
         self.watcher.note(f"{why}; its place is given up")
 
     def _set(self, worker: Worker, state: Any) -> None:
@@ -239,9 +257,12 @@ class Pool:
         self.watcher.worker_changed(worker)
 
     def _remove(self, worker: Worker) -> str:
-        self._set(worker, "dead")
+        with self._handing_over:
+            self._set(worker, "dead")
         self.workers.remove(worker)
         self.gone.append(worker)
+        if worker.connection is None:
+            return "it never answered"
         how = worker.connection.close()
         self._pass_on(worker, final=True)
         return how
@@ -252,13 +273,20 @@ class Pool:
 
     def _pass_on(self, worker: Worker, final: bool = False) -> None:
         """Pass on what a process has printed."""
-        for line in worker.connection.lines(final):
+        for line in worker.connection.lines(final) if worker.connection else ():
             self._last_words[worker.slot.name] = line.strip()[:300]
             self.watcher.worker_said(worker.slot, line)
 
     def close(self) -> None:
         """End every process; its memory is free when this returns."""
         for worker in list(self.workers):
-            worker.connection.terminate()
+            if worker.connection is not None:
+                worker.connection.terminate()
         for worker in list(self.workers):
             self._remove(worker)
+
+
+def _to(worker: Worker) -> Connection:
+    """The connection of a worker that has answered."""
+    assert worker.connection is not None
+    return worker.connection

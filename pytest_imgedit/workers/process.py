@@ -21,7 +21,7 @@ from pytest_imgedit.images import decode, encode_png
 from pytest_imgedit.judges.base import Answer, Question
 from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.registry import Target
-from pytest_imgedit.text import one_line
+from pytest_imgedit.text import one_line, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -48,7 +48,11 @@ def serve(channel: Any) -> None:
     channel.setcallback(receive, endmarker=None)
     worker = _Worker()
     while True:
-        channel.send(worker.handle(inbox.get()))
+        reply = worker.handle(inbox.get())
+        try:
+            channel.send(reply)
+        except Exception as error:  # what an editor or judge returned cannot be sent
+            channel.send({"op": "error", "seconds": 0.0, "kind": "exception", "message": type(error).__name__})
 
 
 class _Worker:
@@ -67,10 +71,10 @@ class _Worker:
         try:
             reply = self.handlers[message["op"]](message)
         except BaseException as error:  # whatever an editor raises, SystemExit too, is the error of this job alone
-            with suppress(OSError):  # the disk with the log may be full
+            with suppress(Exception):  # the disk with the log may be full, stderr closed, the error unprintable
                 traceback.print_exc()
             described = describe(error)
-            reply = {"op": "error", **described, "message": self.redactor.text(described["message"])}
+            reply = {"op": "error", **described, "message": shorten(self.redactor.text(described["message"]))}
         return {**reply, "seconds": time.perf_counter() - started}
 
     def prepare(self, message: Message) -> Message:
@@ -173,13 +177,17 @@ def _plain(answer: Answer) -> Message:
         if len(answer.reply) > MAX_REPLY:
             return _plain(Answer(error=f"a reply of {len(answer.reply)} characters, expected at most {MAX_REPLY}"))
         return {
-            "reply": answer.reply.encode("utf-8", "replace").decode("utf-8"),
+            "reply": _encodable(answer.reply),
             "score": None if answer.score is None else float(answer.score),
-            "aspects": {str(name): float(value) for name, value in answer.aspects.items()},
-            "error": None if answer.error is None else str(answer.error) or "the judge gave no reason",
+            "aspects": {shorten(str(name)): float(value) for name, value in answer.aspects.items()},
+            "error": None if answer.error is None else _encodable(str(answer.error)) or "the judge gave no reason",
         }
-    except (AttributeError, TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
         return _plain(Answer(error=f"the judge gave {answer!r:.200}, expected an Answer: {one_line(error)}"))
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def describe(error: BaseException) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
 
 import psutil
@@ -268,7 +269,50 @@ def test_interpreter_that_never_answers_is_ended_and_refused(bench):
         "--imgedit-set=workers.editor_python=./python", "--imgedit-set=workers.load_timeout=0.5", "--imgedit-limit=1"
     )
     assert result.ret == 4
-    result.stderr.fnmatch_lines(["ERROR: edit-0: *no answer within 0.5 s (workers.load_timeout)"])
+    result.stderr.fnmatch_lines(["ERROR: *edit-0*0.5 s (workers.load_timeout)*"])
+
+
+def test_interpreter_that_talks_before_python_does_is_refused(bench):
+    (bench.path / "python").write_text(f"#!/bin/sh\necho Activating environment\nexec {sys.executable} $@\n")
+    (bench.path / "python").chmod(0o755)
+    result = bench.run("--imgedit-set=workers.editor_python=./python", "--imgedit-limit=1")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: edit-0: *does not start as a worker: it does not answer as Python does"])
+
+
+def test_worker_that_does_not_come_back_holds_up_no_other(bench):
+    (bench.path / "python").write_text(
+        f'#!/bin/sh\nif [ -e died ]; then exec sleep 600; fi\nexec {sys.executable} "$@"\n'
+    )
+    (bench.path / "python").chmod(0o755)
+    (bench.path / "dies.py").write_text(
+        "import os, time\n"
+        "from PIL import ImageOps\n"
+        "class Editor:\n"
+        "    def __init__(self, *, device): pass\n"
+        "    def edit(self, request):\n"
+        "        if request.pair_id == 'physics-0000' and not os.path.exists('died'):\n"
+        "            open('died', 'w').close(); os._exit(3)\n"
+        "        time.sleep(0.2)\n"
+        "        return ImageOps.invert(request.source)\n"
+    )
+    started = time.monotonic()
+    bench.run(
+        *("--imgedit-editor=dies:Editor", "--imgedit-judge=fakes:Constant", "--imgedit-limit=4"),
+        *("--imgedit-set=workers.editor_python=./python", "--imgedit-set=workers.cpu_workers=2"),
+    ).assert_outcomes(passed=20)
+    assert time.monotonic() - started < 30  # and not the hour that a start may take
+
+
+def test_ctrl_c_while_an_interpreter_hangs_ends_the_run(bench, mark):
+    (bench.path / "python").write_text("#!/bin/sh\nexec sleep 600\n")
+    (bench.path / "python").chmod(0o755)
+    process = bench.start("--imgedit-set=workers.editor_python=./python", "--imgedit-limit=1")
+    bench.wait_for(lambda: bench.log_says("edit-0 (CPU): starting"))
+    bench.interrupt(process)
+    output, _ = process.communicate(timeout=20)
+    assert process.returncode == 2, output
+    bench.wait_for(lambda: not marked(mark), seconds=10)
 
 
 def test_stopped_worker_does_not_stop_the_run(bench):
@@ -277,14 +321,19 @@ def test_stopped_worker_does_not_stop_the_run(bench):
     rows = [{"id": f"physics-{n:04d}", "category": "physics", "instruction": "x", "image": "a.png"} for n in range(4)]
     (bench.path / "pairs.json").write_text(json.dumps(rows))
     (bench.path / "stops.py").write_text(
-        "import os, signal, threading, time\n"
+        "import os, queue, signal\n"
         "from PIL import ImageOps\n"
         "class Editor:\n"
         "    def __init__(self, *, device): pass\n"
         "    def edit(self, request):\n"
         "        if request.pair_id == 'physics-0001' and not os.path.exists('stopped'):\n"
         "            open('stopped', 'w').close()\n"
-        "            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGSTOP)).start()\n"
+        "            get = queue.Queue.get\n"
+        "            def stop(self):\n"  # as it waits for its next job, which does not fit into the pipe then
+        "                queue.Queue.get = get\n"
+        "                os.kill(os.getpid(), signal.SIGSTOP)\n"
+        "                return get(self)\n"
+        "            queue.Queue.get = stop\n"
         "        return ImageOps.invert(request.source.convert('RGB'))\n"
     )
     result = bench.run(
@@ -294,10 +343,18 @@ def test_stopped_worker_does_not_stop_the_run(bench):
     result.assert_outcomes(passed=4)
 
 
-@pytest.mark.parametrize("error", ["KeyboardInterrupt", "SystemExit(3)", "GeneratorExit", "asyncio.CancelledError"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        *("KeyboardInterrupt", "SystemExit(3)", "GeneratorExit", "asyncio.CancelledError"),
+        *("RuntimeError('caf\\\\udce9.png')", "RuntimeError('x' * 10**7)", "Mute()", "sys.stderr.close() or Mute()"),
+    ],
+)
 def test_whatever_an_editor_raises_is_the_error_of_its_pair(bench, error):
     (bench.path / "raises.py").write_text(
-        "import asyncio\n"
+        "import asyncio, sys\n"
+        "class Mute(Exception):\n"
+        "    def __str__(self): raise ValueError\n"
         "class Editor:\n"
         "    def __init__(self, *, device): pass\n"
         f"    def edit(self, request): raise {error}\n"
@@ -305,6 +362,7 @@ def test_whatever_an_editor_raises_is_the_error_of_its_pair(bench, error):
     result = bench.run(*CONSTANT, "--imgedit-editor=raises:Editor", "-kphysics")
     result.assert_outcomes(failed=2)
     assert set(bench.error_kinds.values()) == {"exception"}
+    assert all(len(item["error"]["message"]) < 1100 for item in bench.results["items"])
     assert "Traceback" not in result.stderr.str()
 
 

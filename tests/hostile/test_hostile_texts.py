@@ -102,7 +102,9 @@ def test_planted_secrets_are_in_no_file_and_on_no_screen(bench, talk, monkeypatc
 
 def test_secrets_are_known_by_their_names():
     secret = ("api_key", "HF_TOKEN", "x-api-key", "accessToken", "Authorization", "PGPASSWORD", "MY_KEY", "aws_secret")
-    plain = ("max_tokens", "monkey", "keyboard", "tokenizer", "secretary")
+    secret += ("api_keys", "MY_SECRETS", "DB_PASS", "secret_value", "dbPasswords", "pwd", "passphrase", "cookie")
+    plain = ("monkey", "keyboard", "tokenizer", "compass", "author")
+    assert mask_secrets({"max_new_tokens": 5}) == {"max_new_tokens": 5}
     values = {"client": {**dict.fromkeys(secret, "x"), **dict.fromkeys(plain, "x")}}
     assert mask_secrets(values) == {"client": {**dict.fromkeys(secret, "***"), **dict.fromkeys(plain, "x")}}
     redactor = Redactor({"A_KEY": "0123456789", "B_KEY": "short", "C": [{"TOKEN": "abcdefgh\nijklmnop"}]})

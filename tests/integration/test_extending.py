@@ -109,6 +109,26 @@ def test_folder_editor_takes_finished_images(bench):
     assert messages["causal-0000"] == "no image in done, expected causal/causal-0000.png"
 
 
+@pytest.mark.parametrize("spec", ["workers.editor_python=/bin/false", "editor.spec=refuses:Editor"])
+def test_services_that_cannot_start_say_why_at_every_call(bench, spec):
+    (bench.path / "refuses.py").write_text(
+        "from pytest_imgedit.errors import SetupError\n"
+        "class Editor:\n"
+        "    def __init__(self, *, device): raise SetupError('not on a Friday')\n"
+    )
+    (bench.path / "test_image_edit.py").unlink()
+    (bench.path / "test_own.py").write_text(
+        "from PIL import Image\n"
+        "import pytest\n"
+        "from pytest_imgedit.services import EditFailed\n"
+        "def test_own(edit_workers):\n"
+        "    for color in ('red', 'blue'):\n"
+        "        with pytest.raises(EditFailed, match='not on a Friday|does not start as a worker'):\n"
+        "            edit_workers.edit(Image.new('RGB', (32, 32), color), 'x')\n"
+    )
+    bench.run(f"--imgedit-set={spec}", "test_own.py").assert_outcomes(passed=1)
+
+
 @pytest.mark.parametrize(
     "body", ["raise ValueError('no')", "return 'text'", "return ('title', 5)", "return ('a', 'b', 'c')"]
 )
