@@ -10,7 +10,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.workers.base import NotStarted, Worker
+from pytest_imgedit.text import one_line
+from pytest_imgedit.workers.base import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -88,8 +89,8 @@ class Pool:
     def _bring_up(self, worker: Worker) -> None:
         try:
             connection = self.executor.start(worker.slot)
-        except NotStarted as error:
-            self.events.put((worker, {"op": "not_started", "message": str(error)}))
+        except Exception as error:  # NotStarted, or what the system has to say, such as no more threads
+            self.events.put((worker, {"op": "not_started", "message": one_line(error)}))
             return
         with self._handing_over:
             wanted = worker.state != "dead"
