@@ -1,7 +1,4 @@
-"""Tiny real checkpoints, built from classes and saved to disk, that the normal code loads.
-
-`python tests/tiny_models.py FOLDER` builds them all; the tests build what they need once a session.
-"""
+"""Tiny real checkpoints; `python tests/tiny_models.py FOLDER` builds them all, tests build what they need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that die, hang, leak or leave children: the job has its second try, others go on, nothing stays behind."""
+"""Processes that die, hang or leak: the job has its second try, and the others go on."""
 
 from __future__ import annotations
 
@@ -13,25 +13,6 @@ import pytest
 from PIL import Image
 
 CONSTANT = ("--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
-
-
-def marked(mark: str) -> list[psutil.Process]:
-    """All living processes that were started, directly or not, with `MARK=mark` in their environment."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("MARK") == mark and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
-
-
-@pytest.fixture
-def mark(bench, monkeypatch):
-    """A mark by which every process of this test's benchmark is known."""
-    monkeypatch.setenv("MARK", str(bench.path))
-    return str(bench.path)
 
 
 @pytest.mark.parametrize("how", ["sleep", "native", "stopped"])
@@ -50,7 +31,7 @@ def test_hanging_edit_is_ended_at_its_deadline_and_the_others_go_on(bench, how):
     assert len([worker for worker in bench.results["workers"] if worker["stage"] == "edit"]) == 3
 
 
-def test_worker_that_ignores_sigterm_is_killed(bench, mark):
+def test_worker_that_ignores_sigterm_is_killed(bench, left):
     started = time.monotonic()
     bench.run(
         *CONSTANT,
@@ -62,7 +43,7 @@ def test_worker_that_ignores_sigterm_is_killed(bench, mark):
     )
     assert bench.error_kinds == {"physics-0001": "timeout"}
     assert time.monotonic() - started < 60
-    assert not marked(mark)
+    assert not left()
 
 
 def test_hanging_judge_is_ended_and_spoils_only_its_own_pair(bench):
@@ -194,43 +175,7 @@ def test_judge_out_of_memory_with_a_single_question_is_an_oom_error(bench):
     assert set(bench.error_kinds.values()) == {"oom"}
 
 
-def test_children_of_workers_end_with_a_run_that_ends_well(bench, mark):
-    bench.run(*CONSTANT, "--imgedit-editor=fakes:Spawns").assert_outcomes(passed=10)
-    assert not marked(mark)
-
-
-@pytest.mark.parametrize("how", ["sleep", "native", "stopped", "deaf"])
-def test_kill_9_of_the_run_leaves_no_process(bench, mark, how):
-    process = bench.start(
-        *CONSTANT,
-        "--imgedit-editor=fakes:Spawns",
-        f"--imgedit-set=editor.how={how}",
-        "--imgedit-set=editor.on=physics-0000",
-    )
-    bench.wait_for(lambda: bench.log_says("about to hang"))
-    assert any(child.name() == "sleep" for child in marked(mark))
-    process.kill()
-    process.communicate()
-    bench.wait_for(lambda: not marked(mark), seconds=10)
-
-
-@pytest.mark.parametrize("target", ["group", "keeper"])
-def test_kill_9_of_what_keeps_the_workers_leaves_no_process(bench, mark, target):
-    process = bench.start(*CONSTANT, "--imgedit-editor=fakes:Spawns", "--imgedit-set=editor.on=physics-0000")
-    bench.wait_for(lambda: bench.log_says("about to hang"))
-    if target == "group":
-        os.killpg(process.pid, signal.SIGKILL)
-    else:
-        hanging = next(child for child in marked(mark) if child.name() == "sleep").parent()
-        hanging.parent().kill()
-        bench.wait_for(lambda: bench.log_says("its keeper was killed"), seconds=10)
-        assert hanging.pid not in {child.pid for child in marked(mark)}
-        process.kill()
-    process.communicate()
-    bench.wait_for(lambda: not marked(mark), seconds=10)
-
-
-def test_worker_whose_child_holds_its_pipes_is_missed_all_the_same(bench, mark):
+def test_worker_whose_child_holds_its_pipes_is_missed_all_the_same(bench, left):
     (bench.path / "forks.py").write_text(
         "import os, time\n"
         "class Editor:\n"
@@ -245,21 +190,6 @@ def test_worker_whose_child_holds_its_pipes_is_missed_all_the_same(bench, mark):
     assert bench.error_kinds == {"physics-0000": "worker_died"}
     assert "died (exit status 3)" in bench.items["physics-0000"]["error"]["message"]
     assert time.monotonic() - started < 20
-
-
-def test_stopped_run_goes_on_where_it_was(bench):
-    process = bench.start(
-        *("--imgedit-editor=fakes:Slow", "--imgedit-set=editor.delay=0.5", "--imgedit-judge=fakes:Constant"),
-        *("--imgedit-set=workers.cpu_workers=2", "--imgedit-set=workers.edit_timeout=1.5", "--imgedit-limit=2"),
-    )
-    bench.wait_for(lambda: bench.stored_edits() >= 2)
-    process.send_signal(signal.SIGSTOP)  # as Ctrl-Z does
-    time.sleep(4)
-    process.send_signal(signal.SIGCONT)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, output
-    assert "was ended" not in output
-    assert len([worker for worker in bench.results["workers"] if worker["stage"] == "edit"]) == 2
 
 
 def test_interpreter_that_never_answers_is_ended_and_refused(bench):
@@ -302,17 +232,6 @@ def test_worker_that_does_not_come_back_holds_up_no_other(bench):
         *("--imgedit-set=workers.editor_python=./python", "--imgedit-set=workers.cpu_workers=2"),
     ).assert_outcomes(passed=20)
     assert time.monotonic() - started < 30  # and not the hour that a start may take
-
-
-def test_ctrl_c_while_an_interpreter_hangs_ends_the_run(bench, mark):
-    (bench.path / "python").write_text("#!/bin/sh\nexec sleep 600\n")
-    (bench.path / "python").chmod(0o755)
-    process = bench.start("--imgedit-set=workers.editor_python=./python", "--imgedit-limit=1")
-    bench.wait_for(lambda: bench.log_says("edit-0 (CPU): starting"))
-    bench.interrupt(process)
-    output, _ = process.communicate(timeout=20)
-    assert process.returncode == 2, output
-    bench.wait_for(lambda: not marked(mark), seconds=10)
 
 
 def test_stopped_worker_does_not_stop_the_run(bench):
@@ -374,48 +293,3 @@ def test_judge_without_a_batch_size_is_refused(bench, size):
     result = bench.run("--imgedit-judge=sizes:Judge", "--imgedit-limit=1")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: Judge.batch_size is *, expected a count of at least 1"])
-
-
-def test_second_ctrl_c_stops_at_once_and_leaves_no_process(bench, mark):
-    process = bench.start(*CONSTANT, "--imgedit-editor=fakes:Spawns", "--imgedit-set=editor.on=physics-0000")
-    bench.wait_for(lambda: bench.log_says("about to hang"))
-    bench.interrupt(process)
-    bench.wait_for(lambda: bench.log_says("stopping: running jobs are finished"))
-    assert process.poll() is None
-    bench.interrupt(process)
-    output, _ = process.communicate(timeout=15)
-    assert process.returncode == 2, output
-    assert not marked(mark)
-    assert set(bench.error_kinds.values()) == {"interrupted"}
-
-
-def test_ctrl_c_keeps_what_is_finished_and_exits_2(bench, mark):
-    slow = ("--imgedit-editor=fakes:Slow", "--imgedit-judge=fakes:Constant", "--imgedit-limit=4")
-    process = bench.start(*slow)
-    bench.wait_for(lambda: bench.stored_edits() >= 3)
-    bench.interrupt(process)
-    output, _ = process.communicate(timeout=30)
-    assert process.returncode == 2, output
-    assert not marked(mark)
-    document = bench.results
-    assert document["run"]["status"] == "incomplete"
-    assert len(document["items"]) == 20
-    interrupted = [item for item in document["items"] if item["status"] == "interrupted"]
-    assert f"INCOMPLETE: stopped by the user with {len(interrupted)} pairs to do" in output
-    assert document["overall"]["micro"]["errors"] == 0
-    assert document["timing"]["edits"] == bench.stored_edits()
-    done = bench.stored_edits()
-    bench.run(*slow).assert_outcomes(passed=20)
-    assert bench.timing["edits_cached"] == done
-
-
-def test_terminated_run_leaves_no_process_and_loses_no_edit(bench, mark):
-    slow = ("--imgedit-editor=fakes:Slow", "--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
-    process = bench.start(*slow)
-    bench.wait_for(lambda: bench.stored_edits() >= 3)
-    process.terminate()
-    process.communicate(timeout=30)
-    bench.wait_for(lambda: not marked(mark), seconds=10)
-    done = bench.stored_edits()
-    bench.run(*slow).assert_outcomes(passed=10)
-    assert (bench.timing["edits_cached"], bench.timing["edits"]) == (done, 10 - done)
