@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_imgedit.errors import SetupError, UsageError
 from pytest_imgedit.registry import resolve, signature, source_file
+from pytest_imgedit.scenes import WEIGHTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,11 +25,16 @@ BUILTIN = {
     "identity": "pytest_imgedit.editors.controls:Identity",
     "noise": "pytest_imgedit.editors.controls:Noise",
     "oracle": "pytest_imgedit.editors.controls:Reference",
+    "scenes": "pytest_imgedit.editors.diffusers:DiffusersEditor",
     "shuffled": "pytest_imgedit.editors.controls:Reference",
 }
 #: Controls that are given a reference image: the pair's own, or that of the next pair in its category.
 SHOWN_REFERENCE = {"oracle": "own", "shuffled": "other"}
 NEEDS_ARGUMENT = {"diffusers": "MODEL", "folder": "DIR"}
+#: Parameters of a spec that hold where the user gives no others.
+DEFAULT_PARAMS: Mapping[str, Mapping[str, Any]] = {
+    "scenes": {"num_inference_steps": 20, "guidance_scale": 1.0, "image_guidance_scale": 1.0}
+}
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ def resolve_editor(spec: str) -> Target:
     """Find the class behind an editor's spec without importing it; raise `UsageError` if there is none."""
     target = resolve("editor", spec, BUILTIN)
     require_argument(target, "editor", NEEDS_ARGUMENT)
-    return target
+    return replace(target, kind="diffusers", argument=str(WEIGHTS / "editor")) if spec == "scenes" else target
 
 
 def require_argument(target: Target, role: str, needs: Mapping[str, str]) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_imgedit.editors.base import require_argument
 from pytest_imgedit.registry import resolve
+from pytest_imgedit.scenes import WEIGHTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,10 +19,13 @@ if TYPE_CHECKING:
 BUILTIN = {
     "qwen-vl": "pytest_imgedit.judges.qwen_vl:QwenVLJudge",
     "reference": "pytest_imgedit.judges.reference:ReferenceJudge",
+    "scenes": "pytest_imgedit.judges.qwen_vl:QwenVLJudge",
 }
 NEEDS_ARGUMENT = {"qwen-vl": "MODEL"}
 #: Judges that measure, so that no rubric is put to them.
 MEASURING = ("reference",)
+#: Judges that can answer one rubric set only.
+RUBRIC_OF = {"scenes": "aspects"}
 
 
 @dataclass(frozen=True)
@@ -70,4 +74,4 @@ def resolve_judge(spec: str) -> Target:
     """Find the class behind a judge's spec without importing it; raise `UsageError` if there is none."""
     target = resolve("judge", spec, BUILTIN)
     require_argument(target, "judge", NEEDS_ARGUMENT)
-    return target
+    return replace(target, kind="qwen-vl", argument=str(WEIGHTS / "judge")) if spec == "scenes" else target

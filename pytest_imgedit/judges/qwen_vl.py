@@ -90,21 +90,27 @@ class QwenVLJudge:
 
     def _prompt(self, question: Question) -> str:
         """Put a question into the model's chat format."""
-        system = _plain(question.system)
+        tokenizer: Any = self.processor.tokenizer
+        if tokenizer.chat_template is None:
+            return chatml(question.system, question.parts)
         parts = [
             {"type": "image"} if kind == "image" else {"type": "text", "text": _plain(text)}
             for kind, text in question.parts
         ]
-        tokenizer: Any = self.processor.tokenizer
-        if tokenizer.chat_template is not None:
-            messages = [
-                {"role": "system", "content": [{"type": "text", "text": system}]},
-                {"role": "user", "content": parts},
-            ]
-            prompt: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-            return prompt
-        user = "".join(VISION if part["type"] == "image" else part["text"] for part in parts)
-        return f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
+        messages = [
+            {"role": "system", "content": [{"type": "text", "text": _plain(question.system)}]},
+            {"role": "user", "content": parts},
+        ]
+        prompt: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        return prompt
+
+
+def chatml(system: str, parts: Sequence[tuple[str, str]]) -> str:
+    """Put a question into ChatML, Qwen's own chat format, up to where the answer starts."""
+    user = "".join(VISION if kind == "image" else _plain(text) for kind, text in parts)
+    return (
+        f"<|im_start|>system\n{_plain(system)}<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
+    )
 
 
 def _plain(text: str) -> str:

@@ -24,7 +24,7 @@ def test_different_texts_get_different_slugs_unless_unicode_calls_them_equal(fir
         assert slug(first) != slug(second)
 
 
-@given(st.from_regex(r"[A-Za-z0-9._-]{1,128}", fullmatch=True))
+@given(st.from_regex(r"[A-Za-z0-9._-]{1,128}", fullmatch=True).filter(lambda text: text.strip(".")))
 def test_a_safe_id_stays_as_it_is(text):
     assert slug(text) == text
 
