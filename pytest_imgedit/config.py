@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from pytest_imgedit.config_file import ConfigFile
+from pytest_imgedit.editors.base import DEFAULT_PARAMS
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.options import OPTIONS
 from pytest_imgedit.pairs import category_slug
@@ -53,14 +54,18 @@ class SuiteSettings(_Section):
 class EditorSettings(_OpenSection):
     """`[editor]`: the spec, edits a pair, and arguments for the editor."""
 
-    spec: str = "identity"
+    spec: str = "scenes"
     seeds: Count = 1
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return {**DEFAULT_PARAMS.get(self.spec, {}), **super().params}
 
 
 class JudgeSettings(_OpenSection):
     """`[judge]`: the spec, the rubric set, re-asks after an unreadable reply, batch size."""
 
-    spec: str = "reference"
+    spec: str = "scenes"
     rubric: str = "aspects"
     reasks: int = Field(default=2, ge=0)
     batch_size: Literal["auto"] | int = "auto"

@@ -42,11 +42,11 @@ OPTIONS = (
     ),
     Option(
         "editor",
-        "diffusers:MODEL, folder:DIR, identity, oracle, shuffled, blank, noise, package.module:Class",
+        "scenes, diffusers:MODEL, folder:DIR, identity, oracle, shuffled, blank, noise, package.module:Class",
         "editor.spec",
         "SPEC",
     ),
-    Option("judge", "qwen-vl:MODEL, reference, package.module:Class", "judge.spec", "SPEC"),
+    Option("judge", "scenes, qwen-vl:MODEL, reference, package.module:Class", "judge.spec", "SPEC"),
     Option("gpus", "0-5, or 0,2 or 0-3,6, or auto (all visible, else CPU), or none", "workers.gpus", "GPUS"),
     Option("gpus-per-worker", "spread one editor over K GPUs (default: 1)", "workers.gpus_per_worker", "K"),
     Option("executor", "where workers run: local (default: local)", "workers.executor", "NAME"),

@@ -76,6 +76,8 @@ class Evaluation:
         if settings.run.stage != "edit":
             self._check_target("judge", resolve_judge(settings.judge.spec), settings.judge.params)
         rubric = load_rubric(settings.judge.rubric, settings.rubrics)
+        if settings.run.stage != "edit":
+            self._check_embedded_judge()
         for key in ("editor_python", "judge_python"):
             python = getattr(settings.workers, key)
             if python is not None and shutil.which(python) is None:
@@ -95,6 +97,22 @@ class Evaluation:
             check_writable(path)
             if path in copies[:place]:
                 raise UsageError(f"{path}: asked for as two reports, expected a path for each")
+
+    def _check_embedded_judge(self) -> None:
+        """Refuse to have the embedded judge grade what it was not trained on: its scores would mean nothing."""
+        suite, judge = self.settings.suite.spec, self.settings.judge
+        if judge.spec != "scenes":
+            return
+        if suite.partition(":")[0] != "scenes":
+            raise UsageError(
+                f"{self.settings.place('judge', 'spec')}judge 'scenes' knows drawn scenes only and cannot grade the "
+                f"suite {suite!r}: name a judge with --imgedit-judge, such as qwen-vl:MODEL or reference"
+            )
+        if judge.rubric != "aspects":
+            raise UsageError(
+                f"{self.settings.place('judge', 'rubric')}judge.rubric: judge 'scenes' was taught the rubric 'aspects' "
+                f"and no other, found {judge.rubric!r}"
+            )
 
     def _check_counts(self, pairs: Sequence[EditPair]) -> None:
         gates.check_counts(self.settings.gates.fail_under, Counter(pair.category for pair in pairs))

@@ -23,6 +23,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 TEST_FILE = Path(__file__).parent.parent / "benchmarks" / "test_image_edit.py"
 FAKES = Path(__file__).parent / "fakes.py"
+#: What runs are about unless a test asks for more: an editor and a judge that load no model.
+INI = "[pytest]\nimgedit_editor = identity\nimgedit_judge = reference\n"
 SHARED_DATA = Path(__file__).parent.parent.parent / "shared" / "data" / "risebench"
 
 
@@ -58,6 +60,7 @@ class Bench:
         self.path = pytester.path
         (self.path / "test_image_edit.py").write_text(TEST_FILE.read_text())
         (self.path / "fakes.py").write_text(FAKES.read_text())
+        (self.path / "pytest.ini").write_text(INI)
 
     def run(self, *arguments: str) -> pytest.RunResult:
         """Run pytest to its end."""

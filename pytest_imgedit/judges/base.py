@@ -24,8 +24,6 @@ BUILTIN = {
 NEEDS_ARGUMENT = {"qwen-vl": "MODEL"}
 #: Judges that measure, so that no rubric is put to them.
 MEASURING = ("reference",)
-#: Judges that can answer one rubric set only.
-RUBRIC_OF = {"scenes": "aspects"}
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,9 @@ import pytest
 
 
 def test_command_line_wins_over_set_over_toml_over_ini(bench):
-    (bench.path / "pytest.ini").write_text("[pytest]\nimgedit_editor = blank\nimgedit_limit = 3\nimgedit_seeds = 2\n")
+    (bench.path / "pytest.ini").write_text(
+        "[pytest]\nimgedit_judge = reference\nimgedit_editor = blank\nimgedit_limit = 3\nimgedit_seeds = 2\n"
+    )
     (bench.path / "config.toml").write_text("[editor]\nspec = 'identity'\n[suite]\nlimit = 2\n")
     bench.run("--imgedit-config=config.toml", "--imgedit-set=suite.limit=4", "--imgedit-limit=1", "-k", "social")
     document = bench.results

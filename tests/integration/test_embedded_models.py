@@ -1,0 +1,70 @@
+"""The default run: the embedded editor and judge, real diffusion and a real VLM, without a GPU or a network."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Bench
+
+SUITE = "--imgedit-suite=scenes:n=1,seed=5"
+
+
+def _scores(bench: Bench) -> dict[str, float]:
+    return {name: item["score"] for name, item in bench.items.items()}
+
+
+@pytest.fixture
+def embedded(bench: Bench) -> Bench:
+    """A benchmark folder without settings of its own, so that the defaults hold."""
+    (bench.path / "pytest.ini").write_text("[pytest]\n")
+    return bench
+
+
+def test_by_default_the_embedded_editor_edits_and_the_embedded_judge_scores(embedded: Bench) -> None:
+    result = embedded.run(SUITE)
+    assert result.ret == 0
+    document = embedded.results
+    assert (document["editor"]["spec"], document["judge"]["spec"]) == ("scenes", "scenes")
+    assert document["editor"]["params"]["num_inference_steps"] == 20
+    assert len(document["editor"]["fingerprint"]) == len(document["judge"]["fingerprint"]) == 64
+    assert document["judge"]["rubric"] == "aspects"
+    assert all(item["status"] == "scored" for item in embedded.items.values())
+    assert document["overall"]["macro"]["mean"] > 4
+    seed = embedded.items["physics-0000"]["seeds"][0]
+    assert seed["verdict"]["reply"].startswith("instruction: ")
+    scores = _scores(embedded)
+
+    one_by_one = embedded.run(SUITE, "--imgedit-stage=score", "--imgedit-fresh", "--imgedit-set=judge.batch_size=1")
+    assert one_by_one.ret == 0
+    assert _scores(embedded) == scores
+
+    distributed = embedded.run(SUITE, "--imgedit-fresh", "-n", "2")
+    assert distributed.ret == 0
+    assert _scores(embedded) == scores
+    assert embedded.timing["edits_cached"] == embedded.timing["verdicts_cached"] == 0
+
+
+def test_an_untouched_image_is_worth_nothing_to_the_embedded_judge(embedded: Bench) -> None:
+    result = embedded.run(SUITE, "--imgedit-editor=identity", "--imgedit-fail-under=overall:4")
+    assert result.ret == 1
+    assert embedded.results["overall"]["macro"]["mean"] < 1.5
+
+
+def test_the_embedded_models_take_no_argument_and_only_known_keys(bench: Bench) -> None:
+    bench.refuses("editor 'scenes' takes no argument, found 'x'", "--imgedit-editor=scenes:x")
+    bench.refuses("judge 'scenes' takes no argument, found 'x'", "--imgedit-judge=scenes:x")
+    bench.refuses(
+        "judge.rubric: judge 'scenes' was taught the rubric 'aspects' and no other, found 'plausibility'",
+        "--imgedit-judge=scenes",
+        "--imgedit-set=judge.rubric=plausibility",
+    )
+    (bench.path / "photos.json").write_text("[]")
+    bench.refuses(
+        "judge 'scenes' knows drawn scenes only and cannot grade the suite 'photos.json': name a judge with *",
+        "--imgedit-judge=scenes",
+        "--imgedit-suite=photos.json",
+    )
+    bench.refuses("editor.strength: *", "--imgedit-editor=scenes", "--imgedit-set=editor.strength=1")
