@@ -108,10 +108,11 @@ class Evaluation:
                 f"{self.settings.place('judge', 'spec')}judge 'scenes' knows drawn scenes only and cannot grade the "
                 f"suite {suite!r}: name a judge with --imgedit-judge, such as qwen-vl:MODEL or reference"
             )
-        if judge.rubric != "aspects":
+        if judge.rubric != "aspects" or judge.rubric in self.settings.rubrics:
+            own = " of your own" if judge.rubric in self.settings.rubrics else ""
             raise UsageError(
-                f"{self.settings.place('judge', 'rubric')}judge.rubric: judge 'scenes' was taught the rubric 'aspects' "
-                f"and no other, found {judge.rubric!r}"
+                f"{self.settings.place('judge', 'rubric')}judge.rubric: judge 'scenes' was taught the built-in rubric "
+                f"'aspects' and no other, found {judge.rubric!r}{own}"
             )
 
     def _check_counts(self, pairs: Sequence[EditPair]) -> None:
@@ -135,11 +136,8 @@ class Evaluation:
         problem = find_problem(target, params)
         if problem is not None:
             name, reason = problem
-            raise UsageError(f"{self.settings.place(role, name)}{role}.{name}: {reason} by {self._name(target)}")
-
-    @staticmethod
-    def _name(target: Target) -> str:
-        return target.kind if target.argument is None else f"{target.kind}:{target.argument}"
+            taker = f" by {getattr(self.settings, role).spec}" if reason.endswith("taken") else ""
+            raise UsageError(f"{self.settings.place(role, name)}{role}.{name}: {reason}{taker}")
 
     def describe(self) -> str:
         """Say in one line what is evaluated, and on what."""

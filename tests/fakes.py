@@ -52,6 +52,16 @@ class Raises:
         return request.source
 
 
+class Threads:
+    """Fails with how many threads it may compute in."""
+
+    def __init__(self, *, device):
+        pass
+
+    def edit(self, request):
+        raise RuntimeError(f"threads: {os.environ['OMP_NUM_THREADS']}")
+
+
 class Constant:
     """Gives every edit the same score."""
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
-import time
-import tomllib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,24 +12,12 @@ from training import vae as first_stage
 from training.editor_model import autoencoder, export, pipeline, scheduler, text_encoder, unet
 from training.loop import Trainer
 from training.pool import Pool
-from training.records import LANGUAGES, as_pair, make_scenes
-from training.text import Texts
+from training.records import LANGUAGES
+from training.start import load_texts, start
 
 if TYPE_CHECKING:
     from training.loop import Losses
-
-WEIGHTS = Path(__file__).parent.parent / "pytest_imgedit/scenes/weights"
-
-
-def load_texts(folder: Path) -> Texts:
-    """Load the tokenizers that a folder holds, or train them on 3,000 scenes and their variants, always the same."""
-    if not (folder / "editor").exists():
-        scenes = [make_scenes(0, number) for number in range(3000)]
-        pairs = [
-            as_pair(scene, category, language) for category, *both in scenes for scene in both for language in LANGUAGES
-        ]
-        Texts.train(pairs).save(folder)
-    return Texts.load(folder)
+    from training.start import Start
 
 
 class Latents:
@@ -94,58 +78,56 @@ class Denoising(torch.nn.Module):
 
 
 def main() -> None:
-    """Run both stages as far as the time allows, and write the weights when the last is done."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--work", type=Path, required=True, help="folder of checkpoints and logs")
-    parser.add_argument("--config", type=Path, default=Path(__file__).with_suffix(".toml"))
-    parser.add_argument("--minutes", type=float, default=1e9, help="stop after this time, with a checkpoint")
-    parser.add_argument("--out", type=Path, default=WEIGHTS / "editor")
-    options = parser.parse_args()
-    config = tomllib.loads(options.config.read_text())
-    stop_at = time.monotonic() + 60 * options.minutes
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.manual_seed(config["seed"])
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    texts = load_texts(options.work / "texts")
+    """Run both stages as far as the time allows; when the last is done, write the weights."""
+    given = start("editor", __doc__)
+    config, device = given.config, given.device
+    texts = load_texts(given.work / "texts")
     data = config["data"]
     pool = Pool(texts, config["seed"], data["capacity"], data["workers"], device)
     pool.wait(data["first"])
-
-    vae = autoencoder(config["vae"]["sizes"]).to(device, memory_format=torch.channels_last)
-    stage = config["vae"]
-    trainer = Trainer(
-        vae, options.work / "vae", steps=stage["steps"], learning_rate=stage["learning_rate"], average=0.999
-    )
-    if not trainer.done:
-        if device == "cuda":
-            vae.encoder.compile()
-            vae.decoder.compile()
-        trainer.run(lambda: first_stage.losses(vae, pool, stage["batch"], stage["kl_weight"]), stop_at)
-        if not trainer.done:
-            return
-    vae = trainer.average.module.eval().requires_grad_(False)
-    whitened = options.work / "vae" / "whitened.safetensors"
-    if not whitened.exists():  # once: later pieces of the second stage need the very same latents
-        rows = torch.arange(min(pool.size, 512), device=device)
-        first_stage.whiten(vae, Latents(vae, pool).encode(rows).flatten(0, 1))
-        save_file({name: value.contiguous() for name, value in vae.state_dict().items()}, whitened)
-    vae.load_state_dict(load_file(whitened))
-
+    vae = _first_stage(given, pool)
+    if vae is None:
+        return
     stage = config["unet"]
     encoder = text_encoder(texts.editor, config["text"]).to(device)
     denoiser = unet(vae.config.latent_channels, encoder.config.hidden_size, stage["sizes"])
     model = Denoising(encoder, denoiser.to(device, memory_format=torch.channels_last))
-    sizes = {name: sum(p.numel() for p in part.parameters()) for name, part in
-             (("vae", vae), ("text_encoder", encoder), ("unet", denoiser))}  # fmt: skip
-    trainer = Trainer(model, options.work / "unet", steps=stage["steps"], learning_rate=stage["learning_rate"])
+    parts = {"vae": vae, "text_encoder": encoder, "unet": denoiser}
+    sizes = {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
+    trainer = Trainer(model, given.work / "unet", steps=stage["steps"], learning_rate=stage["learning_rate"])
+    torch.manual_seed(config["seed"] + trainer.step)  # a later piece makes other draws
     trainer.log(parameters=sizes, records=pool.size)
     empty = torch.tensor(texts.editor("", padding="max_length")["input_ids"], device=device)
     latents = Latents(vae, pool)
-    trainer.run(lambda: model.losses(pool, latents, stage, empty), stop_at)
-    final = trainer.average.module.eval()
-    trainer.log(records=pool.size)
-    shutil.rmtree(options.out, ignore_errors=True)
-    export(pipeline(vae, final.encoder, texts.editor, final.denoiser), options.out)
+    trainer.run(lambda: model.losses(pool, latents, stage, empty), given.stop_at)
+    if trainer.done:
+        final = trainer.average.module.eval()
+        shutil.rmtree(given.out, ignore_errors=True)
+        export(pipeline(vae, final.encoder, texts.editor, final.denoiser), given.out)
+
+
+def _first_stage(given: Start, pool: Pool) -> Any:
+    """Train the autoencoder and whiten its latents; return `None` if the time ends before."""
+    stage = given.config["vae"]
+    vae = autoencoder(stage["sizes"]).to(given.device, memory_format=torch.channels_last)
+    trainer = Trainer(
+        vae, given.work / "vae", steps=stage["steps"], learning_rate=stage["learning_rate"], average=0.999
+    )
+    if not trainer.done:
+        if given.device == "cuda":
+            vae.encoder.compile()
+            vae.decoder.compile()
+        trainer.run(lambda: first_stage.losses(vae, pool, stage["batch"], stage["kl_weight"]), given.stop_at)
+        if not trainer.done:
+            return None
+    vae = trainer.average.module.eval().requires_grad_(False)
+    whitened = given.work / "vae" / "whitened.safetensors"
+    if not whitened.exists():  # once: later pieces of the second stage need the very same latents
+        rows = torch.arange(min(pool.size, 512), device=given.device)
+        first_stage.whiten(vae, Latents(vae, pool).encode(rows).flatten(0, 1))
+        save_file({name: value.contiguous() for name, value in vae.state_dict().items()}, whitened)
+    vae.load_state_dict(load_file(whitened))
+    return vae
 
 
 if __name__ == "__main__":

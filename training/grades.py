@@ -3,10 +3,10 @@
 All three grades compare the edit E with the source S and the reference R, of shape (B, 3, H, W) on [0, 1].
 
 Low band: S, E and R blurred with σ = 2.5 pixels, so that a pixel's shift costs little; distances are
-Euclidean over the channels, divided by √3; what is below 0.02 cannot be seen and counts as 0.
+Euclidean over the channels, divided by √3, less 0.02 (what is below cannot be seen).
 
 instruction = 10·max(0, 1 − Σ|E − R| / Σ|S − R|), summed over the pixels in which S and R differ: the share of the
-asked change that was made. 0 where nothing, or something else, was done there.
+asked change that was made. 0 where nothing, or something else, was done there; 10 if S and R differ nowhere.
 
 preservation = 10·max(0, 1 − √(mean ρ / 0.15)), where ρ is the distance of E to the line from S to R, taken over all
 pixels: a change that is half made is no damage, a change of anything else is.
@@ -19,10 +19,16 @@ added = mean(what E has more) / 0.08, as by noise, blocks and seams.
 
 from __future__ import annotations
 
+import math
 from functools import cache
+from typing import TYPE_CHECKING
 
 import torch
+from scipy.stats import spearmanr
 from torch.nn import functional as F
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ASPECTS = ("instruction", "preservation", "realism")
 UNSEEN, LOST = 0.02, 0.15
@@ -43,6 +49,13 @@ def grade(source: torch.Tensor, edited: torch.Tensor, reference: torch.Tensor) -
 def score(grades: torch.Tensor) -> torch.Tensor:
     """Combine grades (B, 3) as the rubric `aspects` does: √(instruction · min(preservation, realism))."""
     return (grades[:, 0] * torch.minimum(grades[:, 1], grades[:, 2])).sqrt()
+
+
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return Spearman's rank correlation, on [-1, 1]; NaN for fewer than three values, or if all are alike."""
+    if len(first) < 3 or len(set(first)) == 1 or len(set(second)) == 1:
+        return math.nan
+    return float(spearmanr(first, second).statistic)
 
 
 def realism(source: torch.Tensor, edited: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:

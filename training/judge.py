@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import argparse
-import random
 import shutil
-import time
-import tomllib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from diffusers import DiffusionPipeline
-from scipy.stats import spearmanr
 from torch.nn import functional as F
 
 from pytest_imgedit.qwen import AssembledProcessor
 from pytest_imgedit.scenes.suite import TEMPLATES
 from training.bank import EditBank
 from training.batched import BatchedJudge
-from training.editor import WEIGHTS, load_texts
 from training.edits import KINDS, make_edits
-from training.grades import ASPECTS, grade, score
+from training.grades import ASPECTS, grade, rank_correlation, score
 from training.judge_model import image_processor, judge_model
 from training.loop import Trainer
 from training.pool import Pool
+from training.start import load_texts, start
 from training.text import GRADES, Texts, reply
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from training.loop import Losses
     from training.pool import Batch
 
@@ -117,7 +113,7 @@ def measure(model: Grading, pool: Pool, bank: EditBank | None) -> dict[str, obje
     table = torch.cat(rows)
 
     def rank(part: torch.Tensor) -> float:
-        return round(float(spearmanr(part[:, 0], part[:, 1]).statistic), 3) if len(part) > 2 else float("nan")
+        return round(rank_correlation(part[:, 0].tolist(), part[:, 1].tolist()), 3)
 
     names = [*KINDS, "editor", "other target"]
     kinds_found = [(number, table[table[:, 2] == number]) for number in range(len(names))]
@@ -134,41 +130,24 @@ def measure(model: Grading, pool: Pool, bank: EditBank | None) -> dict[str, obje
 
 
 def main() -> None:
-    """Train as far as the time allows, and write the weights."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--work", type=Path, required=True, help="folder of checkpoints and logs")
-    parser.add_argument("--config", type=Path, default=Path(__file__).with_suffix(".toml"))
-    parser.add_argument("--minutes", type=float, default=1e9, help="stop after this time, with a checkpoint")
-    parser.add_argument("--editor", type=Path, default=WEIGHTS / "editor", help="the editor whose edits are graded")
-    parser.add_argument("--out", type=Path, default=WEIGHTS / "judge")
-    options = parser.parse_args()
-    config = tomllib.loads(options.config.read_text())
-    stop_at = time.monotonic() + 60 * options.minutes
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.manual_seed(config["seed"])
-    random.seed(config["seed"])
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    texts = load_texts(options.work / "texts")
-    editor = _load_editor(options.editor, device) if (options.editor / "model_index.json").exists() else None
+    """Train as far as the time allows; when it is done, write the weights."""
+    given = start("judge", __doc__)
+    config, device, stage = given.config, given.device, given.config["train"]
+    texts = load_texts(given.work / "texts")
+    editor = _load_editor(given.editor, device) if (given.editor / "model_index.json").exists() else None
     if editor is not None:
         texts = Texts(editor.tokenizer, texts.judge)
     data, own = config["data"], config["editor"]
     pool = Pool(texts, config["seed"], data["capacity"], data["workers"], device)
     pool.wait(data["first"])  # one after the other: loaders that start at the same time can fail to fork
-    held_out = Pool(texts, config["seed"] + 1_000_000, data["held_out"], 1, device)
+    held_out = Pool(texts, config["seed"] + 1_000_000, data["held_out"], min(1, data["workers"]), device)
     held_out.wait(data["held_out"])
 
-    stage = config["train"]
-    model = Grading(
-        judge_model(texts.judge, config["vision"], config["text"]),
-        texts,
-        stage["smoothing"],
-        compiled=device == "cuda",
-    ).to(device)
-    trainer = Trainer(
-        model.judge.model, options.work / "judge", steps=stage["steps"], learning_rate=stage["learning_rate"]
-    )
-    trainer.log(parameters=sum(p.numel() for p in model.judge.model.parameters()), records=pool.size)
+    network = judge_model(texts.judge, config["vision"], config["text"])
+    model = Grading(network, texts, stage["smoothing"], compiled=device == "cuda").to(device)
+    trainer = Trainer(network, given.work / "judge", steps=stage["steps"], learning_rate=stage["learning_rate"])
+    torch.manual_seed(config["seed"] + trainer.step)  # a later piece makes other draws
+    trainer.log(parameters=sum(p.numel() for p in network.parameters()), records=pool.size)
     bank = held_out_bank = None
     if editor is not None:
         bank = EditBank(editor, pool, own["bank"])
@@ -195,12 +174,14 @@ def main() -> None:
         with torch.autocast(device, torch.bfloat16):
             return model.losses(batch, edited, true)
 
-    trainer.run(losses, stop_at)
-    model.judge.model.load_state_dict(trainer.average.module.state_dict())
-    trainer.log(records=pool.size, average=True, **measure(model, held_out, held_out_bank))
-    shutil.rmtree(options.out, ignore_errors=True)
-    model.judge.model.to(torch.float16).save_pretrained(options.out, max_shard_size="15MB")
-    AssembledProcessor(texts.judge, image_processor(config["vision"]["patch_size"])).save_pretrained(options.out)
+    trainer.run(losses, given.stop_at)
+    if trainer.done:
+        network.load_state_dict(trainer.average.module.state_dict())
+        trainer.log(records=pool.size, average=True, **measure(model, held_out, held_out_bank))
+        shutil.rmtree(given.out, ignore_errors=True)
+        network.to(torch.float16).save_pretrained(given.out, max_shard_size="15MB")
+        processor = AssembledProcessor(texts.judge, image_processor(config["vision"]["patch_size"]))
+        processor.save_pretrained(given.out)
 
 
 if __name__ == "__main__":

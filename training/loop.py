@@ -35,7 +35,7 @@ class Trainer:
         self.model, self.folder, self.steps, self.rate = model, folder, steps, learning_rate
         self.average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(average), use_buffers=True)
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
-        self.step = self.since = 0
+        self.step = self.since = self.moments = 0  # steps in all, since this start, and of the optimizer's moments
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / "state.json").exists():
             self._load()
@@ -62,6 +62,7 @@ class Trainer:
             self.average.update_parameters(self.model)
             self.step += 1
             self.since += 1
+            self.moments += 1
             if self.step % LOG_EVERY == 0 or self.done:
                 spent = (time.monotonic() - started) / (self.step - first)
                 values = {name: round(float(term.detach()), 5) for name, term in terms.items()}
@@ -94,7 +95,9 @@ class Trainer:
             for kind in ("exp_avg", "exp_avg_sq")
         }
         self._write("optimizer", moments, torch.bfloat16)
-        (self.folder / "state.json").write_text(json.dumps({"step": self.step}))
+        partial = self.folder / "state.partial"
+        partial.write_text(json.dumps({"step": self.step, "moments": self.moments}))
+        partial.replace(self.folder / "state.json")  # last: it says what the other files are
 
     def _write(self, name: str, tensors: dict[str, torch.Tensor], dtype: torch.dtype) -> None:
         partial = self.folder / f"{name}.partial"
@@ -103,18 +106,20 @@ class Trainer:
         partial.replace(self.folder / f"{name}.safetensors")
 
     def _load(self) -> None:
-        self.step = int(json.loads((self.folder / "state.json").read_text())["step"])
+        state = json.loads((self.folder / "state.json").read_text())
+        self.step = int(state["step"])
         self.model.load_state_dict(load_file(self.folder / "weights.safetensors"))
         self.average.module.load_state_dict(load_file(self.folder / "average.safetensors"))
         self.average.n_averaged.fill_(max(1, self.step))
         moments = self.folder / "optimizer.safetensors"
         if not moments.exists():
             return
+        self.moments = int(state["moments"])
         found = load_file(moments)
         for name, parameter in self.model.named_parameters():
             if f"exp_avg.{name}" in found:
                 self.optimizer.state[parameter] = {
-                    "step": torch.tensor(float(self.step)),
+                    "step": torch.tensor(float(self.moments)),
                     "exp_avg": found[f"exp_avg.{name}"].to(parameter),
                     "exp_avg_sq": found[f"exp_avg_sq.{name}"].to(parameter),
                 }

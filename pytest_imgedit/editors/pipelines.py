@@ -36,6 +36,9 @@ def check_arguments(model: str, params: Mapping[str, Any]) -> tuple[str, str] | 
     left to the worker. Raises `UsageError` for a folder without `model_index.json` and for a pipeline that
     takes no image.
     """
+    steps = params.get("num_inference_steps")
+    if isinstance(steps, int) and steps < 1:
+        return "num_inference_steps", f"found {steps}, expected a count of at least 1"
     name = pipeline_class(model)
     call = call_signature(name) if name else None
     if call is None:

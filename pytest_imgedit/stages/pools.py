@@ -12,7 +12,7 @@ from pytest_imgedit.judges.base import resolve_judge
 from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.workers.base import Deadline, Slot
 from pytest_imgedit.workers.gpus import choose_gpus, group_gpus, require_memory
-from pytest_imgedit.workers.local import LocalExecutor
+from pytest_imgedit.workers.local import LocalExecutor, available_cores
 from pytest_imgedit.workers.pool import Pool
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ def make_pool(settings: Settings, role: str, folder: Path, watcher: Watcher) -> 
     deadlines: dict[State, Deadline] = {"starting": load, "loading": load, "busy": job}
     if python is not None and os.sep in python:
         python = str(Path(python).absolute())
-    executor = LocalExecutor(folder, python, load.seconds, Redactor.of(settings))
+    threads = max(1, (available_cores() - 1) // len(slots))  # one core is the run's own
+    executor = LocalExecutor(folder, python, load.seconds, Redactor.of(settings), threads)
     return Pool(executor, slots, setup, workers.load_concurrency, deadlines, watcher)
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from pytest_imgedit.config import Settings
+    from pytest_imgedit.config import EditorSettings, JudgeSettings, Settings
     from pytest_imgedit.pairs import EditPair
     from pytest_imgedit.registry import Target
     from pytest_imgedit.store.runs import Store
@@ -90,14 +90,14 @@ class Engine:
             for journal in (self.store.edits, self.store.verdicts):
                 if journal.torn:
                     self.progress.note(f"warning: {journal.path}: dropped a torn last line")
-            editor = self._identify(resolve_editor(settings.editor.spec), settings.editor.params)
+            editor = self._identify(settings.editor, resolve_editor(settings.editor.spec))
             plan = make_plan(self.suite, pairs, settings.editor.seeds, editor, self.store)
             self._take_stored_edits(plan)
             redactor = Redactor.of(settings)
             rubric = load_rubric(settings.judge.rubric, settings.rubrics)
             judge: dict[str, Any] = {"kind": None, "fingerprint": None, "params": {}}
             if stage != "edit":
-                judge = self._identify(resolve_judge(settings.judge.spec), settings.judge.params)
+                judge = self._identify(settings.judge, resolve_judge(settings.judge.spec))
             scorer = None if stage == "edit" else Scorer(settings.judge, judge, rubric, self.store, redactor)
             self.working = True
             try:
@@ -123,11 +123,11 @@ class Engine:
         self.progress.stopping = True
         self.progress.note("stopping: running jobs are finished and kept; Ctrl-C again to stop at once")
 
-    def _identify(self, target: Target, params: dict[str, Any]) -> dict[str, Any]:
+    def _identify(self, named: EditorSettings | JudgeSettings, target: Target) -> dict[str, Any]:
         if target.kind in MODEL_KINDS:
             check_checkpoint(model_folder(target.argument or "", target.kind), target.kind)
-            self.progress.note(f"fingerprint: {target.kind}:{target.argument} (weights are read once, then remembered)")
-        return identify(target, params, self.store)
+            self.progress.note(f"fingerprint: {named.spec} (weights are read once, then remembered)")
+        return identify(target, named.params, self.store)
 
     def _take_stored_edits(self, plan: Sequence[Work]) -> None:
         reuse = not self.settings.run.fresh or self.settings.run.stage in ("score", "report")

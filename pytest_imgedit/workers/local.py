@@ -46,15 +46,24 @@ else:
 """
 
 
+def available_cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not everywhere
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 class LocalExecutor:
     """Starts workers with their own interpreter and GPUs; what they print passes through files in `folder`.
 
-    An interpreter has `patience` seconds to come up. What is passed on of its output holds no secrets. Workers may
-    be started from several threads at once.
+    Without a GPU a worker computes in `threads` threads, unless OMP_NUM_THREADS says otherwise: where another process
+    has one of their cores, threads that wait for each other take several times as long. An interpreter has `patience`
+    seconds to come up. What is passed on of its output holds no secrets. Workers may be started from several threads
+    at once.
     """
 
-    def __init__(self, folder: Path, python: str | None, patience: float, redactor: Redactor) -> None:
-        self.folder, self.patience, self.redactor = folder, patience, redactor
+    def __init__(self, folder: Path, python: str | None, patience: float, redactor: Redactor, threads: int) -> None:
+        self.folder, self.patience, self.redactor, self.threads = folder, patience, redactor, threads
         self.python = python or sys.executable
 
     def start(self, slot: Slot) -> _Gateway:
@@ -66,6 +75,8 @@ class LocalExecutor:
             raise NotStarted(f"{path}: {error.strerror}") from None
         keeping = [sys.executable, "-I", "-S", keeper.__file__, str(path), str(self.patience)]
         environment = [f"CUDA_VISIBLE_DEVICES={','.join(slot.gpus)}", *ENVIRONMENT]
+        if not slot.gpus and "OMP_NUM_THREADS" not in os.environ:
+            environment.append(f"OMP_NUM_THREADS={self.threads}")
         spec = execnet.XSpec("popen")
         spec.python = shlex.join([*keeping, "env", *environment, self.python])
         try:

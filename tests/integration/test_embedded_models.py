@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from pytest_imgedit import rubrics
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -57,14 +60,21 @@ def test_the_embedded_models_take_no_argument_and_only_known_keys(bench: Bench) 
     bench.refuses("editor 'scenes' takes no argument, found 'x'", "--imgedit-editor=scenes:x")
     bench.refuses("judge 'scenes' takes no argument, found 'x'", "--imgedit-judge=scenes:x")
     bench.refuses(
-        "judge.rubric: judge 'scenes' was taught the rubric 'aspects' and no other, found 'plausibility'",
+        "judge.rubric: judge 'scenes' was taught the built-in rubric 'aspects' and no other, found 'plausibility'",
         "--imgedit-judge=scenes",
         "--imgedit-set=judge.rubric=plausibility",
     )
+    (bench.path / "own.toml").write_text("[rubrics.aspects]\nfile = 'mine.toml'\n")
+    (bench.path / "mine.toml").write_text((Path(rubrics.__file__).parent / "aspects.toml").read_text())
+    bench.refuses("judge.rubric: *, found 'aspects' of your own", "--imgedit-judge=scenes", "--imgedit-config=own.toml")
     (bench.path / "photos.json").write_text("[]")
     bench.refuses(
         "judge 'scenes' knows drawn scenes only and cannot grade the suite 'photos.json': name a judge with *",
         "--imgedit-judge=scenes",
         "--imgedit-suite=photos.json",
     )
-    bench.refuses("editor.strength: *", "--imgedit-editor=scenes", "--imgedit-set=editor.strength=1")
+    for name, value, reason in (
+        ("strength", "1", "no such argument is taken by scenes"),
+        ("num_inference_steps", "0", "found 0, expected a count of at least 1"),
+    ):
+        bench.refuses(f"editor.{name}: {reason}", "--imgedit-editor=scenes", f"--imgedit-set=editor.{name}={value}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 
@@ -46,3 +48,14 @@ def test_ready_config_is_valid(bench, name, pytestconfig):
     config = pytestconfig.rootpath / "benchmarks" / f"{name}.toml"
     result = bench.run(f"--imgedit-config={config}", "--imgedit-gpus=none", "--co", "-q")
     assert result.ret == 0, result.stderr.str()
+
+
+@pytest.mark.parametrize(("workers", "asked", "expected"), [(1, None, "{one}"), (99, None, "1"), (1, "7", "7")])
+def test_cpu_workers_share_the_cores_but_one(bench, monkeypatch, workers, asked, expected):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if asked:
+        monkeypatch.setenv("OMP_NUM_THREADS", asked)
+    slots = f"--imgedit-set=workers.cpu_workers={workers}"
+    bench.run("--imgedit-editor=fakes:Threads", "-k", "physics-0000", slots)
+    one = max(1, len(os.sched_getaffinity(0)) - 1)
+    assert bench.items["physics-0000"]["error"]["message"].endswith(f"threads: {expected.format(one=one)}")

@@ -6,8 +6,9 @@ import json
 import sys
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pytest
 from PIL import Image
 
 from pytest_imgedit.editors.base import EditRequest
@@ -17,9 +18,6 @@ from pytest_imgedit.judges.qwen_vl import QwenVLJudge
 from pytest_imgedit.rubrics.rubric import load_rubric
 from training import editor, judge
 from training.records import as_pair, draw, make_scenes
-
-if TYPE_CHECKING:
-    import pytest
 
 FOLDER = Path(editor.__file__).parent
 EDITOR = {
@@ -74,7 +72,14 @@ def test_trained_models_load_as_any_other_checkpoint(tmp_path: Path, monkeypatch
     assert [line["step"] for line in _logged(work / "vae" / "log.jsonl")] == [2]
     assert _logged(work / "unet" / "log.jsonl")[0]["parameters"].keys() == {"vae", "text_encoder", "unet"}
 
+    longer = {name: dict(keys) for name, keys in EDITOR.items()} | {"unet": {"steps": 9, "batch": 2}}
+    config = _smaller("editor.toml", longer, tmp_path)
+    _call(editor, monkeypatch, work=work, config=config, out=tmp_path / "unfinished", minutes=0)
+    assert not (tmp_path / "unfinished").exists()  # stopped in the second stage
+
     config = _smaller("judge.toml", {name: dict(keys) for name, keys in JUDGE.items()}, tmp_path)
+    _call(judge, monkeypatch, work=work, config=config, editor=out / "editor", out=out / "judge", minutes=0)
+    assert not (out / "judge").exists()
     _call(judge, monkeypatch, work=work, config=config, editor=out / "editor", out=out / "judge")
     measured = [line for line in _logged(work / "judge" / "log.jsonl") if "spearman" in line]
     assert [line["step"] for line in measured] == [1, 2]
@@ -92,3 +97,13 @@ def test_trained_models_load_as_any_other_checkpoint(tmp_path: Path, monkeypatch
     trained = QwenVLJudge(str(out / "judge"), device="cpu", max_new_tokens=4)
     (answer,) = trained.answer([Question("pair", category, pair.instruction, images, system, parts)])
     assert answer.error is None
+
+
+def test_weights_never_replace_a_folder_that_holds_something_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "thesis.txt").write_text("four years")
+    with pytest.raises(SystemExit):
+        _call(editor, monkeypatch, work=tmp_path / "work", out=tmp_path)
+    assert f"--out {tmp_path}: holds no model" in capsys.readouterr().err
+    assert (tmp_path / "thesis.txt").exists()
