@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A batch of pairs, the pairs of a variant of each scene, and other pairs of the pool in the same order."""
+    """A batch of pairs, and the pair of a variant of each scene."""
 
     source: torch.Tensor
     reference: torch.Tensor

@@ -75,7 +75,7 @@ def test_checkpoint_that_was_overwritten_in_place_is_edited_with_again(bench, ti
         ),
         (
             "--imgedit-set=editor.num_inference_steps=ten",
-            "ERROR: editor.num_inference_steps: found 'ten', expected int *",
+            "ERROR: editor.num_inference_steps: found 'ten', expected int",
         ),
     ],
 )

@@ -16,7 +16,7 @@ from pytest_imgedit.editors.diffusers import DiffusersEditor
 from pytest_imgedit.judges.base import Question
 from pytest_imgedit.judges.qwen_vl import QwenVLJudge
 from pytest_imgedit.rubrics.rubric import load_rubric
-from training import editor, judge
+from training import bank, editor, judge
 from training.records import as_pair, draw, make_scenes
 
 FOLDER = Path(editor.__file__).parent
@@ -77,6 +77,7 @@ def test_trained_models_load_as_any_other_checkpoint(tmp_path: Path, monkeypatch
     _call(editor, monkeypatch, work=work, config=config, out=tmp_path / "unfinished", minutes=0)
     assert not (tmp_path / "unfinished").exists()  # stopped in the second stage
 
+    monkeypatch.setattr(bank, "STEPS", (1, 2))
     config = _smaller("judge.toml", {name: dict(keys) for name, keys in JUDGE.items()}, tmp_path)
     _call(judge, monkeypatch, work=work, config=config, editor=out / "editor", out=out / "judge", minutes=0)
     assert not (out / "judge").exists()
