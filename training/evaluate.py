@@ -7,7 +7,6 @@ Prints, for controls and for the editor at several strengths, the mean score tha
 from __future__ import annotations
 
 import argparse
-import random
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
@@ -120,7 +119,8 @@ class Bench:
         graded = []
         for start in range(0, len(rows), batch):
             part = rows[start : start + batch]
-            true = score(grade(*(_tensor([row[name] for row in self._triples(part)]) for name in range(3))))
+            pictures = [(case.source, edited, case.reference) for case, edited in part]
+            true = score(grade(*(_tensor(list(every)) for every in zip(*pictures, strict=True))))
             for (case, edited), answer, value in zip(part, self.judge.answer(self._ask(part)), true, strict=True):
                 try:
                     judged = self.rubric.read(answer.reply)[1]
@@ -128,10 +128,6 @@ class Bench:
                     judged = None
                 graded.append(Graded(case, edited, judged, float(value)))
         return graded
-
-    @staticmethod
-    def _triples(part: list[tuple[Case, Pixels]]) -> list[tuple[Pixels, Pixels, Pixels]]:
-        return [(case.source, edited, case.reference) for case, edited in part]
 
     def _ask(self, part: list[tuple[Case, Pixels]]) -> list[Question]:
         return [
@@ -226,7 +222,6 @@ def main() -> None:
         if not folder.is_dir():
             parser.error(f"{folder}: no such folder, expected a trained model")
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    random.seed(0)
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     diffusers_logging.disable_progress_bar()

@@ -88,7 +88,10 @@ class Grading(torch.nn.Module):
         return grades
 
 
-def _load_editor(folder: Path, device: str) -> Any:
+def _load_editor(folder: Path | None, device: str) -> Any:
+    """Load the editor; `None` if there is none yet."""
+    if folder is None or not (folder / "model_index.json").exists():
+        return None
     pipeline = DiffusionPipeline.from_pretrained(str(folder), dtype=torch.float32, use_safetensors=True).to(device)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
@@ -134,7 +137,7 @@ def main() -> None:
     given = start("judge", __doc__)
     config, device, stage = given.config, given.device, given.config["train"]
     texts = load_texts(given.work / "texts")
-    editor = _load_editor(given.editor, device) if (given.editor / "model_index.json").exists() else None
+    editor = _load_editor(given.editor, device)
     if editor is not None:
         texts = Texts(editor.tokenizer, texts.judge)
     data, own = config["data"], config["editor"]

@@ -19,11 +19,11 @@ from training.text import Texts
 
 @dataclass(frozen=True)
 class Start:
-    """How a training was called; `stop_at` is in seconds of `time.monotonic`."""
+    """How a training was called; `stop_at` is in seconds of `time.monotonic`, `editor` is the judge's alone."""
 
     work: Path
     out: Path
-    editor: Path
+    editor: Path | None
     config: dict[str, Any]
     stop_at: float
     device: str
@@ -49,8 +49,7 @@ def start(name: str, description: str | None) -> Start:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     device = "cuda" if torch.cuda.is_available() else "cpu"
     stop_at = time.monotonic() + 60 * options.minutes
-    editor = options.editor if name == "judge" else options.out
-    return Start(options.work, options.out, editor, config, stop_at, device)
+    return Start(options.work, options.out, getattr(options, "editor", None), config, stop_at, device)
 
 
 def load_texts(folder: Path) -> Texts:
