@@ -90,14 +90,14 @@ class Engine:
             for journal in (self.store.edits, self.store.verdicts):
                 if journal.torn:
                     self.progress.note(f"warning: {journal.path}: dropped a torn last line")
-            editor = self._identify(settings.editor, resolve_editor(settings.editor.spec))
+            editor = self._identify("editor", settings.editor, resolve_editor(settings.editor.spec))
             plan = make_plan(self.suite, pairs, settings.editor.seeds, editor, self.store)
             self._take_stored_edits(plan)
             redactor = Redactor.of(settings)
             rubric = load_rubric(settings.judge.rubric, settings.rubrics)
             judge: dict[str, Any] = {"kind": None, "fingerprint": None, "params": {}}
             if stage != "edit":
-                judge = self._identify(settings.judge, resolve_judge(settings.judge.spec))
+                judge = self._identify("judge", settings.judge, resolve_judge(settings.judge.spec))
             scorer = None if stage == "edit" else Scorer(settings.judge, judge, rubric, self.store, redactor)
             self.working = True
             try:
@@ -123,10 +123,10 @@ class Engine:
         self.progress.stopping = True
         self.progress.note("stopping: running jobs are finished and kept; Ctrl-C again to stop at once")
 
-    def _identify(self, named: EditorSettings | JudgeSettings, target: Target) -> dict[str, Any]:
+    def _identify(self, role: str, named: EditorSettings | JudgeSettings, target: Target) -> dict[str, Any]:
         if target.kind in MODEL_KINDS:
             check_checkpoint(model_folder(target.argument or "", target.kind), target.kind)
-            self.progress.note(f"fingerprint: {named.spec} (weights are read once, then remembered)")
+            self.progress.note(f"fingerprint: {role} {named.spec} (weights are read once, then remembered)")
         return identify(target, named.params, self.store)
 
     def _take_stored_edits(self, plan: Sequence[Work]) -> None:
