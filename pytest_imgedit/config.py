@@ -63,13 +63,15 @@ class EditorSettings(_OpenSection):
 
 
 class JudgeSettings(_OpenSection):
-    """`[judge]`: the spec, the rubric set, re-asks after an unreadable reply, batch size."""
+    """`[judge]`: the spec, the rubric set, re-asks after an unreadable reply, batch size, trials of the judge."""
 
     spec: str = "scenes"
     rubric: str = "aspects"
     reasks: int = Field(default=2, ge=0)
     batch_size: Literal["auto"] | int = "auto"
     gpus_per_replica: int = Field(default=1, ge=1)
+    controls: bool = False
+    repeats: Annotated[int, BeforeValidator(_plain_digits), Field(ge=0)] = 0
 
     @field_validator("batch_size", mode="before")
     @classmethod
@@ -104,15 +106,25 @@ class WorkersSettings(_Section):
 
 
 class GatesSettings(_Section):
-    """`[gates]`: thresholds on the 0..10 score, and errors allowed as a count (int) or a fraction (float)."""
+    """`[gates]`: thresholds on the 0..10 score and on its fall, and errors allowed: a count (int) or fraction (float).
+
+    `alpha` is the chance of a false alarm in all gates of one kind together. A gate that would not find the truth
+    `margin` beyond its limit in 80% of runs is inconclusive.
+    """
 
     fail_under: dict[str, float] = Field(default_factory=dict)
+    max_drop: dict[str, float] = Field(default_factory=dict)
+    compare: str | None = Field(default=None, min_length=1)
     max_errors: int | float = 0
+    alpha: float = Field(default=0.05, gt=0, lt=0.5)
+    margin: float = Field(default=0.5, gt=0, le=10)
+    strict: bool = False
+    allow_inconclusive: bool = False
 
-    @field_validator("fail_under", mode="before")
+    @field_validator("fail_under", "max_drop", mode="before")
     @classmethod
     def _by_slug(cls, value: object) -> object:
-        """Read FIELD:MIN texts or a table; name each field by its slug, so that no alias hides a second gate."""
+        """Read FIELD:NUMBER texts or a table; name each field by its slug, so that no alias hides a second gate."""
         if isinstance(value, dict):
             gates = list(value.items())
         elif isinstance(value, list):
@@ -127,12 +139,12 @@ class GatesSettings(_Section):
             limits[field] = limit
         return limits
 
-    @field_validator("fail_under")
+    @field_validator("fail_under", "max_drop")
     @classmethod
     def _on_scale(cls, value: dict[str, float]) -> dict[str, float]:
         for name, limit in value.items():
             if not (math.isfinite(limit) and 0 <= limit <= 10):
-                raise ValueError(f"{name}: threshold {limit}, expected a number from 0 to 10")
+                raise ValueError(f"{name}: {limit}, expected a number from 0 to 10")
         return value
 
     @field_validator("max_errors", mode="before")
@@ -154,7 +166,7 @@ class GatesSettings(_Section):
 def _split_gate(text: object) -> tuple[str, str]:
     name, colon, limit = str(text).rpartition(":")
     if not colon or not name:
-        raise ValueError(f"{text!r}: expected FIELD:MIN, such as overall:7.0")
+        raise ValueError(f"{text!r}: expected FIELD:NUMBER, such as overall:7.0")
     return name, limit
 
 
@@ -166,9 +178,11 @@ class RunSettings(BaseModel):
     stage: Literal["all", "edit", "score", "report"] = "all"
     out: Path = Path(".imgedit")
     fresh: bool = False
+    save: str | None = None
     json_path: Path | None = None
     md_path: Path | None = None
     html_path: Path | None = None
+    html_embed: bool = False
 
     @property
     def copies(self) -> list[Path]:

@@ -2,48 +2,81 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.pairs import category_slug
+from pytest_imgedit.pairs import category_slug, in_order
+from pytest_imgedit.stats import estimate, estimate_macro, holm
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pytest_imgedit.config import GatesSettings
-    from pytest_imgedit.stats import Summary
+    from pytest_imgedit.stats import Estimate
+
+State = Literal["PASS", "FAIL", "INCONCLUSIVE", "INVALID"]
 
 
 @dataclass(frozen=True)
 class GateResult:
-    """What a gate found: `value` against `limit` and, in one line, why it is in its state."""
+    """What a gate found: `value` against `limit` and, in one line, why it is in its state.
+
+    `p` is the one-sided p value after Holm over the gates of the kind; `mde` the smallest distance beyond the limit
+    that this gate finds in 80% of runs, `None` where so few pairs can show nothing.
+    """
 
     field: str
-    kind: Literal["fail_under", "max_errors"]
-    limit: float
+    kind: Literal["fail_under", "max_drop", "max_errors", "controls"]
+    limit: float | None
     value: float | None
-    state: Literal["PASS", "FAIL", "INVALID"]
+    state: State
     why: str
+    p: float | None = None
+    mde: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def check_fields(fields: Iterable[str], categories: Iterable[str]) -> None:
-    """Raise `UsageError` if a gate names neither `overall` nor a category of the suite."""
+@dataclass(frozen=True)
+class Observation:
+    """One number of one pair: its score, or its difference to a baseline.
+
+    `value` is `None` for a pair without one; it would have been somewhere from `lowest` to `highest`.
+    """
+
+    category: str
+    cluster: str
+    value: float | None
+    lowest: float = 0.0
+    highest: float = 10.0
+
+
+def estimate_field(field: str, observations: Sequence[Observation]) -> Estimate | None:
+    """Estimate the mean of a category, or the macro mean for `overall`; `None` where a category has no value."""
+    mine = [one for one in observations if field in ("overall", one.category)]
+    known = [(one.value, one.cluster, one.category) for one in mine if one.value is not None]
+    if not known or {category for _, _, category in known} != {one.category for one in mine}:
+        return None
+    values, clusters, categories = zip(*known, strict=True)
+    return estimate_macro(values, clusters, categories) if field == "overall" else estimate(values, clusters)
+
+
+def check_fields(name: str, fields: Iterable[str], categories: Iterable[str]) -> None:
+    """Raise `UsageError` if a gate of `name` names neither `overall` nor a category of the suite."""
     known = ["overall", *categories]
     for field in fields:
         if field != "overall" and category_slug(field) not in known:
-            raise UsageError(f"gates.fail_under: unknown field {field!r}, expected one of: {', '.join(known)}")
+            raise UsageError(f"gates.{name}: unknown field {field!r}, expected one of: {', '.join(known)}")
 
 
-def check_counts(fields: Iterable[str], counts: Mapping[str, int]) -> None:
+def check_counts(name: str, fields: Iterable[str], counts: Mapping[str, int]) -> None:
     """Raise `UsageError` if a gated category has fewer than the two pairs that make a mean worth gating."""
     for field in map(category_slug, fields):
         if field != "overall" and counts.get(field, 0) < 2:
             raise UsageError(
-                f"gates.fail_under: {field!r} has {counts.get(field, 0)} of the selected pairs, expected at least 2"
+                f"gates.{name}: {field!r} has {counts.get(field, 0)} of the selected pairs, expected at least 2"
             )
 
 
@@ -52,28 +85,121 @@ def errors_allowed(limit: float, pairs: int) -> int:
     return int(limit * pairs + 1e-9) if isinstance(limit, float) else limit
 
 
-def evaluate(
-    settings: GatesSettings, categories: Mapping[str, Summary], overall: Summary, scores_expected: bool = True
-) -> list[GateResult]:
-    """Evaluate all gates; `overall` is the macro summary. A field without a score is INVALID, which fails too."""
-    allowed = errors_allowed(settings.max_errors, overall.n)
-    state: Literal["PASS", "FAIL", "INVALID"] = "PASS" if overall.errors <= allowed else "FAIL"
-    lack = "a score" if scores_expected else "an edit"
-    why = f"{overall.errors} of {overall.n} pairs without {lack}, {allowed} allowed"
-    if scores_expected and overall.scored == 0 and state == "PASS":
+def coverage(
+    settings: GatesSettings, scores: Sequence[Observation], errors: int, scores_expected: bool = True
+) -> GateResult:
+    """Gate the pairs that ended in an error; where there are some, say what the overall score could have been."""
+    n, scored = len(scores), sum(one.value is not None for one in scores)
+    allowed = errors_allowed(settings.max_errors, n)
+    state: State = "PASS" if errors <= allowed else "FAIL"
+    why = f"{errors} of {n} pairs without {'a score' if scores_expected else 'an edit'}, {allowed} allowed"
+    if scores_expected and not scored and state == "PASS":
         state, why = "INVALID", "no pair has a score"  # missing data never passes
-    gates = [GateResult("overall", "max_errors", allowed, overall.errors, state, why)]
-    for field, limit in settings.fail_under.items():
-        name = category_slug(field) if field != "overall" else field
-        summary = overall if name == "overall" else categories.get(name)
-        if summary is None or summary.mean is None:
-            gates.append(
-                GateResult(name, "fail_under", limit, None, "INVALID", f"{name} has no mean score in this run")
+    elif scores_expected and scored and errors:
+        worst, best = (estimate_field("overall", filled) for filled in (_lowest(scores), _highest(scores)))
+        if worst is not None and best is not None:
+            why += f" (with theirs, overall would be between {worst.mean:.2f} and {best.mean:.2f})"
+    return GateResult("overall", "max_errors", allowed, errors, state, why)
+
+
+def fail_under(settings: GatesSettings, scores: Sequence[Observation]) -> list[GateResult]:
+    """Evaluate all `--imgedit-fail-under` gates: H0 of each is that the true mean is not under its limit."""
+    return _Family("fail_under", settings, settings.fail_under, scores, lambda limit: limit, _say_score).evaluate()
+
+
+def max_drop(settings: GatesSettings, differences: Sequence[Observation], baseline: str) -> list[GateResult]:
+    """Evaluate all `--imgedit-max-drop` gates: H0 of each is that the true difference is not under minus its limit."""
+
+    def say(field: str, value: float, limit: float) -> str:
+        moved = f"fell by {-value:.2f}" if value < 0 else f"rose by {value:.2f}" if value > 0 else "did not move"
+        return f"{field} {moved} against {baseline}, a drop of {limit:g} is allowed"
+
+    return _Family("max_drop", settings, settings.max_drop, differences, lambda limit: -limit, say).evaluate()
+
+
+def _say_score(field: str, value: float, limit: float) -> str:
+    return f"{field} {value:.2f} {'>=' if value >= limit else '<'} {limit:g}"
+
+
+@dataclass(frozen=True)
+class _Family:
+    """Gates of one kind, which share one chance of a false alarm."""
+
+    kind: Literal["fail_under", "max_drop"]
+    settings: GatesSettings
+    limits: Mapping[str, float]
+    observations: Sequence[Observation]
+    threshold: Callable[[float], float]
+    say: Callable[[str, float, float], str]
+
+    def evaluate(self) -> list[GateResult]:
+        """Evaluate with what there is; a pair without a number that could turn a gate leaves it inconclusive."""
+        gates = self._evaluate(self.observations)
+        missing = sum(one.value is None for one in self.observations)
+        if not missing:
+            return gates
+        extremes = (self._evaluate(filled(self.observations)) for filled in (_lowest, _highest))
+        return [
+            gate
+            if gate.state == "INVALID"
+            or not (gate.state != worst.state == "FAIL" or best.state != gate.state == "FAIL")
+            else replace(
+                gate,
+                state="INCONCLUSIVE",
+                why=f"{gate.why}: {gate.state}, which the pairs without a score ({missing} in the run) could turn",
             )
-            continue
-        state = "PASS" if summary.mean >= limit else "FAIL"
-        sign = ">=" if state == "PASS" else "<"
-        gates.append(
-            GateResult(name, "fail_under", limit, summary.mean, state, f"{name} {summary.mean:.3f} {sign} {limit:g}")
-        )
-    return gates
+            for gate, worst, best in zip(gates, *extremes, strict=True)
+        ]
+
+    def _evaluate(self, observations: Sequence[Observation]) -> list[GateResult]:
+        found = {field: estimate_field(field, observations) for field in self.limits}
+        below = [
+            1.0 if one is None else one.p_below(self.threshold(self.limits[field])) for field, one in found.items()
+        ]
+        return [
+            self._gate(field, one, p) for (field, one), p in zip(found.items(), holm(below), strict=True)
+        ]  # fmt: skip
+
+    def _gate(self, field: str, found: Estimate | None, p: float) -> GateResult:
+        limit, settings = self.limits[field], self.settings
+        if found is None:
+            why = f"{field} has no mean {'score' if self.kind == 'fail_under' else 'difference'} in this run"
+            return GateResult(field, self.kind, limit, None, "INVALID", why)
+        mde = found.mde(settings.alpha / len(self.limits))
+        said, state = self.say(field, found.mean, limit), self._state(found, p, mde, self.threshold(limit))
+        if state == "FAIL":
+            said += f" (p {p:.2g})"
+        elif state == "INCONCLUSIVE" and mde is None:
+            said += f": too few pairs ({found.n}) to show anything at alpha {settings.alpha:g}"
+        elif state == "INCONCLUSIVE" and not settings.strict:
+            said += (
+                f": {found.n} pairs would show {mde:.2f} beyond the limit at best, gates.margin is {settings.margin:g}"
+            )
+        elif state == "INCONCLUSIVE":
+            said += ", but not shown to be (gates.strict)"
+        elif found.mean < self.threshold(limit):
+            said += f", but not shown to be (p {p:.2g})"
+        return GateResult(field, self.kind, limit, found.mean, state, said, p, mde)
+
+    def _state(self, found: Estimate, p: float, mde: float | None, threshold: float) -> State:
+        settings = self.settings
+        if p <= settings.alpha:
+            return "FAIL"
+        if mde is None:
+            return "INCONCLUSIVE"
+        if settings.strict:
+            return "PASS" if found.p_above(threshold) <= settings.alpha / len(self.limits) else "INCONCLUSIVE"
+        return "PASS" if mde <= settings.margin else "INCONCLUSIVE"
+
+
+def _lowest(observations: Sequence[Observation]) -> list[Observation]:
+    return [one if one.value is not None else replace(one, value=one.lowest) for one in observations]
+
+
+def _highest(observations: Sequence[Observation]) -> list[Observation]:
+    return [one if one.value is not None else replace(one, value=one.highest) for one in observations]
+
+
+def categories_of(observations: Sequence[Observation]) -> list[str]:
+    """List the categories of observations in their usual order."""
+    return in_order(one.category for one in observations)

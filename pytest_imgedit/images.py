@@ -119,6 +119,20 @@ def encode_png(image: Image.Image) -> bytes:
     return buffer.getvalue()
 
 
+def as_jpeg(data: bytes) -> bytes:
+    """Encode an image once more as JPEG of quality 90."""
+    buffer = io.BytesIO()
+    decode(data).save(buffer, "JPEG", quality=90)
+    return buffer.getvalue()
+
+
+def resampled(data: bytes) -> bytes:
+    """Scale an image to 95% of its size and back, as PNG."""
+    image = decode(data)
+    smaller = (max(1, round(image.width * 0.95)), max(1, round(image.height * 0.95)))
+    return encode_png(image.resize(smaller, Image.Resampling.BICUBIC).resize(image.size, Image.Resampling.BICUBIC))
+
+
 def suffix_of(data: bytes) -> str:
     """Return the file suffix that the first bytes of an encoded image call for (`.png` if unknown)."""
     if data.startswith(b"\xff\xd8"):

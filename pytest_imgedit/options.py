@@ -63,14 +63,26 @@ OPTIONS = (
         "list",
     ),
     Option(
+        "max-drop",
+        "fail when FIELD (overall or a category) fell by more than DROP; needs --imgedit-compare",
+        "gates.max_drop",
+        "FIELD:DROP",
+        "list",
+    ),
+    Option("compare", "compare with a baseline: NAME, latest, or a path", "gates.compare", "REF"),
+    Option("save", "save the run as benchmarks/baselines/NAME.json if it passes its gates", "run.save", "NAME"),
+    Option(
         "max-errors",
         "pairs, or fraction of pairs, that may end without a score (default: 0)",
         "gates.max_errors",
         "N",
     ),
+    Option("controls", "try the judge on edits of known worth, too", "judge.controls", kind="flag"),
+    Option("judge-repeats", "judge every edit K times more, to measure the judge's own noise", "judge.repeats", "K"),
     Option("json", "an extra copy of results.json", "run.json_path", "PATH"),
     Option("md", "an extra copy of the Markdown report", "run.md_path", "PATH"),
-    Option("html", "an extra copy of the HTML report", "run.html_path", "PATH"),
+    Option("html", "an extra copy of the HTML report, with its images in a folder beside it", "run.html_path", "PATH"),
+    Option("html-embed", "HTML reports of one file, with reduced images inside", "run.html_embed", kind="flag"),
 )
 
 

@@ -130,7 +130,7 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
     result = yield
     if not _is_xdist_worker(config) and _RUN in config.stash:
         evaluation(config).unreported = config.stash[_TALLY].missing()
-        if evaluation(config).verdict().state != "PASS":
+        if evaluation(config).verdict().fails:
             session.testsfailed += 1
     return result
 
@@ -141,7 +141,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     verdict, writer = evaluation(config).verdict(), terminalreporter._tw
     terminalreporter.section("image editing")
     terminalreporter.write(evaluation(config).summary(writer.fullwidth, writer.hasmarkup))
-    terminalreporter.write_line(f"imgedit: {verdict.line}", green=verdict.state == "PASS", red=verdict.state != "PASS")
+    terminalreporter.write_line(f"imgedit: {verdict.line}", green=verdict.state == "PASS", red=verdict.fails)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections import Counter
@@ -14,14 +15,17 @@ from pytest_imgedit import gates
 from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, is_local
 from pytest_imgedit.editors.base import resolve_editor
 from pytest_imgedit.errors import StoreError, UsageError
-from pytest_imgedit.judges.base import resolve_judge
+from pytest_imgedit.judges.base import MEASURING, resolve_judge
 from pytest_imgedit.params import find_problem
+from pytest_imgedit.redaction import mask_secrets
 from pytest_imgedit.report import model, terminal
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.report.write import check_writable, write_reports
 from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.stages.results import read_run
 from pytest_imgedit.stages.run import Engine
+from pytest_imgedit.store.baselines import FOLDER as BASELINES
+from pytest_imgedit.store.baselines import check_name, make_baseline, read_baseline, unlike_judges, write_baseline
 from pytest_imgedit.store.runs import Store
 from pytest_imgedit.suites.base import Suite, load_suite
 from pytest_imgedit.text import one_line
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from pytest_imgedit.config import Settings
     from pytest_imgedit.pairs import EditPair
     from pytest_imgedit.registry import Target
+    from pytest_imgedit.rubrics.rubric import Rubric
     from pytest_imgedit.stages.results import Run
 
 
@@ -49,7 +54,7 @@ class Evaluation:
     """Everything between checked settings and finished results."""
 
     def __init__(self, settings: Settings, root: Path, hooks: Hooks) -> None:
-        self.settings, self.hooks = settings, hooks
+        self.settings, self.root, self.hooks = settings, root, hooks
         self.store = Store(root / settings.run.out)
         self.run: Run | None = None
         self.interrupted = self.announced = False
@@ -84,14 +89,19 @@ class Evaluation:
                 raise UsageError(f"{settings.place('workers', key)}workers.{key}: no interpreter {python!r}")
         group_gpus(self.gpus, settings.workers.gpus_per_worker, "--imgedit-gpus-per-worker")
         group_gpus(self.gpus, settings.judge.gpus_per_replica, "judge.gpus_per_replica")
-        gates.check_fields(settings.gates.fail_under, self.suite.categories)
+        for name, fields in self._gated.items():
+            gates.check_fields(name, fields, self.suite.categories)
         self._check_counts(self.suite.pairs)
+        if settings.gates.max_drop and settings.gates.compare is None:
+            raise UsageError("gates.max_drop: nothing to compare with, expected --imgedit-compare=REF too")
+        if settings.run.save is not None:
+            check_name(settings.run.save)
         if settings.judge.rubric in settings.rubrics:
             rubric.check(self.suite.pairs)
-        if settings.run.stage == "edit" and settings.gates.fail_under:
-            raise UsageError(
-                "--imgedit-stage=edit scores nothing, so gates.fail_under cannot be checked: drop one of them"
-            )
+        if settings.run.stage == "edit":
+            self._check_edits_only()
+        elif self.baseline is not None:
+            self._check_baseline(self.baseline, rubric)
         copies = settings.run.copies
         for place, path in enumerate(copies):
             check_writable(path)
@@ -115,8 +125,47 @@ class Evaluation:
                 f"'aspects' and no other, found {judge.rubric!r}{own}"
             )
 
+    @property
+    def _gated(self) -> dict[str, dict[str, float]]:
+        return {"fail_under": self.settings.gates.fail_under, "max_drop": self.settings.gates.max_drop}
+
     def _check_counts(self, pairs: Sequence[EditPair]) -> None:
-        gates.check_counts(self.settings.gates.fail_under, Counter(pair.category for pair in pairs))
+        for name, fields in self._gated.items():
+            gates.check_counts(name, fields, Counter(pair.category for pair in pairs))
+
+    def _check_edits_only(self) -> None:
+        """Refuse what needs scores where only edits are made."""
+        settings = self.settings
+        needing = {
+            "gates.fail_under": settings.gates.fail_under,
+            "gates.max_drop": settings.gates.max_drop,
+            "--imgedit-compare": settings.gates.compare,
+            "--imgedit-save": settings.run.save,
+            "--imgedit-controls": settings.judge.controls,
+            "--imgedit-judge-repeats": settings.judge.repeats,
+        }
+        for name, value in needing.items():
+            if value:
+                raise UsageError(f"--imgedit-stage=edit scores nothing, as {name} needs: drop one of them")
+
+    @cached_property
+    def baseline(self) -> dict[str, Any] | None:
+        """The baseline to compare with, read once; `None` if none was named."""
+        reference = self.settings.gates.compare
+        return None if reference is None else read_baseline(reference, self.root / BASELINES, Path.cwd())
+
+    def _check_baseline(self, baseline: dict[str, Any], rubric: Rubric) -> None:
+        """Refuse a baseline that is of another judge, as far as can be told before any weights are read."""
+        judge, measures = self.settings.judge, resolve_judge(self.settings.judge.spec).kind in MEASURING
+        asked = {
+            "spec": judge.spec,
+            "params": mask_secrets(judge.params),
+            "rubric": None if measures else judge.rubric,
+            "rubric_sha256": None if measures else rubric.sha256,
+        }
+        reason = unlike_judges(baseline, asked, self.settings.editor.seeds)
+        if reason:
+            raise UsageError(f"baseline {baseline['name']}: cannot be compared with, {reason}")
 
     def _check_target(self, role: str, target: Target, params: dict[str, Any]) -> None:
         place = self.settings.place(role, "spec")
@@ -160,8 +209,9 @@ class Evaluation:
         if not self.announced:
             progress.note(self.describe())
         around = self.hooks.before_stage, self.hooks.after_stage
+        baseline = self.baseline
         try:
-            document = Engine(self.settings, self.suite, self.store, folder, progress, *around).run(pairs)
+            document = Engine(self.settings, self.suite, self.store, folder, progress, baseline, *around).run(pairs)
         finally:
             progress.close()
         self.interrupted = progress.stopping
@@ -171,9 +221,27 @@ class Evaluation:
             self._reports = write_reports(
                 self.run.document, folder, self.store.blobs.folder, self.settings.run, self._sections
             )
+            self._save()
         except StoreError as error:
             self._unwritten = str(error)
         return self.run
+
+    def _save(self) -> None:
+        """Save the run as a baseline if that was asked for and its gates pass."""
+        assert self.run is not None
+        name = self.settings.run.save
+        if name is None:
+            return
+        found = model.verdict(self.run.document)
+        if found.fails:
+            self._reports["baseline"] = f"{name} was not saved: the run is {found.state}"
+            return
+        folder = self.root / BASELINES
+        try:
+            path = write_baseline(folder, make_baseline(self.run.document, name))
+        except OSError as error:
+            raise StoreError(f"{folder}: {error.strerror}, so that baseline {name} was not saved") from error
+        self._reports["baseline"] = os.path.relpath(path)
 
     def _ask_for_sections(self, document: dict[str, Any]) -> list[tuple[str, str]]:
         """Collect what users add to the report; a hook that fails costs its section and not the report."""
@@ -225,5 +293,5 @@ class Evaluation:
         if not problems:
             return found
         return model.Verdict(
-            "FAIL", "; ".join(["FAIL: " + "; ".join(problems), *[found.line] * (found.state != "PASS")])
+            "FAIL", "; ".join(["FAIL: " + "; ".join(problems), *[found.line] * (found.state != "PASS")]), fails=True
         )

@@ -38,14 +38,18 @@ def render(document: model.Document, sections: Iterable[tuple[str, str]]) -> str
         *_table(model.CATEGORY_HEADER, [*model.category_rows(document), *model.overall_rows(document)]),
         "",
     ]
-    for line in (model.best_and_worst(document), model.near_copy_line(document), model.timing_line(document)):
+    for line in (model.best_and_worst(document), model.near_copy_line(document), model.mde_line(document)):
         if line:
             lines += [escape(line), ""]
+    for title, header, rows in model.further_tables(document):
+        lines += [f"## {escape(title)}", "", *_table(header, rows), ""]
+    for line in (*model.moved_lines(document), model.timing_line(document)):
+        lines += [escape(line), ""]
     if document["workers"]:
         lines += [*_table(model.WORKER_HEADER, model.worker_rows(document)), ""]
     if failing:
         lines += [
-            "## Gates that failed",
+            "## Gates that did not pass",
             "",
             *(f"- {escape(gate['state'])}: {escape(gate['why'])}" for gate in failing),
             "",
@@ -59,5 +63,5 @@ def render(document: model.Document, sections: Iterable[tuple[str, str]]) -> str
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    marks = ["---" if name in ("category", "worker", "device", "stage") else "---:" for name in header]
+    marks = ["---" if name in model.WORDS else "---:" for name in header]
     return [f"| {' | '.join(row)} |" for row in (header, marks, *([escape(cell) for cell in row] for row in rows))]

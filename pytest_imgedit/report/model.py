@@ -8,15 +8,22 @@ from typing import Any
 Document = dict[str, Any]
 
 CATEGORY_HEADER = ("category", "n", "scored", "errors", "mean", "95% CI", "std", "median", "min", "max")
+COMPARISON_HEADER = ("category", "n", "before", "now", "diff", "95% CI", "p (Holm)", "verdict", "MDE")
+CONTROLS_HEADER = ("control", "n", "errors", "mean", "95% CI", "p", "judge")
+NOISE_HEADER = ("judged again", "n", "errors", "changed", "SD", "shift")
+#: Columns of words, which are aligned to the left.
+WORDS = ("category", "worker", "device", "stage", "verdict", "control", "judge", "judged again")
+WORST_FIRST = ("INVALID", "FAIL", "INCONCLUSIVE", "PASS")
 WORKER_HEADER = ("worker", "device", "stage", "done", "busy s", "load s")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a run came to: `PASS` or `FAIL`, and one line."""
+    """What a run came to: `PASS`, `FAIL`, `INCONCLUSIVE` or `INVALID`, one line, and whether pytest is to fail."""
 
     state: str
     line: str
+    fails: bool
 
 
 def number(value: float | None, digits: int = 2) -> str:
@@ -105,21 +112,137 @@ def error_lines(document: Document, most: int = 10) -> list[str]:
     return lines if len(broken) <= most else [*lines, f"… and {len(broken) - most} more"]
 
 
-def _why(gate: Document) -> str:
-    why: str = gate["why"]
-    return why if gate["state"] == "FAIL" else f"{gate['state']}, {why}"
-
-
 def verdict(document: Document) -> Verdict:
-    """Say in one line whether the run's gates passed and whether it was complete."""
-    failed = [gate for gate in document["gates"] if gate["state"] != "PASS"]
+    """Say in one line whether the run's gates passed and whether it was complete.
+
+    The state is that of the worst gate. INCONCLUSIVE fails unless `gates.allow_inconclusive` is set.
+    """
     if document["run"]["status"] != "complete":
         left = sum(item["status"] == "interrupted" for item in document["items"])
         by = document["run"]["stopped_by"]
-        return Verdict("FAIL", f"INCOMPLETE: stopped by {by} with {left} pairs to do; run again to do the rest")
-    if failed:
-        return Verdict("FAIL", "FAIL: " + "; ".join(map(_why, failed)))
+        line = f"INCOMPLETE: stopped by {by} with {left} pairs to do; run again to do the rest"
+        return Verdict("FAIL", line, fails=True)
+    gates = document["gates"]
+    state = min((gate["state"] for gate in gates), key=WORST_FIRST.index)
+    if state != "PASS":
+        whys = [
+            gate["why"] if gate["state"] == state else f"{gate['state']}, {gate['why']}"
+            for name in WORST_FIRST[:-1]
+            for gate in gates
+            if gate["state"] == name
+        ]
+        allowed = state == "INCONCLUSIVE" and document["run"]["options"]["gates"]["allow_inconclusive"]
+        return Verdict(state, f"{state}{' (allowed)' if allowed else ''}: " + "; ".join(whys), fails=not allowed)
     mean = document["overall"]["macro"]["mean"]
-    if mean is None:
-        return Verdict("PASS", "PASS: " + "; ".join(gate["why"] for gate in document["gates"]))
-    return Verdict("PASS", f"PASS: overall {mean:.2f}; " + "; ".join(gate["why"] for gate in document["gates"]))
+    head = [] if mean is None else [f"overall {mean:.2f}"]
+    return Verdict("PASS", "PASS: " + "; ".join([*head, *(gate["why"] for gate in gates)]), fails=False)
+
+
+def comparison_rows(document: Document) -> list[tuple[str, ...]]:
+    """One row a category and `overall` against the baseline, as `COMPARISON_HEADER` says; none without a baseline."""
+    rows = document["comparison"]["rows"] if "comparison" in document else {}
+    return [
+        (
+            field,
+            str(row["n"]),
+            number(row["before"]),
+            number(row["now"]),
+            signed(row["difference"]),
+            "–" if row["ci95"] is None else f"{row['ci95'][0]:+.2f} to {row['ci95'][1]:+.2f}",
+            "–" if row["p"] is None else _p_value(row["p"]),
+            row["verdict"],
+            number(row["mde"]),
+        )
+        for field, row in sorted(rows.items(), key=lambda row: row[0] == "overall")
+    ]
+
+
+def signed(value: float | None) -> str:
+    """Format a difference with its sign, or a dash where there is none."""
+    return "–" if value is None else f"{value + 0.0:+.2f}"
+
+
+def _p_value(p: float) -> str:
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def comparison_title(document: Document) -> str | None:
+    """Say what the run is compared with; `None` without a baseline."""
+    if "comparison" not in document:
+        return None
+    found = document["comparison"]
+    commit = f", commit {found['commit']['sha'][:10]}" if found["commit"] else ""
+    part = (
+        "" if found["pairs"] == len(document["items"]) else f" ({len(document['items'])} of its {found['pairs']} pairs)"
+    )
+    return f"against baseline {found['name']}: editor {found['editor']}, run {found['run']}{commit}{part}"
+
+
+def moved_lines(document: Document) -> list[str]:
+    """Name the pairs that fell and rose most against the baseline."""
+    found = document.get("comparison", {"fell": [], "rose": []})
+    return [
+        f"{verb} most: " + ", ".join(f"{pair['id']} {pair['before']:.2f} → {pair['now']:.2f}" for pair in found[verb])
+        for verb in ("fell", "rose")
+        if found[verb]
+    ]
+
+
+def mde_line(document: Document) -> str | None:
+    """Say what these pairs could show, and how far the judge's own noise reaches; `None` where neither is known."""
+    parts = []
+    macro, rows = document["overall"]["macro"], document["categories"]
+    known = {name: row["mde"] for name, row in rows.items() if row["mde"] is not None}
+    if macro["mde"] is not None:
+        widest = max(known, key=lambda name: known[name]) if len(known) > 1 else None
+        more = "" if widest is None else f", in {widest} {known[widest]:.2f}"
+        parts.append(f"a threshold missed by {macro['mde']:.2f} overall{more} would be found (MDE, power 80%)")
+    if "comparison" in document and document["comparison"]["rows"]["overall"]["mde"] is not None:
+        parts.append(f"a drop of {document['comparison']['rows']['overall']['mde']:.2f} overall too")
+    if "noise" in document and document["noise"]["floor"] is not None:
+        parts.append(f"judge's noise floor {document['noise']['floor']:.2f}")
+    return " · ".join(parts) or None
+
+
+def controls_rows(document: Document) -> list[tuple[str, ...]]:
+    """One row a control, best first, as `CONTROLS_HEADER` says; none if no controls were asked for."""
+    return [
+        (
+            row["control"],
+            str(row["n"]),
+            str(row["errors"]),
+            number(row["mean"]),
+            "–" if row["ci95"] is None else f"{row['ci95'][0]:.2f} to {row['ci95'][1]:.2f}",
+            "–" if row["p"] is None else _p_value(row["p"]),
+            {"PASS": "told apart", "INVALID": "not told apart", "INCONCLUSIVE": "too few pairs", None: "–"}[
+                row["state"]
+            ],
+        )
+        for row in document.get("controls", {"rows": ()})["rows"]
+    ]
+
+
+def further_tables(document: Document) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
+    """Title, header and rows of the tables that a run may have: the comparison, controls, the judge's noise."""
+    tried = document.get("controls", {"pairs": 0})["pairs"]
+    tables = [
+        (comparison_title(document) or "", COMPARISON_HEADER, comparison_rows(document)),
+        (f"controls: the judge on edits of known worth, {tried} pairs", CONTROLS_HEADER, controls_rows(document)),
+        ("judge's noise: the same edits judged again", NOISE_HEADER, noise_rows(document)),
+    ]
+    return [table for table in tables if table[2]]
+
+
+def noise_rows(document: Document) -> list[tuple[str, ...]]:
+    """One row a repeat of the judging, as `NOISE_HEADER` says; none if no repeats were asked for."""
+    return [
+        (
+            row["perturbation"],
+            str(row["n"]),
+            str(row["errors"]),
+            str(row["changed"]),
+            number(row["sd"]),
+            signed(row["shift"]),
+        )
+        for row in document.get("noise", {"rows": ()})["rows"]
+    ]

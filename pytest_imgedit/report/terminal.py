@@ -37,9 +37,14 @@ def render(
     console.print(Text(printable(f"suite {document['suite']['name']} · editor {editor} · judge {judge}")))
     rows = model.category_rows(document)
     console.print(_table(model.CATEGORY_HEADER, rows, model.overall_rows(document)))
-    for line in (model.best_and_worst(document), model.near_copy_line(document), model.timing_line(document)):
+    for line in (model.best_and_worst(document), model.near_copy_line(document), model.mde_line(document)):
         if line:
             console.print(Text(line))
+    for title, header, rows in model.further_tables(document):
+        console.print(Text(f"\n{printable(title)}", style="bold"))
+        console.print(_table(header, rows, []))
+    for line in (*model.moved_lines(document), model.timing_line(document)):
+        console.print(Text(printable(line)))
     if document["workers"]:
         console.print(_table(model.WORKER_HEADER, model.worker_rows(document), []))
     for line in model.error_lines(document):
@@ -57,7 +62,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]], totals: Sequenc
     for name in header:
         table.add_column(
             name,
-            justify="left" if name in ("category", "worker", "device", "stage") else "right",
+            justify="left" if name in model.WORDS else "right",
             no_wrap=True,
         )
     for index, row in enumerate(rows):

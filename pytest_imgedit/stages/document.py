@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit import gates
+from pytest_imgedit import gates, provenance
+from pytest_imgedit.comparison import compare, differences
 from pytest_imgedit.judges.base import MEASURING
 from pytest_imgedit.redaction import mask_secrets
 from pytest_imgedit.stages import results
+from pytest_imgedit.stages.controls import controls_document, controls_gate
+from pytest_imgedit.stages.repeats import noise_document
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from pytest_imgedit.workers.base import Worker
 
 SCHEMA = "imgedit.results/1"
-PACKAGES = ("pytest-imgedit", "pytest", "torch", "diffusers", "transformers", "pillow", "numpy")
 
 
 @dataclass
@@ -50,6 +50,22 @@ class Subject:
     rubric_sha256: str
 
 
+@dataclass(frozen=True)
+class Trials:
+    """Further verdicts that a run was asked for, to try its judge: controls by name, and repeats."""
+
+    controls: dict[str, list[Work]] = field(default_factory=dict)
+    repeats: list[Work] = field(default_factory=list)
+
+    @property
+    def works(self) -> list[Work]:
+        return [*(work for works in self.controls.values() for work in works), *self.repeats]
+
+    @property
+    def unfinished(self) -> bool:
+        return any(work.verdict is None and work.error is None for work in self.works)
+
+
 def make_document(
     run_id: str,
     started: datetime,
@@ -58,16 +74,38 @@ def make_document(
     timing: Timing,
     workers: Sequence[tuple[str, Worker]],
     plan: Sequence[Work],
+    trials: Trials | None,
     items: Sequence[ItemResult],
+    baseline: dict[str, Any] | None,
     stopped_by: str,
 ) -> dict[str, Any]:
-    """Make the `imgedit.results/1` document of a run that ends now; `stopped_by` counts if it is incomplete."""
+    """Make the `imgedit.results/1` document of a run that ends now; `stopped_by` counts if it is incomplete.
+
+    `trials` are `None` in a run that did not get that far.
+    """
     works = {work.pair.id: work for work in plan}
     sources = {name: work.source.sha256 if work.source else name for name, work in works.items()}
     categories, macro, micro = results.summarize_items(items, sources)
-    found = gates.evaluate(settings.gates, categories, macro, scores_expected=settings.run.stage != "edit")
     complete = not any(seed.error is not None and seed.error.kind == "interrupted" for i in items for seed in i.seeds)
+    complete = complete and trials is not None and not trials.unfinished
     suite, editor, judge = subject.suite, subject.editor, subject.judge
+    documents = [results.item_document(item, works[item.id]) for item in items]
+    tried: dict[str, Any] = {}
+    if trials is not None and trials.controls:
+        tried["controls"] = controls_document(trials.controls, settings.gates.alpha)
+    if trials is not None and trials.repeats:
+        tried["noise"] = noise_document(plan, trials.repeats)
+    used = [_worker_document(stage, worker) for stage, worker in workers]
+    scores, scores_expected = results.observe(items, sources), settings.run.stage != "edit"
+    found = [gates.coverage(settings.gates, scores, results.count_errors(items), scores_expected)]
+    if scores_expected:
+        found += gates.fail_under(settings.gates, scores)
+    if baseline is not None:
+        moved = differences(baseline["items"], documents)
+        found += gates.max_drop(settings.gates, moved, baseline["name"])
+        tried["comparison"] = compare(baseline, documents, settings.gates.alpha)
+    if "controls" in tried:
+        found.append(controls_gate(tried["controls"]))
     return {
         "schema": SCHEMA,
         "run": {
@@ -76,7 +114,9 @@ def make_document(
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "status": "complete" if complete else "incomplete",
             "stopped_by": None if complete else stopped_by,
-            "versions": {"python": platform.python_version(), **_versions()},
+            "versions": provenance.versions(),
+            "machine": provenance.machine(worker["device"] for worker in used),
+            "commit": provenance.commit(),
             "options": _options(settings),
         },
         "suite": {"name": suite.name, "sha256": suite.sha256, "pairs": len(suite.pairs)},
@@ -93,11 +133,12 @@ def make_document(
             "rubric_sha256": None if judge["kind"] in MEASURING else subject.rubric_sha256,
         },
         "timing": {name: round(value, 3) for name, value in vars(timing).items()},
-        "workers": [_worker_document(stage, worker) for stage, worker in workers],
+        "workers": used,
         "categories": {name: summary.to_dict() for name, summary in categories.items()},
         "overall": {"macro": macro.to_dict(), "micro": micro.to_dict()},
         "gates": [gate.to_dict() for gate in found],
-        "items": [results.item_document(item, works[item.id]) for item in items],
+        **tried,
+        "items": documents,
     }
 
 
@@ -112,22 +153,14 @@ def _worker_document(stage: str, worker: Worker) -> dict[str, Any]:
     }
 
 
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
 def _options(settings: Settings) -> dict[str, Any]:
     """Return the settings that a reader needs in order to repeat the run: named ones only, so never a secret."""
     return {
         "suite": settings.suite.model_dump(include={"spec", "language", "limit", "min_score"}),
         "editor": {"seeds": settings.editor.seeds},
-        "judge": settings.judge.model_dump(include={"rubric", "reasks", "batch_size", "gpus_per_replica"}),
+        "judge": settings.judge.model_dump(
+            include={"rubric", "reasks", "batch_size", "gpus_per_replica", "controls", "repeats"}
+        ),
         "workers": settings.workers.model_dump(include={"gpus", "gpus_per_worker", "executor", "cpu_workers"}),
         "gates": settings.gates.model_dump(),
         "run": settings.run.model_dump(include={"stage", "fresh"}),

@@ -59,7 +59,7 @@ def run_edits(pending: Sequence[Work], pool: Pool, store: Store, done: Callable[
 
     for work, worker, reply in pool.run(take):
         if reply["op"] == "edited":
-            _store(work, worker, reply, store)
+            store_edit(work, worker.slot.name, reply, store)
             worker.jobs_done += 1
             if work.failures:
                 retries.helped()
@@ -74,8 +74,9 @@ def run_edits(pending: Sequence[Work], pool: Pool, store: Store, done: Callable[
         done(work)
 
 
-def _store(work: Work, worker: Worker, reply: dict[str, Any], store: Store) -> None:
-    blob = store.blobs.put(reply["image"])
-    edit = Edit(blob, round(reply["edit_s"], 4), worker.slot.name, reply["near_copy"])
+def store_edit(work: Work, worker: str, made: dict[str, Any], store: Store) -> None:
+    """Keep an edit that `worker` made: the image, then its record."""
+    blob = store.blobs.put(made["image"])
+    edit = Edit(blob, round(made["edit_s"], 4), worker, made["near_copy"])
     store.edits.append([(work.edit_key, {**asdict(edit), "pair": work.pair.id, "seed": work.seed})])
     work.edit = edit

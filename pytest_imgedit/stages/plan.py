@@ -45,7 +45,8 @@ class StoredImage:
 class Work:
     """One repetition of a pair on its way through the stages; at its end it has a verdict or an error.
 
-    `failures` counts the jobs of the present stage that were lost with it; `reminders` the re-asks so far.
+    `failures` counts the jobs of the present stage that were lost with it; `reminders` the re-asks so far. A
+    `repeat` of a verdict is asked for with a `perturbation`, see `stages/repeats.py`.
     """
 
     pair: EditPair
@@ -59,6 +60,8 @@ class Work:
     error: ItemError | None = None
     failures: int = 0
     reminders: list[str] = field(default_factory=list)
+    repeat: int = 0
+    perturbation: str = ""
 
     def fail(self, stage: Any, kind: str, message: str, reply: str | None = None) -> None:
         self.error = ItemError(stage, kind, printable(message), reply)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from pytest_imgedit.gates import Observation, estimate_field
 from pytest_imgedit.pairs import Edit, ItemError, ItemResult, SeedResult, Verdict, in_order
 from pytest_imgedit.stats import Summary, macro, summarize
 
@@ -56,35 +57,52 @@ def _item(works: Sequence[Work], needs_verdict: bool) -> ItemResult:
     return ItemResult(pair.id, pair.category, status, score, aspects, seeds, None)
 
 
+def observe(items: Sequence[ItemResult], sources: Mapping[str, str]) -> list[Observation]:
+    """Return the score of every item as statistics and gates take it; `sources` names each pair's source image."""
+    return [Observation(item.category, sources[item.id], item.score) for item in items]
+
+
 def summarize_items(
     items: Sequence[ItemResult], sources: Mapping[str, str]
 ) -> tuple[dict[str, Summary], Summary, Summary]:
     """Summarize by category, and overall as macro and micro; `sources` names each pair's source image."""
     order = in_order(item.category for item in items)
     categories = {name: _summary([item for item in items if item.category == name], sources) for name in order}
-    micro = _summary(items, sources)
-    return categories, macro(list(categories.values()), (micro.n, micro.scored, micro.errors)), micro
+    micro, whole = _summary(items, sources), estimate_field("overall", observe(items, sources))
+    return categories, macro(list(categories.values()), whole, (micro.n, micro.scored, micro.errors)), micro
 
 
 def _summary(items: Sequence[ItemResult], sources: Mapping[str, str]) -> Summary:
     scored = [item for item in items if item.score is not None]
-    errors = sum(item.status in ("edit_error", "judge_error") for item in items)
+    errors = count_errors(items)
     clusters = [sources[item.id] for item in scored]
     return summarize([item.score or 0.0 for item in scored], clusters, errors, len(items) - len(scored) - errors)
+
+
+def count_errors(items: Sequence[ItemResult]) -> int:
+    """Count the items that ended in an error."""
+    return sum(item.status in ("edit_error", "judge_error") for item in items)
+
+
+def asked_document(work: Work) -> dict[str, Any]:
+    """Return what was asked about the pair of a work: category, texts, and images as blobs."""
+    return {
+        "category": work.pair.category,
+        "instruction": work.pair.instruction,
+        "description": work.pair.description,
+        "reference_text": work.pair.reference_text,
+        "source": work.source and work.source.blob_name,
+        "reference": work.reference and work.reference.blob_name,
+    }
 
 
 def item_document(item: ItemResult, work: Work) -> dict[str, Any]:
     """Return one entry of `items` in results.json; `work` is any repetition of the item's pair."""
     return {
         "id": item.id,
-        "category": item.category,
-        "instruction": work.pair.instruction,
-        "description": work.pair.description,
-        "reference_text": work.pair.reference_text,
+        **asked_document(work),
         "tags": list(work.pair.tags),
         "difficulty": work.pair.difficulty,
-        "source": work.source and work.source.blob_name,
-        "reference": work.reference and work.reference.blob_name,
         "status": item.status,
         "score": item.score,
         "aspects": dict(item.aspects),

@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, model_folder
 from pytest_imgedit.editors.base import resolve_editor
-from pytest_imgedit.errors import StoreError
+from pytest_imgedit.errors import StoreError, UsageError
 from pytest_imgedit.fingerprints import fingerprint
-from pytest_imgedit.judges.base import resolve_judge
+from pytest_imgedit.judges.base import MEASURING, resolve_judge
 from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.stages import results
-from pytest_imgedit.stages.document import Subject, Timing, make_document
+from pytest_imgedit.stages.controls import plan_controls
+from pytest_imgedit.stages.document import Subject, Timing, Trials, make_document
 from pytest_imgedit.stages.edit import run_edits, stored_edit
 from pytest_imgedit.stages.plan import Work, make_plan
 from pytest_imgedit.stages.pools import make_pool, require_free_gpus
+from pytest_imgedit.stages.repeats import plan_repeats
 from pytest_imgedit.stages.score import Scorer
+from pytest_imgedit.store.baselines import content_sha256, unlike_items, unlike_judges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,13 +65,15 @@ class Engine:
         store: Store,
         folder: Path,
         progress: Progress,
+        baseline: dict[str, Any] | None,
         before_stage: Callable[[str], None],
         after_stage: Callable[[str], None],
     ) -> None:
         self.settings, self.suite, self.store = settings, suite, store
-        self.folder, self.progress = folder, progress
+        self.folder, self.progress, self.baseline = folder, progress, baseline
         self.before_stage, self.after_stage = before_stage, after_stage
         self.timing = Timing()
+        self.trials: Trials | None = None
         self.workers: list[tuple[str, Worker]] = []
         self.started = datetime.now(UTC)
         self.working = False
@@ -77,10 +82,10 @@ class Engine:
     def run(self, pairs: Sequence[EditPair]) -> dict[str, Any]:
         """Edit and score the selected pairs; return the results document.
 
-        Raises `UsageError` if an editor or judge refuses its settings. The first Ctrl-C lets running jobs finish, the
-        second does not; either way the run returns with what is done, and `progress.stopping` is set. Before the
-        first job, Ctrl-C raises `KeyboardInterrupt`. A store that cannot be written any more, such as on a full
-        disk, stops the run in the same way.
+        Raises `UsageError` if an editor or judge refuses its settings, or the baseline is of other verdicts. The
+        first Ctrl-C lets running jobs finish, the second does not; either way the run returns with what is done,
+        and `progress.stopping` is set. Before the first job, Ctrl-C raises `KeyboardInterrupt`. A store that cannot
+        be written any more, such as on a full disk, stops the run in the same way.
         """
         settings, stage = self.settings, self.settings.run.stage
         in_main_thread = threading.current_thread() is threading.main_thread()
@@ -98,10 +103,12 @@ class Engine:
             judge: dict[str, Any] = {"kind": None, "fingerprint": None, "params": {}}
             if stage != "edit":
                 judge = self._identify("judge", settings.judge, resolve_judge(settings.judge.spec))
+            if self.baseline is not None:
+                self._refuse_unlike(self.baseline, judge, plan)
             scorer = None if stage == "edit" else Scorer(settings.judge, judge, rubric, self.store, redactor)
             self.working = True
             try:
-                self._work(plan, scorer)
+                self._work(plan, scorer, pairs)
             except KeyboardInterrupt:
                 pass
             except StoreError as error:
@@ -113,7 +120,17 @@ class Engine:
         items = results.item_results(plan, stage != "edit", self.stopped_by)
         subject = Subject(self.suite, editor, judge, rubric.sha256)
         return make_document(
-            self.folder.name, self.started, settings, subject, self.timing, self.workers, plan, items, self.stopped_by
+            self.folder.name,
+            self.started,
+            settings,
+            subject,
+            self.timing,
+            self.workers,
+            plan,
+            self.trials,
+            items,
+            self.baseline,
+            self.stopped_by,
         )
 
     def _interrupt(self, *_: object) -> None:
@@ -129,6 +146,17 @@ class Engine:
             self.progress.note(f"fingerprint: {role} {named.spec} (weights are read once, then remembered)")
         return identify(target, named.params, self.store)
 
+    def _refuse_unlike(self, baseline: dict[str, Any], judge: dict[str, Any], plan: Sequence[Work]) -> None:
+        """Raise `UsageError` if the verdicts of this run are of another kind than the baseline's."""
+        asked: dict[str, tuple[str, list[int]]] = {}
+        for work in plan:
+            content = content_sha256(results.asked_document(work))
+            asked.setdefault(work.pair.id, (content, []))[1].append(work.seed)
+        reason = unlike_judges(baseline, {"fingerprint": judge["fingerprint"]}, self.settings.editor.seeds)
+        reason = reason or unlike_items(baseline, [(name, *content) for name, content in asked.items()])
+        if reason:
+            raise UsageError(f"baseline {baseline['name']}: cannot be compared with, {reason}")
+
     def _take_stored_edits(self, plan: Sequence[Work]) -> None:
         reuse = not self.settings.run.fresh or self.settings.run.stage in ("score", "report")
         for work in plan:
@@ -136,7 +164,7 @@ class Engine:
                 work.edit = stored_edit(work, self.store)
                 self.timing.edits_cached += work.edit is not None
 
-    def _work(self, plan: Sequence[Work], scorer: Scorer | None) -> None:
+    def _work(self, plan: Sequence[Work], scorer: Scorer | None, pairs: Sequence[EditPair]) -> None:
         stage = self.settings.run.stage
         missing = [work for work in plan if work.error is None and work.edit is None]
         if stage in ("score", "report"):
@@ -155,8 +183,10 @@ class Engine:
                     ended = self._edit(missing, judging, len(plan))
             finally:  # a stopped run still shows the verdicts that it had before
                 pending = [] if scorer is None else self._take_stored_verdicts(plan, scorer)
-            if scorer is not None and judging is not None and pending and not self.progress.stopping:
-                self._score(pending, scorer, judging, ended)
+            if not self.progress.stopping:
+                further = self._plan_trials(plan, scorer, pairs)
+                if scorer is not None and judging is not None and (pending or further):
+                    self._score(pending, further, scorer, judging, ended)
         finally:
             if judging is not None:
                 judging.close()
@@ -192,14 +222,14 @@ class Engine:
         self.after_stage("edit")
         return ended
 
-    def _take_stored_verdicts(self, plan: Sequence[Work], scorer: Scorer) -> list[Work]:
+    def _take_stored_verdicts(self, plan: Sequence[Work], scorer: Scorer, count: bool = True) -> list[Work]:
         """Give edits the verdicts that the store has; return those that are still to be scored."""
         run = self.settings.run
         edited = [work for work in plan if work.error is None and work.edit is not None]
         for work in edited:
             if not run.fresh or run.stage == "report":
                 work.verdict = scorer.stored_verdict(work)
-                self.timing.verdicts_cached += work.verdict is not None
+                self.timing.verdicts_cached += count and work.verdict is not None
         pending = [work for work in edited if work.verdict is None]
         if run.stage != "report":
             return pending
@@ -207,16 +237,38 @@ class Engine:
             work.fail("score", "not_scored", "the store has no verdict on this edit, and stage 'report' makes none")
         return []
 
-    def _score(self, pending: Sequence[Work], scorer: Scorer, pool: Pool, ended: float) -> None:
-        """Score what is pending; `ended` is the time at which the last edit was done, 0 if none was made."""
+    def _plan_trials(self, plan: Sequence[Work], scorer: Scorer | None, pairs: Sequence[EditPair]) -> list[Work]:
+        """Plan the controls and repeats that were asked for; return those that are still to be scored."""
+        settings = self.settings.judge
+        if scorer is None:
+            self.trials = Trials()
+            return []
+        has_order = scorer.judge["kind"] not in MEASURING
+        self.trials = Trials(
+            plan_controls(self.suite, pairs, self.store, lambda target: identify(target, {}, self.store))
+            if settings.controls
+            else {},
+            plan_repeats(plan, settings.repeats, has_order),
+        )
+        return self._take_stored_verdicts(self.trials.works, scorer, count=False)
+
+    def _score(
+        self, pending: Sequence[Work], further: Sequence[Work], scorer: Scorer, pool: Pool, ended: float
+    ) -> None:
+        """Score what is pending, then further trials of the judge, which share no batch with it.
+
+        `ended` is the time at which the last edit was done, 0 if none was made.
+        """
         self.before_stage("score")
         started = time.perf_counter()
         if not ended:
             require_free_gpus(self.settings, "judge")
-        pool.start(len(pending))
+        pool.start(max(len(pending), len(further)))
         try:
-            with self.progress.stage("score", len(pending)):
-                scorer.run(pending, pool, self.progress.advance)
+            for name, works in (("score", pending), ("try the judge", further)):
+                if works and not self.progress.stopping:
+                    with self.progress.stage(name, len(works)):
+                        scorer.run(works, pool, self.progress.advance)
         finally:
             finished = time.perf_counter()
             loads = [worker.loaded_at for worker in (*pool.workers, *pool.gone) if worker.loaded_at]

@@ -11,6 +11,7 @@ from pytest_imgedit.judges.base import MEASURING
 from pytest_imgedit.pairs import Verdict
 from pytest_imgedit.rubrics.reply import SCALE
 from pytest_imgedit.stages.plan import key
+from pytest_imgedit.stages.repeats import perturbed, place_in_queue
 from pytest_imgedit.stages.retry import Retries
 from pytest_imgedit.text import shorten
 
@@ -44,6 +45,7 @@ class Scorer:
             system, parts = self.rubric.render(work.pair)
             asked = {"system": system, "parts": parts, "aspects": self.rubric.aspects, "formula": self.rubric.score}
             asked |= {"reminder": self.rubric.reminder, "reasks": self.settings.reasks}
+        again = {"repeat": work.repeat, "perturbation": work.perturbation} if work.perturbation else {}
         return key(
             judge=self.judge,
             asked=asked,
@@ -51,6 +53,7 @@ class Scorer:
             edited=work.edit.blob if work.edit else None,
             source=work.source.sha256 if work.source else None,
             reference=work.reference.sha256 if work.reference else None,
+            **again,
         )
 
     def stored_verdict(self, work: Work) -> Verdict | None:
@@ -68,7 +71,7 @@ class Scorer:
         Batches hold one category where possible. A batch that fails, or whose worker dies, is asked once more, one
         by one, so that one edit cannot spoil the verdicts on others.
         """
-        queue, retries = deque(sorted(pending, key=lambda work: work.pair.category)), Retries(pool)
+        queue, retries = deque(sorted(pending, key=place_in_queue)), Retries(pool)
 
         def take(worker: Worker) -> tuple[list[Work], Message] | None:
             wanted = self._batch_size(worker, len(queue), len(pool.slots))
@@ -116,6 +119,7 @@ class Scorer:
         images = {"source": work.source.read(), "edited": edited}
         if work.reference is not None:
             images["reference"] = work.reference.read()
+        parts, images = perturbed(work, parts, images)
         return {
             "pair": work.pair.id,
             "category": work.pair.category,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.errors import ImageError, UsageError
 from pytest_imgedit.images import Base64Image
+from pytest_imgedit.strict_json import loads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -190,7 +191,7 @@ class _Skeleton:
         self.text += self.data[self.read :]
         expected = "expected a list of objects or a dict of such lists by category"
         try:
-            value = _loads(self.text.decode("utf-8"))
+            value = loads(self.text.decode("utf-8"))
         except UnicodeDecodeError as error:
             raise UsageError(f"{self.path}:{self._line(error.start)}: not UTF-8, expected UTF-8 text") from error
         except json.JSONDecodeError as error:
@@ -212,25 +213,9 @@ def _line(data: mmap.mmap, position: int) -> int:
     return data[:position].count(b"\n") + 1
 
 
-def _loads(text: str) -> Any:
-    """Parse strict JSON: raises `ValueError` for NaN, Infinity, and a key that occurs twice."""
-
-    def refuse_constant(name: str) -> None:
-        raise ValueError(f"{name} is not a JSON number")
-
-    def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        values = dict(pairs)
-        if len(values) != len(pairs):
-            names = [name for name, _ in pairs]
-            raise ValueError(f"key {next(n for n in names if names.count(n) > 1)!r} occurs twice")
-        return values
-
-    return json.loads(text, parse_constant=refuse_constant, object_pairs_hook=refuse_duplicates)
-
-
 def _parse(path: Path, line: int, data: bytes) -> dict[str, Any]:
     try:
-        values = _loads(data.decode("utf-8"))
+        values = loads(data.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}:{line}: not UTF-8, expected UTF-8 text") from error
     except json.JSONDecodeError as error:

@@ -98,21 +98,7 @@ class _Worker:
         return min(wanted, self.fits)
 
     def edit(self, message: Message) -> Message:
-        source, reference = decode(message["source"]), message["reference"]
-        request = EditRequest(
-            pair_id=message["pair"],
-            category=message["category"],
-            instruction=message["instruction"],
-            source=source,
-            seed=message["seed"],
-            reference=None if reference is None else decode(reference),
-        )
-        started = time.perf_counter()
-        output = self._edit(request)
-        seconds = time.perf_counter() - started
-        image = checked(output, source, may_be_blank=self.target.kind == "blank")
-        near_copy = is_near_copy(source, image)
-        return {"op": "edited", "image": encode_png(image), "edit_s": seconds, "near_copy": near_copy}
+        return {"op": "edited", **make_edit(self._edit, message, may_be_blank=self.target.kind == "blank")}
 
     def _edit(self, request: EditRequest) -> Any:
         """Edit; when memory runs out, free what can be freed and try once more. The editor may draw on its source."""
@@ -156,6 +142,24 @@ class _Worker:
                 raise ValueError(f"the judge gave {len(given)} answers to {len(batch)} questions")
             answers += [{**_plain(answer), "batch_size": len(batch)} for answer in given]
         return answers
+
+
+def make_edit(edit: Callable[[EditRequest], Any], message: Message, may_be_blank: bool) -> Message:
+    """Do the edit that a message asks for: return `image` (PNG), `edit_s` and `near_copy`."""
+    source, reference = decode(message["source"]), message["reference"]
+    request = EditRequest(
+        pair_id=message["pair"],
+        category=message["category"],
+        instruction=message["instruction"],
+        source=source,
+        seed=message["seed"],
+        reference=None if reference is None else decode(reference),
+    )
+    started = time.perf_counter()
+    output = edit(request)
+    seconds = time.perf_counter() - started
+    image = checked(output, source, may_be_blank=may_be_blank)
+    return {"image": encode_png(image), "edit_s": seconds, "near_copy": is_near_copy(source, image)}
 
 
 def _question(asked: Message) -> Question:

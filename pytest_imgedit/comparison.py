@@ -1,0 +1,92 @@
+"""What changed between a baseline and a run: paired differences of the same pairs, from two documents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pytest_imgedit.gates import Observation, categories_of, estimate_field
+from pytest_imgedit.stats import holm
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    Document = Mapping[str, Any]
+
+#: How many of the pairs that fell or rose most a comparison names.
+MOST = 5
+
+
+def differences(before: Iterable[Document], now: Iterable[Document]) -> list[Observation]:
+    """Pair the items of a run with those of a baseline by id; `value` is now − before, within [-10, 10].
+
+    A pair that has no score on one side has no value, and bounds from the end of the scale.
+    """
+    old = {item["id"]: item["score"] for item in before}
+    found = []
+    for item in now:
+        score, was = item["score"], old[item["id"]]
+        found.append(
+            Observation(
+                item["category"],
+                item["source"] or item["id"],
+                None if score is None or was is None else round(score - was, 6),
+                (0.0 if score is None else score) - (10.0 if was is None else was),
+                (10.0 if score is None else score) - (0.0 if was is None else was),
+            )
+        )
+    return found
+
+
+def compare(baseline: Document, items: Sequence[Document], alpha: float) -> dict[str, Any]:
+    """Compare a run's items with a baseline: the section `comparison` of results.json.
+
+    `rows` has one entry a category and `overall`: means of the pairs that have a score on both sides, their mean
+    difference with 95% interval, one-sided p of a drop after Holm over all rows, verdict and MDE. `fell` and `rose`
+    name the pairs that moved most.
+    """
+    observations = differences(baseline["items"], items)
+    old = {item["id"]: item["score"] for item in baseline["items"]}
+    fields = ["overall", *categories_of(observations)]
+    found = {field: estimate_field(field, observations) for field in fields}
+    drops = holm([1.0 if one is None else one.p_below(0) for one in found.values()])
+    rises = holm([1.0 if one is None else one.p_above(0) for one in found.values()])
+    rows: dict[str, Any] = {}
+    for (field, one), drop, rise in zip(found.items(), drops, rises, strict=True):
+        both = [item for item, moved in zip(items, observations, strict=True) if moved.value is not None]
+        both = [item for item in both if field in ("overall", item["category"])]
+        before = estimate_field(field, [Observation(item["category"], item["id"], old[item["id"]]) for item in both])
+        now = estimate_field(field, [Observation(item["category"], item["id"], item["score"]) for item in both])
+        rows[field] = {
+            "n": len(both),
+            "before": before and before.mean,
+            "now": now and now.mean,
+            "difference": one and one.mean,
+            "ci95": one and one.interval(),
+            "p": None if one is None else drop,
+            "verdict": "unknown"
+            if one is None or one.se is None
+            else "fell"
+            if drop <= alpha
+            else "rose"
+            if rise <= alpha
+            else "no change shown",
+            "mde": one and one.mde(alpha / len(fields)),
+        }
+    moved = sorted(
+        (
+            {"id": item["id"], "before": old[item["id"]], "now": item["score"], "difference": one.value}
+            for item, one in zip(items, observations, strict=True)
+            if one.value
+        ),
+        key=lambda pair: pair["difference"],
+    )
+    return {
+        "name": baseline["name"],
+        "run": baseline["run"],
+        "editor": baseline["editor"]["spec"],
+        "commit": baseline["commit"],
+        "pairs": len(baseline["items"]),
+        "rows": rows,
+        "fell": [pair for pair in moved if pair["difference"] < 0][:MOST],
+        "rose": [pair for pair in reversed(moved) if pair["difference"] > 0][:MOST],
+    }

@@ -1,0 +1,51 @@
+"""Where results come from: versions of packages, the machine, and the commit of the working folder."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PACKAGES = ("pytest-imgedit", "pytest", "torch", "diffusers", "transformers", "pillow", "numpy")
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that decide results, as far as they are installed."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def machine(devices: Iterable[str]) -> dict[str, Any]:
+    """Describe the machine without naming it; `devices` are those that workers ran on."""
+    return {
+        "system": platform.system(),
+        "architecture": platform.machine(),
+        "cpus": os.cpu_count(),
+        "devices": sorted(set(devices)),
+    }
+
+
+def commit() -> dict[str, Any] | None:
+    """Return `sha`, `branch` and `dirty` of the git repository that holds the working folder; `None` without one."""
+    sha, status = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
+    if sha is None or status is None:
+        return None
+    return {"sha": sha, "branch": _git("rev-parse", "--abbrev-ref", "HEAD"), "dirty": bool(status)}
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

@@ -1,0 +1,119 @@
+"""The judge's own noise: every edit is judged again in ways that should not matter, and the scores are compared."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pytest_imgedit.images import as_jpeg, resampled
+from pytest_imgedit.stats import estimate_macro
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pytest_imgedit.stages.plan import Work
+
+    Parts = tuple[tuple[str, str], ...]
+
+#: What changes from one repeat to the next, in turn: `batch`, other neighbours in the batch; `order`, the edit is
+#: shown before the source, each with the words before it; `jpeg`, both images at quality 90; `resize`, both images
+#: at 95% of their size and back.
+PERTURBATIONS = ("batch", "order", "jpeg", "resize")
+_IMAGE = {"jpeg": as_jpeg, "resize": resampled}
+
+
+def plan_repeats(plan: Sequence[Work], count: int, has_order: bool) -> list[Work]:
+    """Return the edits of a plan to be judged `count` times more; without `has_order`, their order is left alone."""
+    kinds = [name for name in PERTURBATIONS if has_order or name != "order"]
+    return [
+        replace(
+            work,
+            verdict=None,
+            failures=0,
+            reminders=[],
+            perturbation=kinds[repeat % len(kinds)],
+            repeat=repeat + 1,
+        )
+        for repeat in range(count)
+        for work in plan
+        if work.error is None and work.edit is not None
+    ]
+
+
+def place_in_queue(work: Work) -> tuple[Any, ...]:
+    """Order in which edits are judged: by category, and for repeats in another order each time."""
+    if not work.perturbation:
+        return (0, work.pair.category)
+    return (work.repeat, hashlib.sha256(f"{work.repeat}:{work.pair.id}:{work.seed}".encode()).hexdigest())
+
+
+def perturbed(work: Work, parts: Parts, images: Mapping[str, bytes]) -> tuple[Parts, dict[str, bytes]]:
+    """Change what the judge is shown as the work's perturbation says."""
+    change = _IMAGE.get(work.perturbation)
+    if change is not None:
+        images = {name: change(data) for name, data in images.items()}
+    return swap_images(parts) if work.perturbation == "order" else parts, dict(images)
+
+
+def swap_images(parts: Parts) -> Parts:
+    """Show the first edited image where the first source stands and the other way round, with the words before each."""
+    places: dict[str, tuple[int, int]] = {}
+    for index, (kind, name) in enumerate(parts):
+        if kind == "image" and name in ("source", "edited") and name not in places:
+            caption = index - 1 if index and parts[index - 1][0] == "text" else index
+            places[name] = (caption, index)
+    if len(places) < 2:
+        return parts
+    first, second = sorted(places.values())
+    return (
+        *parts[: first[0]],
+        *parts[second[0] : second[1] + 1],
+        *parts[first[1] + 1 : second[0]],
+        *parts[first[0] : first[1] + 1],
+        *parts[second[1] + 1 :],
+    )
+
+
+def noise_document(plan: Sequence[Work], repeats: Sequence[Work]) -> dict[str, Any]:
+    """Describe how far scores move when only the judging changes: the section `noise` of results.json.
+
+    Each row is one repeat: `shift` of the overall (macro) score, `sd` of the change of a pair's score (about 0),
+    `changed` and `errors` among `n` pairs. `floor` is the root mean square of the shifts, `None` if there is none.
+    """
+    first = _by_pair(plan)
+    rows: list[dict[str, Any]] = []
+    shifts: list[float] = []
+    for number in dict.fromkeys(work.repeat for work in repeats):
+        mine = [work for work in repeats if work.repeat == number]
+        again = _by_pair(mine)
+        known = [name for name, score in again.items() if score is not None and first.get(name) is not None]
+        moves = [(again[name] or 0.0) - (first[name] or 0.0) for name in known]
+        of = {work.pair.id: work for work in mine}
+        whole = estimate_macro(moves, known, [of[name].pair.category for name in known]) if known else None
+        rows.append(
+            {
+                "perturbation": mine[0].perturbation,
+                "n": len(again),
+                "errors": sum(score is None for score in again.values()),
+                "changed": sum(abs(move) > 1e-9 for move in moves),
+                "shift": whole and whole.mean,
+                "sd": float(np.sqrt(np.mean(np.square(moves)))) if moves else None,
+            }
+        )
+        shifts += [whole.mean] if whole else []
+    return {"rows": rows, "floor": math.sqrt(sum(s**2 for s in shifts) / len(shifts)) if shifts else None}
+
+
+def _by_pair(works: Sequence[Work]) -> dict[str, float | None]:
+    """Mean score of each pair over its seeds; `None` where one seed has no verdict."""
+    scores: dict[str, list[float | None]] = {}
+    for work in works:
+        scores.setdefault(work.pair.id, []).append(None if work.verdict is None else work.verdict.score)
+    return {
+        name: None if any(score is None for score in own) else sum(score or 0.0 for score in own) / len(own)
+        for name, own in scores.items()
+    }
