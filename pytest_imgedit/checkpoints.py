@@ -23,8 +23,8 @@ def is_local(model: str) -> bool:
     return Path(model).is_dir() or not _HUB_ID.fullmatch(model)
 
 
-def model_folder(model: str, kind: str) -> Path:
-    """Return the folder of a model: the local one, or the hub snapshot, which is downloaded if need be.
+def model_folder(model: str, kind: str, download: bool = True) -> Path:
+    """Return the folder of a model: the local one, or the hub snapshot, which is downloaded if need be and allowed.
 
     Raises `UsageError` if a local folder does not exist or the snapshot cannot be had.
     """
@@ -41,7 +41,7 @@ def model_folder(model: str, kind: str) -> Path:
     if kind != "diffusers":
         patterns = [f"*.{suffix}" for suffix in suffixes]
     try:
-        return Path(snapshot_download(model, allow_patterns=patterns))
+        return Path(snapshot_download(model, allow_patterns=patterns, local_files_only=not download))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise UsageError(f"model {model!r}: neither a folder nor to be had from the hub: {reason}") from error

@@ -41,11 +41,11 @@ def compare(baseline: Document, items: Sequence[Document], alpha: float) -> dict
     """Compare a run's items with a baseline: the section `comparison` of results.json.
 
     `rows` has one entry a category and `overall`: means of the pairs that have a score on both sides, their mean
-    difference with 95% interval, one-sided p of a drop after Holm over all rows, verdict and MDE. `fell` and `rose`
-    name the pairs that moved most.
+    difference with 95% interval, one-sided p of a drop after Holm over all rows, verdict and MDE. `pairs` holds what
+    the baseline has of each pair; `fell` and `rose` name those that moved most.
     """
     observations = differences(baseline["items"], items)
-    old = {item["id"]: item["score"] for item in baseline["items"]}
+    old = {item["id"]: item for item in baseline["items"]}
     fields = ["overall", *categories_of(observations)]
     found = {field: estimate_field(field, observations) for field in fields}
     drops = holm([1.0 if one is None else one.p_below(0) for one in found.values()])
@@ -54,7 +54,9 @@ def compare(baseline: Document, items: Sequence[Document], alpha: float) -> dict
     for (field, one), drop, rise in zip(found.items(), drops, rises, strict=True):
         both = [item for item, moved in zip(items, observations, strict=True) if moved.value is not None]
         both = [item for item in both if field in ("overall", item["category"])]
-        before = estimate_field(field, [Observation(item["category"], item["id"], old[item["id"]]) for item in both])
+        before = estimate_field(
+            field, [Observation(item["category"], item["id"], old[item["id"]]["score"]) for item in both]
+        )
         now = estimate_field(field, [Observation(item["category"], item["id"], item["score"]) for item in both])
         rows[field] = {
             "n": len(both),
@@ -74,7 +76,7 @@ def compare(baseline: Document, items: Sequence[Document], alpha: float) -> dict
         }
     moved = sorted(
         (
-            {"id": item["id"], "before": old[item["id"]], "now": item["score"], "difference": one.value}
+            {"id": item["id"], "before": old[item["id"]]["score"], "now": item["score"], "difference": one.value}
             for item, one in zip(items, observations, strict=True)
             if one.value
         ),
@@ -85,8 +87,16 @@ def compare(baseline: Document, items: Sequence[Document], alpha: float) -> dict
         "run": baseline["run"],
         "editor": baseline["editor"]["spec"],
         "commit": baseline["commit"],
-        "pairs": len(baseline["items"]),
+        "size": len(baseline["items"]),
         "rows": rows,
+        "pairs": {
+            item["id"]: {
+                "before": old[item["id"]]["score"],
+                "difference": one.value,
+                "edits": [seed.get("edit") for seed in old[item["id"]]["seeds"]],
+            }
+            for item, one in zip(items, observations, strict=True)
+        },
         "fell": [pair for pair in moved if pair["difference"] < 0][:MOST],
         "rose": [pair for pair in reversed(moved) if pair["difference"] > 0][:MOST],
     }

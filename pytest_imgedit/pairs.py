@@ -107,13 +107,17 @@ class Edit:
 class Verdict:
     """What a judge said of one edit: the raw reply, its aspects, and a score in [0, 10].
 
-    `batch_size` is the number of edits that were judged together with this one.
+    `batch_size` is the number of edits that were judged together with this one. Where aspects and score are
+    expectations over the judge's probabilities, `greedy` is the score of the reply as it stands, and `off_scale` the
+    largest probability in [0, 1] that the judge gave to something else than a grade.
     """
 
     reply: str
     aspects: Mapping[str, float]
     score: float
     batch_size: int = 1
+    greedy: float | None = None
+    off_scale: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

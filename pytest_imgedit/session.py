@@ -28,7 +28,7 @@ from pytest_imgedit.store.baselines import FOLDER as BASELINES
 from pytest_imgedit.store.baselines import check_name, make_baseline, read_baseline, unlike_judges, write_baseline
 from pytest_imgedit.store.runs import Store
 from pytest_imgedit.suites.base import Suite, load_suite
-from pytest_imgedit.text import one_line
+from pytest_imgedit.text import one_line, shorten
 from pytest_imgedit.workers.gpus import choose_gpus, group_gpus
 
 if TYPE_CHECKING:
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from pytest_imgedit.registry import Target
     from pytest_imgedit.rubrics.rubric import Rubric
     from pytest_imgedit.stages.results import Run
+
+#: Characters of a section that users add to the report.
+MAX_SECTION = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,6 @@ class Evaluation:
         self._reports: dict[str, str] = {}
         self._unwritten = ""
         self.unreported: Sequence[str] = ()
-        self._sections: Sequence[tuple[str, str]] = ()
 
     @cached_property
     def suite(self) -> Suite:
@@ -216,11 +218,9 @@ class Evaluation:
             progress.close()
         self.interrupted = progress.stopping
         self.run = read_run(document, self.settings.suite.min_score)
-        self._sections = self._ask_for_sections(self.run.document)
+        document["sections"] = self._ask_for_sections(document)
         try:
-            self._reports = write_reports(
-                self.run.document, folder, self.store.blobs.folder, self.settings.run, self._sections
-            )
+            self._reports = write_reports(document, folder, self.store.blobs.folder, self.settings.run)
             self._save()
         except StoreError as error:
             self._unwritten = str(error)
@@ -243,15 +243,15 @@ class Evaluation:
             raise StoreError(f"{folder}: {error.strerror}, so that baseline {name} was not saved") from error
         self._reports["baseline"] = os.path.relpath(path)
 
-    def _ask_for_sections(self, document: dict[str, Any]) -> list[tuple[str, str]]:
-        """Collect what users add to the report; a hook that fails costs its section and not the report."""
+    def _ask_for_sections(self, document: dict[str, Any]) -> list[dict[str, str]]:
+        """Collect what users add to the report, as `title` and `body`; a hook that fails costs its own section only."""
         try:
             found = [tuple(part) for part in self.hooks.report_sections(document) if part]
             if not all(len(part) == 2 and all(isinstance(text, str) for text in part) for part in found):
                 raise TypeError(f"it returned {found!r:.200}, expected (title, body)")
         except Exception as error:
-            return [("pytest_imgedit_report_section", f"failed: {type(error).__name__}: {one_line(error)}")]
-        return found
+            found = [("pytest_imgedit_report_section", f"failed: {type(error).__name__}: {one_line(error)}")]
+        return [{"title": shorten(title), "body": shorten(body, MAX_SECTION)} for title, body in found]
 
     def make_service(self, name: str, file: TextIO) -> Any:
         """Make the service `edit_workers` or `reward_model`; raise `UsageError` where the stage starts no workers."""
@@ -280,7 +280,7 @@ class Evaluation:
     def summary(self, width: int, color: bool) -> str:
         """Render what the terminal shows at the end."""
         assert self.run is not None
-        return terminal.render(self.run.document, self._reports, self._sections, width, color)
+        return terminal.render(self.run.document, self._reports, width, color)
 
     def verdict(self) -> model.Verdict:
         """Return what the run came to; without all its reports written and all its items reported it never passes."""

@@ -32,7 +32,7 @@ class Question:
 
     `images` holds RGB images by name: `source`, `edited`, and `reference` where the pair has one. `system`
     is the system prompt; `parts` is the user's turn in order: texts as `("text", words)` and images as
-    `("image", name)`.
+    `("image", name)`; `aspects` are the names of the numbers that the rubric reads from the reply.
     """
 
     pair_id: str
@@ -41,18 +41,23 @@ class Question:
     images: Mapping[str, Image.Image]
     system: str = ""
     parts: tuple[tuple[str, str], ...] = ()
+    aspects: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Answer:
     """A judge's answer: the raw `reply`, or a `score` in [0, 10] with its aspects from a judge that measures.
 
-    The rubric parses the reply of an answer without a score. `error` says why there is neither.
+    The rubric parses the reply of an answer without a score. `expected` may then hold an expected grade in [0, 10] for
+    every aspect, from which the score is made in place of those that the reply names, with `off_scale` the largest
+    probability that the judge gave to something else than a grade. `error` says why there is neither.
     """
 
     reply: str = ""
     score: float | None = None
     aspects: Mapping[str, float] = field(default_factory=dict)
+    expected: Mapping[str, float] = field(default_factory=dict)
+    off_scale: float = 0.0
     error: str | None = None
 
 

@@ -10,6 +10,7 @@ from transformers import AutoModelForImageTextToText
 
 from pytest_imgedit.errors import SetupError
 from pytest_imgedit.judges.base import Answer
+from pytest_imgedit.judges.expected import Place, expected_grade, find_places
 from pytest_imgedit.numerics import pick_dtype, set_deterministic
 from pytest_imgedit.qwen import IMAGE, AssembledProcessor
 
@@ -29,7 +30,9 @@ class QwenVLJudge:
     """Answers in batches: left padding, greedy decoding, replies trimmed to the new tokens.
 
     `dtype` and `deterministic` are as for the diffusers editor. `max_new_tokens` bounds a reply; images over
-    `max_pixels` are scaled down. `attention` is transformers' `attn_implementation`.
+    `max_pixels` are scaled down. `attention` is transformers' `attn_implementation`. With `scoring="expected"` an
+    answer also holds the expected grade of each aspect; that costs another look at an edit for each number that may
+    start with a 1, with tokenizers that write 10 as 1 and 0.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class QwenVLJudge:
         max_new_tokens: int = 128,
         max_pixels: int = 1_048_576,
         attention: str = "sdpa",
+        scoring: str = "greedy",
     ) -> None:
         set_deterministic(deterministic)
         folder = Path(model)
@@ -60,7 +64,7 @@ class QwenVLJudge:
                 f"{model}: tokenizer and model disagree on the image token "
                 f"({self.processor.image_token_id} and {self.model.config.image_token_id})"
             )
-        self.max_new_tokens = max_new_tokens
+        self.max_new_tokens, self.expects = max_new_tokens, scoring == "expected"
         size = self.processor.image_processor.size
         self.size = {
             "shortest_edge": min(size["shortest_edge"], max_pixels),
@@ -70,10 +74,7 @@ class QwenVLJudge:
 
     @torch.inference_mode()
     def answer(self, questions: Sequence[Question]) -> list[Answer]:
-        names = [[text for kind, text in question.parts if kind == "image"] for question in questions]
-        images = [question.images[name] for question, own in zip(questions, names, strict=True) for name in own]
-        inputs = self.processor([self._prompt(question) for question in questions], images, size=self.size)
-        inputs = inputs.to(self.model.device)
+        inputs = self._inputs(questions)
         output = self.model.generate(
             **inputs,
             max_new_tokens=self.max_new_tokens,
@@ -83,10 +84,46 @@ class QwenVLJudge:
             top_p=None,
             top_k=None,
             repetition_penalty=1.0,
+            return_dict_in_generate=True,
+            output_logits=self.expects,
         )
-        new = output[:, inputs["input_ids"].shape[1] :]
+        new = output.sequences[:, inputs["input_ids"].shape[1] :]
         replies: list[str] = self.processor.tokenizer.batch_decode(new, skip_special_tokens=True)
-        return [Answer(reply.strip()) for reply in replies]
+        if not self.expects:
+            return [Answer(reply.strip()) for reply in replies]
+        logits = [step.float() for step in output.logits]
+        return [
+            self._expect(question, new[row].tolist(), [step[row] for step in logits])
+            for row, question in enumerate(questions)
+        ]
+
+    def _expect(self, question: Question, tokens: list[int], logits: Sequence[torch.Tensor]) -> Answer:
+        """Answer with the greedy reply and the expected grades; `logits` (V,) are those of each step."""
+        tokenizer = self.processor.tokenizer
+        grades = {}
+        for place in find_places(tokenizer, tokens, question.aspects):
+
+            def after_one(place: Place = place) -> torch.Tensor:
+                one = tokenizer.encode(f"{place.lead}1", add_special_tokens=False)
+                if tokens[place.step] == one[0] and place.step + 1 < len(logits):
+                    return logits[place.step + 1].softmax(-1)
+                inputs = self._inputs([question], f"{place.before}{place.lead}1")
+                following: torch.Tensor = self.model(**inputs, logits_to_keep=1).logits[0, -1]
+                return following.float().softmax(-1)
+
+            grades[place.aspect] = expected_grade(tokenizer, logits[place.step].softmax(-1), place, after_one)
+        return Answer(
+            tokenizer.decode(tokens, skip_special_tokens=True).strip(),
+            expected={aspect: grade for aspect, (grade, _) in grades.items()},
+            off_scale=max((off for _, off in grades.values()), default=0.0),
+        )
+
+    def _inputs(self, questions: Sequence[Question], start: str = "") -> Any:
+        """Build the model's inputs up to where its reply begins, or goes on after `start`."""
+        names = [[text for kind, text in question.parts if kind == "image"] for question in questions]
+        images = [question.images[name] for question, own in zip(questions, names, strict=True) for name in own]
+        inputs = self.processor([self._prompt(question) + start for question in questions], images, size=self.size)
+        return inputs.to(self.model.device)
 
     def _prompt(self, question: Question) -> str:
         """Put a question into the model's chat format."""

@@ -9,25 +9,30 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 
-from pytest_imgedit.report import model
+from pytest_imgedit.report import charts, model
 from pytest_imgedit.text import readable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable
 
 
-def render(document: model.Document, blobs: str, sections: Iterable[tuple[str, str]]) -> str:
+def render(document: model.Document, locate: Callable[[str], str | None]) -> str:
     """Render a results document as one HTML page.
 
-    `blobs` is the URL of the store's `blobs` folder as seen from the page; images are linked, not embedded.
-    All text from data and judges is escaped, and the page's own script and style are the only ones it allows.
+    `locate` gives the URL of a blob of the store, `None` for one that is not there. All text from data and judges is
+    escaped, and the page's own script and style are the only ones it allows.
     """
     templates = files("pytest_imgedit.report.templates")
-    script, style = (templates.joinpath(name).read_text("utf-8") for name in ("report.js", "report.css"))
+    script = "".join(templates.joinpath(name).read_text("utf-8") for name in ("viewer.js", "report.js"))
+    style = templates.joinpath("report.css").read_text("utf-8")
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.FunctionLoader(lambda name: templates.joinpath(name).read_text("utf-8")),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    return environment.from_string(templates.joinpath("report.html").read_text("utf-8")).render(
+    return environment.get_template("report.html").render(
         run=document["run"],
         suite=document["suite"],
         editor=document["editor"],
@@ -36,13 +41,20 @@ def render(document: model.Document, blobs: str, sections: Iterable[tuple[str, s
         header=model.CATEGORY_HEADER,
         rows=model.category_rows(document),
         totals=model.overall_rows(document),
-        remarks=[model.best_and_worst(document), model.near_copy_line(document)],
+        remarks=model.remarks(document),
+        chart=charts.category_chart(document),
+        histogram=charts.histogram(document),
+        axis=charts,
+        tables=model.further_tables(document),
+        moved=model.moved_lines(document),
         timing=model.timing_line(document),
         worker_header=model.WORKER_HEADER,
         workers=model.worker_rows(document),
         gates=document["gates"],
-        sections=[(readable(title), readable(body)) for title, body in sections],
-        cards=[_card(item, blobs) for item in document["items"]],
+        words=model.WORDS,
+        sections=[(readable(section["title"]), readable(section["body"])) for section in document["sections"]],
+        compared="comparison" in document,
+        cards=[_card(item, document, locate) for item in document["items"]],
         script=script,
         style=style,
         script_hash=_csp_hash(script),
@@ -54,31 +66,43 @@ def _csp_hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _card(item: dict[str, Any], blobs: str) -> dict[str, Any]:
+def _card(item: dict[str, Any], document: model.Document, locate: Callable[[str], str | None]) -> dict[str, Any]:
     """Return what the page's script needs to draw one card."""
-    images = [{"label": "source", "url": f"{blobs}/{item['source']}"}] if item["source"] else []
-    for seed in item["seeds"]:
-        if seed["edit"] is not None:
-            label = "edit" if len(item["seeds"]) == 1 else f"edit, seed {seed['seed']}"
-            blob = seed["edit"]["blob"]
-            images.append({"label": label, "url": f"{blobs}/{blob[:2]}/{blob}.png"})
-    if item["reference"]:
-        images.append({"label": "reference", "url": f"{blobs}/{item['reference']}"})
+    before = document["comparison"]["pairs"][item["id"]] if "comparison" in document else None
+    named = [("source", item["source"])]
+    for place, seed in enumerate(item["seeds"]):
+        of_seed = "" if len(item["seeds"]) == 1 else f", seed {seed['seed']}"
+        named.append((f"edit{of_seed}", seed["edit"] and _blob(seed["edit"]["blob"])))
+        old = before and before["edits"][place]
+        if old and (seed["edit"] is None or old != seed["edit"]["blob"]):
+            named.append((f"baseline edit{of_seed}", _blob(old)))
+    named.append(("reference", item["reference"]))
+    images = [{"label": label, "url": url} for label, name in named if name and (url := locate(name))]
     error = item["error"]
     replies = [seed["verdict"]["reply"] for seed in item["seeds"] if seed["verdict"] and seed["verdict"]["reply"]]
     if error and error.get("reply") is not None:
         replies.append(error["reply"])
-    near_copy = "near-copy" if any(map(model.is_near_copy, item["seeds"])) else None
-    tags = [*item["tags"], *filter(None, (item["difficulty"], near_copy))]
+    near_copy = any(map(model.is_near_copy, item["seeds"]))
+    greedy = [seed["verdict"]["greedy"] for seed in item["seeds"] if seed["verdict"]]
+    tags = [*item["tags"], *filter(None, (item["difficulty"], "near-copy" if near_copy else None))]
     return {
         "id": item["id"],
         "category": item["category"],
         "status": item["status"],
         "score": item["score"],
+        "before": before and before["before"],
+        "difference": before and before["difference"],
+        "near_copy": near_copy,
         "instruction": readable(item["instruction"]),
         "tags": [readable(tag) for tag in tags],
         "aspects": [[readable(name), model.number(value)] for name, value in item["aspects"].items()],
         "error": error and f"{error['stage']} error ({error['kind']}): {error['message']}",
+        "greedy": None if None in greedy or not greedy else model.number(sum(greedy) / len(greedy)),
         "replies": [readable(reply) for reply in replies],
         "images": images,
     }
+
+
+def _blob(sha256: str) -> str:
+    """Path of an edit below the store's `blobs` folder."""
+    return f"{sha256[:2]}/{sha256}.png"

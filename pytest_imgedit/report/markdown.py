@@ -9,7 +9,7 @@ from pytest_imgedit.report import model
 from pytest_imgedit.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 #: Where GitHub would make a link of a bare address: the slash after a scheme's colon, and the dot after `www`.
 _LINK = re.compile(r"(?<=:)/(?=/)|(?<=www)\.", re.IGNORECASE)
@@ -21,7 +21,7 @@ def escape(text: str) -> str:
     return _LINK.sub(r"\\\g<0>", _SPECIAL.sub(r"\\\1", printable(text)))
 
 
-def render(document: model.Document, sections: Iterable[tuple[str, str]]) -> str:
+def render(document: model.Document) -> str:
     """Render a results document as Markdown."""
     run = document["run"]
     failing = [gate for gate in document["gates"] if gate["state"] != "PASS"]
@@ -38,9 +38,8 @@ def render(document: model.Document, sections: Iterable[tuple[str, str]]) -> str
         *_table(model.CATEGORY_HEADER, [*model.category_rows(document), *model.overall_rows(document)]),
         "",
     ]
-    for line in (model.best_and_worst(document), model.near_copy_line(document), model.mde_line(document)):
-        if line:
-            lines += [escape(line), ""]
+    for line in model.remarks(document):
+        lines += [escape(line), ""]
     for title, header, rows in model.further_tables(document):
         lines += [f"## {escape(title)}", "", *_table(header, rows), ""]
     for line in (*model.moved_lines(document), model.timing_line(document)):
@@ -56,7 +55,7 @@ def render(document: model.Document, sections: Iterable[tuple[str, str]]) -> str
         ]
     if errors := model.error_lines(document, most=50):
         lines += ["## Pairs without a score", "", *(f"- {escape(line)}" for line in errors), ""]
-    for title, body in sections:
+    for title, body in ((section["title"], section["body"]) for section in document["sections"]):
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", body)), default=0))
         lines += [f"## {escape(title)}", "", fence, *map(printable, body.strip().splitlines()), fence, ""]
     return "\n".join(lines)

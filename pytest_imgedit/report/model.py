@@ -12,7 +12,23 @@ COMPARISON_HEADER = ("category", "n", "before", "now", "diff", "95% CI", "p (Hol
 CONTROLS_HEADER = ("control", "n", "errors", "mean", "95% CI", "p", "judge")
 NOISE_HEADER = ("judged again", "n", "errors", "changed", "SD", "shift")
 #: Columns of words, which are aligned to the left.
-WORDS = ("category", "worker", "device", "stage", "verdict", "control", "judge", "judged again")
+WORDS = (
+    "run",
+    "finished",
+    "suite",
+    "editor",
+    "state",
+    "GPU",
+    "product",
+    "category",
+    "worker",
+    "device",
+    "stage",
+    "verdict",
+    "control",
+    "judge",
+    "judged again",
+)
 WORST_FIRST = ("INVALID", "FAIL", "INCONCLUSIVE", "PASS")
 WORKER_HEADER = ("worker", "device", "stage", "done", "busy s", "load s")
 
@@ -69,7 +85,8 @@ def best_and_worst(document: Document) -> str | None:
 def judge_name(document: Document) -> str:
     """Name the judge, and the rubric that was put to it, if one was."""
     judge = document["judge"]
-    return str(judge["spec"]) if judge["rubric"] is None else f"{judge['spec']}, rubric {judge['rubric']}"
+    scoring = ", expected grades" if judge["params"].get("scoring") == "expected" else ""
+    return str(judge["spec"]) if judge["rubric"] is None else f"{judge['spec']}, rubric {judge['rubric']}{scoring}"
 
 
 def timing_line(document: Document) -> str:
@@ -173,7 +190,7 @@ def comparison_title(document: Document) -> str | None:
     found = document["comparison"]
     commit = f", commit {found['commit']['sha'][:10]}" if found["commit"] else ""
     part = (
-        "" if found["pairs"] == len(document["items"]) else f" ({len(document['items'])} of its {found['pairs']} pairs)"
+        "" if found["size"] == len(document["items"]) else f" ({len(document['items'])} of its {found['size']} pairs)"
     )
     return f"against baseline {found['name']}: editor {found['editor']}, run {found['run']}{commit}{part}"
 
@@ -195,13 +212,32 @@ def mde_line(document: Document) -> str | None:
     known = {name: row["mde"] for name, row in rows.items() if row["mde"] is not None}
     if macro["mde"] is not None:
         widest = max(known, key=lambda name: known[name]) if len(known) > 1 else None
-        more = "" if widest is None else f", in {widest} {known[widest]:.2f}"
-        parts.append(f"a threshold missed by {macro['mde']:.2f} overall{more} would be found (MDE, power 80%)")
+        parts.append(f"{macro['mde']:.2f} under a threshold" + (f" ({widest} {known[widest]:.2f})" if widest else ""))
     if "comparison" in document and document["comparison"]["rows"]["overall"]["mde"] is not None:
-        parts.append(f"a drop of {document['comparison']['rows']['overall']['mde']:.2f} overall too")
+        parts.append(f"{document['comparison']['rows']['overall']['mde']:.2f} under the baseline")
+    found = ["MDE of the overall score, at 80% power: " + ", ".join(parts)] if parts else []
     if "noise" in document and document["noise"]["floor"] is not None:
-        parts.append(f"judge's noise floor {document['noise']['floor']:.2f}")
-    return " · ".join(parts) or None
+        found.append(f"judge's noise floor {document['noise']['floor']:.2f}")
+    return " · ".join(found) or None
+
+
+def expected_line(document: Document) -> str | None:
+    """Say so if scores are expectations, beside what the greedy replies gave; `None` if no score is one."""
+    verdicts = [seed["verdict"] for item in document["items"] for seed in item["seeds"] if seed["verdict"]]
+    known = [verdict for verdict in verdicts if verdict["greedy"] is not None]
+    if not known:
+        return None
+    expected, greedy = (sum(verdict[key] for verdict in known) / len(known) for key in ("score", "greedy"))
+    return (
+        f"scores are expectations over the judge's answer probabilities: mean {expected:.2f}, of the greedy replies "
+        f"{greedy:.2f}; at most {max(verdict['off_scale'] for verdict in known):.1%} off the scale"
+    )
+
+
+def remarks(document: Document) -> list[str]:
+    """Lines that follow the table of scores."""
+    lines = (best_and_worst, near_copy_line, expected_line, mde_line)
+    return [text for text in (line(document) for line in lines) if text is not None]
 
 
 def controls_rows(document: Document) -> list[tuple[str, ...]]:

@@ -14,13 +14,12 @@ from pytest_imgedit.report import model
 from pytest_imgedit.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 
 def render(
     document: model.Document,
     reports: Mapping[str, str],
-    sections: Iterable[tuple[str, str]],
     width: int,
     color: bool,
 ) -> str:
@@ -37,24 +36,42 @@ def render(
     console.print(Text(printable(f"suite {document['suite']['name']} · editor {editor} · judge {judge}")))
     rows = model.category_rows(document)
     console.print(_table(model.CATEGORY_HEADER, rows, model.overall_rows(document)))
-    for line in (model.best_and_worst(document), model.near_copy_line(document), model.mde_line(document)):
-        if line:
-            console.print(Text(line))
-    for title, header, rows in model.further_tables(document):
-        console.print(Text(f"\n{printable(title)}", style="bold"))
-        console.print(_table(header, rows, []))
-    for line in (*model.moved_lines(document), model.timing_line(document)):
-        console.print(Text(printable(line)))
+    for line in model.remarks(document):
+        console.print(Text(line))
+    _print_further(console, document)
+    console.print(Text(model.timing_line(document)))
     if document["workers"]:
         console.print(_table(model.WORKER_HEADER, model.worker_rows(document), []))
     for line in model.error_lines(document):
         console.print(Text(printable(line), style="yellow"))
-    for title, body in sections:
-        console.print(Text(f"\n{printable(title)}", style="bold"))
-        console.print(Text("\n".join(printable(line) for line in body.splitlines())))
+    for section in document["sections"]:
+        console.print(Text(f"\n{printable(section['title'])}", style="bold"))
+        console.print(Text("\n".join(printable(line) for line in section["body"].splitlines())))
     for name, path in reports.items():
         console.print(Text(f"{name}: {path}", overflow="fold", no_wrap=True), soft_wrap=True)
     return buffer.getvalue()
+
+
+def render_further(document: model.Document, width: int = 120) -> str:
+    """Render the tables that a document may have beside its scores: comparison, controls, the judge's noise."""
+    buffer = io.StringIO()
+    _print_further(Console(file=buffer, width=width, highlight=False), document)
+    return buffer.getvalue()
+
+
+def render_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int = 160) -> str:
+    """Render one table as text."""
+    buffer = io.StringIO()
+    Console(file=buffer, width=width, highlight=False).print(_table(header, rows, []))
+    return "\n".join(line.rstrip() for line in buffer.getvalue().rstrip().splitlines())
+
+
+def _print_further(console: Console, document: model.Document) -> None:
+    for title, header, rows in model.further_tables(document):
+        console.print(Text(f"\n{printable(title)}", style="bold"))
+        console.print(_table(header, rows, []))
+    for line in model.moved_lines(document):
+        console.print(Text(printable(line)))
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], totals: Sequence[Sequence[str]]) -> Table:

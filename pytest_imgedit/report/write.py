@@ -6,29 +6,25 @@ import os
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from pytest_imgedit.errors import StoreError, UsageError
 from pytest_imgedit.report import html, markdown
+from pytest_imgedit.report.pictures import copied, embedded, linked
 from pytest_imgedit.store.runs import to_json, write_json, write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pytest_imgedit.config import RunSettings
     from pytest_imgedit.report.model import Document
 
 
-def write_reports(
-    document: Document, folder: Path, blobs: Path, settings: RunSettings, sections: Sequence[tuple[str, str]]
-) -> dict[str, str]:
+def write_reports(document: Document, folder: Path, blobs: Path, settings: RunSettings) -> dict[str, str]:
     """Write results.json, report.md and report.html; return where each is, by name.
 
     The Markdown is also appended to the file that `GITHUB_STEP_SUMMARY` names, if that can be written. Raises
     `StoreError` if one of the run's own files cannot be written, and `UsageError` for a copy, where they are
     there by then.
     """
-    text = markdown.render(document, sections)
+    text = markdown.render(document)
     files = {
         "results": folder / "results.json",
         "markdown": folder / "report.md",
@@ -37,7 +33,8 @@ def write_reports(
     try:
         write_json(files["results"], document)
         write_text(files["markdown"], text)
-        write_text(files["html"], html.render(document, _url(blobs, folder), sections))
+        locate = embedded(blobs) if settings.html_embed else linked(blobs, files["html"])
+        write_text(files["html"], html.render(document, locate))
     except OSError as error:
         raise StoreError(f"{folder}: {error.strerror}, so that the reports are not all there") from error
     for path in settings.copies:
@@ -48,7 +45,8 @@ def write_reports(
             elif path == settings.md_path:
                 path.write_text(text, encoding="utf-8")
             else:
-                path.write_text(html.render(document, _url(blobs, path.parent), sections), encoding="utf-8")
+                locate = embedded(blobs) if settings.html_embed else copied(blobs, path)
+                path.write_text(html.render(document, locate), encoding="utf-8")
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror}; the run's reports are in {folder}") from error
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
@@ -63,7 +61,3 @@ def check_writable(path: Path) -> None:
     target = path if path.exists() else folder
     if path.is_dir() or not folder.is_dir() or not os.access(target, os.W_OK):
         raise UsageError(f"{path}: cannot be written, expected the path of a file")
-
-
-def _url(blobs: Path, page_folder: Path) -> str:
-    return quote(os.path.relpath(blobs.resolve(), page_folder.resolve()))

@@ -37,6 +37,19 @@ def parse_reply(reply: str, aspects: Sequence[str]) -> dict[str, float]:
     return {name: found[name] for name in aspects}
 
 
+def number_places(reply: str, aspects: Sequence[str]) -> dict[str, int]:
+    """Return where each aspect's number starts in a reply, in characters; lines are read as by `parse_reply`."""
+    places: dict[str, int] = {}
+    start = 0
+    for line in _THINKING.sub(lambda match: " " * len(match[0]), reply).splitlines(keepends=True):
+        name, value = _split(line.rstrip("\r\n"), aspects)
+        if name is not None and value:
+            colon = line.replace("：", ":").index(":") + 1
+            places[name] = start + line.index(value, colon)
+        start += len(line)
+    return places
+
+
 def _split(line: str, aspects: Sequence[str]) -> tuple[str | None, str]:
     name, colon, value = line.replace("：", ":").partition(":")
     name = name.strip().strip("*_`-# ").casefold()

@@ -82,7 +82,8 @@ def noise_document(plan: Sequence[Work], repeats: Sequence[Work]) -> dict[str, A
     """Describe how far scores move when only the judging changes: the section `noise` of results.json.
 
     Each row is one repeat: `shift` of the overall (macro) score, `sd` of the change of a pair's score (about 0),
-    `changed` and `errors` among `n` pairs. `floor` is the root mean square of the shifts, `None` if there is none.
+    `changed` and `errors` among `n` pairs. `floor` is the root mean square of the shifts, `None` if there is none; that
+    of `order` does not count: runs that are compared show images in the same order.
     """
     first = _by_pair(plan)
     rows: list[dict[str, Any]] = []
@@ -104,7 +105,7 @@ def noise_document(plan: Sequence[Work], repeats: Sequence[Work]) -> dict[str, A
                 "sd": float(np.sqrt(np.mean(np.square(moves)))) if moves else None,
             }
         )
-        shifts += [whole.mean] if whole else []
+        shifts += [whole.mean] if whole and mine[0].perturbation != "order" else []
     return {"rows": rows, "floor": math.sqrt(sum(s**2 for s in shifts) / len(shifts)) if shifts else None}
 
 

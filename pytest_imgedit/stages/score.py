@@ -63,7 +63,14 @@ class Scorer:
             return None
         if not all(isinstance(value, int | float) for value in record["aspects"].values()):
             return None
-        return Verdict(record["reply"], record["aspects"], record["score"], record["batch_size"])
+        return Verdict(
+            record["reply"],
+            record["aspects"],
+            record["score"],
+            record["batch_size"],
+            record.get("greedy"),
+            record.get("off_scale"),
+        )
 
     def run(self, pending: Sequence[Work], pool: Pool, done: Callable[[Work], None]) -> None:
         """Judge all pending edits; each ends in `work.verdict` or `work.error` and is stored before `done`.
@@ -126,6 +133,7 @@ class Scorer:
             "instruction": work.pair.instruction,
             "images": images,
             "system": system,
+            "aspects": list(self.rubric.aspects),
             "parts": [*parts, *(("text", f"\n{text}") for text in work.reminders[-1:])],
         }
 
@@ -149,14 +157,26 @@ class Scorer:
         if answer["error"] is not None:
             raise ReplyError(answer["error"])
         if answer["score"] is None:
-            aspects, score = self.rubric.read(answer["reply"])
-            return Verdict(self.redactor.text(answer["reply"]), aspects, score, answer["batch_size"])
+            reply, (aspects, score) = self.redactor.text(answer["reply"]), self.rubric.read(answer["reply"])
+            if not answer["expected"]:
+                return Verdict(reply, aspects, score, answer["batch_size"])
+            expected = self._expected(answer["expected"])
+            off_scale = min(1.0, max(0.0, answer["off_scale"]))
+            return Verdict(reply, expected, self.rubric.combine(expected), answer["batch_size"], score, off_scale)
         score = answer["score"]
         if not (math.isfinite(score) and SCALE[0] <= score <= SCALE[1]):
             raise ReplyError(f"the judge's score is {score}, expected a number from 0 to 10")
         if not all(map(math.isfinite, answer["aspects"].values())):
             raise ReplyError(f"the judge's aspects are {answer['aspects']}, expected finite numbers")
         return Verdict(self.redactor.text(answer["reply"]), answer["aspects"], score, answer["batch_size"])
+
+    def _expected(self, grades: Mapping[str, float]) -> dict[str, float]:
+        """Check the expected grades of an answer; raise `ReplyError` if they are not one in [0, 10] for each aspect."""
+        values = {name: grades.get(name, math.nan) for name in self.rubric.aspects}
+        for name, value in values.items():
+            if not SCALE[0] <= value <= SCALE[1]:
+                raise ReplyError(f"the expected grade of {name!r} is {value}, expected a number from 0 to 10")
+        return values
 
     def _store(self, finished: Sequence[Work]) -> None:
         records = [
@@ -168,6 +188,8 @@ class Scorer:
                     "aspects": dict(work.verdict.aspects),
                     "score": work.verdict.score,
                     "batch_size": work.verdict.batch_size,
+                    "greedy": work.verdict.greedy,
+                    "off_scale": work.verdict.off_scale,
                     "asked": 1 + len(work.reminders),
                 },
             )

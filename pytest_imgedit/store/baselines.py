@@ -105,20 +105,21 @@ def read_baseline(reference: str, folder: Path, base: Path) -> dict[str, Any]:
             known = sorted(one.stem for one in folder.glob("*.json"))
             have = f"expected one of: {', '.join(known)}" if known else "none is saved there, see --imgedit-save"
             raise UsageError(f"baseline {reference!r}: no {path}; {have}")
-        return _read(path)
+        return as_baseline(path)
     path = Path(base, reference)
-    return _read(path / "results.json" if path.is_dir() else path)
+    return as_baseline(path / "results.json" if path.is_dir() else path)
 
 
 def _latest(folder: Path) -> dict[str, Any]:
     """Return the baseline of the run that finished last: times of files do not survive a checkout."""
-    baselines = [_read(path) for path in sorted(folder.glob("*.json"))]
+    baselines = [as_baseline(path) for path in sorted(folder.glob("*.json"))]
     if not baselines:
         raise UsageError(f"baseline 'latest': no baseline in {folder}, see --imgedit-save")
     return max(baselines, key=lambda baseline: str(baseline["finished"]))
 
 
-def _read(path: Path) -> dict[str, Any]:
+def as_baseline(path: Path) -> dict[str, Any]:
+    """Read a baseline, or a results.json as one; raise `UsageError`."""
     document = read_document(path)
     if document.get("schema") == RESULTS:
         try:

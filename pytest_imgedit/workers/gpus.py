@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.errors import UsageError
 
@@ -81,6 +81,32 @@ def require_memory(gpus: Sequence[str], needed: int, what: str) -> None:
             f"GPU {','.join(gpus)}: {free / 2**30:.1f} of {total / 2**30:.1f} GiB free{held}, "
             f"expected at least {needed / 2**30:.1f} GiB for the weights of {what}"
         )
+
+
+def gpu_memory(gpus: Sequence[str]) -> list[dict[str, Any]]:
+    """Describe GPUs by `name` as given, `product`, and `free_gib` and `total_gib` of memory, as far as they tell."""
+    import pynvml
+
+    found: list[dict[str, Any]] = []
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return found
+    try:
+        for name in gpus:
+            handle = (
+                pynvml.nvmlDeviceGetHandleByIndex(int(name))
+                if name.isdigit()
+                else pynvml.nvmlDeviceGetHandleByUUID(name)
+            )
+            memory, product = pynvml.nvmlDeviceGetMemoryInfo(handle), str(pynvml.nvmlDeviceGetName(handle))
+            sizes = {"free_gib": round(memory.free / 2**30, 1), "total_gib": round(memory.total / 2**30, 1)}
+            found.append({"name": name, "product": product, **sizes})
+    except pynvml.NVMLError:
+        pass
+    finally:
+        pynvml.nvmlShutdown()
+    return found
 
 
 def choose_gpus(text: str) -> list[str]:

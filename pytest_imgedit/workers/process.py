@@ -170,6 +170,7 @@ def _question(asked: Message) -> Question:
         images={name: decode(data) for name, data in asked["images"].items()},
         system=asked["system"],
         parts=tuple((kind, text) for kind, text in asked["parts"]),
+        aspects=tuple(asked["aspects"]),
     )
 
 
@@ -184,6 +185,8 @@ def _plain(answer: Answer) -> Message:
             "reply": _encodable(answer.reply),
             "score": None if answer.score is None else float(answer.score),
             "aspects": {shorten(str(name)): float(value) for name, value in answer.aspects.items()},
+            "expected": {shorten(str(name)): float(value) for name, value in answer.expected.items()},
+            "off_scale": float(answer.off_scale),
             "error": None if answer.error is None else _encodable(str(answer.error)) or "the judge gave no reason",
         }
     except (AttributeError, TypeError, ValueError, OverflowError) as error:

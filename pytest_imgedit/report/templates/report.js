@@ -1,7 +1,7 @@
-"use strict";
+// The gallery: which pairs are shown, in which order, and how one is drawn.
 const cards = JSON.parse(document.getElementById("cards").textContent);
 const gallery = document.getElementById("gallery");
-const controls = Object.fromEntries(["category", "status", "sort", "search"].map((id) => [id, document.getElementById(id)]));
+const controls = Object.fromEntries(["category", "status", "low", "high", "sort", "search"].map((id) => [id, document.getElementById(id)]));
 const PAGE = 48;
 let shown = [];
 let drawn = 0;
@@ -13,24 +13,40 @@ function element(tag, attributes, ...children) {
   return node;
 }
 
+function signed(difference) {
+  return (difference > 0 ? "+" : "") + difference.toFixed(2);
+}
+
 function draw(card) {
   const failed = card.score === null;
   const score = failed ? element("span", { class: "score none" }, card.status.replace("_", " "))
     : element("span", { class: "score" }, card.score.toFixed(2));
-  const title = element("h3", {}, element("a", { href: "#pair-" + card.id }, card.id), element("span", { class: "tag" }, [card.category, ...card.tags].join(" · ")), score);
-  const images = element("div", { class: "images" }, ...card.images.map(({ label, url }) =>
-    element("figure", {}, element("a", { href: url }, element("img", { src: url, alt: label, loading: "lazy" })), element("figcaption", {}, label))));
+  const title = element("h3", {}, element("a", { href: "#pair-" + encodeURIComponent(card.id) }, card.id), element("span", { class: "tag" }, [card.category, ...card.tags].join(" · ")), score);
+  if (card.difference) title.append(element("span", { class: card.difference < 0 ? "moved fell" : "moved rose" }, signed(card.difference)));
+  const images = element("div", { class: "images" }, ...card.images.map(({ label, url }) => {
+    const button = element("button", { type: "button", title: "compare with the source" }, element("img", { src: url, alt: label + " of " + card.id, loading: "lazy" }));
+    button.addEventListener("click", () => openViewer(card, label));
+    return element("figure", {}, button, element("figcaption", {}, label));
+  }));
   const parts = [title, element("p", { class: "instruction" }, card.instruction), images];
   if (card.aspects.length)
     parts.push(element("p", { class: "aspects" }, ...card.aspects.map(([name, value]) => element("span", {}, name + " ", element("b", {}, value)))));
+  if (card.greedy !== null) parts.push(element("p", { class: "quiet" }, "expected score; the greedy reply gives " + card.greedy));
   if (card.error) parts.push(element("p", { class: "error" }, card.error));
   if (card.replies.length)
     parts.push(element("details", {}, element("summary", {}, "judge's reply"), ...card.replies.map((reply) => element("pre", { class: "reply" }, reply))));
-  return element("article", { id: "pair-" + card.id, "data-category": card.category, "data-status": card.status }, ...parts);
+  return element("article", { id: "pair-" + card.id, tabindex: "-1", "data-category": card.category, "data-status": card.status }, ...parts);
 }
 
 function more() {
-  gallery.append(...shown.slice(drawn, drawn + PAGE).map(draw));
+  const nodes = shown.slice(drawn, drawn + PAGE).map(draw);
+  gallery.append(...nodes);
+  // Who has no mouse scrolls a long text by keys, for which it must take the focus.
+  for (const node of nodes) {
+    for (const text of node.querySelectorAll(".instruction, .tag, .aspects, .error")) {
+      if (text.scrollHeight > text.clientHeight + 1) text.tabIndex = 0;
+    }
+  }
   drawn = Math.min(drawn + PAGE, shown.length);
 }
 
@@ -38,15 +54,27 @@ function more() {
 const orders = {
   worst: (a, b) => (a.score ?? -1) - (b.score ?? -1),
   best: (a, b) => (b.score ?? -1) - (a.score ?? -1),
+  drop: (a, b) => (a.difference ?? 0) - (b.difference ?? 0),
+  rise: (a, b) => (b.difference ?? 0) - (a.difference ?? 0),
   suite: () => 0,
 };
 
+const kinds = {
+  scored: (card) => card.status === "scored",
+  error: (card) => card.error !== null,
+  copy: (card) => card.near_copy,
+  fell: (card) => card.difference < 0,
+  rose: (card) => card.difference > 0,
+};
+
 function update() {
-  const { category, status, sort, search } = controls;
+  const { category, status, low, high, sort, search } = controls;
   const wanted = search.value.trim().toLowerCase();
+  const bounded = low.value !== "" || high.value !== "";
   shown = cards.filter((card) =>
     (!category.value || card.category === category.value) &&
-    (!status.value || (status.value === "error" ? card.error !== null : card.status === status.value)) &&
+    (!status.value || kinds[status.value](card)) &&
+    (!bounded || (card.score !== null && card.score >= (low.value || 0) && card.score <= (high.value || 10))) &&
     (!wanted || [card.id, card.instruction, ...card.tags].join(" ").toLowerCase().includes(wanted)));
   shown.sort(orders[sort.value]);
   document.getElementById("count").textContent = shown.length + " of " + cards.length + " pairs";
@@ -55,13 +83,54 @@ function update() {
   more();
 }
 
-function follow() {
-  const id = decodeURIComponent(location.hash.slice("#pair-".length));
-  const place = shown.findIndex((card) => card.id === id);
+function focusCard(place) {
+  if (place < 0 || place >= shown.length) return;
   while (place >= drawn) more();
-  if (place >= 0) document.getElementById("pair-" + id).scrollIntoView();
+  const node = document.getElementById("pair-" + shown[place].id);
+  node.focus({ preventScroll: true });
+  node.scrollIntoView({ block: "nearest" });
 }
 
+function focused() {
+  const node = document.activeElement.closest("article");
+  return node ? shown.findIndex((card) => "pair-" + card.id === node.id) : -1;
+}
+
+function step(by) {
+  if (!viewer.viewer.open) return focusCard(Math.max(0, focused() + by));
+  const card = shown[shown.indexOf(viewing) + by];
+  if (card) openViewer(card);
+}
+
+function follow() {
+  const [, kind, name] = location.hash.match(/^#(pair|view)-(.*)$/) || [];
+  if (!kind) return;
+  const id = decodeURIComponent(name);
+  const place = shown.findIndex((card) => card.id === id);
+  if (place < 0) return;
+  focusCard(place);
+  document.getElementById("pair-" + id).scrollIntoView();
+  if (kind === "view") openViewer(shown[place]);
+}
+
+const keys = {
+  j: () => step(1),
+  k: () => step(-1),
+  s: () => viewer.viewer.open && chooseMode("slider"),
+  f: () => viewer.viewer.open && chooseMode("flicker"),
+  b: () => viewer.viewer.open && chooseMode("side"),
+  "/": () => viewer.viewer.open || controls.search.focus(),
+  Enter: () => viewer.viewer.open || openViewer(shown[focused()]),
+};
+
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.closest("input, select, textarea");
+  if (event.key === "Escape" && typing === controls.search) controls.search.blur();
+  if (event.ctrlKey || event.metaKey || event.altKey || (typing && typing.type !== "range") || !(event.key in keys)) return;
+  if (event.key === "Enter" && event.target.tagName !== "ARTICLE") return;
+  event.preventDefault();
+  keys[event.key]();
+});
 for (const name of new Set(cards.map((card) => card.category))) controls.category.append(element("option", { value: name }, name));
 for (const control of Object.values(controls)) control.addEventListener("input", update);
 document.getElementById("filters").addEventListener("submit", (event) => event.preventDefault());

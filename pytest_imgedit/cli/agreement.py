@@ -1,0 +1,98 @@
+"""`imgedit agreement`: how well a run's judge ranks edits as people do."""
+
+from __future__ import annotations
+
+import csv
+import math
+from typing import TYPE_CHECKING, Any
+
+from pytest_imgedit.agreement import MEASURES, agreement
+from pytest_imgedit.cli.runs import find_run, read_results
+from pytest_imgedit.errors import UsageError
+from pytest_imgedit.pairs import in_order
+from pytest_imgedit.report import model, terminal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_imgedit.cli.runs import Outcome
+
+
+def read_ratings(path: Path) -> dict[str, list[float]]:
+    """Read `id,score` rows, with any further columns: the ratings of each pair; raise `UsageError` with file:line."""
+    ratings: dict[str, list[float]] = {}
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = csv.DictReader(file, strict=True)
+            missing = {"id", "score"} - set(rows.fieldnames or ())
+            if missing:
+                raise UsageError(f"{path}:1: no column {sorted(missing)[0]!r}, expected a header with id and score")
+            for row in rows:
+                score = _number(row["score"] or "")
+                if score is None or not row["id"]:
+                    raise UsageError(
+                        f"{path}:{rows.line_num}: id {row['id']!r} with score {row['score']!r}, "
+                        "expected an id and a number"
+                    )
+                ratings.setdefault(row["id"], []).append(score)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}, expected a CSV file") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not UTF-8 (byte {error.start}), expected a CSV file") from None
+    except csv.Error as error:
+        raise UsageError(f"{path}:{rows.line_num + 1}: not valid CSV: {error}") from None
+    return ratings
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and "_" not in text else None
+
+
+def agree(reference: str, path: Path, out: Path) -> Outcome:
+    """Compare a run's scores with the mean rating of each pair, overall and by category."""
+    document, ratings = read_results(find_run(reference, out)), read_ratings(path)
+    items = {item["id"]: item for item in document["items"]}
+    unknown = [name for name in ratings if name not in items]
+    rated = [item for name, item in items.items() if name in ratings]
+    known = [item for item in rated if item["score"] is not None]
+    fields = {"overall": known}
+    for category in in_order(item["category"] for item in known):
+        fields[category] = [item for item in known if item["category"] == category]
+    found: dict[str, Any] = {
+        "pairs": len(known),
+        "ratings": sum(len(own) for own in ratings.values()),
+        "unscored": len(rated) - len(known),
+        "unknown": unknown,
+        "rows": {
+            field: agreement(
+                [item["score"] for item in own],
+                [sum(ratings[item["id"]]) / len(ratings[item["id"]]) for item in own],
+                [item["source"] or item["id"] for item in own],
+            )
+            for field, own in fields.items()
+        },
+    }
+    rows = [
+        (field, str(row["n"]), *(_cell(row[name]) for name in MEASURES))
+        for field, row in sorted(found["rows"].items(), key=lambda row: row[0] == "overall")
+    ]
+    text = [
+        f"judge {model.judge_name(document)} against {found['ratings']} ratings of {len(ratings)} pairs in {path}",
+        terminal.render_table(("category", "n", "Spearman", "Kendall τ-b", "pairwise accuracy"), rows),
+    ]
+    if found["unscored"]:
+        text.append(f"{found['unscored']} rated pairs have no score in the run")
+    if unknown:
+        text.append(f"{len(unknown)} rated ids are not in the run, such as {unknown[0]}")
+    return found, "\n".join(text), int(not known)
+
+
+def _cell(measure: dict[str, Any]) -> str:
+    if measure["value"] is None:
+        return "–"
+    low, high = measure["ci95"] or (None, None)
+    return model.number(measure["value"]) + ("" if low is None else f" ({low:.2f} to {high:.2f})")

@@ -1,0 +1,135 @@
+"""`imgedit doctor`: what this machine has, which weights are missing, and what would not fit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from packaging.requirements import Requirement
+
+from pytest_imgedit import provenance
+from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, model_folder
+from pytest_imgedit.config import make_settings
+from pytest_imgedit.config_file import ConfigFile
+from pytest_imgedit.editors.base import resolve_editor
+from pytest_imgedit.errors import UsageError
+from pytest_imgedit.judges.base import resolve_judge
+from pytest_imgedit.report import terminal
+from pytest_imgedit.suites.base import load_suite
+from pytest_imgedit.workers.gpus import choose_gpus, gpu_memory, group_gpus, visible_gpus
+
+if TYPE_CHECKING:
+    from pytest_imgedit.cli.runs import Outcome
+    from pytest_imgedit.config import Settings
+
+GIB = 2**30
+
+
+def examine(config: Path | None) -> Outcome:
+    """Look at packages, memory and GPUs, and at the models of a config (without one: the embedded ones)."""
+    problems: list[str] = []
+    settings = _settings(config)
+    document: dict[str, Any] = {
+        "versions": provenance.versions(),
+        "machine": provenance.machine(()),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB, 1),
+        "disk_free_gib": round(shutil.disk_usage(Path.cwd()).free / GIB, 1),
+        "gpus": gpu_memory(visible_gpus()),
+        "models": [],
+    }
+    problems += _package_problems()
+    try:
+        document["suite"] = {"spec": settings.suite.spec, "pairs": len(load_suite(settings.suite).pairs)}
+    except UsageError as error:
+        problems.append(str(error))
+    for role in ("editor", "judge"):
+        try:
+            document["models"].append(_model(role, settings, problems))
+        except UsageError as error:
+            problems.append(f"{role}: {error}")
+    document["problems"] = problems
+    return document, _text(document), int(bool(problems))
+
+
+def _settings(config: Path | None) -> Settings:
+    file = ConfigFile.empty() if config is None else ConfigFile.read(config)
+    file.require_sections()
+    return make_settings({**{name: dict(table) for name, table in file.tables.items()}, "run": {"config_file": file}})
+
+
+def _package_problems() -> list[str]:
+    """Name the requirements of this package that the environment does not meet."""
+    problems = []
+    for text in requires("pytest-imgedit") or ():
+        need = Requirement(text)
+        if need.marker is not None and not need.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            found = version(need.name)
+        except PackageNotFoundError:
+            problems.append(f"package {need.name} is not installed, expected {need.specifier}")
+            continue
+        if not need.specifier.contains(found, prereleases=True):
+            problems.append(f"package {need.name} is {found}, expected {need.specifier}")
+    return problems
+
+
+def _model(role: str, settings: Settings, problems: list[str]) -> dict[str, Any]:
+    """Describe an editor or judge: where its weights are, what they take, and whether its GPUs hold that."""
+    named = settings.editor if role == "editor" else settings.judge
+    target = resolve_editor(named.spec) if role == "editor" else resolve_judge(named.spec)
+    size = settings.workers.gpus_per_worker if role == "editor" else settings.judge.gpus_per_replica
+    gpus = choose_gpus(settings.workers.gpus)
+    groups = group_gpus(gpus, size, f"{role}: GPUs of one worker")
+    found: dict[str, Any] = {"role": role, "spec": named.spec, "weights_gib": None, "folder": None, "fits": None}
+    if target.kind not in MODEL_KINDS:
+        return found
+    folder = model_folder(target.argument or "", target.kind, download=False)
+    dtype = named.params.get("dtype", "auto")
+    needed = check_checkpoint(folder, target.kind, "float32" if dtype == "auto" and not gpus else dtype)
+    found |= {"weights_gib": round(needed / GIB, 2), "folder": str(folder)}
+    totals = {gpu["name"]: gpu["total_gib"] for gpu in gpu_memory(gpus)}
+    room = [sum(totals[name] for name in group) for group in groups if all(name in totals for name in group)]
+    if not groups:
+        room = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB]
+    if room:
+        found["fits"] = needed / GIB <= min(room)
+        if not found["fits"]:
+            more = "--imgedit-gpus-per-worker" if role == "editor" else "judge.gpus_per_replica"
+            problems.append(
+                f"{role} {named.spec}: {needed / GIB:.1f} GiB of weights do not fit into {min(room):.1f} GiB"
+                + (f", expected more GPUs a worker ({more})" if groups else " of host memory")
+            )
+    return found
+
+
+def _text(document: dict[str, Any]) -> str:
+    machine = document["machine"]
+    lines = [
+        " · ".join(f"{name} {number}" for name, number in document["versions"].items()),
+        f"{machine['system']} {machine['architecture']}, {machine['cpus']} CPUs, {document['memory_gib']} GiB memory, "
+        f"{document['disk_free_gib']} GiB free on disk",
+    ]
+    if document["gpus"]:
+        rows = [(g["name"], g["product"], str(g["free_gib"]), str(g["total_gib"])) for g in document["gpus"]]
+        lines.append(terminal.render_table(("GPU", "product", "free GiB", "total GiB"), rows))
+    else:
+        lines.append("no GPU visible: editors and judges run on the CPU")
+    if "suite" in document:
+        lines.append(f"suite {document['suite']['spec']}: {document['suite']['pairs']} pairs")
+    for found in document["models"]:
+        lines.append(f"{found['role']} {found['spec']}: " + _weights(found))
+    problems = document["problems"]
+    return "\n".join(
+        [*lines, *(f"problem: {text}" for text in problems), "" if problems else "no problem found"]
+    ).rstrip()
+
+
+def _weights(found: dict[str, Any]) -> str:
+    if found["weights_gib"] is None:
+        return "no weights to look for"
+    fits = {True: "fits", False: "does not fit", None: "no GPU tells its memory"}[found["fits"]]
+    return f"{found['weights_gib']} GiB of weights in {found['folder']}, {fits}"

@@ -1,0 +1,125 @@
+"""Entry point of `imgedit`: arguments in, text or JSON out, an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_imgedit.errors import UsageError
+from pytest_imgedit.text import printable, readable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Command = Callable[[argparse.Namespace], tuple[dict[str, Any], str, int]]
+
+EXIT_CODES = "exit codes: 0 all is well; 1 {one}; 4 bad arguments or files, said in one line"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; each returns what `--json` prints, what is printed else, and the exit code."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    command: Command = given.command
+    try:
+        document, text, code = command(given)
+    except UsageError as error:
+        print(f"imgedit: {printable(str(error))}", file=sys.stderr)
+        return 4
+    try:
+        print(json.dumps(document, ensure_ascii=False, indent=1) if given.json else readable(text), flush=True)
+    except BrokenPipeError:  # such as `imgedit runs | head`
+        sys.stderr.close()
+    return code
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> Any:
+        """Exit 4 with one line, as all usage errors of ours do."""
+        self.exit(4, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="imgedit", description="Look at runs of pytest-imgedit, and at this machine.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    run = "a run's folder or results.json, the id of a run in the store, or latest"
+
+    one = _add(commands, "compare", _compare, "compare two runs or baselines pair by pair", "a gate did not pass")
+    one.add_argument("before", metavar="A", help=f"{run}; or a baseline's NAME or path")
+    one.add_argument("now", metavar="B", help="the same")
+    one.add_argument(
+        "--max-drop",
+        action="append",
+        default=[],
+        metavar="FIELD:DROP",
+        help="a gate: overall or a category must not have fallen by more than DROP; repeatable",
+    )
+    one.add_argument("--alpha", type=float, default=0.05, help="chance of any false alarm (default: 0.05)")
+    one.add_argument("--margin", type=float, default=0.5, help="a gate that could not show so much is inconclusive")
+
+    one = _add(commands, "report", _report, "render the reports of a run again", "the run did not pass its gates")
+    one.add_argument("run", metavar="RUN", help=run)
+    one.add_argument("--html", type=Path, metavar="PATH", help="an extra HTML report, its images in a folder beside it")
+    one.add_argument("--md", type=Path, metavar="PATH", help="an extra Markdown report")
+    one.add_argument("--html-embed", action="store_true", help="HTML of one file, with reduced images inside")
+
+    _add(commands, "runs", _runs, "list the runs of a store, oldest first", "a run could not be read")
+
+    one = _add(commands, "agreement", _agreement, "compare the judge with people", "no rating fits a scored pair")
+    one.add_argument("run", metavar="RUN", help=run)
+    one.add_argument("ratings", type=Path, metavar="HUMAN.csv", help="columns id and score, one row a rating")
+
+    one = _add(commands, "doctor", _doctor, "say what this machine has, lacks, and cannot hold", "something is wrong")
+    one.add_argument("--config", type=Path, metavar="FILE", help="look for this config's models, and whether they fit")
+    return parser
+
+
+def _add(commands: Any, name: str, command: Command, summary: str, one: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=summary, description=summary.capitalize() + ".", epilog=EXIT_CODES.format(one=one)
+    )
+    parser.set_defaults(command=command)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    if name != "doctor":
+        parser.add_argument(
+            "--out", type=Path, default=Path(".imgedit"), metavar="DIR", help="the store (default: .imgedit)"
+        )
+    return parser
+
+
+# Imported when called, so that `imgedit --help` answers at once.
+def _compare(given: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+    from pytest_imgedit.cli import runs
+
+    return runs.compare_runs(given.before, given.now, given.out, given.max_drop, given.alpha, given.margin)
+
+
+def _report(given: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+    from pytest_imgedit.cli import runs
+
+    return runs.render_again(given.run, given.out, given.html, given.md, given.html_embed)
+
+
+def _runs(given: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+    from pytest_imgedit.cli import runs
+
+    return runs.list_runs(given.out)
+
+
+def _agreement(given: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+    from pytest_imgedit.cli import agreement
+
+    return agreement.agree(given.run, given.ratings, given.out)
+
+
+def _doctor(given: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+    from pytest_imgedit.cli import doctor
+
+    return doctor.examine(given.config)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

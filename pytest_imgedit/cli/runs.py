@@ -1,0 +1,145 @@
+"""`imgedit compare`, `report` and `runs`: what finished runs tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from pytest_imgedit import gates
+from pytest_imgedit.comparison import compare, differences
+from pytest_imgedit.config import GatesSettings, RunSettings
+from pytest_imgedit.errors import UsageError
+from pytest_imgedit.report import model, terminal
+from pytest_imgedit.report.write import check_writable, write_reports
+from pytest_imgedit.store.baselines import (
+    FOLDER,
+    RESULTS,
+    as_baseline,
+    read_baseline,
+    read_document,
+    unlike_items,
+    unlike_judges,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Outcome = tuple[dict[str, Any], str, int]
+
+
+def find_run(reference: str, out: Path) -> Path:
+    """Return the results.json that a reference means: a path, an id in the store `out`, or `latest` there."""
+    known = sorted(path.parent for path in out.glob("runs/*/results.json"))
+    if reference == "latest":
+        if not known:
+            raise UsageError(f"latest: no finished run in {out}")
+        return max(known, key=lambda folder: (folder / "results.json").stat().st_mtime_ns) / "results.json"
+    for path in (out / "runs" / reference, Path(reference)):
+        if path.is_dir() and (path / "results.json").is_file():
+            return path / "results.json"
+        if path.is_file():
+            return path
+    raise UsageError(f"{reference}: no such run, expected a path, latest, or one of the {len(known)} ids in {out}/runs")
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    """Read a results document; raise `UsageError` if it is none, or lacks what reports show."""
+    document = read_document(path)
+    if document["schema"] != RESULTS:
+        raise UsageError(f"{path}: schema {document['schema']!r}, expected {RESULTS!r}")
+    try:
+        model.verdict(document)
+        terminal.render(document, {}, 120, color=False)
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+        raise UsageError(f"{path}: not a whole results document ({error!r})") from None
+    return document
+
+
+def list_runs(out: Path) -> Outcome:
+    """List the finished runs of a store."""
+    if not out.is_dir():
+        raise UsageError(f"{out}: no such folder, expected a store")
+    rows, broken = [], []
+    for path in sorted(out.glob("runs/*/results.json"), key=lambda path: path.stat().st_mtime_ns):
+        try:
+            document = read_results(path)
+        except UsageError as error:
+            broken.append(str(error))
+            continue
+        found = model.verdict(document)
+        rows.append(
+            {
+                "id": document["run"]["id"],
+                "finished": document["run"]["finished"],
+                "suite": document["suite"]["name"],
+                "editor": document["editor"]["spec"],
+                "judge": document["judge"]["spec"],
+                "pairs": len(document["items"]),
+                "overall": document["overall"]["macro"]["mean"],
+                "state": found.state,
+                "verdict": found.line,
+            }
+        )
+    header = ("run", "finished", "suite", "editor", "pairs", "overall", "state")
+    table = [
+        (r["id"], r["finished"], r["suite"], r["editor"], str(r["pairs"]), model.number(r["overall"]), r["state"])
+        for r in rows
+    ]
+    text = terminal.render_table(header, table) if rows else f"{out}: no finished run"
+    return {"runs": rows, "broken": broken}, "\n".join([text, *broken]), int(bool(broken))
+
+
+def render_again(reference: str, out: Path, html: Path | None, md: Path | None, embed: bool) -> Outcome:
+    """Write the reports of a run anew, from its results.json and the images in its store."""
+    path = find_run(reference, out)
+    document = read_results(path)
+    for copy in filter(None, (html, md)):
+        check_writable(copy)
+    settings = RunSettings(html_path=html, md_path=md, html_embed=embed)
+    reports = write_reports(document, path.parent, path.parent.parent.parent / "blobs", settings)
+    found = model.verdict(document)
+    copies = [str(copy) for copy in settings.copies]
+    text = "\n".join([*(f"{name}: {where}" for name, where in reports.items()), *copies, found.line])
+    return {"reports": reports, "copies": copies, "state": found.state, "verdict": found.line}, text, int(found.fails)
+
+
+def compare_runs(before: str, now: str, out: Path, drops: Sequence[str], alpha: float, margin: float) -> Outcome:
+    """Compare two runs or baselines pair by pair, and apply gates on drops."""
+    try:
+        settings = GatesSettings.model_validate({"max_drop": list(drops), "alpha": alpha, "margin": margin})
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0]).replace("_", "-")
+        raise UsageError(f"--{name}: {first['msg'].removeprefix('Value error, ')}") from None
+    a, b = (_either(reference, out) for reference in (before, now))
+    items = [(item["id"], item["sha256"], [seed["seed"] for seed in item["seeds"]]) for item in b["items"]]
+    reason = unlike_judges(a, b["judge"], b["seeds"]) or unlike_items(a, items)
+    if reason:
+        raise UsageError(f"{before} and {now} cannot be compared, {reason}")
+    observations = differences(a["items"], b["items"])
+    gates.check_fields("max_drop", settings.max_drop, gates.categories_of(observations))
+    results = gates.max_drop(settings, observations, a["name"])
+    document = {
+        "comparison": compare(a, b["items"], alpha),
+        "gates": [gate.to_dict() for gate in results],
+    }
+    tables = terminal.render_further({**document, "items": b["items"]})
+    lines = [f"{b['name']}: editor {b['editor']['spec']}, run {b['run']}", tables.rstrip()]
+    lines += [f"{gate.state}: {gate.why}" for gate in results]
+    return document, "\n".join(lines), int(any(gate.state != "PASS" for gate in results))
+
+
+def _either(reference: str, out: Path) -> dict[str, Any]:
+    """Read a run, or else a baseline."""
+    try:
+        path = find_run(reference, out)
+    except UsageError as error:
+        if reference == "latest":
+            raise
+        try:
+            return read_baseline(reference, FOLDER, Path.cwd())
+        except UsageError as other:
+            raise UsageError(f"{error}; and {other}") from None
+    return as_baseline(path)

@@ -1,0 +1,64 @@
+"""Geometry of the HTML report's charts; the template draws it as SVG."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pytest_imgedit.report.model import Document
+
+#: Width of the plots, and where their axis from 0 to 10 begins and ends, in SVG units.
+WIDTH, LEFT, RIGHT = 640, 130, 600
+ROW, BIN_HEIGHT = 28, 120
+BINS = 20
+
+
+def x_of(score: float) -> float:
+    """Place a score in [0, 10] on the axis."""
+    return round(LEFT + (RIGHT - LEFT) * score / 10, 1)
+
+
+def category_chart(document: Document) -> dict[str, Any]:
+    """One row a category and the overall score: mean, 95% interval and, where there is one, the baseline's mean."""
+    before = {name: row["before"] for name, row in document.get("comparison", {"rows": {}})["rows"].items()}
+    summaries = {**document["categories"], "overall": document["overall"]["macro"]}
+    rows = [
+        {
+            "name": name,
+            "label": name if len(name) <= 16 else f"{name[:15]}…",
+            "y": ROW * place + ROW / 2,
+            "mean": None if row["mean"] is None else x_of(row["mean"]),
+            "text": "no score" if row["mean"] is None else f"{row['mean']:.2f}",
+            "low": row["ci95"] and x_of(row["ci95"][0]),
+            "high": row["ci95"] and x_of(row["ci95"][1]),
+            "before": None if before.get(name) is None else x_of(before[name]),
+        }
+        for place, (name, row) in enumerate(summaries.items())
+    ]
+    return {"rows": rows, "height": ROW * len(rows), "ticks": _ticks(), "has_before": bool(before)}
+
+
+def histogram(document: Document) -> dict[str, Any]:
+    """Counts of pairs by score, in bins half a point wide; the last holds 10 as well."""
+    counts = [0] * BINS
+    for item in document["items"]:
+        if item["score"] is not None:
+            counts[min(BINS - 1, int(item["score"] * BINS / 10))] += 1
+    most = max(1, *counts)
+    width = (RIGHT - LEFT) / BINS
+    bars = [
+        {
+            "x": round(LEFT + width * place + 1, 1),
+            "width": round(width - 2, 1),
+            "y": round(BIN_HEIGHT * (1 - count / most) + 14, 1),
+            "height": round(BIN_HEIGHT * count / most, 1),
+            "count": count,
+            "range": f"{place * 10 / BINS:g} to {(place + 1) * 10 / BINS:g}",
+        }
+        for place, count in enumerate(counts)
+    ]
+    return {"bars": bars, "height": BIN_HEIGHT + 14, "ticks": _ticks()}
+
+
+def _ticks() -> list[dict[str, float]]:
+    return [{"x": x_of(score), "score": score} for score in range(0, 11, 2)]
