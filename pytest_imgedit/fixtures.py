@@ -34,7 +34,7 @@ def edit_result(
 ) -> ItemResult:
     """How this pair ended: score, aspects, edits, verdicts or error.
 
-    Score, aspects and error go to JUnit as properties. While the run's errors stay within
+    Score, aspects, error and the difference to a baseline go to JUnit as properties. While the run's errors stay within
     `--imgedit-max-errors`, a test of a pair that ended in an error is reported as xfailed with the reason.
 
     >>> def test_image_edit(edit_result):
@@ -49,6 +49,10 @@ def edit_result(
     record_property("imgedit_status", result.status)
     if result.score is not None:
         record_property("imgedit_score", round(result.score, 4))
+    compared = imgedit_run.document.get("comparison", {"pairs": {}})["pairs"].get(edit_pair.id, {})
+    for name in ("before", "difference"):
+        if compared.get(name) is not None:
+            record_property(f"imgedit_{name}", round(compared[name], 4))
     for name, value in result.aspects.items():
         record_property(f"imgedit_{name}", round(value, 4))
     if result.error is not None:

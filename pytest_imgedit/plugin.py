@@ -141,6 +141,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     verdict, writer = evaluation(config).verdict(), terminalreporter._tw
     terminalreporter.section("image editing")
     terminalreporter.write(evaluation(config).summary(writer.fullwidth, writer.hasmarkup))
+    for line in evaluation(config).annotations():
+        terminalreporter.write_line(line)
     terminalreporter.write_line(f"imgedit: {verdict.line}", green=verdict.state == "PASS", red=verdict.fails)
 
 

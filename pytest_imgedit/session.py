@@ -19,6 +19,7 @@ from pytest_imgedit.judges.base import MEASURING, resolve_judge
 from pytest_imgedit.params import find_problem
 from pytest_imgedit.redaction import mask_secrets
 from pytest_imgedit.report import model, terminal
+from pytest_imgedit.report.github import gate_commands
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.report.write import check_writable, write_reports
 from pytest_imgedit.rubrics.rubric import load_rubric
@@ -281,6 +282,11 @@ class Evaluation:
         """Render what the terminal shows at the end."""
         assert self.run is not None
         return terminal.render(self.run.document, self._reports, width, color)
+
+    def annotations(self) -> list[str]:
+        """Return what marks the gates that did not pass on GitHub; nothing elsewhere."""
+        assert self.run is not None
+        return gate_commands(self.run.document, self.verdict()) if os.environ.get("GITHUB_ACTIONS") == "true" else []
 
     def verdict(self) -> model.Verdict:
         """Return what the run came to; without all its reports written and all its items reported it never passes."""

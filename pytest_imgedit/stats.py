@@ -83,9 +83,12 @@ class Estimate:
         The larger of Student's t over clusters and the sign-flip test, which needs no normal distribution and
         guards small samples in which all values happen to be equal: G clusters never give less than 2^-G.
         """
-        if self.se is None or self.mean >= limit:
+        if self.se is None:
             return 1.0
-        student = 0.0 if self.se == 0 else float(stdtr(self.freedom, (self.mean - limit) / self.se))
+        if self.se == 0:
+            student = float(self.mean >= limit)
+        else:
+            student = float(stdtr(self.freedom, (self.mean - limit) / self.se))
         return max(student, sign_flip(self.sums - limit * self.weights))
 
     def p_above(self, limit: float) -> float:

@@ -209,11 +209,11 @@ def mde_line(document: Document) -> str | None:
     """Say what these pairs could show, and how far the judge's own noise reaches; `None` where neither is known."""
     parts = []
     macro, rows = document["overall"]["macro"], document["categories"]
-    known = {name: row["mde"] for name, row in rows.items() if row["mde"] is not None}
-    if macro["mde"] is not None:
+    known = {name: row["mde"] for name, row in rows.items() if row["mde"]}
+    if macro["mde"]:  # zero says only that no spread was seen
         widest = max(known, key=lambda name: known[name]) if len(known) > 1 else None
         parts.append(f"{macro['mde']:.2f} under a threshold" + (f" ({widest} {known[widest]:.2f})" if widest else ""))
-    if "comparison" in document and document["comparison"]["rows"]["overall"]["mde"] is not None:
+    if "comparison" in document and document["comparison"]["rows"]["overall"]["mde"]:
         parts.append(f"{document['comparison']['rows']['overall']['mde']:.2f} under the baseline")
     found = ["MDE of the overall score, at 80% power: " + ", ".join(parts)] if parts else []
     if "noise" in document and document["noise"]["floor"] is not None:

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from pytest_imgedit.workers.pool import Pool
 
 
+class BadScore(ReplyError):
+    """A number of the judge's own that is no score; asking again would not help."""
+
+
 class Scorer:
     """Scores edits with one rubric; `judge` holds the kind, fingerprint and parameters that verdict keys cover.
 
@@ -144,12 +148,13 @@ class Scorer:
             try:
                 work.verdict = self._verdict(answer)
             except ReplyError as error:
-                readable = answer["score"] is not None or answer["error"] is not None
+                readable = answer["error"] is not None or isinstance(error, BadScore)
                 if not readable and len(work.reminders) < self.settings.reasks:
                     work.reminders.append(self.rubric.remind(str(error)))
                     continue
                 reply = None if readable else self.redactor.text(answer["reply"])
-                work.fail("score", _kind(answer), shorten(self.redactor.text(str(error))), reply)
+                kind = "judge" if answer["error"] is not None else "bad_score" if readable else "unreadable_reply"
+                work.fail("score", kind, shorten(self.redactor.text(str(error))), reply)
             finished.append(work)
         return finished
 
@@ -165,17 +170,17 @@ class Scorer:
             return Verdict(reply, expected, self.rubric.combine(expected), answer["batch_size"], score, off_scale)
         score = answer["score"]
         if not (math.isfinite(score) and SCALE[0] <= score <= SCALE[1]):
-            raise ReplyError(f"the judge's score is {score}, expected a number from 0 to 10")
+            raise BadScore(f"the judge's score is {score}, expected a number from 0 to 10")
         if not all(map(math.isfinite, answer["aspects"].values())):
-            raise ReplyError(f"the judge's aspects are {answer['aspects']}, expected finite numbers")
+            raise BadScore(f"the judge's aspects are {answer['aspects']}, expected finite numbers")
         return Verdict(self.redactor.text(answer["reply"]), answer["aspects"], score, answer["batch_size"])
 
     def _expected(self, grades: Mapping[str, float]) -> dict[str, float]:
-        """Check the expected grades of an answer; raise `ReplyError` if they are not one in [0, 10] for each aspect."""
+        """Check the expected grades of an answer; raise `BadScore` if they are not one in [0, 10] for each aspect."""
         values = {name: grades.get(name, math.nan) for name in self.rubric.aspects}
         for name, value in values.items():
             if not SCALE[0] <= value <= SCALE[1]:
-                raise ReplyError(f"the expected grade of {name!r} is {value}, expected a number from 0 to 10")
+                raise BadScore(f"the expected grade of {name!r} is {value}, expected a number from 0 to 10")
         return values
 
     def _store(self, finished: Sequence[Work]) -> None:
@@ -209,10 +214,3 @@ def _fail(batch: Sequence[Work], reply: Message, retry: bool) -> list[Work]:
     for work in batch:
         work.fail("score", reply["kind"], reply["message"])
     return list(batch)
-
-
-def _kind(answer: Mapping[str, Any]) -> str:
-    """Name what is wrong with an answer: the judge says it failed, its score or its reply is no good."""
-    if answer["error"] is not None:
-        return "judge"
-    return "unreadable_reply" if answer["score"] is None else "bad_score"

@@ -164,7 +164,7 @@ class _Item(BaseModel):
     category: str
     sha256: str
     source: str | None
-    score: float | None = Field(ge=0, le=10, allow_inf_nan=False)
+    score: float | None = Field(strict=True, ge=0, le=10, allow_inf_nan=False)
     seeds: list[_Seed]
 
 

@@ -57,7 +57,11 @@ def cards(page):
 
 def test_report_opens_without_a_problem_and_shows_every_pair_worst_first(page, report):
     page.goto(report)
-    assert page.locator(".verdict").inner_text() == "FAIL: 1 of 20 pairs without a score, 0 allowed"
+    assert (
+        page.locator(".verdict")
+        .inner_text()
+        .startswith("FAIL: 1 of 20 pairs without a score, 0 allowed (with theirs, overall would be between 2.")
+    )
     assert cards(page)[0] == "pair-causal-0000"
     assert page.locator("#count").inner_text() == "20 of 20 pairs"
     scores = [float(text) for text in page.locator(".score:not(.none)").all_inner_texts()]
@@ -170,7 +174,12 @@ def test_hostile_texts_do_nothing_in_the_html_report(page, hostile, width):
     page.wait_for_timeout(200)
     assert page.problems == []
     assert page.locator("script").count() == 2
-    assert page.locator("svg, iframe, article .instruction *, article .reply *, article .error *").count() == 0
+    assert (
+        page.locator(
+            "#gallery svg, .chart svg svg, iframe, article .instruction *, article .reply *, article .error *"
+        ).count()
+        == 0
+    )
     assert page.locator("img").evaluate_all("images => images.every(image => image.src.startsWith('file:'))")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     boxes = page.locator("article").evaluate_all("nodes => nodes.map(node => node.scrollWidth - node.clientWidth)")

@@ -33,7 +33,7 @@ BAD_OPTIONS = [
     pytest.param(["--imgedit-set=suite.fields.x='y'"], "suite.fields: *'scenes' has fixed fields*", id="fields"),
     pytest.param(["--imgedit-stage=edits"], "--imgedit-stage: * 'all', 'edit', 'score' or 'report'*", id="stage"),
     pytest.param(["--imgedit-executor=mpi"], "--imgedit-executor: *'local'*", id="executor"),
-    pytest.param(["--imgedit-fail-under=overall"], "*'overall': expected FIELD:MIN*", id="gate"),
+    pytest.param(["--imgedit-fail-under=overall"], "*'overall': expected FIELD:NUMBER*", id="gate"),
     pytest.param(["--imgedit-fail-under=物理:3", "--imgedit-fail-under=physics:4"], "*given twice*", id="gate-alias"),
     pytest.param(["--imgedit-editor=sys:path"], "*no module 'sys' with a source file*", id="builtin-module"),
     pytest.param(["--imgedit-editor=broken:X"], "*broken.py:1: *expected a Python module*", id="syntax-error"),
@@ -45,6 +45,18 @@ BAD_OPTIONS = [
     pytest.param(["--imgedit-max-errors=1.5"], "*fraction from 0.0 to 1.0*", id="max-errors"),
     pytest.param(["--imgedit-json=."], ".: cannot be written, expected the path of a file", id="copy-folder"),
     pytest.param(["--imgedit-stage=edit", "--imgedit-fail-under=overall:3"], "*scores nothing*", id="gate-stage"),
+    pytest.param(
+        ["--imgedit-stage=edit", "--imgedit-controls"], "*scores nothing, as --imgedit-controls *", id="trial"
+    ),
+    pytest.param(["--imgedit-judge-repeats=-1"], "--imgedit-judge-repeats: *or equal to 0, found '-1'", id="repeats"),
+    pytest.param(["--imgedit-max-drop=overall:0"], "gates.max_drop: nothing to compare with, expected *", id="drop"),
+    pytest.param(["--imgedit-compare=main"], "baseline 'main': no */main.json; none is saved there, *", id="compare"),
+    pytest.param(["--imgedit-compare=latest"], "baseline 'latest': no baseline in *", id="compare-latest"),
+    pytest.param(["--imgedit-compare=./x.json"], "*x.json: No such file or directory, expected a *", id="compare-path"),
+    pytest.param(["--imgedit-save=../x"], "--imgedit-save=../x: expected a name of letters, *", id="save-path"),
+    pytest.param(["--imgedit-save=latest"], "--imgedit-save=latest: expected a name *, not 'latest'", id="save-latest"),
+    pytest.param(["--imgedit-set=gates.alpha=0.7"], "gates.alpha: *less than 0.5, found 0.7", id="alpha"),
+    pytest.param(["--imgedit-set=gates.margin=0"], "gates.margin: *greater than 0, found 0", id="margin"),
     pytest.param(["--imgedit-set=editor.device=cuda"], "editor.device: no such argument is taken*", id="device"),
     *(
         pytest.param(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from pytest_imgedit.stats import macro, standard_error, summarize
+from pytest_imgedit.stats import estimate, estimate_macro, holm, macro, sign_flip, summarize
 
 
 def own_clusters(values):
@@ -22,14 +22,14 @@ def test_without_shared_sources_the_interval_is_students(values):
     assert summary.std == pytest.approx(np.std(values, ddof=1))
     assert summary.median == pytest.approx(np.median(values))
     error = scipy_stats.sem(values)
-    low, high = summary.mean - summary.ci95[0], summary.ci95[1] - summary.mean
-    assert low == pytest.approx(high, abs=1e-9)
-    assert high == pytest.approx(scipy_stats.t.ppf(0.975, len(values) - 1) * error, abs=1e-9)
+    half = scipy_stats.t.ppf(0.975, len(values) - 1) * error
+    expected = (max(0, np.mean(values) - half), min(10, np.mean(values) + half))
+    assert summary.ci95 == pytest.approx(expected, abs=1e-9)
 
 
 def test_standard_error_of_clusters_by_hand():
     # mean 4; cluster sums of deviations: (-3 - 1) = -4 and (1 + 3) = 4; √(2/1 · (16 + 16)) / 4 = 2
-    assert standard_error(np.array([1.0, 3.0, 5.0, 7.0]), ["a", "a", "b", "b"]) == pytest.approx(2.0)
+    assert estimate([1.0, 3.0, 5.0, 7.0], ["a", "a", "b", "b"]).se == pytest.approx(2.0)
 
 
 def test_repeating_every_pair_does_not_shrink_the_interval():
@@ -47,24 +47,79 @@ def test_small_and_empty_groups_have_no_interval():
     assert summarize([4.0, 5.0], ["a", "a"]).ci95 is None
 
 
+def whole(*groups):
+    """Summarize categories, each a list of (score, cluster), as a run does."""
+    parts = [summarize([score for score, _ in group], [name for _, name in group]) for group in groups]
+    rows = [(score, name, str(place)) for place, group in enumerate(groups) for score, name in group]
+    found = estimate_macro(*zip(*rows, strict=True)) if rows else None
+    return macro(parts, found, (len(rows), len(rows), 0))
+
+
 def test_macro_weighs_categories_alike():
-    many, few = summarize([2.0] * 50, own_clusters([0] * 50)), summarize([8.0, 8.0], ["x", "y"])
-    overall = macro([many, few], (52, 52, 0))
+    overall = whole([(2.0, str(place)) for place in range(50)], [(8.0, "x"), (8.0, "y")])
     assert overall.mean == 5.0
     assert overall.n == 52
 
 
 def test_macro_is_undefined_when_a_category_has_no_score():
-    assert macro([summarize([2.0], ["a"]), summarize([], [], errors=1)], (2, 1, 1)).mean is None
+    assert whole([(2.0, "a")], []).mean is None
 
 
 def test_macro_standard_error_by_hand():
-    parts = [summarize([1.0, 3.0], ["a", "b"]), summarize([4.0, 8.0], ["c", "d"])]
     # SEs 1 and 2: √(1 + 4) / 2; Welch-Satterthwaite freedom (1 + 4)² / (1 + 16)
-    overall = macro(parts, (4, 4, 0))
+    overall = whole([(1.0, "a"), (3.0, "b")], [(4.0, "c"), (8.0, "d")])
     assert overall.se == pytest.approx(5**0.5 / 2)
     half = scipy_stats.t.ppf(0.975, 25 / 17) * 5**0.5 / 2
-    assert overall.ci95 == pytest.approx((4 - half, 4 + half))
+    assert overall.ci95 == pytest.approx((max(0, 4 - half), min(10, 4 + half)))
+
+
+@pytest.mark.parametrize("n", [6, 13, 14, 40])
+def test_p_value_is_the_larger_of_students_and_the_sign_flips(n):
+    values = np.random.default_rng(n).normal(-0.4, 1, n)
+    student = scipy_stats.ttest_1samp(values, 0, alternative="less").pvalue
+    flips = scipy_stats.permutation_test(
+        (values,), lambda x: x.mean(), permutation_type="samples", alternative="less", n_resamples=2**14, rng=1
+    ).pvalue
+    found = estimate(list(values), own_clusters(values))
+    assert sign_flip(found.sums) == pytest.approx(flips, abs=1e-9 if n <= 13 else 0.02)
+    assert found.p_below(0) == pytest.approx(max(student, flips), abs=1e-9 if n <= 13 else 0.02)
+    assert estimate(list(-values), own_clusters(values)).p_above(0) == found.p_below(0)
+
+
+def test_sign_flip_by_hand():
+    # of the 8 ways to flip -1, -2, -3 only the observed sum is as low as -6; of -1, 1, 2 four are at most 2 - 2 = 0
+    assert sign_flip(np.array([-1.0, -2.0, -3.0])) == 1 / 8
+    assert sign_flip(np.array([-1.0, 1.0, 2.0])) == 7 / 8
+
+
+def test_few_pairs_that_all_fell_alike_prove_nothing():
+    assert estimate([-1.0, -1.0, -1.0], ["a", "b", "c"]).p_below(0) == 1 / 8
+    assert estimate([-1.0, -1.0, -1.0], ["a", "b", "c"]).mde(0.05) is None
+    assert estimate([-1.0] * 8, own_clusters([0] * 8)).p_below(0) == 1 / 256
+    assert estimate([-1.0], ["a"]).p_below(0) == 1
+
+
+def test_mde_by_hand():
+    # SE of 16 values of spread 2 is 0.5; (t(.95, 15) + t(.8, 15)) · 0.5
+    values = [4.0, 8.0] * 8
+    error = np.std(values, ddof=1) / 4
+    expected = (scipy_stats.t.ppf(0.95, 15) + scipy_stats.t.ppf(0.8, 15)) * error
+    assert estimate(values, own_clusters(values)).mde(0.05) == pytest.approx(expected)
+
+
+def test_holm_by_hand():
+    # 0.01·4, max(0.04, 0.02·3), max(…, 0.03·2), max(…, 0.5·1)
+    assert holm([0.03, 0.01, 0.5, 0.02]) == pytest.approx([0.06, 0.04, 0.5, 0.06])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holm_never_lowers_a_p_value_and_keeps_their_order(values):
+    adjusted = holm(values)
+    assert all(after >= before for before, after in zip(values, adjusted, strict=True))
+    order = np.argsort(values, kind="stable")
+    assert list(np.array(adjusted)[order]) == sorted(adjusted)
 
 
 def test_intervals_cover_the_truth_as_often_as_they_say():
@@ -73,6 +128,6 @@ def test_intervals_cover_the_truth_as_often_as_they_say():
     for _ in range(600):
         shared = generator.normal(0, 1, 20).repeat(3)
         values = 5 + shared + generator.normal(0, 0.5, 60)
-        low, high = summarize(list(values), [str(index // 3) for index in range(60)]).ci95
+        low, high = estimate(list(values), [str(index // 3) for index in range(60)]).interval()
         covered += low <= 5 <= high
     assert 0.92 <= covered / 600 <= 0.98

@@ -1,0 +1,28 @@
+"""Workflow commands by which GitHub Actions marks a run whose gates did not pass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_imgedit.text import printable
+
+if TYPE_CHECKING:
+    from pytest_imgedit.report.model import Document, Verdict
+
+
+def gate_commands(document: Document, verdict: Verdict) -> list[str]:
+    """One `::error` line a gate that did not pass (`::warning` where that is allowed), or one for the whole run."""
+    open_gates = [gate for gate in document["gates"] if gate["state"] != "PASS"]
+    if document["run"]["status"] != "complete" or (verdict.fails and not open_gates):
+        return [_command("error", "imgedit", verdict.line)]
+    level = "error" if verdict.fails else "warning"
+    return [
+        _command(level, f"imgedit {gate['kind']} {gate['field']}", f"{gate['state']}: {gate['why']}")
+        for gate in open_gates
+    ]
+
+
+def _command(level: str, title: str, message: str) -> str:
+    """Write a workflow command; what would end a part of it is escaped."""
+    title, message = (printable(text).replace("%", "%25") for text in (title, message))
+    return f"::{level} title={title.replace(':', '%3A').replace(',', '%2C')}::{message}"

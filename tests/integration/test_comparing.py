@@ -1,0 +1,126 @@
+"""Baselines: saved, compared with, refused where verdicts are of another kind; gates on drops decide the exit code."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+DROPS = ("--imgedit-max-drop=overall:0", "--imgedit-max-drop=physics:0")
+
+
+@pytest.fixture
+def saved(bench):
+    """A benchmark whose oracle's run was saved as `main`."""
+    result = bench.run("--imgedit-editor=oracle", "--imgedit-save=main")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["baseline: benchmarks/baselines/main.json"])
+    return bench
+
+
+def test_a_worse_editor_fails_by_name_of_the_category_and_the_same_one_passes(saved):
+    text = (saved.path / "benchmarks/baselines/main.json").read_text()
+    document = json.loads(text)
+    assert document["schema"] == "imgedit.baseline/1"
+    assert len(document["items"]) == 50
+    assert document["machine"]["devices"] == ["CPU"]
+    assert str(saved.path) not in text
+
+    worse = saved.run("--imgedit-compare=main", *DROPS, "--junitxml=junit.xml", "--imgedit-save=worse")
+    assert worse.ret == 1
+    worse.assert_outcomes(passed=50)
+    worse.stdout.fnmatch_lines(
+        [
+            "against baseline main: editor oracle, run *",
+            "category * before * now * diff *",
+            "physics * 10.00 * 0.00 *-10.00 *0.005 fell *",
+            "overall * 10.00 * 0.00 *-10.00 *<0.001 fell *",
+            "fell most: * 10.00 → 0.00, *",
+            "baseline: worse was not saved: the run is FAIL",
+            "imgedit: FAIL: overall fell by 10.00 against main, a drop of 0 is allowed (p *); physics fell by 10.00 *",
+        ]
+    )
+    assert not (saved.path / "benchmarks/baselines/worse.json").exists()
+    found = saved.results
+    assert found["comparison"]["rows"]["social"]["verdict"] == "fell"
+    assert [gate["state"] for gate in found["gates"]] == ["PASS", "FAIL", "FAIL"]
+    junit = (saved.path / "junit.xml").read_text()
+    assert '<property name="imgedit_before" value="10.0" />' in junit
+    assert '<property name="imgedit_difference" value="-10.0" />' in junit
+
+    same = saved.run("--imgedit-editor=oracle", "--imgedit-compare=latest", *DROPS)
+    assert same.ret == 0
+    same.stdout.fnmatch_lines(["imgedit: PASS: overall 10.00; *overall did not move against main, *physics did not*"])
+
+
+def test_few_pairs_are_inconclusive_which_fails_unless_it_is_allowed(saved):
+    few = ("--imgedit-editor=oracle", "--imgedit-compare=main", "--imgedit-limit=1", "--imgedit-max-drop=overall:0")
+    result = saved.run(*few)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE: overall did not move *too few pairs (5) to show anything *"])
+    allowed = saved.run(*few, "--imgedit-set=gates.allow_inconclusive=true")
+    assert allowed.ret == 0
+    allowed.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE (allowed): overall did not move *"])
+
+
+def test_a_part_of_the_pairs_is_compared_with_the_same_part_under_xdist_too(saved):
+    result = saved.run("-k", "physics or social", "--imgedit-compare=benchmarks/baselines/main.json", *DROPS, "-n", "2")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["against baseline main: *(20 of its 50 pairs)"])
+    assert list(saved.results["comparison"]["rows"]) == ["overall", "physics", "social"]
+
+
+def test_a_run_is_a_baseline_too(saved):
+    result = saved.run("--imgedit-editor=shuffled", f"--imgedit-compare={saved.runs[-1]}")
+    assert result.ret == 0  # nothing is gated
+    result.stdout.fnmatch_lines(["overall * fell *"])
+
+
+def test_saving_twice_differs_in_the_run_alone(saved):
+    path = saved.path / "benchmarks/baselines/main.json"
+    first = json.loads(path.read_text())
+    saved.run("--imgedit-editor=oracle", "--imgedit-save=main", "--imgedit-fresh")
+    second = json.loads(path.read_text())
+    assert {key for key in first if first[key] != second[key]} <= {"run", "finished"}
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--imgedit-judge=fakes:Constant"], "another judge: reference there, fakes:Constant here"),
+        (["--imgedit-seeds=2"], "another number of seeds: 1 there, 2 here"),
+        (["--imgedit-set=suite.language=zh"], "pair 'physics-0000' had another category, text or image"),
+        (["--imgedit-suite=scenes:n=11"], "pair 'physics-0010' is not in it"),
+    ],
+)
+def test_unlike_runs_are_refused_before_anything_is_edited(saved, options, reason):
+    edits = saved.stored_edits()
+    result = saved.run(*options, "--imgedit-compare=main")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines([f"ERROR: baseline main: cannot be compared with, {reason}"])
+    assert saved.stored_edits() == edits
+
+
+def test_a_run_that_was_stopped_is_not_saved(bench):
+    process = bench.start("--imgedit-editor=fakes:Slow", "--imgedit-save=main")
+    bench.wait_for(lambda: bench.stored_edits() > 2)
+    bench.interrupt(process)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert not (bench.path / "benchmarks").exists()
+    assert "main was not saved: the run is FAIL" in output
+
+
+def test_github_is_told_of_every_gate_that_did_not_pass(saved, monkeypatch):
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    result = saved.run("--imgedit-compare=main", *DROPS)
+    result.stdout.fnmatch_lines(
+        [
+            "::error title=imgedit max_drop overall::FAIL: overall fell by 10.00 against main, *",
+            "::error title=imgedit max_drop physics::FAIL: physics fell by 10.00 against main, *",
+        ]
+    )
+    few = saved.run(
+        "--imgedit-limit=1", "--imgedit-fail-under=overall:5", "--imgedit-set=gates.allow_inconclusive=true"
+    )
+    few.stdout.fnmatch_lines(["::warning title=imgedit fail_under overall::INCONCLUSIVE: overall 0.00 < 5: too few *"])

@@ -1,0 +1,140 @@
+"""Trying the judge: edits of known worth, the same edits judged again, and expected grades."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+
+from pytest_imgedit.stages.repeats import swap_images
+
+
+def controls(bench):
+    return {row["control"]: row for row in bench.results["controls"]["rows"]}
+
+
+def test_a_judge_that_tells_controls_apart_is_believed(bench):
+    result = bench.run("--imgedit-controls", "--imgedit-editor=shuffled")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [
+            "controls: the judge on edits of known worth, 20 pairs",
+            "oracle * 10.00 *",
+            "identity * 0.00 * <0.001 told apart",
+            "imgedit: PASS: *the judge tells every control from oracle: oracle 10.00 > *",
+        ]
+    )
+    assert {name: row["n"] for name, row in controls(bench).items()} == dict.fromkeys(
+        ("oracle", "identity", "shuffled", "blank", "noise"), 20
+    )
+    edits, verdicts = bench.stored_edits(), bench.records("verdicts")
+    again = bench.run("--imgedit-controls", "--imgedit-editor=identity")
+    assert again.ret == 0
+    assert bench.stored_edits() == edits + 30  # the control made 20 of the 50 edits already
+    assert bench.records("verdicts") == verdicts + 30
+    assert bench.timing["verdicts_cached"] == 20
+
+
+def test_a_judge_that_always_says_7_makes_the_run_invalid(bench):
+    seven = ("--imgedit-judge=fakes:Constant", "--imgedit-set=judge.score=7", "--imgedit-controls")
+    result = bench.run(*seven, "--imgedit-fail-under=overall:6")
+    assert result.ret == 1
+    result.assert_outcomes(passed=50)
+    result.stdout.fnmatch_lines(
+        ["imgedit: INVALID: the judge cannot tell identity, shuffled, blank, noise from oracle: *"]
+    )
+    assert [gate["state"] for gate in bench.results["gates"]] == ["PASS", "PASS", "INVALID"]
+    few = bench.run(*seven, "-k", "physics", "--imgedit-limit=3")
+    assert few.ret == 1
+    few.stdout.fnmatch_lines(
+        ["imgedit: INCONCLUSIVE: the judge cannot tell * from oracle on 3 pairs, which are too few*"]
+    )
+
+
+def test_without_references_a_worthless_edit_must_stay_under_half_of_the_scale(bench):
+    from PIL import Image
+
+    Image.effect_noise((64, 64), 90).save(bench.path / "a.png")
+    rows = [{"id": f"p{n}", "category": "physics", "image": "a.png", "instruction": f"do {n}"} for n in range(8)]
+    images = [Image.effect_noise((64, 64), 60 + n) for n in range(8)]
+    for n, (row, image) in enumerate(zip(rows, images, strict=True)):
+        image.save(bench.path / f"{n}.png")
+        row["image"] = f"{n}.png"
+    (bench.path / "pairs.json").write_text(json.dumps(rows))
+    options = ("--imgedit-suite=pairs.json", "--imgedit-judge=fakes:Constant", "--imgedit-controls")
+    low = bench.run(*options, "--imgedit-set=judge.score=2")
+    assert low.ret == 1  # four pairs of one category are sampled, which show nothing
+    assert set(controls(bench)) == {"identity", "blank", "noise"}
+    for place, row in enumerate(rows):
+        row["category"] = ("physics", "social")[place % 2]
+    (bench.path / "pairs.json").write_text(json.dumps(rows))
+    assert bench.run(*options, "--imgedit-set=judge.score=2").ret == 0
+    high = bench.run(*options, "--imgedit-set=judge.score=6")
+    assert high.ret == 1
+    high.stdout.fnmatch_lines(
+        ["*INVALID: the judge cannot tell identity, blank, noise from a score of 5 (no pair has *"]
+    )
+
+
+def test_repeats_measure_what_should_not_matter(bench):
+    options = (
+        "--imgedit-judge=fakes:Sensitive",
+        "--imgedit-editor=oracle",
+        "--imgedit-limit=4",
+        "--imgedit-judge-repeats=5",
+    )
+    result = bench.run(*options)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*judge's noise floor 0.0*", "judged again * n errors changed *SD *shift*"])
+    rows = bench.results["noise"]["rows"]
+    assert [row["perturbation"] for row in rows] == ["batch", "order", "jpeg", "resize", "batch"]
+    assert all(row["n"] == 20 and row["errors"] == 0 for row in rows)
+    assert rows[0]["changed"] > 0  # batches hold several categories then
+    assert rows[1]["shift"] == pytest.approx(-2, abs=0.01)
+    assert 0 < rows[3]["sd"] < 0.5
+    assert bench.results["noise"]["floor"] < 0.1  # without the order, which no two runs differ in
+    asked = Counter((bench.path / "asked.txt").read_text().split())
+    assert set(asked.values()) == {6}
+    assert bench.run(*options).ret == 0
+    assert Counter((bench.path / "asked.txt").read_text().split()) == asked  # all came from the store
+
+
+def test_images_change_places_with_the_words_before_them():
+    parts = (("text", "A:"), ("image", "source"), ("text", "B:"), ("image", "edited"), ("text", "end"))
+    swapped = (("text", "B:"), ("image", "edited"), ("text", "A:"), ("image", "source"), ("text", "end"))
+    assert swap_images(parts) == swapped
+    bare = (("image", "source"), ("image", "edited"), ("image", "reference"))
+    assert swap_images(bare) == (("image", "edited"), ("image", "source"), ("image", "reference"))
+    apart = (("image", "edited"), ("text", "x"), ("text", "y"), ("image", "source"))
+    assert swap_images(apart) == (("text", "y"), ("image", "source"), ("text", "x"), ("image", "edited"))
+    assert swap_images(parts[:2]) == parts[:2]
+
+
+EXPECTING = (
+    "from pytest_imgedit import Answer\n"
+    "class Expecting:\n"
+    "    def __init__(self, *, device, grade=8.5): self.grade = grade\n"
+    "    def answer(self, questions):\n"
+    "        reply = 'instruction: 9\\npreservation: 9\\nrealism: 9'\n"
+    "        expected = dict.fromkeys(questions[0].aspects, self.grade)\n"
+    "        return [Answer(reply, expected=expected, off_scale=0.02) for _ in questions]\n"
+)
+
+
+def test_expected_grades_make_the_score_beside_the_greedy_reply(bench):
+    (bench.path / "expecting.py").write_text(EXPECTING)
+    result = bench.run("--imgedit-judge=expecting:Expecting", "--imgedit-limit=1")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["scores are expectations *mean 8.50, of the greedy replies 9.00; at most 2.0% off *"])
+    verdict = bench.items["physics-0000"]["seeds"][0]["verdict"]
+    assert (verdict["score"], verdict["greedy"], verdict["off_scale"]) == (pytest.approx(8.5), 9.0, 0.02)
+    assert verdict["reply"].startswith("instruction: 9")
+    assert bench.run("--imgedit-judge=expecting:Expecting", "--imgedit-limit=1").ret == 0
+    assert bench.items["physics-0000"]["seeds"][0]["verdict"] == verdict
+
+
+def test_an_expected_grade_off_the_scale_is_an_error(bench):
+    (bench.path / "expecting.py").write_text(EXPECTING)
+    bench.run("--imgedit-judge=expecting:Expecting", "--imgedit-set=judge.grade=11.0", "--imgedit-limit=1")
+    assert set(bench.error_kinds.values()) == {"bad_score"}

@@ -1,0 +1,154 @@
+"""Baselines: what is kept of a run, how it is read back, and what makes two runs unlike."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_imgedit.comparison import compare, differences
+from pytest_imgedit.errors import UsageError
+from pytest_imgedit.store.baselines import read_baseline, unlike_items, unlike_judges, write_baseline
+
+
+def item(name, score, category="physics", source=None, seeds=(0,)):
+    return {
+        "id": name,
+        "category": category,
+        "sha256": f"{name}-content",
+        "source": source,
+        "score": score,
+        "seeds": [{"seed": seed, "score": score, "edit": "ab" * 32} for seed in seeds],
+    }
+
+
+def baseline(*items, **changes):
+    return {
+        "schema": "imgedit.baseline/1",
+        "name": "main",
+        "run": "r1",
+        "finished": "2026-01-02T00:00:00+00:00",
+        "commit": None,
+        "suite": {"name": "s"},
+        "editor": {"spec": "e"},
+        "judge": {"spec": "j", "params": {}, "rubric": "aspects", "rubric_sha256": "0" * 64, "fingerprint": "1" * 64},
+        "seeds": 1,
+        "items": list(items),
+        **changes,
+    }
+
+
+def test_a_baseline_is_one_item_a_line_and_read_back_as_it_was(tmp_path):
+    saved = baseline(item("a", 7.5), item("物理", None))
+    path = write_baseline(tmp_path / "deep", saved)
+    lines = path.read_text().splitlines()
+    assert [json.loads(line.rstrip(","))["id"] for line in lines if '"sha256"' in line] == ["a", "物理"]
+    assert read_baseline("main", tmp_path / "deep", tmp_path) == saved
+    assert read_baseline("deep/main.json", tmp_path / "other", tmp_path) == saved
+
+
+def test_latest_is_the_run_that_finished_last_not_the_file_that_was_written_last(tmp_path):
+    write_baseline(tmp_path, baseline(item("a", 1), name="new", finished="2026-03-01T00:00:00+00:00"))
+    write_baseline(tmp_path, baseline(item("a", 1), name="old", finished="2026-02-01T00:00:00+00:00"))
+    assert read_baseline("latest", tmp_path, tmp_path)["name"] == "new"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", ":1: not valid JSON: "),
+        ("{\n}}", ":2: not valid JSON: "),
+        ("[]", "schema None, expected 'imgedit.baseline/1' or "),
+        ('{"schema": "imgedit.baseline/2"}', "schema 'imgedit.baseline/2', expected "),
+        ('{"schema": "x", "schema": "y"}', "key 'schema' occurs twice"),
+        ('{"schema": NaN}', "NaN is not a JSON number"),
+        ('{"schema": "imgedit.results/1"}', "not a whole results document (KeyError('run'))"),
+        (json.dumps(baseline(item("a", 11))), "items.0.score: Input should be less than or equal to 10"),
+        (json.dumps(baseline(item("a", True))), "items.0.score: "),
+        (json.dumps(baseline(item("a", 1), item("a", 2))), "items: id 'a' occurs twice"),
+        (json.dumps(baseline(seeds="1")), "seeds: Input should be a valid integer"),
+        (json.dumps({**baseline(), "judge": None}), "judge: Input should be a valid dictionary"),
+    ],
+)
+def test_a_damaged_baseline_is_named_in_one_line(tmp_path, text, line):
+    (tmp_path / "main.json").write_text(text)
+    with pytest.raises(UsageError) as error:
+        read_baseline("main", tmp_path, tmp_path)
+    assert str(error.value).startswith(str(tmp_path / "main.json"))
+    assert line in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.text(),
+        lambda inner: (
+            st.lists(inner)
+            | st.dictionaries(st.sampled_from(["schema", "items", "judge", "name", "seeds", "id"]), inner)
+        ),
+    )
+)
+def test_whatever_stands_in_a_baseline_it_is_read_or_refused(tmp_path_factory, value):
+    folder = tmp_path_factory.mktemp("b")
+    document = {**baseline(item("a", 1)), **value} if isinstance(value, dict) else value
+    (folder / "main.json").write_text(json.dumps(document))
+    refused = ""
+    try:
+        read_baseline("main", folder, folder)
+    except UsageError as error:
+        refused = str(error)
+    assert "\n" not in refused
+    assert not refused or refused.startswith(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("judge", "seeds", "reason"),
+    [
+        ({"spec": "other"}, 1, "another judge: j there, other here"),
+        ({"params": {"scoring": "expected"}}, 1, 'another judge parameters: {} there, {"scoring": "expected"} here'),
+        ({"rubric": "mine"}, 1, "another rubric: aspects there, mine here"),
+        ({"rubric_sha256": "2" * 64}, 1, "another content of the rubric: 000000000000… there, 222222222222… here"),
+        ({"fingerprint": "2" * 64}, 1, "another judge's weights or code: 111111111111… there, 222222222222… here"),
+        ({}, 2, "another number of seeds: 1 there, 2 here"),
+        ({"spec": "j"}, 1, None),
+    ],
+)
+def test_verdicts_of_another_judge_are_not_compared(judge, seeds, reason):
+    assert unlike_judges(baseline(), judge, seeds) == reason
+
+
+def test_pairs_of_another_content_are_not_compared():
+    known = baseline(item("a", 1), item("b", 2))
+    assert unlike_items(known, [("b", "b-content", [0])]) is None
+    assert unlike_items(known, [("c", "c-content", [0])]) == "pair 'c' is not in it"
+    assert unlike_items(known, [("a", "x", [0])]) == "pair 'a' had another category, text or image"
+    assert unlike_items(known, [("a", "a-content", [3])]) == "pair 'a' was edited with seeds [0], here with [3]"
+
+
+def test_differences_are_paired_by_id_and_bounded_where_a_score_is_missing():
+    found = differences(
+        [item("a", 4.0), item("b", None), item("c", 9.0)], [item("c", None), item("a", 6.5), item("b", 3)]
+    )
+    assert [(one.value, one.lowest, one.highest) for one in found] == [(None, -9, 1), (2.5, 2.5, 2.5), (None, -7, 3)]
+
+
+def test_scores_that_differ_by_rounding_only_did_not_move():
+    (one,) = differences([item("a", round(80**0.5, 6))], [item("a", 80**0.5)])
+    assert one.value == 0
+
+
+def test_comparison_by_hand():
+    before = baseline(*(item(f"p{n}", 8.0) for n in range(6)), *(item(f"s{n}", 5.0, "social") for n in range(6)))
+    now = [*(item(f"p{n}", 6.0 - n / 10) for n in range(6)), *(item(f"s{n}", 5.0, "social") for n in range(6))]
+    found = compare(before, now, 0.05)
+    physics, social, overall = (found["rows"][name] for name in ("physics", "social", "overall"))
+    assert (physics["n"], physics["before"], physics["now"]) == (6, 8.0, pytest.approx(5.75))
+    assert physics["difference"] == pytest.approx(-2.25)
+    assert physics["p"] == pytest.approx(3 / 64)  # six signs alike; the smallest of three p values counts thrice
+    assert (physics["verdict"], social["verdict"], overall["verdict"]) == ("fell", "no change shown", "fell")
+    assert overall["difference"] == pytest.approx(-1.125)
+    assert [pair["id"] for pair in found["fell"]] == ["p5", "p4", "p3", "p2", "p1"]
+    assert found["rose"] == []
+    assert found["pairs"]["p0"] == {"before": 8.0, "difference": -2.0, "edits": ["ab" * 32]}
