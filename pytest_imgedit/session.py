@@ -21,7 +21,7 @@ from pytest_imgedit.redaction import mask_secrets
 from pytest_imgedit.report import model, terminal
 from pytest_imgedit.report.github import gate_commands
 from pytest_imgedit.report.progress import RunProgress
-from pytest_imgedit.report.write import check_writable, write_reports
+from pytest_imgedit.report.write import add_to_github_summary, check_writable, write_reports, write_results
 from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.stages.results import read_run
 from pytest_imgedit.stages.run import Engine
@@ -221,8 +221,10 @@ class Evaluation:
         self.run = read_run(document, self.settings.suite.min_score)
         document["sections"] = self._ask_for_sections(document)
         try:
+            write_results(document, folder)
             self._reports = write_reports(document, folder, self.store.blobs.folder, self.settings.run)
             self._save()
+            add_to_github_summary(document)
         except StoreError as error:
             self._unwritten = str(error)
         return self.run

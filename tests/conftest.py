@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
+from folders import fill
 
 import pytest_imgedit.session  # noqa: F401 - else pytester forgets it after each run in this process, numpy and all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-TEST_FILE = Path(__file__).parent.parent / "benchmarks" / "test_image_edit.py"
-FAKES = Path(__file__).parent / "fakes.py"
-#: What runs are about unless a test asks for more: an editor and a judge that load no model.
-INI = "[pytest]\nimgedit_editor = identity\nimgedit_judge = reference\n"
+CHROMIUM = {
+    "executable_path": "/usr/bin/chromium",
+    "args": ["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
+}
 SHARED_DATA = Path(__file__).parent.parent.parent / "shared" / "data" / "risebench"
 
 
@@ -58,9 +59,7 @@ class Bench:
     def __init__(self, pytester: pytest.Pytester) -> None:
         self.pytester = pytester
         self.path = pytester.path
-        (self.path / "test_image_edit.py").write_text(TEST_FILE.read_text())
-        (self.path / "fakes.py").write_text(FAKES.read_text())
-        (self.path / "pytest.ini").write_text(INI)
+        fill(self.path)
 
     def run(self, *arguments: str) -> pytest.RunResult:
         """Run pytest to its end."""
@@ -156,3 +155,27 @@ def bench(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")  # half a second of every run, for nothing here
     monkeypatch.setenv("COLUMNS", "120")
     return Bench(pytester)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Chromium, once a session."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(**CHROMIUM)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A page of 1200x900; `problems` are errors, dialogs and requests to any network."""
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    page.problems = []
+    page.on("console", lambda message: page.problems.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: page.problems.append(str(error)))
+    page.on("dialog", lambda dialog: (page.problems.append("a dialog opened"), dialog.dismiss()))
+    page.on("request", lambda request: page.problems.append(request.url) if request.url.startswith("http") else None)
+    yield page
+    page.close()

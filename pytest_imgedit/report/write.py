@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 
 def write_reports(document: Document, folder: Path, blobs: Path, settings: RunSettings) -> dict[str, str]:
-    """Write results.json, report.md and report.html; return where each is, by name.
+    """Write report.md and report.html beside results.json, and copies; return where each of the three is, by name.
 
-    The Markdown is also appended to the file that `GITHUB_STEP_SUMMARY` names, if that can be written. Raises
-    `StoreError` if one of the run's own files cannot be written, and `UsageError` for a copy, where they are
+    Raises `StoreError` if one of the run's own files cannot be written, and `UsageError` for a copy, where they are
     there by then.
     """
     text = markdown.render(document)
@@ -31,7 +30,6 @@ def write_reports(document: Document, folder: Path, blobs: Path, settings: RunSe
         "html": folder / "report.html",
     }
     try:
-        write_json(files["results"], document)
         write_text(files["markdown"], text)
         locate = embedded(blobs) if settings.html_embed else linked(blobs, files["html"])
         write_text(files["html"], html.render(document, locate))
@@ -49,10 +47,22 @@ def write_reports(document: Document, folder: Path, blobs: Path, settings: RunSe
                 path.write_text(html.render(document, locate), encoding="utf-8")
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror}; the run's reports are in {folder}") from error
+    return {name: os.path.relpath(path) for name, path in files.items()}
+
+
+def write_results(document: Document, folder: Path) -> None:
+    """Write results.json, from which reports can be made at any time; raises `StoreError`."""
+    try:
+        write_json(folder / "results.json", document)
+    except OSError as error:
+        raise StoreError(f"{folder}: {error.strerror}, so that the reports are not all there") from error
+
+
+def add_to_github_summary(document: Document) -> None:
+    """Append the Markdown report to the file that `GITHUB_STEP_SUMMARY` names, if that can be written."""
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         with suppress(OSError), Path(summary).open("a", encoding="utf-8") as file:
-            file.write(text + "\n")
-    return {name: os.path.relpath(path) for name, path in files.items()}
+            file.write(markdown.render(document) + "\n")
 
 
 def check_writable(path: Path) -> None:

@@ -33,8 +33,8 @@ def test_a_worse_editor_fails_by_name_of_the_category_and_the_same_one_passes(sa
         [
             "against baseline main: editor oracle, run *",
             "category * before * now * diff *",
-            "physics * 10.00 * 0.00 *-10.00 *0.005 fell *",
-            "overall * 10.00 * 0.00 *-10.00 *<0.001 fell *",
+            "physics *10.00*0.00*-10.00*0.005 fell*",
+            "overall *10.00*0.00*-10.00*<0.001 fell*",
             "fell most: * 10.00 → 0.00, *",
             "baseline: worse was not saved: the run is FAIL",
             "imgedit: FAIL: overall fell by 10.00 against main, a drop of 0 is allowed (p *); physics fell by 10.00 *",

@@ -44,7 +44,7 @@ function more() {
   // Who has no mouse scrolls a long text by keys, for which it must take the focus.
   for (const node of nodes) {
     for (const text of node.querySelectorAll(".instruction, .tag, .aspects, .error")) {
-      if (text.scrollHeight > text.clientHeight + 1) text.tabIndex = 0;
+      if (text.scrollHeight > text.clientHeight || text.scrollWidth > text.clientWidth) text.tabIndex = 0;
     }
   }
   drawn = Math.min(drawn + PAGE, shown.length);

@@ -1,0 +1,210 @@
+"""The HTML report of a run with a baseline: charts, filters, viewer, keys, accessibility, many pairs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tarfile
+from urllib.parse import unquote
+
+import pytest
+from folders import fill
+
+from pytest_imgedit.report import html
+from pytest_imgedit.report.pictures import linked
+
+AXE = "axe-core@4.14.1"
+JUDGE = """
+from pytest_imgedit import Answer
+class Judge:
+    def __init__(self, *, device): pass
+    def answer(self, questions): return [self.one(question) for question in questions]
+    def one(self, question):
+        if question.pair_id == "causal-0000": return Answer("I will not grade this.")
+        edited, source = question.images["edited"], question.images["source"]
+        number = int(question.pair_id[-4:]) * 2 + (3 if edited.tobytes() == source.tobytes() else 2)
+        return Answer(f"instruction: {number}\\npreservation: {number}\\nrealism: {number}")
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A run of inverted images against a baseline of untouched ones, reported in `page.html` too."""
+    folder = fill(tmp_path_factory.mktemp("compared"))
+    (folder / "judging.py").write_text(JUDGE)
+    options = ["--imgedit-judge=judging:Judge", "--imgedit-limit=4", "--imgedit-max-errors=1"]
+    before = ["--imgedit-save=main"]
+    after = ["--imgedit-editor=fakes:Slow", "--imgedit-set=editor.delay=0", "--imgedit-compare=main"]
+    after += ["--imgedit-controls", "--imgedit-judge-repeats=1", "--imgedit-html=page.html"]
+    for more in (before, after):
+        subprocess.run([sys.executable, "-m", "pytest", "-q", *options, *more], cwd=folder, check=False, timeout=120)
+    return folder
+
+
+@pytest.fixture
+def report(folder, page):
+    page.goto(f"file://{folder / 'page.html'}")
+    return page
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory):
+    """The script of axe-core, from the npm registry."""
+    folder = tmp_path_factory.mktemp("axe")
+    subprocess.run(["npm", "pack", "--silent", AXE], cwd=folder, check=True, timeout=120)
+    with tarfile.open(next(folder.glob("*.tgz"))) as archive:
+        script = archive.extractfile("package/axe.min.js")
+        assert script is not None
+        return script.read().decode()
+
+
+def ids(page):
+    return [
+        name.removeprefix("pair-") for name in page.locator("article").evaluate_all("nodes => nodes.map(n => n.id)")
+    ]
+
+
+def test_charts_show_every_category_with_its_interval_and_the_baseline(report):
+    rows = report.locator(".chart").first.locator("g")
+    assert [text.split(":")[0].strip() for text in rows.locator("title").all_text_contents()] == [
+        "physics", "environment", "social", "causal", "referential", "overall",
+    ]  # fmt: skip
+    assert report.locator(".chart .before").count() == 6
+    assert report.locator(".chart .interval").count() == 6
+    assert sum(int(text) for text in report.locator(".chart").nth(1).locator("g text").all_text_contents()) == 19
+    titles = report.locator("section h2").all_text_contents()
+    assert [title.split(":")[0].split(" main")[0] for title in titles[1:4]] == [
+        "Against baseline", "Controls", "Judge's noise",
+    ]  # fmt: skip
+    assert report.problems == []
+
+
+def test_filters_by_score_and_by_what_moved(report):
+    assert report.locator("#count").inner_text() == "20 of 20 pairs"
+    report.fill("#low", "4")
+    report.fill("#high", "6.5")
+    assert {name[-4:] for name in ids(report)} == {"0001", "0002"}
+    report.fill("#low", "")
+    report.fill("#high", "")
+    report.select_option("#status", "fell")
+    assert len(ids(report)) == 19
+    assert report.locator(".moved").first.inner_text() == "-1.00"
+    report.select_option("#status", "rose")
+    assert ids(report) == []
+    report.select_option("#status", "copy")
+    assert ids(report) == []
+    report.select_option("#status", "")
+    report.select_option("#sort", "drop")
+    assert ids(report)[-1] == "causal-0000"
+
+
+def clip(page):
+    return page.locator("#over").evaluate("node => getComputedStyle(node).clipPath")
+
+
+def test_viewer_slides_flickers_and_steps_from_pair_to_pair(report):
+    report.select_option("#sort", "suite")
+    report.locator("#pair-physics-0001 button").nth(1).click()
+    assert report.locator("#viewer").is_visible()
+    assert report.locator("#viewed").inner_text() == "physics-0001 · 4.00 (-1.00)"
+    assert report.locator("#left").input_value() == "source"
+    assert report.locator("#right").input_value() == "edit"
+    assert report.locator("#left option").all_text_contents() == ["source", "edit", "baseline edit", "reference"]
+    assert clip(report) == "inset(0px 50% 0px 0px)"
+    box = report.locator("#stage").bounding_box()
+    report.mouse.move(box["x"] + box["width"] * 0.25, box["y"] + 20)
+    report.mouse.down()
+    report.mouse.up()
+    assert clip(report) == "inset(0px 75% 0px 0px)"
+    report.keyboard.press("f")
+    report.wait_for_selector("#over.away", state="attached")
+    report.wait_for_selector("#over:not(.away)")
+    assert clip(report) == "none"
+    report.keyboard.press("b")
+    over, under = (report.locator(name).bounding_box() for name in ("#over", "#under"))
+    assert over["x"] + over["width"] <= under["x"]
+    report.select_option("#left", "baseline edit")
+    shown = report.locator("#over").evaluate("image => image.src")
+    assert shown != report.locator("#under").evaluate("image => image.src")
+    report.locator("#next").focus()
+    report.keyboard.press("j")
+    assert report.locator("#viewed").inner_text().startswith("physics-0002")
+    assert report.evaluate("location.hash") == "#view-physics-0002"
+    report.keyboard.press("Escape")
+    assert not report.locator("#viewer").is_visible()
+    assert report.evaluate("document.activeElement.id") == "pair-physics-0002"
+    assert report.problems == []
+
+
+def test_keys_walk_the_gallery_and_links_lead_to_a_pair(folder, report):
+    report.select_option("#sort", "suite")
+    report.locator("#sort").evaluate("node => node.blur()")
+    for key in ("j", "j", "k", "j", "Enter"):
+        report.keyboard.press(key)
+    assert report.locator("#viewed").inner_text().startswith("physics-0001")
+    report.keyboard.press("Escape")
+    report.keyboard.press("/")
+    report.keyboard.type("social-0003 j")
+    assert report.locator("#search").input_value() == "social-0003 j"
+    report.goto("about:blank")
+    report.goto(f"file://{folder / 'page.html'}#view-social-0003")
+    assert report.locator("#viewed").inner_text().startswith("social-0003")
+    report.goto("about:blank")
+    report.goto(f"file://{folder / 'page.html'}#pair-social-0003")
+    assert report.locator("#pair-social-0003").evaluate("node => node.getBoundingClientRect().top < innerHeight")
+    assert not report.locator("#viewer").is_visible()
+    assert report.problems == []
+
+
+def test_a_page_can_be_moved_with_its_images(folder, report, tmp_path):
+    (folder / "page.html").rename(tmp_path / "page.html")
+    (folder / "page_files").rename(tmp_path / "page_files")
+    try:
+        report.goto(f"file://{tmp_path / 'page.html'}#pair-physics-0003")
+        report.wait_for_function(
+            "[...document.querySelectorAll('#pair-physics-0003 img')].every(image => image.naturalWidth === 128)"
+        )
+        assert report.locator("#pair-physics-0003 img").count() == 4
+    finally:
+        (tmp_path / "page.html").rename(folder / "page.html")
+        (tmp_path / "page_files").rename(folder / "page_files")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (380, "light"), (1200, "dark")])
+def test_axe_finds_no_serious_fault(report, axe, width, scheme):
+    report.set_viewport_size({"width": width, "height": 900})
+    report.emulate_media(color_scheme=scheme)
+    report.evaluate("document.querySelectorAll('details').forEach(node => node.open = true)")
+    for viewed in (False, True):
+        if viewed:
+            report.locator("#pair-physics-0001 button").nth(1).click()
+        report.evaluate(axe)
+        found = report.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        serious = [
+            (fault["id"], [node["html"][:120] for node in fault["nodes"]])
+            for fault in found["violations"]
+            if fault["impact"] in ("serious", "critical")
+        ]
+        assert serious == []
+    assert report.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_many_pairs_are_drawn_as_they_are_scrolled_to(folder, page):
+    path = next(folder.glob(".imgedit/runs/*/results.json"))
+    document = json.loads(path.read_text())
+    document["items"] = [{**item, "id": f"{item['id']}-{n:02}"} for n in range(30) for item in document["items"]]
+    document.pop("comparison", None)
+    target = path.with_name("many.html")
+    target.write_text(html.render(document, linked(folder / ".imgedit" / "blobs", target)))
+    page.goto(f"file://{target}")
+    assert page.locator("#count").inner_text() == "600 of 600 pairs"
+    assert page.locator("article").count() <= 96
+    last = page.evaluate("shown[shown.length - 1].id")
+    page.evaluate("id => { location.hash = 'pair-' + id; }", last)
+    page.wait_for_selector(f"#pair-{last}")
+    assert page.locator("article").count() == 600
+    assert unquote(page.evaluate("location.hash")).endswith(last)
+    page.fill("#search", "physics-0001-07")
+    assert ids(page) == ["physics-0001-07"]
+    assert page.problems == []

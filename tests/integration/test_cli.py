@@ -1,0 +1,182 @@
+"""The command line `imgedit` over two finished runs: what it prints, as text and JSON, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from folders import fill
+
+from pytest_imgedit.cli.main import main
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A folder with a good run, saved as baseline `good`, and a bad one after it."""
+    folder = fill(tmp_path_factory.mktemp("cli"))
+    for options in (["--imgedit-editor=oracle", "--imgedit-save=good"], ["--imgedit-editor=identity"]):
+        subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "--imgedit-limit=6", *options], cwd=folder, check=True, timeout=120
+        )
+    return folder
+
+
+@pytest.fixture
+def imgedit(finished, monkeypatch, capsys):
+    """Call `imgedit` in that folder: (exit code, stdout, stderr)."""
+    monkeypatch.chdir(finished)
+
+    def call(*arguments):
+        try:
+            code = main(arguments)
+        except SystemExit as ended:
+            code = ended.code
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def runs(folder):
+    return [
+        path.name for path in sorted((folder / ".imgedit/runs").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    ]
+
+
+@pytest.mark.parametrize("command", ["", "compare", "report", "runs", "agreement", "doctor"])
+def test_each_command_explains_itself(imgedit, command):
+    code, out, _ = imgedit(*filter(None, (command, "--help")))
+    assert code == 0
+    assert "usage: imgedit" in out
+    assert not command or ("exit codes: 0 " in out and "--json" in out)
+
+
+@pytest.mark.parametrize("arguments", [(), ("nothing",), ("compare", "a"), ("runs", "--jsn")])
+def test_bad_arguments_exit_4_with_one_line(imgedit, arguments):
+    code, out, err = imgedit(*arguments)
+    assert (code, out) == (4, "")
+    assert err.startswith("imgedit")
+    assert err.count("\n") == 1
+
+
+def test_runs_lists_both(imgedit, finished):
+    code, out, _ = imgedit("runs")
+    assert code == 0
+    assert [name in out for name in runs(finished)] == [True, True]
+    listed = json.loads(imgedit("runs", "--json")[1])["runs"]
+    assert [(run["editor"], run["overall"], run["state"]) for run in listed] == [
+        ("oracle", 10.0, "PASS"),
+        ("identity", 0.0, "PASS"),
+    ]
+    (finished / ".imgedit/runs/x").mkdir()
+    (finished / ".imgedit/runs/x/results.json").write_text('{"schema": "imgedit.results/1"}')
+    code, out, _ = imgedit("runs")
+    shutil.rmtree(finished / ".imgedit/runs/x")
+    assert code == 1
+    assert "x/results.json: not a whole results document (KeyError('run'))" in out
+    assert imgedit("runs", "--out=nowhere")[::2] == (4, "imgedit: nowhere: no such folder, expected a store\n")
+
+
+@pytest.mark.parametrize("before", ["good", "first", "path"])
+def test_compare_takes_baselines_and_runs(imgedit, finished, before):
+    first = runs(finished)[0]
+    reference = {"good": "good", "first": first, "path": f".imgedit/runs/{first}/results.json"}[before]
+    code, out, _ = imgedit("compare", reference, "latest", "--max-drop=overall:0", "--max-drop=物理:1")
+    assert code == 1
+    assert "editor identity" in out
+    assert "FAIL: overall fell by 10.00 against " in out
+    assert "FAIL: physics fell by 10.00 against " in out
+    document = json.loads(imgedit("compare", reference, "latest", "--json")[1])
+    assert document["gates"] == []
+    assert document["comparison"]["rows"]["overall"]["verdict"] == "fell"
+
+
+def test_compare_without_a_drop_exits_0_and_refuses_what_is_unlike(imgedit, finished):
+    assert imgedit("compare", "good", runs(finished)[0], "--max-drop=overall:0")[0] == 0
+    code, _, err = imgedit("compare", "good", "nowhere")
+    assert code == 4
+    assert err.startswith("imgedit: nowhere: no such run, expected a path, latest, or one of the 2 ids in ")
+    assert imgedit("compare", "good", "latest", "--max-drop=phys:0")[::2] == (
+        4,
+        "imgedit: gates.max_drop: unknown field 'phys', expected one of: overall, physics, environment, social, "
+        "causal, referential\n",
+    )
+    assert imgedit("compare", "good", "latest", "--max-drop=overall")[2].startswith("imgedit: --max-drop: 'overall': ")
+    other = json.loads(Path("benchmarks/baselines/good.json").read_text())
+    other["judge"]["spec"] = "other"
+    Path("other.json").write_text(json.dumps(other))
+    assert (
+        "cannot be compared, another judge: other there, reference here"
+        in imgedit("compare", "./other.json", "latest")[2]
+    )
+
+
+def test_report_is_rendered_again_and_can_be_moved(imgedit, finished, tmp_path):
+    folder = finished / ".imgedit/runs" / runs(finished)[0]
+    page, text = (folder / "report.html").read_text(), (folder / "report.md").read_text()
+    (folder / "report.html").unlink()
+    (folder / "report.md").unlink()
+    code, out, _ = imgedit("report", folder.name, f"--html={tmp_path}/page.html", f"--md={tmp_path}/page.md")
+    assert code == 0
+    assert "PASS: overall 10.00" in out
+    assert (folder / "report.html").read_text() == page
+    assert (folder / "report.md").read_text() == text == (tmp_path / "page.md").read_text()
+    assert len(list((tmp_path / "page_files").iterdir())) == 60  # an oracle's edit is the reference
+    one = json.loads(imgedit("report", folder.name, f"--html={tmp_path}/one.html", "--html-embed", "--json")[1])
+    assert one["copies"] == [f"{tmp_path}/one.html"]
+    assert not (tmp_path / "one_files").exists()
+    assert (tmp_path / "one.html").read_text().count("data:image/webp;base64,") == 90
+    assert imgedit("report", "nowhere")[0] == 4
+
+
+def test_agreement_with_people(imgedit, finished):
+    items = json.loads((finished / ".imgedit/runs" / runs(finished)[-1] / "results.json").read_text())["items"]
+    baseline = json.loads((finished / "benchmarks/baselines/good.json").read_text())
+    for place, item in enumerate(baseline["items"]):
+        item["score"] = place / 3
+    rows = "".join(f"{item['id']},{place // 2},{rater}\n" for place, item in enumerate(items) for rater in "ab")
+    (finished / "people.csv").write_text(f"id,score,rater\n{rows}ghost,3,a\n")
+    code, out, _ = imgedit("agreement", "latest", "people.csv")
+    assert code == 0
+    assert "judge reference against 61 ratings of 31 pairs in people.csv" in out
+    assert "1 rated ids are not in the run, such as ghost" in out
+    found = json.loads(imgedit("agreement", "latest", "people.csv", "--json")[1])
+    assert found["pairs"] == 30
+    assert found["rows"]["overall"]["spearman"]["value"] is None  # the judge gave every pair the same
+    assert found["rows"]["overall"]["pairwise"] == {"value": 0.5, "ci95": [0.5, 0.5]}
+    (finished / "people.csv").write_text("id,score\nghost,3\n")
+    assert imgedit("agreement", "latest", "people.csv")[0] == 1
+    assert (
+        imgedit("agreement", "latest", "none.csv")[2]
+        == "imgedit: none.csv: No such file or directory, expected a CSV file\n"
+    )
+
+
+def test_doctor_says_what_is_there_and_what_is_missing(imgedit, finished, tiny):
+    code, out, _ = imgedit("doctor")
+    assert code == 0, out
+    assert "no GPU visible" in out
+    assert "suite scenes: 50 pairs" in out
+    assert "GiB of weights in" in out
+    assert out.endswith("no problem found\n")
+    Path("bad.toml").write_text(
+        "[suite]\nspec = 'nowhere.json'\n[editor]\nspec = 'diffusers:Some/Model'\n"
+        f"[judge]\nspec = 'qwen-vl:{tiny('judge-qwen3-vl')}'\n"
+    )
+    code, out, _ = imgedit("doctor", "--config=bad.toml")
+    assert code == 1
+    assert "problem: nowhere.json: no such file" in out
+    assert "problem: editor: model 'Some/Model': neither a folder nor to be had from the hub: " in out
+    document = json.loads(imgedit("doctor", "--config=bad.toml", "--json")[1])
+    assert [(model["role"], model["fits"]) for model in document["models"]] == [("judge", True)]
+    assert len(document["problems"]) == 2
+    assert imgedit("doctor", "--config=none.toml")[0] == 4
+
+
+def test_the_command_is_installed():
+    command = Path(sys.executable).with_name("imgedit")
+    done = subprocess.run([command, "--help"], capture_output=True, text=True, timeout=60, check=True)
+    assert "compare" in done.stdout

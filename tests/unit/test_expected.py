@@ -1,0 +1,166 @@
+"""Expected grades: where a reply's numbers stand, and the mean over what could have stood there."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_imgedit.config import SuiteSettings
+from pytest_imgedit.errors import SetupError
+from pytest_imgedit.images import decode
+from pytest_imgedit.judges.base import Question
+from pytest_imgedit.judges.expected import Place, expected_grade, find_places
+from pytest_imgedit.judges.qwen_vl import QwenVLJudge
+from pytest_imgedit.rubrics.reply import number_places, parse_reply
+from pytest_imgedit.rubrics.rubric import load_rubric
+from pytest_imgedit.scenes import WEIGHTS
+from pytest_imgedit.scenes.suite import load
+
+ASPECTS = ("instruction", "realism")
+
+
+class Letters:
+    """A tokenizer of single characters, as many write numbers digit by digit."""
+
+    def encode(self, text, add_special_tokens):
+        return [ord(char) for char in text]
+
+    def decode(self, tokens, skip_special_tokens):
+        return "".join(map(chr, tokens))
+
+
+def spread(**chances):
+    probabilities = torch.zeros(128)
+    for name, chance in chances.items():
+        probabilities[ord(name.removeprefix("d"))] = chance
+    return probabilities
+
+
+def never():
+    raise AssertionError("nothing is to be asked")
+
+
+def test_expected_grade_by_hand():
+    place = Place("realism", 0, "", "")
+    grade, off = expected_grade(Letters(), spread(d8=0.5, d9=0.25, x=0.25), place, never)
+    assert grade == pytest.approx((8 * 0.5 + 9 * 0.25) / 0.75)
+    assert off == pytest.approx(0.25)
+
+
+def test_what_starts_with_1_is_divided_between_1_and_10():
+    place = Place("realism", 0, "", "")
+    grade, off = expected_grade(Letters(), spread(d9=0.5, d1=0.5), place, lambda: spread(d0=0.8, x=0.2))
+    assert grade == pytest.approx(9 * 0.5 + 10 * 0.4 + 1 * 0.1)
+    assert off == pytest.approx(0, abs=1e-6)
+
+
+def test_nothing_on_the_scale_is_all_off_the_scale():
+    assert expected_grade(Letters(), spread(x=1.0), Place("realism", 0, "", ""), never) == (0.0, 1.0)
+
+
+def test_a_tokenizer_that_splits_digits_is_refused():
+    with pytest.raises(SetupError, match="expected one token a digit"):
+        expected_grade(Letters(), spread(x=1.0), Place("realism", 0, "", " "), never)
+
+
+def test_places_are_those_of_the_numbers_tokens():
+    reply = "instruction: 10\nRealism: **7**/10"
+    places = find_places(Letters(), [ord(char) for char in reply], ASPECTS)
+    assert [(place.aspect, place.step, place.lead) for place in places] == [
+        ("instruction", 13, ""),
+        ("realism", 27, ""),
+    ]
+    assert places[0].before == "instruction: "
+    assert find_places(Letters(), [ord(char) for char in "realism: 7"], ASPECTS) == []
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "instruction: 7",
+                "**realism**： 10/10",
+                "realism: 3.5",
+                "<think>realism: 1</think>",
+                "so: 8",
+                "",
+                "  instruction :  `9`",
+            ]
+        ),
+        max_size=6,
+    )
+)
+def test_each_readable_number_is_found_where_it_stands(lines):
+    reply = "\n".join(lines)
+    try:
+        grades = parse_reply(reply, ASPECTS)
+    except ValueError:
+        return
+    places = number_places(reply, ASPECTS)
+    for name, grade in grades.items():
+        assert reply[places[name] :].startswith(f"{grade:g}")
+
+
+@pytest.fixture(scope="module")
+def questions():
+    """Pairs of the embedded suite, one of them not edited, asked about as in a run."""
+    rubric = load_rubric("aspects", {})
+    pairs = list(load("n=1,seed=5", SuiteSettings()))[:3]
+    return [
+        Question(
+            pair.id,
+            pair.category,
+            pair.instruction,
+            {"source": decode(pair.source.read()), "edited": decode((pair.reference if n else pair.source).read())},
+            *rubric.render(pair),
+            rubric.aspects,
+        )
+        for n, pair in enumerate(pairs)
+    ]
+
+
+def test_the_embedded_judges_expected_grades_agree_with_its_probabilities(questions):
+    judge = QwenVLJudge(str(WEIGHTS / "judge"), device="cpu", scoring="expected")
+    greedy = QwenVLJudge(str(WEIGHTS / "judge"), device="cpu")
+    together = judge.answer(questions)
+    assert [answer.reply for answer in together] == [answer.reply for answer in greedy.answer(questions)]
+    for question, answer in zip(questions, together, strict=True):
+        assert set(answer.expected) == set(question.aspects)
+        assert 0 <= answer.off_scale < 0.05
+        (alone,) = judge.answer([question])
+        for name, grade in answer.expected.items():
+            assert grade == pytest.approx(alone.expected[name], abs=1e-3)
+            assert grade == pytest.approx(_by_teacher_forcing(judge, question, answer.reply, name), abs=1e-3)
+
+
+def _by_teacher_forcing(judge, question, reply, aspect):
+    """The mean grade from one forward pass over the reply up to the number, token probabilities summed by hand."""
+    start = reply[: number_places(reply, question.aspects)[aspect]].rstrip(" ")
+    inputs = judge._inputs([question], start)
+    with torch.inference_mode():
+        chances = judge.model(**inputs).logits[0, -1].softmax(-1)
+    tokens = {grade: judge.processor.tokenizer.encode(f" {grade}") for grade in range(11)}
+    mass = {grade: float(chances[ids[0]]) for grade, ids in tokens.items()}
+    return math.fsum(grade * p for grade, p in mass.items()) / math.fsum(mass.values())
+
+
+def test_a_tokenizer_of_digits_looks_at_what_follows_a_1(tiny, questions):
+    judge = QwenVLJudge(str(tiny("judge-qwen3-vl")), device="cpu", scoring="expected", max_new_tokens=4)
+    tokenizer = judge.processor.tokenizer
+    one = tokenizer.encode("1", add_special_tokens=False)
+    assert len(tokenizer.encode("10", add_special_tokens=False)) == 2
+    vocabulary = judge.model.config.text_config.vocab_size
+    logits = [torch.full((vocabulary,), -20.0) for _ in range(len("realism: 9"))]
+    nine = tokenizer.encode("9", add_special_tokens=False)
+    reply = tokenizer.encode("realism: 9", add_special_tokens=False)
+    logits[len(reply) - 1][nine[0]] = logits[len(reply) - 1][one[0]] = 5.0
+    question = Question("p", "social", "x", questions[0].images, "s", questions[0].parts, ("realism",))
+    with torch.inference_mode():
+        answer = judge._expect(question, reply, logits[: len(reply)])
+        following = judge.model(**judge._inputs([question], "realism: 1"), logits_to_keep=1).logits[0, -1].softmax(-1)
+    zero = float(following[tokenizer.encode("0", add_special_tokens=False)[0]])
+    assert answer.expected["realism"] == pytest.approx(9 * 0.5 + 0.5 * (10 * zero + 1 - zero), abs=1e-3)
