@@ -56,6 +56,18 @@ def test_an_untouched_image_is_worth_nothing_to_the_embedded_judge(embedded: Ben
     assert embedded.results["overall"]["macro"]["mean"] < 1.5
 
 
+def test_fewer_steps_fail_against_a_baseline_by_name_of_the_category(embedded: Bench) -> None:
+    social = ("--imgedit-suite=scenes:n=12", "-k", "social")
+    gates = ("--imgedit-compare=main", "--imgedit-max-drop=overall:0", "--imgedit-max-drop=social:0")
+    assert embedded.run(*social, "--imgedit-save=main").ret == 0
+    worse = embedded.run(*social, *gates, "--imgedit-set=editor.num_inference_steps=2")
+    assert worse.ret == 1
+    worse.stdout.fnmatch_lines(["imgedit: FAIL: overall fell by 0.* against main, *; social fell by 0.* (p *)"])
+    same = embedded.run(*social, *gates)
+    assert same.ret == 0
+    same.stdout.fnmatch_lines(["imgedit: PASS: *overall did not move against main, *social did not move *"])
+
+
 def test_the_embedded_models_take_no_argument_and_only_known_keys(bench: Bench) -> None:
     bench.refuses("editor 'scenes' takes no argument, found 'x'", "--imgedit-editor=scenes:x")
     bench.refuses("judge 'scenes' takes no argument, found 'x'", "--imgedit-judge=scenes:x")
