@@ -43,6 +43,8 @@ def model_folder(model: str, kind: str, download: bool = True) -> Path:
     try:
         return Path(snapshot_download(model, allow_patterns=patterns, local_files_only=not download))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
+        if not download:
+            raise UsageError(f"model {model!r}: not on this machine yet; a run gets it from the hub") from error
         reason = str(error).splitlines()[0]
         raise UsageError(f"model {model!r}: neither a folder nor to be had from the hub: {reason}") from error
 

@@ -10,6 +10,9 @@ from pytest_imgedit.stats import holm
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from pytest_imgedit.gates import GateResult
+    from pytest_imgedit.stats import Estimate
+
     Document = Mapping[str, Any]
 
 #: How many of the pairs that fell or rose most a comparison names.
@@ -37,12 +40,15 @@ def differences(before: Iterable[Document], now: Iterable[Document]) -> list[Obs
     return found
 
 
-def compare(baseline: Document, items: Sequence[Document], alpha: float) -> dict[str, Any]:
+def compare(
+    baseline: Document, items: Sequence[Document], alpha: float, gates: Sequence[GateResult] = ()
+) -> dict[str, Any]:
     """Compare a run's items with a baseline: the section `comparison` of results.json.
 
     `rows` has one entry a category and `overall`: means of the pairs that have a score on both sides, their mean
-    difference with 95% interval, one-sided p of a drop after Holm over all rows, verdict and MDE. `pairs` holds what
-    the baseline has of each pair; `fell` and `rose` name those that moved most.
+    difference with 95% interval, one-sided p of a drop after Holm over all rows, verdict and MDE; a row that one of
+    the `max_drop` gates is on has that gate's p, state and MDE. `pairs` holds what the baseline has of each pair;
+    `fell` and `rose` name those that moved most.
     """
     observations = differences(baseline["items"], items)
     old = {item["id"]: item for item in baseline["items"]}
@@ -64,16 +70,11 @@ def compare(baseline: Document, items: Sequence[Document], alpha: float) -> dict
             "now": now and now.mean,
             "difference": one and one.mean,
             "ci95": one and one.interval(),
-            "p": None if one is None else drop,
-            "verdict": "unknown"
-            if one is None or one.se is None
-            else "fell"
-            if drop <= alpha
-            else "rose"
-            if rise <= alpha
-            else "no change shown",
-            "mde": one and one.mde(alpha / len(fields)),
+            **_row_verdict(one, drop, rise, alpha, len(fields)),
         }
+        gate = next((gate for gate in gates if gate.field == field), None)
+        if gate is not None:
+            rows[field] |= {"p": gate.p, "verdict": gate.state, "mde": gate.mde}
     moved = sorted(
         (
             {"id": item["id"], "before": old[item["id"]]["score"], "now": item["score"], "difference": one.value}
@@ -100,3 +101,13 @@ def compare(baseline: Document, items: Sequence[Document], alpha: float) -> dict
         "fell": [pair for pair in moved if pair["difference"] < 0][:MOST],
         "rose": [pair for pair in reversed(moved) if pair["difference"] > 0][:MOST],
     }
+
+
+def _row_verdict(found: Estimate | None, drop: float, rise: float, alpha: float, rows: int) -> dict[str, Any]:
+    """Say whether a mean difference fell or rose; `drop` and `rise` are p values after Holm over so many `rows`."""
+    if found is None or found.se is None:
+        return {"p": None, "verdict": "unknown", "mde": None}
+    verdict = "fell" if drop <= alpha else "rose" if rise <= alpha else "no change shown"
+    if found.se == 0 and found.mean == 0:
+        verdict = "same"
+    return {"p": drop, "verdict": verdict, "mde": found.mde(alpha / rows)}

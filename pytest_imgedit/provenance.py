@@ -25,13 +25,13 @@ def versions() -> dict[str, str]:
     return found
 
 
-def machine(devices: Iterable[str]) -> dict[str, Any]:
-    """Describe the machine without naming it; `devices` are those that workers ran on."""
+def machine(gpus: Iterable[str]) -> dict[str, Any]:
+    """Describe the machine without naming it; `gpus` are the products of those that are used."""
     return {
         "system": platform.system(),
         "architecture": platform.machine(),
         "cpus": os.cpu_count(),
-        "devices": sorted(set(devices)),
+        "gpus": list(gpus),
     }
 
 

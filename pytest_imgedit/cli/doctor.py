@@ -31,13 +31,13 @@ GIB = 2**30
 def examine(config: Path | None) -> Outcome:
     """Look at packages, memory and GPUs, and at the models of a config (without one: the embedded ones)."""
     problems: list[str] = []
-    settings = _settings(config)
+    settings, gpus = _settings(config), gpu_memory(visible_gpus())
     document: dict[str, Any] = {
         "versions": provenance.versions(),
-        "machine": provenance.machine(()),
+        "machine": provenance.machine(gpu["product"] for gpu in gpus),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB, 1),
         "disk_free_gib": round(shutil.disk_usage(Path.cwd()).free / GIB, 1),
-        "gpus": gpu_memory(visible_gpus()),
+        "gpus": gpus,
         "models": [],
     }
     problems += _package_problems()
@@ -62,9 +62,12 @@ def _settings(config: Path | None) -> Settings:
 
 def _package_problems() -> list[str]:
     """Name the requirements of this package that the environment does not meet."""
+    try:
+        needs = [Requirement(text) for text in requires("pytest-imgedit") or ()]
+    except PackageNotFoundError:
+        return ["package pytest-imgedit is not installed, so that pytest does not find the plugin"]
     problems = []
-    for text in requires("pytest-imgedit") or ():
-        need = Requirement(text)
+    for need in needs:
         if need.marker is not None and not need.marker.evaluate({"extra": ""}):
             continue
         try:

@@ -122,7 +122,7 @@ def compare_runs(before: str, now: str, out: Path, drops: Sequence[str], alpha: 
     gates.check_fields("max_drop", settings.max_drop, gates.categories_of(observations))
     results = gates.max_drop(settings, observations, a["name"])
     document = {
-        "comparison": compare(a, b["items"], alpha),
+        "comparison": compare(a, b["items"], alpha, results),
         "gates": [gate.to_dict() for gate in results],
     }
     tables = terminal.render_further({**document, "items": b["items"]})

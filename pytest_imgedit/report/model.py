@@ -196,9 +196,11 @@ def comparison_title(document: Document) -> str | None:
 
 
 def moved_lines(document: Document) -> list[str]:
-    """Name the pairs that fell and rose most against the baseline."""
-    found = document.get("comparison", {"fell": [], "rose": []})
-    return [
+    """Name the pairs that fell and rose most against the baseline, and say whose p values share a family."""
+    found = document.get("comparison", {"fell": [], "rose": [], "rows": {}})
+    gated = sum(row["verdict"] in WORST_FIRST for row in found["rows"].values())
+    family = f"p after Holm: of rows with a gate over the {gated} gate{'s' * (gated > 1)}, of the others over all rows"
+    return [family] * (0 < gated < len(found["rows"])) + [
         f"{verb} most: " + ", ".join(f"{pair['id']} {pair['before']:.2f} → {pair['now']:.2f}" for pair in found[verb])
         for verb in ("fell", "rose")
         if found[verb]

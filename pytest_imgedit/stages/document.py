@@ -13,6 +13,7 @@ from pytest_imgedit.redaction import mask_secrets
 from pytest_imgedit.stages import results
 from pytest_imgedit.stages.controls import controls_document, controls_gate
 from pytest_imgedit.stages.repeats import noise_document
+from pytest_imgedit.workers.gpus import choose_gpus, gpu_memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,15 +96,15 @@ def make_document(
         tried["controls"] = controls_document(trials.controls, settings.gates.alpha)
     if trials is not None and trials.repeats:
         tried["noise"] = noise_document(plan, trials.repeats)
-    used = [_worker_document(stage, worker) for stage, worker in workers]
     scores, scores_expected = results.observe(items, sources), settings.run.stage != "edit"
     found = [gates.coverage(settings.gates, scores, results.count_errors(items), scores_expected)]
     if scores_expected:
         found += gates.fail_under(settings.gates, scores)
     if baseline is not None:
         moved = differences(baseline["items"], documents)
-        found += gates.max_drop(settings.gates, moved, baseline["name"])
-        tried["comparison"] = compare(baseline, documents, settings.gates.alpha)
+        drops = gates.max_drop(settings.gates, moved, baseline["name"])
+        tried["comparison"] = compare(baseline, documents, settings.gates.alpha, drops)
+        found += drops
     if "controls" in tried:
         found.append(controls_gate(tried["controls"]))
     return {
@@ -115,7 +116,7 @@ def make_document(
             "status": "complete" if complete else "incomplete",
             "stopped_by": None if complete else stopped_by,
             "versions": provenance.versions(),
-            "machine": provenance.machine(worker["device"] for worker in used),
+            "machine": provenance.machine(gpu["product"] for gpu in gpu_memory(choose_gpus(settings.workers.gpus))),
             "commit": provenance.commit(),
             "options": _options(settings),
         },
@@ -133,7 +134,7 @@ def make_document(
             "rubric_sha256": None if judge["kind"] in MEASURING else subject.rubric_sha256,
         },
         "timing": {name: round(value, 3) for name, value in vars(timing).items()},
-        "workers": used,
+        "workers": [_worker_document(stage, worker) for stage, worker in workers],
         "categories": {name: summary.to_dict() for name, summary in categories.items()},
         "overall": {"macro": macro.to_dict(), "micro": micro.to_dict()},
         "gates": [gate.to_dict() for gate in found],

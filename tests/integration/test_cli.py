@@ -169,7 +169,7 @@ def test_doctor_says_what_is_there_and_what_is_missing(imgedit, finished, tiny):
     code, out, _ = imgedit("doctor", "--config=bad.toml")
     assert code == 1
     assert "problem: nowhere.json: no such file" in out
-    assert "problem: editor: model 'Some/Model': neither a folder nor to be had from the hub: " in out
+    assert "problem: editor: model 'Some/Model': not on this machine yet; a run gets it from the hub" in out
     document = json.loads(imgedit("doctor", "--config=bad.toml", "--json")[1])
     assert [(model["role"], model["fits"]) for model in document["models"]] == [("judge", True)]
     assert len(document["problems"]) == 2

@@ -147,7 +147,7 @@ def test_comparison_by_hand():
     assert (physics["n"], physics["before"], physics["now"]) == (6, 8.0, pytest.approx(5.75))
     assert physics["difference"] == pytest.approx(-2.25)
     assert physics["p"] == pytest.approx(3 / 64)  # six signs alike; the smallest of three p values counts thrice
-    assert (physics["verdict"], social["verdict"], overall["verdict"]) == ("fell", "no change shown", "fell")
+    assert (physics["verdict"], social["verdict"], overall["verdict"]) == ("fell", "same", "fell")
     assert overall["difference"] == pytest.approx(-1.125)
     assert [pair["id"] for pair in found["fell"]] == ["p5", "p4", "p3", "p2", "p1"]
     assert found["rose"] == []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,7 @@ def test_file_of_tests_exists(path):
     assert (ROOT / "tests" / path).is_file()
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/architecture.md", "docs/reliability.md"])
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))])
 def test_links_lead_to_files(page):
     path = ROOT / page
     for target in re.findall(r"\]\(([^)#]+)\)", path.read_text()):
@@ -31,12 +33,34 @@ def test_links_lead_to_files(page):
             assert (path.parent / target).exists(), target
 
 
-def test_every_setting_of_workers_is_in_the_readme():
-    from pytest_imgedit.config import WorkersSettings
+@pytest.mark.parametrize("section", ["workers", "gates"])
+def test_every_option_and_setting_is_in_the_readme(section):
+    from pytest_imgedit.config import Settings
     from pytest_imgedit.options import OPTIONS
 
     readme = (ROOT / "README.md").read_text()
+    for option in OPTIONS:
+        assert option.name in ("json", "md", "html") or f"`{option.flag}" in readme, option.flag
     by_option = {option.toml for option in OPTIONS}
-    for name in WorkersSettings.model_fields:
-        if f"workers.{name}" not in by_option:
-            assert re.search(rf"`(workers)?\.{name}`", readme), name
+    for name in Settings.model_fields[section].annotation.model_fields:
+        if f"{section}.{name}" not in by_option:
+            assert re.search(rf"`({section})?\.{name}`", readme), name
+
+
+def test_the_simulation_shows_what_its_page_says():
+    spec = importlib.util.spec_from_file_location("gate_simulation", ROOT / "docs" / "gate_simulation.py")
+    simulation = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = simulation
+    spec.loader.exec_module(simulation)
+    page = (ROOT / "docs" / "gates.md").read_text()
+    for kind in simulation.KINDS:
+        shares = {**simulation.simulate(kind, 60), **simulation.coverage(kind, 300)}
+        false = [share for name, share in shares.items() if name.startswith("false alarm, gates")]
+        caught = [share for name, share in shares.items() if "caught" in name]
+        assert len(false) == len(caught) == 2
+        assert max(false) <= 0.14  # 0.05 and three standard errors of 60 runs
+        assert min(caught) >= 0.9
+        assert shares["false alarm, 'any mean fell'"] > 0.9
+        assert shares["95% interval holds the true mean, n = 50"] > 0.89
+        falls = re.findall(r"fell by ([0-9.]+) \(2 MDE\)", " ".join(shares))
+        assert all(fall in page for fall in falls), falls
