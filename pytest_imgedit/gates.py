@@ -138,27 +138,30 @@ class _Family:
         missing = sum(one.value is None for one in self.observations)
         if not missing:
             return gates
-        extremes = (self._evaluate(filled(self.observations)) for filled in (_lowest, _highest))
+        extremes = [self._evaluate(filled(self.observations)) for filled in (_lowest, _highest)]
         return [
-            gate
-            if gate.state == "INVALID"
-            or not (gate.state != worst.state == "FAIL" or best.state != gate.state == "FAIL")
-            else replace(
+            replace(
                 gate,
                 state="INCONCLUSIVE",
                 why=f"{gate.why}: {gate.state}, which the pairs without a score ({missing} in the run) could turn",
             )
+            if gate.state != "INVALID" and self._turned(gate.state, [worst.state, best.state])
+            else gate
             for gate, worst, best in zip(gates, *extremes, strict=True)
         ]
+
+    def _turned(self, state: State, others: Sequence[State]) -> bool:
+        if self.settings.strict:
+            return any(other != state for other in others)
+        return any((other == "FAIL") != (state == "FAIL") for other in others)
 
     def _evaluate(self, observations: Sequence[Observation]) -> list[GateResult]:
         found = {field: estimate_field(field, observations) for field in self.limits}
         below = [
             1.0 if one is None else one.p_below(self.threshold(self.limits[field])) for field, one in found.items()
         ]
-        return [
-            self._gate(field, one, p) for (field, one), p in zip(found.items(), holm(below), strict=True)
-        ]  # fmt: skip
+        adjusted = dict(zip(found, holm(below), strict=True))
+        return [self._gate(field, one, adjusted[field]) for field, one in found.items()]
 
     def _gate(self, field: str, found: Estimate | None, p: float) -> GateResult:
         limit, settings = self.limits[field], self.settings

@@ -92,10 +92,12 @@ def judge_name(document: Document) -> str:
 def timing_line(document: Document) -> str:
     """Say how long each stage took and what came from the store."""
     timing = document["timing"]
+    trials = f" · trials of the judge {timing['trials_s']:.1f} s" if timing["trials_s"] else ""
     return (
         f"edit {timing['edit_s']:.1f} s ({timing['edits']} edited, {timing['edits_cached']} from the store) · "
         f"swap {timing['swap_s']:.1f} s ({timing['swaps']} swaps) · "
         f"score {timing['score_s']:.1f} s ({timing['verdicts']} scored, {timing['verdicts_cached']} from the store)"
+        f"{trials}"
     )
 
 

@@ -34,6 +34,7 @@ class Timing:
     edit_s: float = 0.0
     swap_s: float = 0.0
     score_s: float = 0.0
+    trials_s: float = 0.0
     swaps: int = 0
     edits: int = 0
     verdicts: int = 0

@@ -264,13 +264,19 @@ class Engine:
         if not ended:
             require_free_gpus(self.settings, "judge")
         pool.start(max(len(pending), len(further)))
+        trying = None
         try:
-            for name, works in (("score", pending), ("try the judge", further)):
-                if works and not self.progress.stopping:
-                    with self.progress.stage(name, len(works)):
-                        scorer.run(works, pool, self.progress.advance)
+            if pending:
+                with self.progress.stage("score", len(pending)):
+                    scorer.run(pending, pool, self.progress.advance)
+            if further and not self.progress.stopping:
+                trying = time.perf_counter()
+                with self.progress.stage("try the judge", len(further)):
+                    scorer.run(further, pool, self.progress.advance)
         finally:
-            finished = time.perf_counter()
+            ended_at = time.perf_counter()
+            finished = ended_at if trying is None else trying
+            self.timing.trials_s = ended_at - finished
             loads = [worker.loaded_at for worker in (*pool.workers, *pool.gone) if worker.loaded_at]
             first = min(loads, default=started)
             if ended:

@@ -58,6 +58,7 @@ def document(**changes):
             "edit_s": 1,
             "swap_s": 0,
             "score_s": 2,
+            "trials_s": 0,
             "swaps": 1,
             "edits": 4,
             "verdicts": 3,

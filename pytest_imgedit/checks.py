@@ -1,0 +1,142 @@
+"""What can be told to be wrong with the settings of a run before anything starts, each in one line."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_imgedit import gates
+from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, is_local
+from pytest_imgedit.editors.base import resolve_editor
+from pytest_imgedit.errors import UsageError
+from pytest_imgedit.judges.base import MEASURING, resolve_judge
+from pytest_imgedit.params import find_problem
+from pytest_imgedit.redaction import mask_secrets
+from pytest_imgedit.report.write import check_writable
+from pytest_imgedit.rubrics.rubric import load_rubric
+from pytest_imgedit.store.baselines import unlike_judges
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_imgedit.config import Settings
+    from pytest_imgedit.pairs import EditPair
+    from pytest_imgedit.registry import Target
+    from pytest_imgedit.suites.base import Suite
+
+
+def check_models(settings: Settings) -> None:
+    """Raise `UsageError` if the editor, the judge, its rubric or an interpreter is not there or not as it must be."""
+    _check_target("editor", resolve_editor(settings.editor.spec), settings.editor.params, settings)
+    if settings.run.stage != "edit":
+        _check_target("judge", resolve_judge(settings.judge.spec), settings.judge.params, settings)
+    load_rubric(settings.judge.rubric, settings.rubrics)
+    if settings.run.stage != "edit":
+        _check_embedded_judge(settings)
+    for key in ("editor_python", "judge_python"):
+        python = getattr(settings.workers, key)
+        if python is not None and shutil.which(python) is None:
+            raise UsageError(f"{settings.place('workers', key)}workers.{key}: no interpreter {python!r}")
+
+
+def _check_target(role: str, target: Target, params: dict[str, Any], settings: Settings) -> None:
+    place = settings.place(role, "spec")
+    if target.kind in MODEL_KINDS:
+        model_name = target.argument or ""
+        if is_local(model_name):
+            if not Path(model_name).is_dir():
+                raise UsageError(f"{place}{role} {target.kind}:{model_name}: no such folder")
+            check_checkpoint(Path(model_name), target.kind)
+    if target.kind == "folder" and not Path(target.argument or "").is_dir():
+        raise UsageError(f"{place}{role} folder:{target.argument}: no such folder")
+    if target.kind in MODEL_KINDS and "trust_remote_code" in params:
+        where = settings.place(role, "trust_remote_code")
+        raise UsageError(f"{where}{role}.trust_remote_code: code of a checkpoint is never run, expected no such key")
+    problem = find_problem(target, params)
+    if problem is not None:
+        name, reason = problem
+        taker = f" by {getattr(settings, role).spec}" if reason.endswith("taken") else ""
+        raise UsageError(f"{settings.place(role, name)}{role}.{name}: {reason}{taker}")
+
+
+def _check_embedded_judge(settings: Settings) -> None:
+    """Refuse to have the embedded judge grade what it was not trained on: its scores would mean nothing."""
+    suite, judge = settings.suite.spec, settings.judge
+    if judge.spec != "scenes":
+        return
+    if suite.partition(":")[0] != "scenes":
+        raise UsageError(
+            f"{settings.place('judge', 'spec')}judge 'scenes' knows drawn scenes only and cannot grade the "
+            f"suite {suite!r}: name a judge with --imgedit-judge, such as qwen-vl:MODEL or reference"
+        )
+    if judge.rubric != "aspects" or judge.rubric in settings.rubrics:
+        own = " of your own" if judge.rubric in settings.rubrics else ""
+        raise UsageError(
+            f"{settings.place('judge', 'rubric')}judge.rubric: judge 'scenes' was taught the built-in rubric "
+            f"'aspects' and no other, found {judge.rubric!r}{own}"
+        )
+
+
+def check_rubric(settings: Settings, suite: Suite) -> None:
+    """Raise `UsageError` if a rubric of the user's own cannot be rendered for a pair of the suite."""
+    if settings.judge.rubric in settings.rubrics:
+        load_rubric(settings.judge.rubric, settings.rubrics).check(suite.pairs)
+
+
+def check_gates(settings: Settings, suite: Suite) -> None:
+    """Raise `UsageError` for a gate on an unknown field, on too few pairs, or without a baseline to compare with."""
+    for name, fields in _gated(settings).items():
+        gates.check_fields(name, fields, suite.categories)
+    check_counts(settings, suite.pairs)
+    if settings.gates.max_drop and settings.gates.compare is None:
+        raise UsageError("gates.max_drop: nothing to compare with, expected --imgedit-compare=REF too")
+
+
+def check_counts(settings: Settings, pairs: Sequence[EditPair]) -> None:
+    """Raise `UsageError` if a gated category has too few of these pairs."""
+    for name, fields in _gated(settings).items():
+        gates.check_counts(name, fields, Counter(pair.category for pair in pairs))
+
+
+def _gated(settings: Settings) -> dict[str, dict[str, float]]:
+    return {"fail_under": settings.gates.fail_under, "max_drop": settings.gates.max_drop}
+
+
+def check_edits_only(settings: Settings) -> None:
+    """Refuse what needs scores where only edits are made."""
+    needing = {
+        "gates.fail_under": settings.gates.fail_under,
+        "gates.max_drop": settings.gates.max_drop,
+        "--imgedit-compare": settings.gates.compare,
+        "--imgedit-save": settings.run.save,
+        "--imgedit-controls": settings.judge.controls,
+        "--imgedit-judge-repeats": settings.judge.repeats,
+    }
+    for name, value in needing.items():
+        if value:
+            raise UsageError(f"--imgedit-stage=edit scores nothing, as {name} needs: drop one of them")
+
+
+def check_baseline(settings: Settings, baseline: dict[str, Any]) -> None:
+    """Refuse a baseline that is of another judge, as far as can be told before any weights are read."""
+    judge, measures = settings.judge, resolve_judge(settings.judge.spec).kind in MEASURING
+    rubric = load_rubric(judge.rubric, settings.rubrics)
+    asked = {
+        "spec": judge.spec,
+        "params": mask_secrets(judge.params),
+        "rubric": None if measures else judge.rubric,
+        "rubric_sha256": None if measures else rubric.sha256,
+    }
+    reason = unlike_judges(baseline, asked, settings.editor.seeds)
+    if reason:
+        raise UsageError(f"baseline {baseline['name']}: cannot be compared with, {reason}")
+
+
+def check_copies(copies: Sequence[Path]) -> None:
+    """Raise `UsageError` if an extra report could not be written, or would take another one's place."""
+    for place, path in enumerate(copies):
+        check_writable(path)
+        if path in copies[:place]:
+            raise UsageError(f"{path}: asked for as two reports, expected a path for each")
