@@ -104,33 +104,52 @@ def coverage(
 
 def fail_under(settings: GatesSettings, scores: Sequence[Observation]) -> list[GateResult]:
     """Evaluate all `--imgedit-fail-under` gates: H0 of each is that the true mean is not under its limit."""
-    return _Family("fail_under", settings, settings.fail_under, scores, lambda limit: limit, _say_score).evaluate()
+
+    def measured(field: str, value: float) -> str:
+        return f"{field} {value:.2f}"
+
+    def related(value: float, limit: float) -> str:
+        return f" {'>=' if value >= limit else '<'} {limit:g}"
+
+    words = _Words(measured, related, "not shown to be under")
+    return _Family("fail_under", settings, settings.fail_under, scores, 1, words).evaluate()
 
 
 def max_drop(settings: GatesSettings, differences: Sequence[Observation], baseline: str) -> list[GateResult]:
     """Evaluate all `--imgedit-max-drop` gates: H0 of each is that the true difference is not under minus its limit."""
 
-    def say(field: str, value: float, limit: float) -> str:
-        moved = f"fell by {-value:.2f}" if value < 0 else f"rose by {value:.2f}" if value > 0 else "did not move"
-        return f"{field} {moved} against {baseline}, a drop of {limit:g} is allowed"
+    def measured(field: str, value: float) -> str:
+        size = f"{abs(value):.2f}" if abs(value) >= 0.005 else f"{abs(value):.1g}"
+        moved = f"fell by {size}" if value < 0 else f"rose by {size}" if value > 0 else "did not move"
+        return f"{field} {moved} against {baseline}"
 
-    return _Family("max_drop", settings, settings.max_drop, differences, lambda limit: -limit, say).evaluate()
+    def related(value: float, limit: float) -> str:
+        del value
+        return f", {limit:g} allowed"
+
+    words = _Words(measured, related, "not shown to be more than")
+    return _Family("max_drop", settings, settings.max_drop, differences, -1, words).evaluate()
 
 
-def _say_score(field: str, value: float, limit: float) -> str:
-    return f"{field} {value:.2f} {'>=' if value >= limit else '<'} {limit:g}"
+@dataclass(frozen=True)
+class _Words:
+    """How gates of a kind say what they found, how that is to their limit, and that nothing is certain."""
+
+    measured: Callable[[str, float], str]
+    related: Callable[[float, float], str]
+    doubt: str
 
 
 @dataclass(frozen=True)
 class _Family:
-    """Gates of one kind, which share one chance of a false alarm."""
+    """Gates of one kind, which share one chance of a false alarm; the threshold of each is `sign` times its limit."""
 
     kind: Literal["fail_under", "max_drop"]
     settings: GatesSettings
     limits: Mapping[str, float]
     observations: Sequence[Observation]
-    threshold: Callable[[float], float]
-    say: Callable[[str, float, float], str]
+    sign: Literal[1, -1]
+    words: _Words
 
     def evaluate(self) -> list[GateResult]:
         """Evaluate with what there is; a pair without a number that could turn a gate leaves it inconclusive."""
@@ -157,9 +176,7 @@ class _Family:
 
     def _evaluate(self, observations: Sequence[Observation]) -> list[GateResult]:
         found = {field: estimate_field(field, observations) for field in self.limits}
-        below = [
-            1.0 if one is None else one.p_below(self.threshold(self.limits[field])) for field, one in found.items()
-        ]
+        below = [1.0 if one is None else one.p_below(self.sign * self.limits[field]) for field, one in found.items()]
         adjusted = dict(zip(found, holm(below), strict=True))
         return [self._gate(field, one, adjusted[field]) for field, one in found.items()]
 
@@ -169,20 +186,24 @@ class _Family:
             why = f"{field} has no mean {'score' if self.kind == 'fail_under' else 'difference'} in this run"
             return GateResult(field, self.kind, limit, None, "INVALID", why)
         mde = found.mde(settings.alpha / len(self.limits))
-        said, state = self.say(field, found.mean, limit), self._state(found, p, mde, self.threshold(limit))
+        threshold = self.sign * limit
+        state = self._state(found, p, mde, threshold)
+        why = self.words.measured(field, found.mean)
+        if state == "PASS" and found.mean < threshold:
+            why += f", {self.words.doubt} {limit:g} (p {p:.2g})"
+        else:
+            why += self.words.related(found.mean, limit)
         if state == "FAIL":
-            said += f" (p {p:.2g})"
+            why += f" (p {p:.2g})"
         elif state == "INCONCLUSIVE" and mde is None:
-            said += f": too few pairs ({found.n}) to show anything at alpha {settings.alpha:g}"
-        elif state == "INCONCLUSIVE" and not settings.strict:
-            said += (
+            why += f": too few pairs ({found.n}) to show anything at alpha {settings.alpha:g}"
+        elif state == "INCONCLUSIVE" and settings.strict:
+            why += ", but that is not shown (gates.strict)"
+        elif state == "INCONCLUSIVE":
+            why += (
                 f": {found.n} pairs would show {mde:.2f} beyond the limit at best, gates.margin is {settings.margin:g}"
             )
-        elif state == "INCONCLUSIVE":
-            said += ", but not shown to be (gates.strict)"
-        elif found.mean < self.threshold(limit):
-            said += f", but not shown to be (p {p:.2g})"
-        return GateResult(field, self.kind, limit, found.mean, state, said, p, mde)
+        return GateResult(field, self.kind, limit, found.mean, state, why, p, mde)
 
     def _state(self, found: Estimate, p: float, mde: float | None, threshold: float) -> State:
         settings = self.settings
