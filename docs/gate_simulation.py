@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pytest_imgedit.comparison import compare
 from pytest_imgedit.config import GatesSettings
-from pytest_imgedit.gates import Observation, max_drop
+from pytest_imgedit.gates import Observation, fail_under, max_drop
 from pytest_imgedit.stats import summarize
 
 CATEGORIES, PAIRS = 11, 20
@@ -124,15 +124,24 @@ def simulate(kind: Scores, runs: int) -> dict[str, float]:
 
 
 def coverage(kind: Scores, runs: int) -> dict[str, float]:
-    """Share of 95% intervals of a category that hold the true mean."""
+    """Shares of runs of one category: intervals that hold the true mean, and gates with their limit right there."""
     generator, truth = np.random.default_rng(2), kind.true_mean()
+    loose = GatesSettings(fail_under={"c": truth})
+    strict = GatesSettings(fail_under={"c": truth}, strict=True)
     shares = {}
     for n in (10, 20, 50):
-        names, held = [str(pair) for pair in range(n)], 0
+        held = failed = passed = 0
         for _ in range(runs):
-            low, high = summarize(kind.score(generator, kind.pairs(generator, (n,))).tolist(), names).ci95 or (0.0, 0.0)
+            scores = kind.score(generator, kind.pairs(generator, (n,))).tolist()
+            names = [str(pair) for pair in range(n)]
+            low, high = summarize(scores, names).ci95 or (0.0, 0.0)
             held += low <= truth <= high
+            observations = [Observation("c", name, score) for name, score in zip(names, scores, strict=True)]
+            failed += fail_under(loose, observations)[0].state == "FAIL"
+            passed += fail_under(strict, observations)[0].state == "PASS"
         shares[f"95% interval holds the true mean, n = {n}"] = held / runs
+        shares[f"true mean at the limit, fail_under fails, n = {n}"] = failed / runs
+        shares[f"true mean at the limit, fail_under passes with gates.strict, n = {n}"] = passed / runs
     return shares
 
 

@@ -26,7 +26,8 @@ def agreement(scores: Sequence[float], ratings: Sequence[float], clusters: Seque
     Spearman's ρ, Kendall's τ-b, and pairwise accuracy: of all two pairs that the ratings rank, the share that the
     scores rank alike, a tie in the scores counting half. The interval is the percentile interval of a bootstrap over
     clusters (pairs that share a source image), always with the same random numbers. `None` where a measure is not
-    defined: under three pairs, or all alike on one side; an interval also where that holds for many resamples.
+    defined: correlations under three pairs or with all alike on one side, `pairwise` with no two different ratings; an
+    interval also under three clusters, and where that holds for many resamples.
     """
     x, y = np.asarray(scores, dtype=np.float64), np.asarray(ratings, dtype=np.float64)
     names = np.asarray(clusters)
@@ -54,7 +55,7 @@ def _measure(x: Floats, y: Floats) -> Floats:
     """Spearman, Kendall τ-b and pairwise accuracy of two samples; NaN where one is not defined."""
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return np.array([np.nan, np.nan, pairwise_accuracy(x, y)])
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         return np.array([stats.spearmanr(x, y)[0], stats.kendalltau(x, y)[0], pairwise_accuracy(x, y)])
 

@@ -46,9 +46,9 @@ def compare(
     """Compare a run's items with a baseline: the section `comparison` of results.json.
 
     `rows` has one entry a category and `overall`: means of the pairs that have a score on both sides, their mean
-    difference with 95% interval, one-sided p of a drop after Holm over all rows, verdict and MDE; a row that one of
-    the `max_drop` gates is on has that gate's p, state and MDE. `pairs` holds what the baseline has of each pair;
-    `fell` and `rose` name those that moved most.
+    difference with 95% interval, one-sided p of a drop and of a rise, each after Holm over all rows, verdict and MDE;
+    a row that one of the `max_drop` gates is on has that gate's p, state and MDE. `pairs` holds what the baseline
+    has of each pair; `fell` and `rose` name those that moved most.
     """
     observations = differences(baseline["items"], items)
     old = {item["id"]: item for item in baseline["items"]}
@@ -81,7 +81,7 @@ def compare(
             for item, one in zip(items, observations, strict=True)
             if one.value
         ),
-        key=lambda pair: pair["difference"],
+        key=lambda pair: (pair["difference"], pair["id"]),
     )
     return {
         "name": baseline["name"],
@@ -106,8 +106,8 @@ def compare(
 def _row_verdict(found: Estimate | None, drop: float, rise: float, alpha: float, rows: int) -> dict[str, Any]:
     """Say whether a mean difference fell or rose; `drop` and `rise` are p values after Holm over so many `rows`."""
     if found is None or found.se is None:
-        return {"p": None, "verdict": "unknown", "mde": None}
+        return {"p": None, "p_rise": None, "verdict": "unknown", "mde": None}
     verdict = "fell" if drop <= alpha else "rose" if rise <= alpha else "no change shown"
     if found.se == 0 and found.mean == 0:
         verdict = "same"
-    return {"p": drop, "verdict": verdict, "mde": found.mde(alpha / rows)}
+    return {"p": drop, "p_rise": rise, "verdict": verdict, "mde": found.mde(alpha / rows)}

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pytest_imgedit.config import GatesSettings
     from pytest_imgedit.stats import Estimate
 
+#: Steps in which pairs without a number are moved from the lowest that they could have to the highest.
+STEPS = 20
 State = Literal["PASS", "FAIL", "INCONCLUSIVE", "INVALID"]
 
 
@@ -96,7 +98,7 @@ def coverage(
     if scores_expected and not scored and state == "PASS":
         state, why = "INVALID", "no pair has a score"  # missing data never passes
     elif scores_expected and scored and errors:
-        worst, best = (estimate_field("overall", filled) for filled in (_lowest(scores), _highest(scores)))
+        worst, best = (estimate_field("overall", _filled(scores, part)) for part in (0, 1))
         if worst is not None and best is not None:
             why += f" (with theirs, overall would be between {worst.mean:.2f} and {best.mean:.2f})"
     return GateResult("overall", "max_errors", allowed, errors, state, why)
@@ -152,27 +154,34 @@ class _Family:
     words: _Words
 
     def evaluate(self) -> list[GateResult]:
-        """Evaluate with what there is; a pair without a number that could turn a gate leaves it inconclusive."""
+        """Evaluate with what there is; pairs without a number that could turn a gate leave it inconclusive.
+
+        They are given a number at every twentieth of the way from the lowest that they could have to the highest,
+        all the same way along: the ends alone would not do, as an outlier widens the interval.
+        """
         gates = self._evaluate(self.observations)
         missing = sum(one.value is None for one in self.observations)
         if not missing:
             return gates
-        extremes = [self._evaluate(filled(self.observations)) for filled in (_lowest, _highest)]
+        fills = [self._evaluate(_filled(self.observations, step / STEPS)) for step in range(STEPS + 1)]
+        why = f"which the pairs without a score ({missing} in the run) could turn"
         return [
-            replace(
-                gate,
-                state="INCONCLUSIVE",
-                why=f"{gate.why}: {gate.state}, which the pairs without a score ({missing} in the run) could turn",
-            )
-            if gate.state != "INVALID" and self._turned(gate.state, [worst.state, best.state])
+            replace(gate, state="INCONCLUSIVE", why=f"{gate.why}: {gate.state}, {why}")
+            if any(self._turns(gate, fill[place]) for fill in fills)
             else gate
-            for gate, worst, best in zip(gates, *extremes, strict=True)
+            for place, gate in enumerate(gates)
         ]
 
-    def _turned(self, state: State, others: Sequence[State]) -> bool:
-        if self.settings.strict:
-            return any(other != state for other in others)
-        return any((other == "FAIL") != (state == "FAIL") for other in others)
+    def _turns(self, gate: GateResult, filled: GateResult) -> bool:
+        """Tell whether a gate would be in another state with some number for the pairs that have none.
+
+        A PASS that rests on doubt (not `strict`) also falls if they could take the mean `margin` beyond the limit.
+        """
+        if gate.state in ("INVALID", "INCONCLUSIVE"):
+            return False
+        if self.settings.strict or "FAIL" in (gate.state, filled.state):
+            return gate.state != filled.state
+        return filled.value is not None and filled.value < self.sign * self.limits[gate.field] - self.settings.margin
 
     def _evaluate(self, observations: Sequence[Observation]) -> list[GateResult]:
         found = {field: estimate_field(field, observations) for field in self.limits}
@@ -216,12 +225,12 @@ class _Family:
         return "PASS" if mde <= settings.margin else "INCONCLUSIVE"
 
 
-def _lowest(observations: Sequence[Observation]) -> list[Observation]:
-    return [one if one.value is not None else replace(one, value=one.lowest) for one in observations]
-
-
-def _highest(observations: Sequence[Observation]) -> list[Observation]:
-    return [one if one.value is not None else replace(one, value=one.highest) for one in observations]
+def _filled(observations: Sequence[Observation], part: float) -> list[Observation]:
+    """Give those without a value one that lies this `part` of the way from their lowest to their highest."""
+    return [
+        one if one.value is not None else replace(one, value=one.lowest + part * (one.highest - one.lowest))
+        for one in observations
+    ]
 
 
 def categories_of(observations: Sequence[Observation]) -> list[str]:

@@ -139,9 +139,10 @@ class Evaluation:
         name = self.settings.run.save
         if name is None:
             return
-        found = model.verdict(self.run.document)
-        if found.fails:
-            self._reports["baseline"] = f"{name} was not saved: the run is {found.state}"
+        found, low = model.verdict(self.run.document), sum(item.is_low for item in self.run.items.values())
+        if found.fails or low:
+            why = f"the run is {found.state}" if found.fails else f"{low} items are under suite.min_score"
+            self._reports["baseline"] = f"{name} was not saved: {why}"
             return
         folder = self.root / BASELINES
         try:

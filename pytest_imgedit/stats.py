@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 POWER = 0.8
 #: Up to so many clusters all 2^G sign flips are counted, beyond it `FLIPS` random ones.
 EXACT_CLUSTERS = 13
-FLIPS = 9_999
+FLIPS = 10_000
 
 
 @dataclass(frozen=True)
@@ -126,30 +126,36 @@ def estimate(values: Sequence[float], clusters: Sequence[str]) -> Estimate:
 
 
 def estimate_macro(values: Sequence[float], clusters: Sequence[str], categories: Sequence[str]) -> Estimate:
-    """Mean of the category means, every category with the same weight; SE = √ΣSE²/K.
+    """Mean of the category means, every category with the same weight.
 
-    The degrees of freedom are Welch-Satterthwaite's. A source image that several categories share is one cluster of
-    the sign-flip test; between categories the standard error takes no account of it.
+    SE = √Σ_g u_g², where u_g = Σ_k √[G_k/(G_k−1)] · Σ_{i∈g∩k}(s_i − s̄_k) / (K n_k). If no source image is in two
+    categories, that is √ΣSE²/K, and the degrees of freedom are Welch-Satterthwaite's; else they are at most G − 1.
     """
-    names = np.asarray(categories)
+    names, scores = np.asarray(categories), np.asarray(values, dtype=np.float64)
+    kinds = list(dict.fromkeys(categories))
     parts: list[Estimate] = []
-    share = np.zeros(len(names))
-    for name in dict.fromkeys(categories):
-        members = np.flatnonzero(names == name).tolist()
-        parts.append(estimate([values[i] for i in members], [clusters[i] for i in members]))
-        share[members] = 1 / len(members)
-    share /= len(parts)
+    share, deviations = np.zeros(len(names)), np.zeros(len(names))
+    for name in kinds:
+        members = np.flatnonzero(names == name)
+        part = estimate(scores[members].tolist(), [clusters[i] for i in members.tolist()])
+        parts.append(part)
+        share[members] = 1 / (len(kinds) * len(members))
+        if part.se:
+            spread = np.sqrt(part.clusters / (part.clusters - 1))
+            deviations[members] = spread * (scores[members] - part.mean) * share[members]
+    _, inverse = np.unique(np.asarray(clusters), return_inverse=True)
+    groups = int(inverse.max()) + 1
     known = [(part.se, part.freedom) for part in parts if part.se is not None]
     error, freedom = None, 1.0
     if len(known) == len(parts):
-        error = float(np.sqrt(sum(se**2 for se, _ in known))) / len(parts)
+        error = float(np.sqrt((_by_cluster(inverse, deviations) ** 2).sum()))
         fourths = sum(se**4 / own for se, own in known)
         # Equal values everywhere leave the degrees of freedom undefined and the standard error zero.
         freedom = sum(se**2 for se, _ in known) ** 2 / fourths if fourths > 0 else 1.0
-    _, inverse = np.unique(np.asarray(clusters), return_inverse=True)
-    weighted = np.asarray(values, dtype=np.float64) * share
+        if sum(part.clusters for part in parts) > groups:
+            freedom = max(1.0, min(freedom, groups - 1))
     mean = sum(part.mean for part in parts) / len(parts)
-    return Estimate(len(names), mean, error, freedom, _by_cluster(inverse, weighted), _by_cluster(inverse, share))
+    return Estimate(len(names), mean, error, freedom, _by_cluster(inverse, scores * share), _by_cluster(inverse, share))
 
 
 def _by_cluster(inverse: NDArray[np.intp], values: Floats) -> Floats:
@@ -159,23 +165,23 @@ def _by_cluster(inverse: NDArray[np.intp], values: Floats) -> Floats:
 def sign_flip(contributions: Floats) -> float:
     """One-sided p value that the sum over clusters is as small as it is if every cluster's sign were a coin's.
 
-    Exact up to `EXACT_CLUSTERS` clusters; beyond, (1 + count)/(1 + `FLIPS`) over random flips that are always the same.
+    Exact up to `EXACT_CLUSTERS` clusters; beyond, the share of `FLIPS` random flips, which are always the same. What
+    never occurs among them is given the smallest p that there is, 2^-G.
     """
-    flipped = _signs(len(contributions)) @ contributions
     observed = contributions.sum()
-    tolerance = 1e-9 * max(1e-300, float(np.abs(contributions).sum()))
-    count = int((flipped <= observed + tolerance).sum())
-    if len(contributions) <= EXACT_CLUSTERS:
-        return count / len(flipped)
-    return (1 + count) / (1 + len(flipped))
+    limit = observed + 1e-9 * max(1e-300, float(np.abs(contributions).sum()))
+    signs = _signs(len(contributions))
+    count = sum(int((block @ contributions <= limit).sum()) for block in np.array_split(signs, len(signs) // 1000 + 1))
+    return max(count / len(signs), float(0.5 ** len(contributions)))
 
 
-@cache
-def _signs(clusters: int) -> Floats:
+@lru_cache(maxsize=4)
+def _signs(clusters: int) -> NDArray[np.int8]:
     if clusters <= EXACT_CLUSTERS:
         bits = np.arange(2**clusters)[:, None] >> np.arange(clusters) & 1
-        return np.asarray(1.0 - 2.0 * bits, dtype=np.float64)
-    return np.random.default_rng(0).choice([-1.0, 1.0], size=(FLIPS, clusters))
+    else:
+        bits = np.random.default_rng(0).integers(0, 2, size=(FLIPS, clusters), dtype=np.int8)
+    return (1 - 2 * bits).astype(np.int8)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -79,16 +79,17 @@ class Sensitive:
 
     batch_size = 4
 
-    def __init__(self, *, device):
-        pass
+    def __init__(self, *, device, delay=0.0):
+        self.delay = delay
 
     def answer(self, questions):
+        time.sleep(self.delay)
         first = [next(name for kind, name in question.parts if kind == "image") for question in questions]
         brightness = [np.asarray(question.images["edited"], dtype=float).mean() / 64 for question in questions]
         with Path("asked.txt").open("a") as file:
             file.writelines(f"{question.pair_id}\n" for question in questions)
         return [
-            Answer(score=value + 2 * (name == "source") + 0.001 * len({q.category for q in questions}))
+            Answer(score=value + 2 * (name == "source") + 0.01 * len({q.category for q in questions}))
             for name, value in zip(first, brightness, strict=True)
         ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.agreement import MEASURES, agreement
@@ -24,9 +25,11 @@ def read_ratings(path: Path) -> dict[str, list[float]]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = csv.DictReader(file, strict=True)
-            missing = {"id", "score"} - set(rows.fieldnames or ())
-            if missing:
-                raise UsageError(f"{path}:1: no column {sorted(missing)[0]!r}, expected a header with id and score")
+            counts = Counter(rows.fieldnames or ())
+            wrong = next((name for name in ("id", "score") if counts[name] != 1), None)
+            if wrong is not None:
+                found = "twice" if counts[wrong] else "no"
+                raise UsageError(f"{path}:1: {found} column {wrong!r}, expected a header with one id and one score")
             for row in rows:
                 score = _number(row["score"] or "")
                 if score is None or not row["id"]:
@@ -80,8 +83,11 @@ def agree(reference: str, path: Path, out: Path) -> Outcome:
         (field, str(row["n"]), *(_cell(row[name]) for name in MEASURES))
         for field, row in sorted(found["rows"].items(), key=lambda row: row[0] == "overall")
     ]
+    count = (
+        f"{found['ratings']} rating{'s' * (found['ratings'] != 1)} of {len(ratings)} pair{'s' * (len(ratings) != 1)}"
+    )
     text = [
-        f"judge {model.judge_name(document)} against {found['ratings']} ratings of {len(ratings)} pairs in {path}",
+        f"judge {model.judge_name(document)} against {count} in {path}",
         terminal.render_table(("category", "n", "Spearman", "Kendall τ-b", "pairwise accuracy"), rows),
     ]
     if found["unscored"]:
@@ -94,5 +100,5 @@ def agree(reference: str, path: Path, out: Path) -> Outcome:
 def _cell(measure: dict[str, Any]) -> str:
     if measure["value"] is None:
         return "–"
-    low, high = measure["ci95"] or (None, None)
-    return model.number(measure["value"]) + ("" if low is None else f" ({low:.2f} to {high:.2f})")
+    ends = measure["ci95"]
+    return model.number(measure["value"]) + ("" if ends is None else f" ({model.interval(ends)})")

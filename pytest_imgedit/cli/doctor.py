@@ -12,6 +12,7 @@ from packaging.requirements import Requirement
 
 from pytest_imgedit import provenance
 from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, model_folder
+from pytest_imgedit.checks import check_models
 from pytest_imgedit.config import make_settings
 from pytest_imgedit.config_file import ConfigFile
 from pytest_imgedit.editors.base import resolve_editor
@@ -45,13 +46,18 @@ def examine(config: Path | None) -> Outcome:
         document["suite"] = {"spec": settings.suite.spec, "pairs": len(load_suite(settings.suite).pairs)}
     except UsageError as error:
         problems.append(str(error))
+    try:
+        choose_gpus(settings.workers.gpus)
+        check_models(settings)
+    except UsageError as error:
+        problems.append(str(error))
     for role in ("editor", "judge"):
         try:
             document["models"].append(_model(role, settings, problems))
         except UsageError as error:
             problems.append(f"{role}: {error}")
-    document["problems"] = problems
-    return document, _text(document), int(bool(problems))
+    document["problems"] = list(dict.fromkeys(problems))
+    return document, _text(document), int(bool(document["problems"]))
 
 
 def _settings(config: Path | None) -> Settings:
@@ -85,12 +91,12 @@ def _model(role: str, settings: Settings, problems: list[str]) -> dict[str, Any]
     named = settings.editor if role == "editor" else settings.judge
     target = resolve_editor(named.spec) if role == "editor" else resolve_judge(named.spec)
     size = settings.workers.gpus_per_worker if role == "editor" else settings.judge.gpus_per_replica
-    gpus = choose_gpus(settings.workers.gpus)
-    groups = group_gpus(gpus, size, f"{role}: GPUs of one worker")
     found: dict[str, Any] = {"role": role, "spec": named.spec, "weights_gib": None, "folder": None, "fits": None}
     if target.kind not in MODEL_KINDS:
         return found
     folder = model_folder(target.argument or "", target.kind, download=False)
+    gpus = choose_gpus(settings.workers.gpus)
+    groups = group_gpus(gpus, size, f"{role}: GPUs of one worker")
     dtype = named.params.get("dtype", "auto")
     needed = check_checkpoint(folder, target.kind, "float32" if dtype == "auto" and not gpus else dtype)
     found |= {"weights_gib": round(needed / GIB, 2), "folder": str(folder)}

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from pytest_imgedit import gates
+from pytest_imgedit.checks import check_copies
 from pytest_imgedit.comparison import compare, differences
 from pytest_imgedit.config import GatesSettings, RunSettings
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.report import model, terminal
-from pytest_imgedit.report.write import check_writable, write_reports
+from pytest_imgedit.report.write import write_reports
 from pytest_imgedit.store.baselines import (
     FOLDER,
     RESULTS,
@@ -37,10 +38,10 @@ def find_run(reference: str, out: Path) -> Path:
             raise UsageError(f"latest: no finished run in {out}")
         return max(known, key=lambda folder: (folder / "results.json").stat().st_mtime_ns) / "results.json"
     for path in (out / "runs" / reference, Path(reference)):
-        if path.is_dir() and (path / "results.json").is_file():
+        if (path / "results.json").is_file():
             return path / "results.json"
-        if path.is_file():
-            return path
+    if path.is_file() and (path.suffix == ".json" or path.parent != Path()):
+        return path
     raise UsageError(f"{reference}: no such run, expected a path, latest, or one of the {len(known)} ids in {out}/runs")
 
 
@@ -95,10 +96,13 @@ def render_again(reference: str, out: Path, html: Path | None, md: Path | None, 
     """Write the reports of a run anew, from its results.json and the images in its store."""
     path = find_run(reference, out)
     document = read_results(path)
-    for copy in filter(None, (html, md)):
-        check_writable(copy)
     settings = RunSettings(html_path=html, md_path=md, html_embed=embed)
-    reports = write_reports(document, path.parent, path.parent.parent.parent / "blobs", settings)
+    check_copies(settings.copies)
+    stores = (path.absolute().parent.parent.parent, out)
+    blobs = next((store / "blobs" for store in stores if (store / "blobs").is_dir()), None)
+    if blobs is None:
+        raise UsageError(f"{path}: not in a store, and {out} is none: expected the run's store as --out")
+    reports = {**write_reports(document, path.parent, blobs, settings), "results": str(path)}
     found = model.verdict(document)
     copies = [str(copy) for copy in settings.copies]
     text = "\n".join([*(f"{name}: {where}" for name, where in reports.items()), *copies, found.line])

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from pytest_imgedit.report.model import Document
 
 #: Width of the plots, and where their axis from 0 to 10 begins and ends, in SVG units.
-WIDTH, LEFT, RIGHT = 640, 130, 600
+WIDTH, LEFT, RIGHT = 660, 130, 600
 ROW, BIN_HEIGHT = 28, 120
 BINS = 20
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 
-from pytest_imgedit.report import charts, model
-from pytest_imgedit.text import readable
+from pytest_imgedit.report import charts, model, tables
+from pytest_imgedit.text import printable, readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,12 +45,12 @@ def render(document: model.Document, locate: Callable[[str], str | None]) -> str
         chart=charts.category_chart(document),
         histogram=charts.histogram(document),
         axis=charts,
-        tables=model.further_tables(document),
-        moved=model.moved_lines(document),
+        tables=[(printable(title), header, rows) for title, header, rows in tables.further_tables(document)],
+        moved=tables.comparison_notes(document),
         timing=model.timing_line(document),
         worker_header=model.WORKER_HEADER,
         workers=model.worker_rows(document),
-        gates=document["gates"],
+        gates=[{**gate, "why": printable(gate["why"])} for gate in document["gates"]],
         words=model.WORDS,
         sections=[(readable(section["title"]), readable(section["body"])) for section in document["sections"]],
         compared="comparison" in document,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pytest_imgedit.report import model
+from pytest_imgedit.report import model, tables
 from pytest_imgedit.text import printable
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ def render(document: model.Document) -> str:
     ]
     for line in model.remarks(document):
         lines += [escape(line), ""]
-    for title, header, rows in model.further_tables(document):
+    for title, header, rows in tables.further_tables(document):
         lines += [f"## {escape(title)}", "", *_table(header, rows), ""]
-    for line in (*model.moved_lines(document), model.timing_line(document)):
+    for line in (*tables.comparison_notes(document), model.timing_line(document)):
         lines += [escape(line), ""]
     if document["workers"]:
         lines += [*_table(model.WORKER_HEADER, model.worker_rows(document)), ""]

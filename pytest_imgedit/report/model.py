@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_imgedit.text import printable
+
 Document = dict[str, Any]
 
 CATEGORY_HEADER = ("category", "n", "scored", "errors", "mean", "95% CI", "std", "median", "min", "max")
-COMPARISON_HEADER = ("category", "n", "before", "now", "diff", "95% CI", "p (Holm)", "verdict", "MDE")
-CONTROLS_HEADER = ("control", "n", "errors", "mean", "95% CI", "p", "judge")
-NOISE_HEADER = ("judged again", "n", "errors", "changed", "SD", "shift")
 #: Columns of words, which are aligned to the left.
 WORDS = (
     "run",
@@ -35,7 +34,7 @@ WORKER_HEADER = ("worker", "device", "stage", "done", "busy s", "load s")
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a run came to: `PASS`, `FAIL`, `INCONCLUSIVE` or `INVALID`, one line, and whether pytest is to fail."""
+    """What a run came to: the state of its worst gate, or `INCOMPLETE`; one line; and whether pytest is to fail."""
 
     state: str
     line: str
@@ -47,15 +46,26 @@ def number(value: float | None, digits: int = 2) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
+def interval(ends: tuple[float, float] | None, signs: bool = False) -> str:
+    """Format an interval, with `signs` for one of differences, or a dash where there is none."""
+    if ends is None:
+        return "–"
+    return " to ".join(signed(end) if signs else number(end) for end in ends)
+
+
+def signed(value: float | None) -> str:
+    """Format a difference with its sign, or a dash where there is none; what rounds to zero is +0.00."""
+    return "–" if value is None else f"{round(value, 2) + 0.0:+.2f}"
+
+
 def _row(name: str, summary: Document) -> tuple[str, ...]:
-    ci = summary["ci95"]
     return (
         name,
         str(summary["n"]),
         str(summary["scored"]),
         str(summary["errors"]),
         number(summary["mean"]),
-        "–" if ci is None else f"{ci[0]:.2f} to {ci[1]:.2f}",
+        interval(summary["ci95"]),
         *(number(summary[key]) for key in ("std", "median", "min", "max")),
     )
 
@@ -139,8 +149,9 @@ def verdict(document: Document) -> Verdict:
     if document["run"]["status"] != "complete":
         left = sum(item["status"] == "interrupted" for item in document["items"])
         by = document["run"]["stopped_by"]
-        line = f"INCOMPLETE: stopped by {by} with {left} pairs to do; run again to do the rest"
-        return Verdict("FAIL", line, fails=True)
+        trials = f" and {document['run']['trials_left']} trials of the judge" if document["run"]["trials_left"] else ""
+        line = f"INCOMPLETE: stopped by {by} with {left} pairs{trials} to do; run again to do the rest"
+        return Verdict("INCOMPLETE", printable(line), fails=True)
     gates = document["gates"]
     state = min((gate["state"] for gate in gates), key=WORST_FIRST.index)
     if state != "PASS":
@@ -151,62 +162,11 @@ def verdict(document: Document) -> Verdict:
             if gate["state"] == name
         ]
         allowed = state == "INCONCLUSIVE" and document["run"]["options"]["gates"]["allow_inconclusive"]
-        return Verdict(state, f"{state}{' (allowed)' if allowed else ''}: " + "; ".join(whys), fails=not allowed)
+        line = f"{state}{' (allowed)' if allowed else ''}: " + "; ".join(whys)
+        return Verdict(state, printable(line), fails=not allowed)
     mean = document["overall"]["macro"]["mean"]
     head = [] if mean is None else [f"overall {mean:.2f}"]
-    return Verdict("PASS", "PASS: " + "; ".join([*head, *(gate["why"] for gate in gates)]), fails=False)
-
-
-def comparison_rows(document: Document) -> list[tuple[str, ...]]:
-    """One row a category and `overall` against the baseline, as `COMPARISON_HEADER` says; none without a baseline."""
-    rows = document["comparison"]["rows"] if "comparison" in document else {}
-    return [
-        (
-            field,
-            str(row["n"]),
-            number(row["before"]),
-            number(row["now"]),
-            signed(row["difference"]),
-            "–" if row["ci95"] is None else f"{row['ci95'][0]:+.2f} to {row['ci95'][1]:+.2f}",
-            "–" if row["p"] is None else _p_value(row["p"]),
-            row["verdict"],
-            number(row["mde"]),
-        )
-        for field, row in sorted(rows.items(), key=lambda row: row[0] == "overall")
-    ]
-
-
-def signed(value: float | None) -> str:
-    """Format a difference with its sign, or a dash where there is none."""
-    return "–" if value is None else f"{value + 0.0:+.2f}"
-
-
-def _p_value(p: float) -> str:
-    return "<0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def comparison_title(document: Document) -> str | None:
-    """Say what the run is compared with; `None` without a baseline."""
-    if "comparison" not in document:
-        return None
-    found = document["comparison"]
-    commit = f", commit {found['commit']['sha'][:10]}" if found["commit"] else ""
-    part = (
-        "" if found["size"] == len(document["items"]) else f" ({len(document['items'])} of its {found['size']} pairs)"
-    )
-    return f"against baseline {found['name']}: editor {found['editor']}, run {found['run']}{commit}{part}"
-
-
-def moved_lines(document: Document) -> list[str]:
-    """Name the pairs that fell and rose most against the baseline, and say whose p values share a family."""
-    found = document.get("comparison", {"fell": [], "rose": [], "rows": {}})
-    gated = sum(row["verdict"] in WORST_FIRST for row in found["rows"].values())
-    family = f"p after Holm: of rows with a gate over the {gated} gate{'s' * (gated > 1)}, of the others over all rows"
-    return [family] * (0 < gated < len(found["rows"])) + [
-        f"{verb} most: " + ", ".join(f"{pair['id']} {pair['before']:.2f} → {pair['now']:.2f}" for pair in found[verb])
-        for verb in ("fell", "rose")
-        if found[verb]
-    ]
+    return Verdict("PASS", printable("PASS: " + "; ".join([*head, *(gate["why"] for gate in gates)])), fails=False)
 
 
 def mde_line(document: Document) -> str | None:
@@ -242,47 +202,3 @@ def remarks(document: Document) -> list[str]:
     """Lines that follow the table of scores."""
     lines = (best_and_worst, near_copy_line, expected_line, mde_line)
     return [text for text in (line(document) for line in lines) if text is not None]
-
-
-def controls_rows(document: Document) -> list[tuple[str, ...]]:
-    """One row a control, best first, as `CONTROLS_HEADER` says; none if no controls were asked for."""
-    return [
-        (
-            row["control"],
-            str(row["n"]),
-            str(row["errors"]),
-            number(row["mean"]),
-            "–" if row["ci95"] is None else f"{row['ci95'][0]:.2f} to {row['ci95'][1]:.2f}",
-            "–" if row["p"] is None else _p_value(row["p"]),
-            {"PASS": "told apart", "INVALID": "not told apart", "INCONCLUSIVE": "too few pairs", None: "–"}[
-                row["state"]
-            ],
-        )
-        for row in document.get("controls", {"rows": ()})["rows"]
-    ]
-
-
-def further_tables(document: Document) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
-    """Title, header and rows of the tables that a run may have: the comparison, controls, the judge's noise."""
-    tried = document.get("controls", {"pairs": 0})["pairs"]
-    tables = [
-        (comparison_title(document) or "", COMPARISON_HEADER, comparison_rows(document)),
-        (f"controls: the judge on edits of known worth, {tried} pairs", CONTROLS_HEADER, controls_rows(document)),
-        ("judge's noise: the same edits judged again", NOISE_HEADER, noise_rows(document)),
-    ]
-    return [table for table in tables if table[2]]
-
-
-def noise_rows(document: Document) -> list[tuple[str, ...]]:
-    """One row a repeat of the judging, as `NOISE_HEADER` says; none if no repeats were asked for."""
-    return [
-        (
-            row["perturbation"],
-            str(row["n"]),
-            str(row["errors"]),
-            str(row["changed"]),
-            number(row["sd"]),
-            signed(row["shift"]),
-        )
-        for row in document.get("noise", {"rows": ()})["rows"]
-    ]

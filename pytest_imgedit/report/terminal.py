@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pytest_imgedit.report import model
+from pytest_imgedit.report import model, tables
 from pytest_imgedit.text import printable
 
 if TYPE_CHECKING:
@@ -67,10 +67,10 @@ def render_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: in
 
 
 def _print_further(console: Console, document: model.Document) -> None:
-    for title, header, rows in model.further_tables(document):
+    for title, header, rows in tables.further_tables(document):
         console.print(Text(f"\n{printable(title)}", style="bold"))
         console.print(_table(header, rows, []))
-    for line in model.moved_lines(document):
+    for line in tables.comparison_notes(document):
         console.print(Text(printable(line)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,6 @@ from pytest_imgedit.workers.process import describe, make_edit
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_imgedit.gates import State
     from pytest_imgedit.pairs import EditPair
     from pytest_imgedit.registry import Target
     from pytest_imgedit.stages.plan import Work
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from pytest_imgedit.suites.base import Suite
 
 CONTROLS = ("oracle", "identity", "shuffled", "blank", "noise")
-#: Pairs of each category on which the judge is tried.
-SAMPLE = 4
+#: Pairs of each category on which the judge is tried, and pairs altogether where there are few categories.
+SAMPLE, ALTOGETHER = 4, 20
+#: With fewer clusters than this a judge is not called blind: one tie would hide what it sees.
+ENOUGH = 8
 #: Where no pair has a reference, an edit that is known to be worthless must stay under this score.
 WORTHLESS = 5.0
 
@@ -33,12 +35,13 @@ Trials = dict[str, list["Work"]]
 
 
 def plan_controls(
-    suite: Suite, pairs: Sequence[EditPair], store: Store, identify: Callable[[Target], dict[str, Any]]
+    suite: Suite, pairs: Sequence[EditPair], store: Store, identify: Callable[[Target], dict[str, Any]], make: bool
 ) -> Trials:
     """Edit a sample of the pairs with every control, here and now, and return the work to be scored by control.
 
     The sample is decided by the ids alone. The oracle needs pairs with a reference, `shuffled` other such pairs in
-    their categories; where there are none, these controls are left out. Edits are kept in the store like any other.
+    their categories; where there are none, these controls are left out. Edits are kept in the store like any other;
+    without `make`, only those that are there already count.
     """
     sample = _sample(pairs)
     trials: Trials = {}
@@ -49,24 +52,28 @@ def plan_controls(
         works = [work for work in plan if name not in SHOWN_REFERENCE or work.shown is not None or work.error]
         editor = build(target, "cpu", {})
         for work in works:
-            _edit(work, name, editor, store)
+            _edit(work, name, editor, store, make)
         if works:
             trials[name] = works
     return trials
 
 
 def _sample(pairs: Sequence[EditPair]) -> list[EditPair]:
-    taken: dict[str, list[EditPair]] = {}
+    """Choose `SAMPLE` pairs of each category, and of few categories more, up to `ALTOGETHER`."""
+    by_category: dict[str, list[EditPair]] = {}
     for pair in sorted(pairs, key=lambda pair: hashlib.sha256(pair.id.encode()).digest()):
-        if len(taken.setdefault(pair.category, [])) < SAMPLE:
-            taken[pair.category].append(pair)
-    return [pair for group in taken.values() for pair in group]
+        by_category.setdefault(pair.category, []).append(pair)
+    most = max(SAMPLE, math.ceil(ALTOGETHER / len(by_category)))
+    return [pair for group in by_category.values() for pair in group[:most]]
 
 
-def _edit(work: Work, name: str, editor: Any, store: Store) -> None:
-    if work.error is None:
-        work.edit = stored_edit(work, store)
-    if work.error is None and work.edit is None:
+def _edit(work: Work, name: str, editor: Any, store: Store, make: bool) -> None:
+    if work.error is not None:
+        return
+    work.edit = stored_edit(work, store)
+    if work.edit is None and not make:
+        work.fail("edit", "not_edited", "the store has no such edit, and stage 'report' makes none")
+    elif work.edit is None:
         try:
             made = make_edit(editor.edit, edit_message(work), may_be_blank=name == "blank")
         except Exception as error:  # such as an image that does not decode
@@ -78,30 +85,33 @@ def _edit(work: Work, name: str, editor: Any, store: Store) -> None:
 def controls_document(trials: Trials, alpha: float) -> dict[str, Any]:
     """Describe how the judge scored the controls: the section `controls` of results.json, best control first.
 
-    `p` is the one-sided p value that the control is not worth less than the oracle on the same pairs; where there is
-    no oracle, that its mean is not under `WORTHLESS`.
+    `p` is the one-sided p value that the control is not worth less than the oracle on the same pairs; where no pair
+    has a reference, that its mean is not under `WORTHLESS`. `pending` counts verdicts that are still to be made.
     """
+    has_oracle = "oracle" in trials
     best = {work.pair.id: work.verdict.score for work in trials.get("oracle", ()) if work.verdict is not None}
     rows = []
     for name, works in trials.items():
-        scored = [work for work in works if work.verdict is not None]
-        clusters = [work.source.sha256 if work.source else work.pair.id for work in scored]
-        summary = summarize([_score(work) for work in scored], clusters, len(works) - len(scored))
-        row: dict[str, Any] = {"control": name, **summary.to_dict(), "p": None, "state": None}
+        scored = [(work, work.verdict.score) for work in works if work.verdict is not None]
+        pending = sum(work.is_open for work in works)
+        errors = len(works) - len(scored) - pending
+        summary = summarize([score for _, score in scored], [_cluster(work) for work, _ in scored], errors, pending)
+        row: dict[str, Any] = {"control": name, **summary.to_dict(), "pending": pending, "p": None, "state": None}
         if name != "oracle":
             known = [
-                (_score(work) - (best[work.pair.id] if best else WORTHLESS), cluster)
-                for work, cluster in zip(scored, clusters, strict=True)
-                if not best or work.pair.id in best
+                (score - (best[work.pair.id] if has_oracle else WORTHLESS), _cluster(work))
+                for work, score in scored
+                if not has_oracle or work.pair.id in best
             ]
             row |= _told_apart(known, alpha)
         rows.append(row)
     rows.sort(key=lambda row: (row["mean"] is None, -(row["mean"] or 0.0)))
-    return {"pairs": len({work.pair.id for works in trials.values() for work in works}), "rows": rows}
+    pairs = len({work.pair.id for works in trials.values() for work in works})
+    return {"pairs": pairs, "has_oracle": has_oracle, "rows": rows}
 
 
-def _score(work: Work) -> float:
-    return work.verdict.score if work.verdict is not None else 0.0
+def _cluster(work: Work) -> str:
+    return work.source.sha256 if work.source else work.pair.id
 
 
 def _told_apart(known: Sequence[tuple[float, str]], alpha: float) -> dict[str, Any]:
@@ -111,31 +121,33 @@ def _told_apart(known: Sequence[tuple[float, str]], alpha: float) -> dict[str, A
     p = found.p_below(0)
     if p <= alpha:
         return {"p": p, "state": "PASS"}
-    return {"p": p, "state": "INCONCLUSIVE" if 0.5**found.clusters > alpha else "INVALID"}
+    return {"p": p, "state": "INCONCLUSIVE" if found.clusters < ENOUGH else "INVALID"}
 
 
 def controls_gate(document: dict[str, Any]) -> GateResult:
     """Decide whether the judge can be believed: INVALID if it does not tell every control from a right edit."""
     rows = document["rows"]
-    ranking = " > ".join(f"{row['control']} {_number(row['mean'])}" for row in rows)
-    oracle = any(row["control"] == "oracle" and row["scored"] for row in rows)
-    worse = "oracle" if oracle else f"a score of {WORTHLESS:g} (no pair has a reference)"
-    gate = GateResult(
-        "overall", "controls", None, None, "PASS", f"the judge tells every control from {worse}: {ranking}"
-    )
-    for state in ("INVALID", "INCONCLUSIVE"):
-        names = [row["control"] for row in rows if row["state"] == state]
-        if names or not rows:
-            few = f" on {document['pairs']} pairs, which are too few" if state == "INCONCLUSIVE" else ""
-            return replace(
-                gate, state=_state(state), why=f"the judge cannot tell {', '.join(names)} from {worse}{few}: {ranking}"
-            )
-    return gate
+    than = "a right edit" if document["has_oracle"] else f"{WORTHLESS:g}, which no worthless edit may reach"
+    gate = GateResult("overall", "controls", None, None, "PASS", f"the judge tells every control from {than}")
+    if not document["has_oracle"]:
+        unknown = "; whether it knows a right edit was not tried, as no pair has a reference"
+        gate = replace(gate, why=f"the judge holds every control under {than}{unknown}")
+    if any(row["pending"] for row in rows) or not rows:
+        gate = replace(gate, state="INCONCLUSIVE", why="the judge was not asked about all controls")
+    elif bad := [row["control"] for row in rows if row["state"] == "INVALID"]:
+        gate = replace(gate, state="INVALID", why=f"the judge cannot tell {', '.join(bad)} from {than}")
+    elif open_ := [row["control"] for row in rows if row["state"] == "INCONCLUSIVE"]:
+        few = f"{document['pairs']} pairs are too few to see whether the judge tells {', '.join(open_)} from {than}"
+        gate = replace(gate, state="INCONCLUSIVE", why=few)
+    return replace(gate, why=f"{gate.why}: {_ranking(rows)}" if rows else gate.why)
 
 
-def _state(name: str) -> State:
-    return "INVALID" if name == "INVALID" else "INCONCLUSIVE"
-
-
-def _number(mean: float | None) -> str:
-    return "unscored" if mean is None else f"{mean:.2f}"
+def _ranking(rows: Sequence[dict[str, Any]]) -> str:
+    """Write `oracle 10.00 > shuffled 0.72 > identity 0.00 = noise 0.00, blank unscored`."""
+    text, last = "", None
+    for row in rows:
+        mean = None if row["mean"] is None else f"{row['mean']:.2f}"
+        link = "" if not text else ", " if mean is None else " = " if mean == last else " > "
+        text += f"{link}{row['control']} {mean or 'unscored'}"
+        last = mean
+    return text

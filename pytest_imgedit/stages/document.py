@@ -64,8 +64,9 @@ class Trials:
         return [*(work for works in self.controls.values() for work in works), *self.repeats]
 
     @property
-    def unfinished(self) -> bool:
-        return any(work.verdict is None and work.error is None for work in self.works)
+    def left(self) -> int:
+        """How many were cut off when the run was stopped."""
+        return sum(work.verdict is None and work.error is None for work in self.works)
 
 
 def make_document(
@@ -89,7 +90,7 @@ def make_document(
     sources = {name: work.source.sha256 if work.source else name for name, work in works.items()}
     categories, macro, micro = results.summarize_items(items, sources)
     complete = not any(seed.error is not None and seed.error.kind == "interrupted" for i in items for seed in i.seeds)
-    complete = complete and trials is not None and not trials.unfinished
+    complete = complete and trials is not None and not trials.left
     suite, editor, judge = subject.suite, subject.editor, subject.judge
     documents = [results.item_document(item, works[item.id]) for item in items]
     tried: dict[str, Any] = {}
@@ -116,6 +117,7 @@ def make_document(
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "status": "complete" if complete else "incomplete",
             "stopped_by": None if complete else stopped_by,
+            "trials_left": 0 if trials is None else trials.left,
             "versions": provenance.versions(),
             "machine": provenance.machine(gpu["product"] for gpu in gpu_memory(choose_gpus(settings.workers.gpus))),
             "commit": provenance.commit(),

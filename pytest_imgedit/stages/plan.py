@@ -63,6 +63,11 @@ class Work:
     repeat: int = 0
     perturbation: str = ""
 
+    @property
+    def is_open(self) -> bool:
+        """Tell whether this has come to neither a verdict nor an error, or only to that the stage makes none."""
+        return self.verdict is None and (self.error is None or self.error.kind in ("not_edited", "not_scored"))
+
     def fail(self, stage: Any, kind: str, message: str, reply: str | None = None) -> None:
         self.error = ItemError(stage, kind, printable(message), reply)
 

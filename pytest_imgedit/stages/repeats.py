@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 #: shown before the source, each with the words before it; `jpeg`, both images at quality 90; `resize`, both images
 #: at 95% of their size and back.
 PERTURBATIONS = ("batch", "order", "jpeg", "resize")
+#: Points by which a score must move to show in two decimals.
+VISIBLE = 0.005
 _IMAGE = {"jpeg": as_jpeg, "resize": resampled}
 
 
@@ -81,9 +83,10 @@ def swap_images(parts: Parts) -> Parts:
 def noise_document(plan: Sequence[Work], repeats: Sequence[Work]) -> dict[str, Any]:
     """Describe how far scores move when only the judging changes: the section `noise` of results.json.
 
-    Each row is one repeat: `shift` of the overall (macro) score, `sd` of the change of a pair's score (about 0),
-    `changed` and `errors` among `n` pairs. `floor` is the root mean square of the shifts, `None` if there is none; that
-    of `order` does not count: runs that are compared show images in the same order.
+    Each row is one repeat of `n` pairs: `shift` of the overall (macro) score, `sd` of the change of a pair's score
+    (about 0), how many scores `changed` by `VISIBLE` points, `errors`, and verdicts still `pending`. `floor` is the
+    root mean square of the shifts, `None` if there is none; that of `order` does not count, since runs that are
+    compared show images in the same order.
     """
     first = _by_pair(plan)
     rows: list[dict[str, Any]] = []
@@ -99,8 +102,9 @@ def noise_document(plan: Sequence[Work], repeats: Sequence[Work]) -> dict[str, A
             {
                 "perturbation": mine[0].perturbation,
                 "n": len(again),
-                "errors": sum(score is None for score in again.values()),
-                "changed": sum(abs(move) > 1e-9 for move in moves),
+                "errors": sum(work.verdict is None and not work.is_open for work in mine),
+                "pending": sum(work.is_open for work in mine),
+                "changed": sum(abs(move) >= VISIBLE for move in moves),
                 "shift": whole and whole.mean,
                 "sd": float(np.sqrt(np.mean(np.square(moves)))) if moves else None,
             }

@@ -245,7 +245,13 @@ class Engine:
             return []
         has_order = scorer.judge["kind"] not in MEASURING
         self.trials = Trials(
-            plan_controls(self.suite, pairs, self.store, lambda target: identify(target, {}, self.store))
+            plan_controls(
+                self.suite,
+                pairs,
+                self.store,
+                lambda target: identify(target, {}, self.store),
+                make=self.settings.run.stage != "report",
+            )
             if settings.controls
             else {},
             plan_repeats(plan, settings.repeats, has_order),

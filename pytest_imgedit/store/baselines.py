@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, Field, StrictInt, ValidationError
 
 from pytest_imgedit.errors import UsageError
+from pytest_imgedit.pairs import slug
 from pytest_imgedit.store.runs import write_text
 from pytest_imgedit.strict_json import loads
 
@@ -123,7 +124,7 @@ def as_baseline(path: Path) -> dict[str, Any]:
     document = read_document(path)
     if document.get("schema") == RESULTS:
         try:
-            document = make_baseline(document, path.parent.name)
+            document = make_baseline(document, slug(path.parent.name))
         except (KeyError, TypeError) as error:
             raise UsageError(f"{path}: not a whole results document ({error!r})") from None
     problem = _problem(document)
@@ -172,13 +173,17 @@ class _Editor(BaseModel):
     spec: str
 
 
+class _Commit(BaseModel):
+    sha: str
+
+
 class _Baseline(BaseModel):
     """What a comparison reads of a baseline."""
 
-    name: str
+    name: str = Field(pattern=r"^[A-Za-z0-9._-]{1,128}$")
     run: str
     finished: str
-    commit: dict[str, Any] | None
+    commit: _Commit | None
     editor: _Editor
     judge: dict[str, Any]
     seeds: StrictInt

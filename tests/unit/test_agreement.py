@@ -62,8 +62,9 @@ def test_ratings_are_collected_by_pair(tmp_path):
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        (b"id\np1\n", ":1: no column 'score', expected a header with id and score"),
+        (b"id\np1\n", ":1: no column 'score', expected a header with one id and one score"),
         (b"", ":1: no column 'id', expected a header"),
+        (b"id,score,score\np1,7,8\n", ":1: twice column 'score', expected a header with one id"),
         (b"id,score\np1,seven\n", ":2: id 'p1' with score 'seven', expected an id and a number"),
         (b"id,score\np1,7\np2\n", ":3: id 'p2' with score None"),
         (b"id,score\np1,nan\n", ":2: id 'p1' with score 'nan'"),

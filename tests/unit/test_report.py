@@ -136,12 +136,18 @@ ALLOWED = {"status": "complete", "options": {"gates": {"allow_inconclusive": Tru
     [
         ({}, "FAIL", "FAIL: 1 of 4 pairs without a score, 0 allowed", True),
         (
-            {"run": {"status": "incomplete", "stopped_by": "the user"}},
-            "FAIL",
+            {"run": {"status": "incomplete", "stopped_by": "the user", "trials_left": 0}},
+            "INCOMPLETE",
             "INCOMPLETE: stopped by the user with 0 pairs to do; run again to do the rest",
             True,
         ),
-        ({"gates": [gate("PASS", "a")]}, "PASS", "PASS: overall 4.50; a", False),
+        (
+            {"run": {"status": "incomplete", "stopped_by": "the user", "trials_left": 7}},
+            "INCOMPLETE",
+            "INCOMPLETE: stopped by the user with 0 pairs and 7 trials of the judge to do; run again to do the rest",
+            True,
+        ),
+        ({"gates": [gate("PASS", "a\x1b[31m\n")]}, "PASS", "PASS: overall 4.50; a\\x1b[31m\\n", False),
         ({"gates": [gate("PASS", "a"), gate("INCONCLUSIVE", "b")]}, "INCONCLUSIVE", "INCONCLUSIVE: b", True),
         ({"gates": [gate("INCONCLUSIVE", "b")], "run": ALLOWED}, "INCONCLUSIVE", "INCONCLUSIVE (allowed): b", False),
         (

@@ -73,6 +73,28 @@ def test_macro_standard_error_by_hand():
     assert overall.ci95 == pytest.approx((max(0, 4 - half), min(10, 4 + half)))
 
 
+def test_categories_that_share_their_sources_are_no_further_evidence():
+    values, names = [1.0, 4.0, 6.0, 9.0], ["a", "b", "c", "d"]
+    once = estimate(values, names)
+    thrice = estimate_macro(values * 3, names * 3, ["x"] * 4 + ["y"] * 4 + ["z"] * 4)
+    assert thrice.se == pytest.approx(once.se)
+    assert thrice.freedom == once.freedom
+    assert thrice.interval() == pytest.approx(once.interval())
+    apart = estimate_macro(values * 3, [f"{n}" for n in range(12)], ["x"] * 4 + ["y"] * 4 + ["z"] * 4)
+    assert apart.se == pytest.approx(once.se / 3**0.5)
+
+
+def test_macro_intervals_over_shared_sources_cover_the_truth():
+    generator, covered = np.random.default_rng(3), 0
+    names = [str(n) for n in range(20)] * 5
+    categories = [str(k) for k in range(5) for _ in range(20)]
+    for _ in range(400):
+        values = 5 + np.tile(generator.normal(0, 1, 20), 5) + generator.normal(0, 1, 100)
+        low, high = estimate_macro(list(values), names, categories).interval()
+        covered += low <= 5 <= high
+    assert 0.91 <= covered / 400 <= 0.98
+
+
 @pytest.mark.parametrize("n", [6, 13, 14, 40])
 def test_p_value_is_the_larger_of_students_and_the_sign_flips(n):
     values = np.random.default_rng(n).normal(-0.4, 1, n)

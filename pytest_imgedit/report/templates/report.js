@@ -13,6 +13,11 @@ function element(tag, attributes, ...children) {
   return node;
 }
 
+// As it stands on the card: what is filtered by is what is seen.
+function shownScore(card) {
+  return Number(card.score.toFixed(2));
+}
+
 function signed(difference) {
   return (difference > 0 ? "+" : "") + difference.toFixed(2);
 }
@@ -21,7 +26,7 @@ function draw(card) {
   const failed = card.score === null;
   const score = failed ? element("span", { class: "score none" }, card.status.replace("_", " "))
     : element("span", { class: "score" }, card.score.toFixed(2));
-  const title = element("h3", {}, element("a", { href: "#pair-" + encodeURIComponent(card.id) }, card.id), element("span", { class: "tag" }, [card.category, ...card.tags].join(" · ")), score);
+  const title = element("h3", {}, element("a", { href: "#pair-" + card.id }, card.id), element("span", { class: "tag" }, [card.category, ...card.tags].join(" · ")), score);
   if (card.difference) title.append(element("span", { class: card.difference < 0 ? "moved fell" : "moved rose" }, signed(card.difference)));
   const images = element("div", { class: "images" }, ...card.images.map(({ label, url }) => {
     const button = element("button", { type: "button", title: "compare with the source" }, element("img", { src: url, alt: label + " of " + card.id, loading: "lazy" }));
@@ -74,7 +79,7 @@ function update() {
   shown = cards.filter((card) =>
     (!category.value || card.category === category.value) &&
     (!status.value || kinds[status.value](card)) &&
-    (!bounded || (card.score !== null && card.score >= (low.value || 0) && card.score <= (high.value || 10))) &&
+    (!bounded || (card.score !== null && shownScore(card) >= (low.value || 0) && shownScore(card) <= (high.value || 10))) &&
     (!wanted || [card.id, card.instruction, ...card.tags].join(" ").toLowerCase().includes(wanted)));
   shown.sort(orders[sort.value]);
   document.getElementById("count").textContent = shown.length + " of " + cards.length + " pairs";
@@ -103,11 +108,13 @@ function step(by) {
 }
 
 function follow() {
-  const [, kind, name] = location.hash.match(/^#(pair|view)-(.*)$/) || [];
-  if (!kind) return;
-  const id = decodeURIComponent(name);
+  const [, kind, id] = location.hash.match(/^#(pair|view)-([\w.-]+)$/) || [];
+  if (!kind || !cards.some((card) => card.id === id)) return;
+  if (!shown.some((card) => card.id === id)) {
+    document.getElementById("filters").reset();  // the pair that the link names is among those filtered out
+    update();
+  }
   const place = shown.findIndex((card) => card.id === id);
-  if (place < 0) return;
   focusCard(place);
   document.getElementById("pair-" + id).scrollIntoView();
   if (kind === "view") openViewer(shown[place]);

@@ -1,7 +1,7 @@
 "use strict";
 // The viewer: two images of a pair over each other, with a slider, as a flicker, or side by side.
 const viewer = Object.fromEntries(
-  ["viewer", "viewed", "asked", "stage", "under", "over", "left", "right", "mode", "slide"].map((id) => [id, document.getElementById(id)]));
+  ["viewer", "viewed", "asked", "stage", "under", "over", "left", "right", "mode", "slide", "legend"].map((id) => [id, document.getElementById(id)]));
 const FLICKER_MS = 700;
 let viewing = null;
 let flicker = 0;
@@ -19,7 +19,7 @@ function openViewer(card, right) {
   }
   showImages();
   if (!viewer.viewer.open) viewer.viewer.showModal();
-  history.replaceState(null, "", "#view-" + encodeURIComponent(card.id));
+  history.replaceState(null, "", "#view-" + card.id);
 }
 
 function showImages() {
@@ -40,7 +40,14 @@ function setMode() {
   viewer.over.classList.remove("away");
   viewer.stage.style.setProperty("--cut", 100 - viewer.slide.value + "%");
   viewer.slide.disabled = mode !== "slider";
-  if (mode === "flicker") flicker = setInterval(() => viewer.over.classList.toggle("away"), FLICKER_MS);
+  viewer.legend.textContent = viewer.left.value + " | " + viewer.right.value;
+  if (mode === "flicker") {
+    viewer.legend.textContent = viewer.left.value;
+    flicker = setInterval(() => {
+      const away = viewer.over.classList.toggle("away");
+      viewer.legend.textContent = (away ? viewer.right : viewer.left).value;
+    }, FLICKER_MS);
+  }
 }
 
 // The slider follows the pointer over the images too.
@@ -65,6 +72,6 @@ document.getElementById("previous").addEventListener("click", () => step(-1));
 document.getElementById("next").addEventListener("click", () => step(1));
 viewer.viewer.addEventListener("close", () => {
   clearInterval(flicker);
-  history.replaceState(null, "", "#pair-" + encodeURIComponent(viewing.id));
+  history.replaceState(null, "", "#pair-" + viewing.id);
   focusCard(shown.indexOf(viewing));
 });
