@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 #: Width of the plots, and where their axis from 0 to 10 begins and ends, in SVG units.
 WIDTH, LEFT, RIGHT = 660, 130, 600
-ROW, BIN_HEIGHT = 28, 120
+ROW, BIN_HEIGHT, TOP = 28, 120, 20
 BINS = 20
 
 
@@ -50,14 +50,14 @@ def histogram(document: Document) -> dict[str, Any]:
         {
             "x": round(LEFT + width * place + 1, 1),
             "width": round(width - 2, 1),
-            "y": round(BIN_HEIGHT * (1 - count / most) + 14, 1),
+            "y": round(BIN_HEIGHT * (1 - count / most) + TOP, 1),
             "height": round(BIN_HEIGHT * count / most, 1),
             "count": count,
             "range": f"{place * 10 / BINS:g} to {(place + 1) * 10 / BINS:g}",
         }
         for place, count in enumerate(counts)
     ]
-    return {"bars": bars, "height": BIN_HEIGHT + 14, "ticks": _ticks()}
+    return {"bars": bars, "height": BIN_HEIGHT + TOP, "ticks": _ticks()}
 
 
 def _ticks() -> list[dict[str, float]]:
