@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_imgedit.config import Settings
     from pytest_imgedit.pairs import ItemResult
     from pytest_imgedit.stages.plan import Work
+    from pytest_imgedit.stages.trials import Trials
     from pytest_imgedit.suites.base import Suite
     from pytest_imgedit.workers.base import Worker
 
@@ -50,23 +51,6 @@ class Subject:
     editor: dict[str, Any]
     judge: dict[str, Any]
     rubric_sha256: str
-
-
-@dataclass(frozen=True)
-class Trials:
-    """Further verdicts that a run was asked for, to try its judge: controls by name, and repeats."""
-
-    controls: dict[str, list[Work]] = field(default_factory=dict)
-    repeats: list[Work] = field(default_factory=list)
-
-    @property
-    def works(self) -> list[Work]:
-        return [*(work for works in self.controls.values() for work in works), *self.repeats]
-
-    @property
-    def left(self) -> int:
-        """How many were cut off when the run was stopped."""
-        return sum(work.verdict is None and work.error is None for work in self.works)
 
 
 def make_document(

@@ -12,17 +12,16 @@ from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, model_fold
 from pytest_imgedit.editors.base import resolve_editor
 from pytest_imgedit.errors import StoreError, UsageError
 from pytest_imgedit.fingerprints import fingerprint
-from pytest_imgedit.judges.base import MEASURING, resolve_judge
+from pytest_imgedit.judges.base import resolve_judge
 from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.stages import results
-from pytest_imgedit.stages.controls import plan_controls
-from pytest_imgedit.stages.document import Subject, Timing, Trials, make_document
+from pytest_imgedit.stages.document import Subject, Timing, make_document
 from pytest_imgedit.stages.edit import run_edits, stored_edit
 from pytest_imgedit.stages.plan import Work, make_plan
 from pytest_imgedit.stages.pools import make_pool, require_free_gpus
-from pytest_imgedit.stages.repeats import plan_repeats
 from pytest_imgedit.stages.score import Scorer
+from pytest_imgedit.stages.trials import Trials, plan_trials
 from pytest_imgedit.store.baselines import content_sha256, unlike_items, unlike_judges
 
 if TYPE_CHECKING:
@@ -146,6 +145,9 @@ class Engine:
             self.progress.note(f"fingerprint: {role} {named.spec} (weights are read once, then remembered)")
         return identify(target, named.params, self.store)
 
+    def _identify_control(self, target: Target) -> dict[str, Any]:
+        return identify(target, {}, self.store)
+
     def _refuse_unlike(self, baseline: dict[str, Any], judge: dict[str, Any], plan: Sequence[Work]) -> None:
         """Raise `UsageError` if the verdicts of this run are of another kind than the baseline's."""
         asked: dict[str, tuple[str, list[int]]] = {}
@@ -183,9 +185,15 @@ class Engine:
                     ended = self._edit(missing, judging, len(plan))
             finally:  # a stopped run still shows the verdicts that it had before
                 pending = [] if scorer is None else self._take_stored_verdicts(plan, scorer)
-            if not self.progress.stopping:
-                further = self._plan_trials(plan, scorer, pairs)
-                if scorer is not None and judging is not None and (pending or further):
+            if self.progress.stopping:
+                return
+            self.trials = Trials()
+            if scorer is not None and judging is not None:
+                self.trials = plan_trials(
+                    self.settings, self.suite, pairs, plan, self.store, scorer.judge, self._identify_control
+                )
+                further = self._take_stored_verdicts(self.trials.works, scorer, count=False)
+                if pending or further:
                     self._score(pending, further, scorer, judging, ended)
         finally:
             if judging is not None:
@@ -236,27 +244,6 @@ class Engine:
         for work in pending:
             work.fail("score", "not_scored", "the store has no verdict on this edit, and stage 'report' makes none")
         return []
-
-    def _plan_trials(self, plan: Sequence[Work], scorer: Scorer | None, pairs: Sequence[EditPair]) -> list[Work]:
-        """Plan the controls and repeats that were asked for; return those that are still to be scored."""
-        settings = self.settings.judge
-        if scorer is None:
-            self.trials = Trials()
-            return []
-        has_order = scorer.judge["kind"] not in MEASURING
-        self.trials = Trials(
-            plan_controls(
-                self.suite,
-                pairs,
-                self.store,
-                lambda target: identify(target, {}, self.store),
-                make=self.settings.run.stage != "report",
-            )
-            if settings.controls
-            else {},
-            plan_repeats(plan, settings.repeats, has_order),
-        )
-        return self._take_stored_verdicts(self.trials.works, scorer, count=False)
 
     def _score(
         self, pending: Sequence[Work], further: Sequence[Work], scorer: Scorer, pool: Pool, ended: float
