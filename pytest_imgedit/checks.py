@@ -88,7 +88,7 @@ def check_rubric(settings: Settings, suite: Suite) -> None:
 def check_gates(settings: Settings, suite: Suite) -> None:
     """Raise `UsageError` for a gate on an unknown field, on too few pairs, or without a baseline to compare with."""
     for name, fields in _gated(settings).items():
-        gates.check_fields(name, fields, suite.categories)
+        gates.check_fields(f"gates.{name}", fields, suite.categories)
     check_counts(settings, suite.pairs)
     if settings.gates.max_drop and settings.gates.compare is None:
         raise UsageError("gates.max_drop: nothing to compare with, expected --imgedit-compare=REF too")
@@ -97,7 +97,7 @@ def check_gates(settings: Settings, suite: Suite) -> None:
 def check_counts(settings: Settings, pairs: Sequence[EditPair]) -> None:
     """Raise `UsageError` if a gated category has too few of these pairs."""
     for name, fields in _gated(settings).items():
-        gates.check_counts(name, fields, Counter(pair.category for pair in pairs))
+        gates.check_counts(f"gates.{name}", fields, Counter(pair.category for pair in pairs))
 
 
 def _gated(settings: Settings) -> dict[str, dict[str, float]]:
@@ -106,17 +106,19 @@ def _gated(settings: Settings) -> dict[str, dict[str, float]]:
 
 def check_edits_only(settings: Settings) -> None:
     """Refuse what needs scores where only edits are made."""
-    needing = {
-        "gates.fail_under": settings.gates.fail_under,
-        "gates.max_drop": settings.gates.max_drop,
-        "--imgedit-compare": settings.gates.compare,
-        "--imgedit-save": settings.run.save,
-        "--imgedit-controls": settings.judge.controls,
-        "--imgedit-judge-repeats": settings.judge.repeats,
-    }
-    for name, value in needing.items():
+    gated, judge = settings.gates, settings.judge
+    needing = (
+        ("gates.fail_under", gated.fail_under, "gates.fail_under={}"),
+        ("gates.max_drop", gated.max_drop, "gates.max_drop={}"),
+        ("--imgedit-compare", gated.compare, "gates.compare=''"),
+        ("--imgedit-controls", judge.controls, "judge.controls=false"),
+        ("--imgedit-judge-repeats", judge.repeats, "judge.repeats=0"),
+        ("--imgedit-save", settings.run.save, ""),
+    )
+    for name, value, without in needing:
         if value:
-            raise UsageError(f"--imgedit-stage=edit scores nothing, as {name} needs: drop one of them")
+            config = f" (where a config has it: --imgedit-set={without})" if without else ""
+            raise UsageError(f"--imgedit-stage=edit scores nothing, as {name} needs: drop one of them{config}")
 
 
 def check_baseline(settings: Settings, baseline: dict[str, Any]) -> None:

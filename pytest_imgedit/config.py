@@ -114,12 +114,17 @@ class GatesSettings(_Section):
 
     fail_under: dict[str, float] = Field(default_factory=dict)
     max_drop: dict[str, float] = Field(default_factory=dict)
-    compare: str | None = Field(default=None, min_length=1)
+    compare: str | None = None
     max_errors: int | float = 0
     alpha: float = Field(default=0.05, gt=0, lt=0.5)
     margin: float = Field(default=0.5, gt=0, le=10)
     strict: bool = False
     allow_inconclusive: bool = False
+
+    @field_validator("compare")
+    @classmethod
+    def _nothing(cls, value: str | None) -> str | None:
+        return value or None
 
     @field_validator("fail_under", "max_drop", mode="before")
     @classmethod

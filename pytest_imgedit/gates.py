@@ -70,16 +70,14 @@ def check_fields(name: str, fields: Iterable[str], categories: Iterable[str]) ->
     known = ["overall", *categories]
     for field in fields:
         if field != "overall" and category_slug(field) not in known:
-            raise UsageError(f"gates.{name}: unknown field {field!r}, expected one of: {', '.join(known)}")
+            raise UsageError(f"{name}: unknown field {field!r}, expected one of: {', '.join(known)}")
 
 
 def check_counts(name: str, fields: Iterable[str], counts: Mapping[str, int]) -> None:
     """Raise `UsageError` if a gated category has fewer than the two pairs that make a mean worth gating."""
     for field in map(category_slug, fields):
         if field != "overall" and counts.get(field, 0) < 2:
-            raise UsageError(
-                f"gates.{name}: {field!r} has {counts.get(field, 0)} of the selected pairs, expected at least 2"
-            )
+            raise UsageError(f"{name}: {field!r} has {counts.get(field, 0)} of the selected pairs, expected at least 2")
 
 
 def errors_allowed(limit: float, pairs: int) -> int:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pytest_imgedit.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import pytest
 
 
@@ -111,7 +113,12 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def _from_ini(config: pytest.Config) -> dict[str, Any]:
-    values = {option.dest: config.getini(option.dest) for option in OPTIONS}
+    values = {}
+    for option in OPTIONS:
+        try:
+            values[option.dest] = config.getini(option.dest)
+        except ValueError as error:
+            raise UsageError(f"{config.inipath or '-o'}: {option.dest}: {error}, expected true or false") from None
     return {dest: value for dest, value in values.items() if value not in (None, [], "")}
 
 
@@ -141,7 +148,7 @@ def gather(config: pytest.Config) -> dict[str, dict[str, Any]]:
 
     Raises `UsageError` for a config file that cannot be read or parsed and for a malformed `--imgedit-set`.
     """
-    from pytest_imgedit.config_file import ConfigFile, parse_value
+    from pytest_imgedit.config_file import ConfigFile
 
     ini, command_line = _from_ini(config), _from_command_line(config)
     base = config.rootpath if "imgedit_config" not in command_line else config.invocation_params.dir
@@ -151,9 +158,22 @@ def gather(config: pytest.Config) -> dict[str, dict[str, Any]]:
 
     merged: dict[str, dict[str, Any]] = {}
     _apply(merged, ini)
+    _assign(merged, ini.get("imgedit_set", ()))
     for section, table in file.tables.items():
         merged.setdefault(section, {}).update(table)
-    for assignment in (*ini.get("imgedit_set", ()), *command_line.get("imgedit_set", ())):
+    _assign(merged, command_line.get("imgedit_set", ()))
+    if "imgedit_out" in command_line:
+        command_line["imgedit_out"] = str(Path(config.invocation_params.dir, command_line["imgedit_out"]))
+    _apply(merged, command_line)
+    merged["run"] = {**merged.get("run", {}), "config_file": file}
+    return merged
+
+
+def _assign(merged: dict[str, dict[str, Any]], assignments: Iterable[str]) -> None:
+    """Apply `--imgedit-set` texts; raise `UsageError` for one that is malformed."""
+    from pytest_imgedit.config_file import parse_value
+
+    for assignment in assignments:
         key, equals, text = assignment.partition("=")
         section, dot, name = key.strip().partition(".")
         if not (equals and dot and name) or section == "run":
@@ -167,11 +187,6 @@ def gather(config: pytest.Config) -> dict[str, dict[str, Any]]:
             if not isinstance(target, dict):
                 raise UsageError(f"--imgedit-set={assignment}: {section}.{parent} is {target!r}, expected a table")
         target[name] = parse_value(text)
-    if "imgedit_out" in command_line:
-        command_line["imgedit_out"] = str(Path(config.invocation_params.dir, command_line["imgedit_out"]))
-    _apply(merged, command_line)
-    merged["run"] = {**merged.get("run", {}), "config_file": file}
-    return merged
 
 
 def _apply(merged: dict[str, dict[str, Any]], values: dict[str, Any]) -> None:

@@ -159,11 +159,6 @@ class ItemResult:
     error: ItemError | None = None
     min_score: float | None = field(default=None, compare=False)
 
-    @property
-    def is_low(self) -> bool:
-        """Tell whether the score is under the suite's `min_score`."""
-        return self.min_score is not None and self.score is not None and self.score < self.min_score
-
     def check(self) -> None:
         """Fail the calling test unless this pair was edited, judged, and reached the suite's `min_score`.
 
@@ -172,5 +167,5 @@ class ItemResult:
         __tracebackhide__ = True
         if self.error is not None:
             raise AssertionError(str(self.error))
-        if self.is_low:
+        if self.min_score is not None and self.score is not None and self.score < self.min_score:
             raise AssertionError(f"score {self.score:.2f} is under the suite's min_score {self.min_score:g}")

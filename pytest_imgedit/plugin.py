@@ -130,6 +130,7 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
     result = yield
     if not _is_xdist_worker(config) and _RUN in config.stash:
         evaluation(config).unreported = config.stash[_TALLY].missing()
+        evaluation(config).save(session.testsfailed)
         if evaluation(config).verdict().fails:
             session.testsfailed += 1
     return result

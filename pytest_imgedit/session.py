@@ -26,7 +26,7 @@ from pytest_imgedit.report.write import add_to_github_summary, write_reports, wr
 from pytest_imgedit.stages.results import read_run
 from pytest_imgedit.stages.run import Engine
 from pytest_imgedit.store.baselines import FOLDER as BASELINES
-from pytest_imgedit.store.baselines import check_name, make_baseline, read_baseline, write_baseline
+from pytest_imgedit.store.baselines import as_baseline, check_name, make_baseline, read_baseline, write_baseline
 from pytest_imgedit.store.runs import Store
 from pytest_imgedit.suites.base import Suite, load_suite
 from pytest_imgedit.text import one_line, shorten
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from pytest_imgedit.config import Settings
+    from pytest_imgedit.pairs import EditPair
     from pytest_imgedit.stages.results import Run
 
 #: Characters of a section that users add to the report.
@@ -63,6 +64,7 @@ class Evaluation:
         self._services: list[Any] = []
         self._reports: dict[str, str] = {}
         self._unwritten = ""
+        self._unsaved = ""
         self.unreported: Sequence[str] = ()
 
     @cached_property
@@ -110,6 +112,7 @@ class Evaluation:
         wanted = set(ids)
         pairs = [pair for pair in self.suite.pairs if pair.id in wanted]
         check_counts(self.settings, pairs)
+        self._check_save(pairs)
         self.open_store()
         folder = self.store.new_run()
         progress = RunProgress(folder / "run.log", file, quiet)
@@ -127,29 +130,38 @@ class Evaluation:
         try:
             write_results(document, folder)
             self._reports = write_reports(document, folder, self.store.blobs.folder, self.settings.run)
-            self._save()
             add_to_github_summary(document)
         except StoreError as error:
             self._unwritten = str(error)
         return self.run
 
-    def _save(self) -> None:
-        """Save the run as a baseline if that was asked for and its gates pass."""
+    def save(self, failed: int) -> None:
+        """Save the run as a baseline if that was asked for, its gates pass, and none of pytest's items `failed`."""
         assert self.run is not None
-        name = self.settings.run.save
-        if name is None:
-            return
-        found, low = model.verdict(self.run.document), sum(item.is_low for item in self.run.items.values())
-        if found.fails or low:
-            why = f"the run is {found.state}" if found.fails else f"{low} items are under suite.min_score"
-            self._reports["baseline"] = f"{name} was not saved: {why}"
+        name, found = self.settings.run.save, self.verdict()
+        if name is None or found.fails or failed:
+            self._unsaved = "" if found.fails else f"{failed} items failed"
             return
         folder = self.root / BASELINES
         try:
             path = write_baseline(folder, make_baseline(self.run.document, name))
         except OSError as error:
-            raise StoreError(f"{folder}: {error.strerror}, so that baseline {name} was not saved") from error
+            self._unwritten = f"{folder}: {error.strerror}, so that baseline {name} was not saved"
+            return
         self._reports["baseline"] = os.path.relpath(path)
+
+    def _check_save(self, pairs: Sequence[EditPair]) -> None:
+        """Refuse to replace a baseline by one that lacks pairs of it; raise `UsageError`."""
+        path = self.root / BASELINES / f"{self.settings.run.save}.json"
+        if self.settings.run.save is None or not path.exists():
+            return
+        kept = {pair.id for pair in pairs}
+        lost = [item["id"] for item in as_baseline(path)["items"] if item["id"] not in kept]
+        if lost:
+            raise UsageError(
+                f"--imgedit-save={self.settings.run.save}: {path} holds {len(lost)} pairs that are not selected, "
+                f"such as {lost[0]!r}: expected all of them, or another name"
+            )
 
     def _ask_for_sections(self, document: dict[str, Any]) -> list[dict[str, str]]:
         """Collect what users add to the report, as `title` and `body`; a hook that fails costs its own section only."""
@@ -188,7 +200,12 @@ class Evaluation:
     def summary(self, width: int, color: bool) -> str:
         """Render what the terminal shows at the end."""
         assert self.run is not None
-        return terminal.render(self.run.document, self._reports, width, color)
+        reports, name = self._reports, self.settings.run.save
+        if name is not None and "baseline" not in reports:
+            found = self.verdict()
+            why = self._unsaved or (f"the run is {found.state}" if found.fails else "pytest was stopped")
+            reports = {**reports, "baseline": f"{name} was not saved: {why}"}
+        return terminal.render(self.run.document, reports, width, color)
 
     def annotations(self) -> list[str]:
         """Return what marks the gates that did not pass on GitHub; nothing elsewhere."""

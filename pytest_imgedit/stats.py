@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Share of true effects of the size `mde` that a test finds.
 POWER = 0.8
+#: With fewer clusters nothing is ruled out: a few equal numbers say little of the spread.
+ENOUGH = 8
 #: Up to so many clusters all 2^G sign flips are counted, beyond it `FLIPS` random ones.
 EXACT_CLUSTERS = 13
 FLIPS = 10_000
@@ -70,6 +72,10 @@ class Estimate:
     def clusters(self) -> int:
         return len(self.sums)
 
+    def can_show(self, alpha: float) -> bool:
+        """Tell whether so many clusters can show anything at `alpha`, and enough of it to say that nothing is there."""
+        return self.clusters >= ENOUGH and 0.5**self.clusters <= alpha
+
     def interval(self, level: float = 0.95) -> tuple[float, float] | None:
         """Two-sided interval of the mean from Student's t."""
         if self.se is None:
@@ -98,9 +104,9 @@ class Estimate:
     def mde(self, alpha: float) -> float | None:
         """Smallest distance of the true mean from a limit that a one-sided test at `alpha` finds in 80% of runs.
 
-        (t₁₋α + t_power)·SE; `None` if so few clusters can never give a p under `alpha`.
+        (t₁₋α + t_power)·SE; `None` if so few clusters can never give a p under `alpha`, and under `ENOUGH` of them.
         """
-        if self.se is None or 0.5**self.clusters > alpha:
+        if self.se is None or not self.can_show(alpha):
             return None
         return float(stdtrit(self.freedom, 1 - alpha) + stdtrit(self.freedom, POWER)) * self.se
 

@@ -93,7 +93,7 @@ def agree(reference: str, path: Path, out: Path) -> Outcome:
     if found["unscored"]:
         text.append(f"{found['unscored']} rated pairs have no score in the run")
     if unknown:
-        text.append(f"{len(unknown)} rated ids are not in the run, such as {unknown[0]}")
+        text.append(f"ids that are rated but not in the run: {len(unknown)}, such as {unknown[0]}")
     return found, "\n".join(text), int(not known)
 
 

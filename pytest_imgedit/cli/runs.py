@@ -123,7 +123,7 @@ def compare_runs(before: str, now: str, out: Path, drops: Sequence[str], alpha: 
     if reason:
         raise UsageError(f"{before} and {now} cannot be compared, {reason}")
     observations = differences(a["items"], b["items"])
-    gates.check_fields("max_drop", settings.max_drop, gates.categories_of(observations))
+    gates.check_fields("--max-drop", settings.max_drop, gates.categories_of(observations))
     results = gates.max_drop(settings, observations, a["name"])
     document = {
         "comparison": compare(a, b["items"], alpha, results),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len, set_cell_size
+
 if TYPE_CHECKING:
     from pytest_imgedit.report.model import Document
 
@@ -11,6 +13,8 @@ if TYPE_CHECKING:
 WIDTH, LEFT, RIGHT = 660, 130, 600
 ROW, BIN_HEIGHT, TOP = 28, 120, 20
 BINS = 20
+#: Columns of a label; a wide character takes two.
+LABEL = 13
 
 
 def x_of(score: float) -> float:
@@ -25,7 +29,7 @@ def category_chart(document: Document) -> dict[str, Any]:
     rows = [
         {
             "name": name,
-            "label": name if len(name) <= 16 else f"{name[:15]}…",
+            "label": name if cell_len(name) <= LABEL else f"{set_cell_size(name, LABEL - 1).rstrip()}…",
             "y": ROW * place + ROW / 2,
             "mean": None if row["mean"] is None else x_of(row["mean"]),
             "text": "no score" if row["mean"] is None else f"{row['mean']:.2f}",

@@ -26,24 +26,25 @@ def render(document: model.Document) -> str:
     run = document["run"]
     failing = [gate for gate in document["gates"] if gate["state"] != "PASS"]
     lines = [
-        f"# Image editing run {run['id']}",
+        f"# Image editing run {escape(run['id'])}",
         "",
         f"**{escape(model.verdict(document).line)}**",
         "",
         f"- suite: {escape(document['suite']['name'])} ({document['suite']['pairs']} pairs)",
         f"- editor: {escape(document['editor']['spec'])}",
         f"- judge: {escape(model.judge_name(document))}",
-        f"- started {run['started']}, finished {run['finished']}",
+        f"- started {escape(run['started'])}, finished {escape(run['finished'])}",
         "",
         *_table(model.CATEGORY_HEADER, [*model.category_rows(document), *model.overall_rows(document)]),
         "",
     ]
     for line in model.remarks(document):
         lines += [escape(line), ""]
-    for title, header, rows in tables.further_tables(document):
+    for title, header, rows, notes in tables.further_tables(document):
         lines += [f"## {escape(title)}", "", *_table(header, rows), ""]
-    for line in (*tables.comparison_notes(document), model.timing_line(document)):
-        lines += [escape(line), ""]
+        for line in notes:
+            lines += [escape(line), ""]
+    lines += [escape(model.timing_line(document)), ""]
     if document["workers"]:
         lines += [*_table(model.WORKER_HEADER, model.worker_rows(document)), ""]
     if failing:

@@ -192,9 +192,10 @@ def expected_line(document: Document) -> str | None:
     if not known:
         return None
     expected, greedy = (sum(verdict[key] for verdict in known) / len(known) for key in ("score", "greedy"))
+    off = max(verdict["off_scale"] for verdict in known)
     return (
-        f"scores are expectations over the judge's answer probabilities: mean {expected:.2f}, of the greedy replies "
-        f"{greedy:.2f}; at most {max(verdict['off_scale'] for verdict in known):.1%} off the scale"
+        f"scores are made of expected grades: mean {expected:.2f}, of the greedy replies {greedy:.2f}; "
+        f"at most {off:.1%} off the scale"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import os
+import re
 import shutil
 from functools import cache
 from typing import TYPE_CHECKING
@@ -16,12 +17,18 @@ if TYPE_CHECKING:
 
 #: Longest side in pixels, and quality, of images that are embedded in a page.
 EMBEDDED_SIZE, EMBEDDED_QUALITY = 512, 80
+_BLOB = re.compile(r"[0-9a-f]{2}/[0-9a-f]{64}\.(png|jpg|webp)")
+
+
+def _is_blob(blobs: Path, name: str) -> bool:
+    """Tell whether the store has this blob; a name that would lead elsewhere is none."""
+    return bool(_BLOB.fullmatch(name)) and (blobs / name).is_file()
 
 
 def linked(blobs: Path, page: Path) -> Callable[[str], str | None]:
     """Find images where the store has them, by the path from the page's folder."""
     prefix = quote(os.path.relpath(blobs.resolve(), page.parent.resolve()))
-    return lambda name: f"{prefix}/{name}" if (blobs / name).is_file() else None
+    return lambda name: f"{prefix}/{name}" if _is_blob(blobs, name) else None
 
 
 def copied(blobs: Path, page: Path) -> Callable[[str], str | None]:
@@ -30,7 +37,7 @@ def copied(blobs: Path, page: Path) -> Callable[[str], str | None]:
 
     def locate(name: str) -> str | None:
         source, target = blobs / name, folder / name.rpartition("/")[2]
-        if not source.is_file():
+        if not _is_blob(blobs, name):
             return None
         if not target.exists() or target.stat().st_size != source.stat().st_size:
             folder.mkdir(exist_ok=True)
@@ -49,6 +56,8 @@ def embedded(blobs: Path) -> Callable[[str], str | None]:
 
     @cache
     def locate(name: str) -> str | None:
+        if not _is_blob(blobs, name):
+            return None
         try:
             image = decode((blobs / name).read_bytes())
         except (OSError, ImageError):

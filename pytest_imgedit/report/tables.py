@@ -5,9 +5,10 @@ from __future__ import annotations
 from pytest_imgedit.report.model import WORST_FIRST, Document, interval, number, signed
 
 COMPARISON_HEADER = ("category", "n", "before", "now", "diff", "95% CI", "p of drop", "verdict", "MDE")
-CONTROLS_HEADER = ("control", "n", "errors", "mean", "95% CI", "p", "judge")
-NOISE_HEADER = ("judged again", "n", "errors", "changed", "SD", "shift")
-_TOLD = {"PASS": "told apart", "INVALID": "not told apart", "INCONCLUSIVE": "too few pairs", None: "–"}
+CONTROLS_HEADER = ("control", "n", "errors", "pending", "mean", "95% CI", "p", "judge")
+NOISE_HEADER = ("judged again", "n", "errors", "pending", "changed", "SD", "shift")
+Table = tuple[str, tuple[str, ...], list[tuple[str, ...]], list[str]]
+_TOLD = {"PASS": "told apart", "INVALID": "not told apart", "INCONCLUSIVE": "not shown", None: "–"}
 
 
 def comparison_rows(document: Document) -> list[tuple[str, ...]]:
@@ -29,10 +30,10 @@ def comparison_rows(document: Document) -> list[tuple[str, ...]]:
     ]
 
 
-def comparison_title(document: Document) -> str | None:
-    """Say what the run is compared with; `None` without a baseline."""
+def comparison_title(document: Document) -> str:
+    """Say what the run is compared with; nothing without a baseline."""
     if "comparison" not in document:
-        return None
+        return ""
     found = document["comparison"]
     commit = f", commit {found['commit']['sha'][:10]}" if found["commit"] else ""
     part = (
@@ -49,7 +50,8 @@ def comparison_notes(document: Document) -> list[str]:
     gated = sum(row["verdict"] in WORST_FIRST for row in found["rows"].values())
     gates = f"over the {gated} gate{'s' * (gated > 1)}"
     family = "over all rows" if not gated else f"of rows with a gate {gates}, of the others over all rows"
-    notes = [f"p is after Holm: {gates if gated == len(found['rows']) else family}"]
+    over = gates if gated == len(found["rows"]) else family
+    notes = [f"p is one-sided, after Holm {over}; an interval is two-sided, of its row alone"]
     for verb in ("fell", "rose"):
         if found[verb]:
             pairs = (f"{pair['id']} {pair['before']:.2f} → {pair['now']:.2f}" for pair in found[verb])
@@ -64,23 +66,24 @@ def controls_rows(document: Document) -> list[tuple[str, ...]]:
             row["control"],
             str(row["n"]),
             str(row["errors"]),
+            str(row["pending"]),
             number(row["mean"]),
             interval(row["ci95"]),
             _p_value(row["p"]),
-            _TOLD[row["state"]],
+            "not all asked" if row["pending"] else _TOLD[row["state"]],
         )
         for row in document.get("controls", {"rows": ()})["rows"]
     ]
 
 
-def further_tables(document: Document) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
-    """Title, header and rows of the tables that a run may have: the comparison, controls, the judge's noise."""
+def further_tables(document: Document) -> list[Table]:
+    """Title, header, rows and notes of the tables that a run may have: the comparison, controls, the judge's noise."""
     tried = document.get("controls", {"pairs": 0})["pairs"]
-    noise = "judge's noise: the same edits judged again (the floor is of all rows but order)"
-    tables = [
-        (comparison_title(document) or "", COMPARISON_HEADER, comparison_rows(document)),
-        (f"controls: the judge on edits of known worth, {tried} pairs", CONTROLS_HEADER, controls_rows(document)),
-        (noise, NOISE_HEADER, noise_rows(document)),
+    floor = "the noise floor is that of all rows but order, in which no two runs differ"
+    tables: list[Table] = [
+        (comparison_title(document), COMPARISON_HEADER, comparison_rows(document), comparison_notes(document)),
+        (f"controls: the judge on edits of known worth, {tried} pairs", CONTROLS_HEADER, controls_rows(document), []),
+        ("judge's noise: the same edits judged again", NOISE_HEADER, noise_rows(document), [floor]),
     ]
     return [table for table in tables if table[2]]
 
@@ -92,6 +95,7 @@ def noise_rows(document: Document) -> list[tuple[str, ...]]:
             row["perturbation"],
             str(row["n"]),
             str(row["errors"]),
+            str(row["pending"]),
             str(row["changed"]),
             number(row["sd"]),
             signed(row["shift"]),

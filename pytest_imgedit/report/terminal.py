@@ -67,11 +67,11 @@ def render_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: in
 
 
 def _print_further(console: Console, document: model.Document) -> None:
-    for title, header, rows in tables.further_tables(document):
+    for title, header, rows, notes in tables.further_tables(document):
         console.print(Text(f"\n{printable(title)}", style="bold"))
         console.print(_table(header, rows, []))
-    for line in tables.comparison_notes(document):
-        console.print(Text(printable(line)))
+        for line in notes:
+            console.print(Text(printable(line)))
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], totals: Sequence[Sequence[str]]) -> Table:
@@ -80,7 +80,8 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]], totals: Sequenc
         table.add_column(
             name,
             justify="left" if name in model.WORDS else "right",
-            no_wrap=True,
+            no_wrap=name not in model.WORDS,
+            overflow="fold",
         )
     for index, row in enumerate(rows):
         table.add_row(*map(printable, row), end_section=bool(totals) and index == len(rows) - 1)

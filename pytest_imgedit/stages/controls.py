@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.editors.base import SHOWN_REFERENCE, build, resolve_editor
@@ -15,8 +14,9 @@ from pytest_imgedit.stats import estimate, summarize
 from pytest_imgedit.workers.process import describe, make_edit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from pytest_imgedit.gates import State
     from pytest_imgedit.pairs import EditPair
     from pytest_imgedit.registry import Target
     from pytest_imgedit.stages.plan import Work
@@ -26,10 +26,9 @@ if TYPE_CHECKING:
 CONTROLS = ("oracle", "identity", "shuffled", "blank", "noise")
 #: Pairs of each category on which the judge is tried, and pairs altogether where there are few categories.
 SAMPLE, ALTOGETHER = 4, 20
-#: With fewer clusters than this a judge is not called blind: one tie would hide what it sees.
-ENOUGH = 8
 #: Where no pair has a reference, an edit that is known to be worthless must stay under this score.
 WORTHLESS = 5.0
+_STATES = ("INVALID", "INCONCLUSIVE")
 
 Trials = dict[str, list["Work"]]
 
@@ -82,28 +81,30 @@ def _edit(work: Work, name: str, editor: Any, store: Store, make: bool) -> None:
             store_edit(work, "controls", made, store)
 
 
-def controls_document(trials: Trials, alpha: float) -> dict[str, Any]:
+def controls_document(trials: Trials, own: Mapping[str, float], alpha: float) -> dict[str, Any]:
     """Describe how the judge scored the controls: the section `controls` of results.json, best control first.
 
-    `p` is the one-sided p value that the control is not worth less than the oracle on the same pairs; where no pair
-    has a reference, that its mean is not under `WORTHLESS`. `pending` counts verdicts that are still to be made.
+    `p` is the one-sided p value that the control is not worth less than the oracle on the same pairs. Where no pair
+    has a reference it must stay under `WORTHLESS`, and be worth less than the run's own edits (`own`, scores by pair).
+    `pending` counts verdicts that are still to be made.
     """
     has_oracle = "oracle" in trials
+    waiting = any(work.is_open for works in trials.values() for work in works)
     best = {work.pair.id: work.verdict.score for work in trials.get("oracle", ()) if work.verdict is not None}
     rows = []
     for name, works in trials.items():
-        scored = [(work, work.verdict.score) for work in works if work.verdict is not None]
+        scored = {work.pair.id: (work.verdict.score, _cluster(work)) for work in works if work.verdict is not None}
         pending = sum(work.is_open for work in works)
-        errors = len(works) - len(scored) - pending
-        summary = summarize([score for _, score in scored], [_cluster(work) for work, _ in scored], errors, pending)
+        values, clusters = [score for score, _ in scored.values()], [cluster for _, cluster in scored.values()]
+        summary = summarize(values, clusters, len(works) - len(scored) - pending, pending)
         row: dict[str, Any] = {"control": name, **summary.to_dict(), "pending": pending, "p": None, "state": None}
-        if name != "oracle":
-            known = [
-                (score - (best[work.pair.id] if has_oracle else WORTHLESS), _cluster(work))
-                for work, score in scored
-                if not has_oracle or work.pair.id in best
-            ]
-            row |= _told_apart(known, alpha)
+        if name != "oracle" and not waiting:
+            row |= _told_apart(scored, best if has_oracle else own, alpha)
+            high = _told_apart(scored, dict.fromkeys(scored, WORTHLESS), alpha)
+            if not has_oracle and high["state"] != "PASS":
+                row |= high
+            elif not has_oracle and row["state"] == "INVALID":
+                row["state"] = "INCONCLUSIVE"  # the editor may be to blame
         rows.append(row)
     rows.sort(key=lambda row: (row["mean"] is None, -(row["mean"] or 0.0)))
     pairs = len({work.pair.id for works in trials.values() for work in works})
@@ -114,32 +115,33 @@ def _cluster(work: Work) -> str:
     return work.source.sha256 if work.source else work.pair.id
 
 
-def _told_apart(known: Sequence[tuple[float, str]], alpha: float) -> dict[str, Any]:
+def _told_apart(scored: Mapping[str, tuple[float, str]], than: Mapping[str, float], alpha: float) -> dict[str, Any]:
+    """Test whether scores are lower than those of the same pairs in `than`."""
+    known = [(score - than[name], cluster) for name, (score, cluster) in scored.items() if name in than]
     if not known:
         return {"state": "INVALID"}
     found = estimate([value for value, _ in known], [cluster for _, cluster in known])
     p = found.p_below(0)
-    if p <= alpha:
-        return {"p": p, "state": "PASS"}
-    return {"p": p, "state": "INCONCLUSIVE" if found.clusters < ENOUGH else "INVALID"}
+    state = "PASS" if p <= alpha else "INVALID" if found.can_show(alpha) else "INCONCLUSIVE"
+    return {"p": p, "state": state}
 
 
 def controls_gate(document: dict[str, Any]) -> GateResult:
     """Decide whether the judge can be believed: INVALID if it does not tell every control from a right edit."""
-    rows = document["rows"]
-    than = "a right edit" if document["has_oracle"] else f"{WORTHLESS:g}, which no worthless edit may reach"
-    gate = GateResult("overall", "controls", None, None, "PASS", f"the judge tells every control from {than}")
-    if not document["has_oracle"]:
-        unknown = "; whether it knows a right edit was not tried, as no pair has a reference"
-        gate = replace(gate, why=f"the judge holds every control under {than}{unknown}")
+    rows, has_oracle = document["rows"], document["has_oracle"]
+    names = {state: ", ".join(row["control"] for row in rows if row["state"] == state) for state in _STATES}
+    than = "a right edit" if has_oracle else f"{WORTHLESS:g}, which no worthless edit may reach"
+    state: State = "PASS"
+    why = f"the judge tells every control from {than if has_oracle else 'this editor, and holds it under ' + than}"
     if any(row["pending"] for row in rows) or not rows:
-        gate = replace(gate, state="INCONCLUSIVE", why="the judge was not asked about all controls")
-    elif bad := [row["control"] for row in rows if row["state"] == "INVALID"]:
-        gate = replace(gate, state="INVALID", why=f"the judge cannot tell {', '.join(bad)} from {than}")
-    elif open_ := [row["control"] for row in rows if row["state"] == "INCONCLUSIVE"]:
-        few = f"{document['pairs']} pairs are too few to see whether the judge tells {', '.join(open_)} from {than}"
-        gate = replace(gate, state="INCONCLUSIVE", why=few)
-    return replace(gate, why=f"{gate.why}: {_ranking(rows)}" if rows else gate.why)
+        state, why = "INCONCLUSIVE", "the judge was not asked about all controls"
+    elif names["INVALID"]:
+        state, why = "INVALID", f"the judge cannot tell {names['INVALID']} from {than}"
+    elif names["INCONCLUSIVE"]:
+        than = "a right edit" if has_oracle else "this editor's edits (no pair has a reference)"
+        few = f"{document['pairs']} pairs do not show that the judge tells {names['INCONCLUSIVE']} from {than}"
+        state, why = "INCONCLUSIVE", few
+    return GateResult("overall", "controls", None, None, state, f"{why}: {_ranking(rows)}" if rows else why)
 
 
 def _ranking(rows: Sequence[dict[str, Any]]) -> str:

@@ -78,8 +78,9 @@ def make_document(
     suite, editor, judge = subject.suite, subject.editor, subject.judge
     documents = [results.item_document(item, works[item.id]) for item in items]
     tried: dict[str, Any] = {}
+    own = {item.id: item.score for item in items if item.score is not None}
     if trials is not None and trials.controls:
-        tried["controls"] = controls_document(trials.controls, settings.gates.alpha)
+        tried["controls"] = controls_document(trials.controls, own, settings.gates.alpha)
     if trials is not None and trials.repeats:
         tried["noise"] = noise_document(plan, trials.repeats)
     scores, scores_expected = results.observe(items, sources), settings.run.stage != "edit"

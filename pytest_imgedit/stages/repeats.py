@@ -83,10 +83,10 @@ def swap_images(parts: Parts) -> Parts:
 def noise_document(plan: Sequence[Work], repeats: Sequence[Work]) -> dict[str, Any]:
     """Describe how far scores move when only the judging changes: the section `noise` of results.json.
 
-    Each row is one repeat of `n` pairs: `shift` of the overall (macro) score, `sd` of the change of a pair's score
-    (about 0), how many scores `changed` by `VISIBLE` points, `errors`, and verdicts still `pending`. `floor` is the
-    root mean square of the shifts, `None` if there is none; that of `order` does not count, since runs that are
-    compared show images in the same order.
+    Each row is one repeat, with `n` pairs that have a score in both judgings, `errors` and `pending` of the others,
+    all in pairs: `shift` of the overall (macro) score, `sd` of the change of a pair's score (about 0), how many scores
+    `changed` by `VISIBLE` points. `floor` is the root mean square of the shifts, `None` if there is none; that of
+    `order` does not count, since runs that are compared show images in the same order.
     """
     first = _by_pair(plan)
     rows: list[dict[str, Any]] = []
@@ -97,13 +97,14 @@ def noise_document(plan: Sequence[Work], repeats: Sequence[Work]) -> dict[str, A
         known = [name for name, score in again.items() if score is not None and first.get(name) is not None]
         moves = [(again[name] or 0.0) - (first[name] or 0.0) for name in known]
         of = {work.pair.id: work for work in mine}
+        waiting = {work.pair.id for work in mine if work.is_open} - set(known)
         whole = estimate_macro(moves, known, [of[name].pair.category for name in known]) if known else None
         rows.append(
             {
                 "perturbation": mine[0].perturbation,
-                "n": len(again),
-                "errors": sum(work.verdict is None and not work.is_open for work in mine),
-                "pending": sum(work.is_open for work in mine),
+                "n": len(known),
+                "errors": len(again) - len(known) - len(waiting),
+                "pending": len(waiting),
                 "changed": sum(abs(move) >= VISIBLE for move in moves),
                 "shift": whole and whole.mean,
                 "sd": float(np.sqrt(np.mean(np.square(moves)))) if moves else None,

@@ -157,7 +157,7 @@ def read_document(path: Path) -> dict[str, Any]:
 
 class _Seed(BaseModel):
     seed: StrictInt
-    edit: str | None = None
+    edit: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
 
 
 class _Item(BaseModel):

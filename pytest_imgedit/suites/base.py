@@ -95,6 +95,8 @@ def _problem(pair: Any) -> str | None:
             return f"{name} is {value!a:.40}, expected text"
     if slug(pair.id) != pair.id or not pair.category or not pair.instruction:
         return "expected an id of [A-Za-z0-9._-]{1,128}, a category and an instruction"
+    if pair.category.casefold() == "overall":
+        return "category 'overall', expected another name: that is what all categories together are called"
     if not isinstance(pair.seed, int) or not 0 <= pair.seed < 2**63:
         return f"seed is {pair.seed!r:.40}, expected an integer of at least 0 and under 2**63"
     return None

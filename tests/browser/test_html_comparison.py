@@ -132,8 +132,8 @@ def test_viewer_slides_flickers_and_steps_from_pair_to_pair(report):
     assert report.locator("#viewed").inner_text().startswith("physics-0002")
     assert report.evaluate("location.hash") == "#view-physics-0002"
     report.keyboard.press("Escape")
+    report.wait_for_function("document.activeElement.id === 'pair-physics-0002'")
     assert not report.locator("#viewer").is_visible()
-    assert report.evaluate("document.activeElement.id") == "pair-physics-0002"
     assert report.problems == []
 
 
@@ -144,6 +144,7 @@ def test_keys_walk_the_gallery_and_links_lead_to_a_pair(folder, report):
         report.keyboard.press(key)
     assert report.locator("#viewed").inner_text().startswith("physics-0001")
     report.keyboard.press("Escape")
+    report.wait_for_function("document.activeElement.id === 'pair-physics-0001'")
     report.keyboard.press("/")
     report.keyboard.type("social-0003 j")
     assert report.locator("#search").input_value() == "social-0003 j"

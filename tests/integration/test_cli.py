@@ -101,7 +101,7 @@ def test_compare_without_a_drop_exits_0_and_refuses_what_is_unlike(imgedit, fini
     assert err.startswith("imgedit: nowhere: no such run, expected a path, latest, or one of the 2 ids in ")
     assert imgedit("compare", "good", "latest", "--max-drop=phys:0")[::2] == (
         4,
-        "imgedit: gates.max_drop: unknown field 'phys', expected one of: overall, physics, environment, social, "
+        "imgedit: --max-drop: unknown field 'phys', expected one of: overall, physics, environment, social, "
         "causal, referential\n",
     )
     assert imgedit("compare", "good", "latest", "--max-drop=overall")[2].startswith("imgedit: --max-drop: 'overall': ")
@@ -142,7 +142,7 @@ def test_agreement_with_people(imgedit, finished):
     code, out, _ = imgedit("agreement", "latest", "people.csv")
     assert code == 0
     assert "judge reference against 61 ratings of 31 pairs in people.csv" in out
-    assert "1 rated ids are not in the run, such as ghost" in out
+    assert "ids that are rated but not in the run: 1, such as ghost" in out
     found = json.loads(imgedit("agreement", "latest", "people.csv", "--json")[1])
     assert found["pairs"] == 30
     assert found["rows"]["overall"]["spearman"]["value"] is None  # the judge gave every pair the same

@@ -35,7 +35,7 @@ def test_a_worse_editor_fails_by_name_of_the_category_and_the_same_one_passes(sa
             "category * before * now * diff *",
             "physics *10.00*0.00*-10.00*<0.001 FAIL*",
             "overall *10.00*0.00*-10.00*<0.001 FAIL*",
-            "p is after Holm: of rows with a gate over the 2 gates, of the others over all rows",
+            "p is one-sided, after Holm of rows with a gate over the 2 gates, of the others over all rows; *",
             "fell most: * 10.00 → 0.00, *",
             "baseline: worse was not saved: the run is FAIL",
             "imgedit: FAIL: overall fell by 10.00 against main, 0 allowed (p *); physics fell by 10.00 *",
@@ -115,7 +115,15 @@ def test_a_run_that_was_stopped_is_not_saved(bench):
 def test_a_run_with_items_under_the_min_score_is_not_saved(bench):
     result = bench.run("--imgedit-set=suite.min_score=5", "--imgedit-limit=1", "--imgedit-save=main")
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["baseline: main was not saved: 5 items are under suite.min_score"])
+    result.stdout.fnmatch_lines(["baseline: main was not saved: 5 items failed"])
+    assert not (bench.path / "benchmarks").exists()
+
+
+def test_a_part_of_the_pairs_does_not_replace_a_baseline_of_all(saved):
+    result = saved.run("-k", "physics", "--imgedit-editor=oracle", "--imgedit-save=main")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: --imgedit-save=main: *main.json holds 40 pairs that are not selected, such *"])
+    assert saved.run("-k", "physics", "--imgedit-editor=oracle", "--imgedit-save=physics").ret == 0
 
 
 def test_github_is_told_of_every_gate_that_did_not_pass(saved, monkeypatch):

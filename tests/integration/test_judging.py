@@ -50,9 +50,7 @@ def test_a_judge_that_always_says_7_makes_the_run_invalid(bench):
     assert [gate["state"] for gate in bench.results["gates"]] == ["PASS", "PASS", "INVALID"]
     few = bench.run(*seven, "-k", "physics", "--imgedit-limit=3")
     assert few.ret == 1
-    few.stdout.fnmatch_lines(
-        ["imgedit: INCONCLUSIVE: 3 pairs are too few to see whether the judge tells identity, shuffled, *"]
-    )
+    few.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE: 3 pairs do not show that the judge tells identity, shuffled, *"])
 
 
 def test_without_references_a_worthless_edit_must_stay_under_half_of_the_scale(bench):
@@ -67,9 +65,24 @@ def test_without_references_a_worthless_edit_must_stay_under_half_of_the_scale(b
     (bench.path / "pairs.json").write_text(json.dumps(rows))
     options = ("--imgedit-suite=pairs.json", "--imgedit-judge=fakes:Constant", "--imgedit-controls")
     low = bench.run(*options, "--imgedit-set=judge.score=2")
-    assert low.ret == 0
-    low.stdout.fnmatch_lines(["*PASS: *whether it knows a right edit was not tried, as no pair has a reference: *"])
+    assert low.ret == 1
+    low.stdout.fnmatch_lines(
+        ["*INCONCLUSIVE: 8 pairs do not show that the judge tells *this editor's edits (no pair *"]
+    )
     assert set(controls(bench)) == {"identity", "blank", "noise"}
+    (bench.path / "keen.py").write_text(
+        "import numpy as np\n"
+        "from pytest_imgedit import Answer\n"
+        "class Keen:\n"
+        "    def __init__(self, *, device): pass\n"
+        "    def answer(self, questions):\n"
+        "        return [Answer(score=8.0 if self.inverted(q) else 1.0) for q in questions]\n"
+        "    def inverted(self, q):\n"
+        "        return np.array_equal(255 - np.asarray(q.images['source']), np.asarray(q.images['edited']))\n"
+    )
+    keen = bench.run(options[0], "--imgedit-judge=keen:Keen", "--imgedit-editor=fakes:Slow", "--imgedit-controls")
+    assert keen.ret == 0
+    keen.stdout.fnmatch_lines(["imgedit: PASS: *the judge tells every control from this editor, and holds it under 5*"])
     high = bench.run(*options, "--imgedit-set=judge.score=6")
     assert high.ret == 1
     high.stdout.fnmatch_lines(["*INVALID: the judge cannot tell identity, blank, noise from 5, which no worthless *"])
@@ -89,6 +102,12 @@ def test_a_judge_that_fails_on_every_right_edit_is_not_believed(bench):
     result.stdout.fnmatch_lines(["imgedit: INVALID: the judge cannot tell *identity 1.00 = *, oracle unscored"])
 
 
+def test_an_alpha_that_so_few_pairs_cannot_reach_blames_no_judge(bench):
+    result = bench.run("-k", "physics", "--imgedit-controls", "--imgedit-set=gates.alpha=0.0005")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE: 10 pairs do not show *"])
+
+
 def test_one_category_alone_is_enough_to_try_a_judge(bench):
     result = bench.run("-k", "physics", "--imgedit-controls")
     assert result.ret == 0
@@ -102,8 +121,9 @@ def test_stage_report_makes_no_controls(bench):
     assert result.ret == 1
     assert bench.stored_edits() == edits
     result.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE: the judge was not asked about all controls: *"])
+    result.stdout.fnmatch_lines(["identity * 0.00 *–", "oracle * not all asked*"])
     (row,) = bench.results["noise"]["rows"]
-    assert (row["errors"], row["pending"]) == (0, 10)
+    assert (row["n"], row["errors"], row["pending"]) == (0, 0, 10)
 
 
 def test_ctrl_c_while_the_judge_is_tried_loses_nothing(bench):
@@ -134,7 +154,7 @@ def test_repeats_measure_what_should_not_matter(bench):
     )
     result = bench.run(*options)
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["*judge's noise floor 0.0*", "judged again * n errors changed *SD *shift*"])
+    result.stdout.fnmatch_lines(["*judge's noise floor 0.0*", "judged again * n errors pending changed *SD *shift*"])
     rows = bench.results["noise"]["rows"]
     assert [row["perturbation"] for row in rows] == ["batch", "order", "jpeg", "resize", "batch"]
     assert all(row["n"] == 20 and row["errors"] == 0 for row in rows)
@@ -174,7 +194,9 @@ def test_expected_grades_make_the_score_beside_the_greedy_reply(bench):
     (bench.path / "expecting.py").write_text(EXPECTING)
     result = bench.run("--imgedit-judge=expecting:Expecting", "--imgedit-limit=1")
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["scores are expectations *mean 8.50, of the greedy replies 9.00; at most 2.0% off *"])
+    result.stdout.fnmatch_lines(
+        ["scores are made of expected grades: mean 8.50, of the greedy replies 9.00; at most 2.0% off *"]
+    )
     verdict = bench.items["physics-0000"]["seeds"][0]["verdict"]
     assert (verdict["score"], verdict["greedy"], verdict["off_scale"]) == (pytest.approx(8.5), 9.0, 0.02)
     assert verdict["reply"].startswith("instruction: 9")

@@ -70,6 +70,10 @@ def test_latest_is_the_run_that_finished_last_not_the_file_that_was_written_last
         (json.dumps(baseline(item("a", 1), item("a", 2))), "items: id 'a' occurs twice"),
         (json.dumps(baseline(name="\x1b[31mred")), "name: String should match pattern"),
         (json.dumps(baseline(commit={"sha": 5})), "commit.sha: Input should be a valid string"),
+        (
+            json.dumps(baseline({**item("a", 1), "seeds": [{"seed": 0, "edit": "../../x"}]})),
+            "items.0.seeds.0.edit: String should match pattern",
+        ),
         (json.dumps(baseline(seeds="1")), "seeds: Input should be a valid integer"),
         (json.dumps({**baseline(), "judge": None}), "judge: Input should be a valid dictionary"),
     ],

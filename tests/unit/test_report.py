@@ -36,7 +36,7 @@ def document(**changes):
             "difficulty": "",
             "tags": ["gravity"],
             "aspects": {"realism": 7.0},
-            "source": "ab/x.png",
+            "source": f"ab/{'ab' * 32}.png",
             "reference": None,
             "error": failed,
             "seeds": [{"seed": 0, "edit": edit, "verdict": None if failed else verdict, "error": failed}],
@@ -121,7 +121,7 @@ def test_html_escapes_everything_and_allows_only_its_own_script():
     cards = json.loads(data)
     assert [card["id"] for card in cards] == ["p1", "p2", "s1", "s2"]
     assert cards[0]["instruction"] == HOSTILE.replace("\x1b", "\\x1b").replace("\u202e", "\\u202e")
-    assert cards[0]["images"][0] == {"label": "source", "url": "../../blobs/ab/x.png"}
+    assert cards[0]["images"][0] == {"label": "source", "url": f"../../blobs/ab/{'ab' * 32}.png"}
 
 
 def gate(state, why):

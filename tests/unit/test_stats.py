@@ -118,6 +118,9 @@ def test_few_pairs_that_all_fell_alike_prove_nothing():
     assert estimate([-1.0, -1.0, -1.0], ["a", "b", "c"]).p_below(0) == 1 / 8
     assert estimate([-1.0, -1.0, -1.0], ["a", "b", "c"]).mde(0.05) is None
     assert estimate([-1.0] * 8, own_clusters([0] * 8)).p_below(0) == 1 / 256
+    assert estimate([-1.0] * 7, own_clusters([0] * 7)).mde(0.05) is None
+    assert estimate([-1.0] * 8, own_clusters([0] * 8)).mde(0.05) == 0
+    assert estimate([-1.0] * 8, own_clusters([0] * 8)).mde(0.001) is None
     assert estimate([-1.0], ["a"]).p_below(0) == 1
 
 
