@@ -112,6 +112,7 @@ def test_viewer_slides_flickers_and_steps_from_pair_to_pair(report):
     assert report.locator("#right").input_value() == "edit"
     assert report.locator("#left option").all_text_contents() == ["source", "edit", "baseline edit", "reference"]
     assert clip(report) == "inset(0px 50% 0px 0px)"
+    report.wait_for_function("['over', 'under'].every(id => document.getElementById(id).naturalWidth > 0)")
     box = report.locator("#stage").bounding_box()
     report.mouse.move(box["x"] + box["width"] * 0.25, box["y"] + 20)
     report.mouse.down()

@@ -121,7 +121,7 @@ def test_stage_report_makes_no_controls(bench):
     assert result.ret == 1
     assert bench.stored_edits() == edits
     result.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE: the judge was not asked about all controls: *"])
-    result.stdout.fnmatch_lines(["identity * 0.00 *–", "oracle * not all asked*"])
+    result.stdout.fnmatch_lines(["identity * 0.00 *– *", "oracle * not all asked*"])
     (row,) = bench.results["noise"]["rows"]
     assert (row["n"], row["errors"], row["pending"]) == (0, 0, 10)
 
