@@ -203,7 +203,8 @@ class _Family:
         if state == "FAIL":
             why += f" (p {p:.2g})"
         elif state == "INCONCLUSIVE" and mde is None:
-            why += f": too few pairs ({found.n}) to show anything at alpha {settings.alpha:g}"
+            few = f"pairs ({found.n})" if found.clusters == found.n else f"source images ({found.clusters})"
+            why += f": too few {few} to show anything at alpha {settings.alpha:g}"
         elif state == "INCONCLUSIVE" and settings.strict:
             why += ", but that is not shown (gates.strict)"
         elif state == "INCONCLUSIVE":

@@ -117,8 +117,8 @@ def _from_ini(config: pytest.Config) -> dict[str, Any]:
     for option in OPTIONS:
         try:
             values[option.dest] = config.getini(option.dest)
-        except ValueError as error:
-            raise UsageError(f"{config.inipath or '-o'}: {option.dest}: {error}, expected true or false") from None
+        except Exception as error:  # pytest's own message names neither the key nor the file
+            raise UsageError(f"{config.inipath or '-o'}: {option.dest}: {error}") from None
     return {dest: value for dest, value in values.items() if value not in (None, [], "")}
 
 

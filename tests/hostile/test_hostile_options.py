@@ -48,6 +48,7 @@ BAD_OPTIONS = [
     pytest.param(
         ["--imgedit-stage=edit", "--imgedit-controls"], "*scores nothing, as --imgedit-controls *", id="trial"
     ),
+    pytest.param(["-o", "imgedit_controls=maybe"], "*: imgedit_controls: invalid truth value 'maybe'", id="ini-flag"),
     pytest.param(["--imgedit-judge-repeats=-1"], "--imgedit-judge-repeats: *or equal to 0, found '-1'", id="repeats"),
     pytest.param(["--imgedit-max-drop=overall:0"], "gates.max_drop: nothing to compare with, expected *", id="drop"),
     pytest.param(["--imgedit-compare=main"], "baseline 'main': no */main.json; none is saved there, *", id="compare"),

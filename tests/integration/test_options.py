@@ -19,6 +19,13 @@ def test_command_line_wins_over_set_over_toml_over_ini(bench):
     assert len(document["items"][0]["seeds"]) == 2
 
 
+def test_toml_wins_over_what_an_ini_file_sets(bench):
+    (bench.path / "pytest.ini").write_text("[pytest]\nimgedit_set = suite.limit=3\n    editor.spec='identity'\n")
+    (bench.path / "config.toml").write_text("[suite]\nlimit = 1\n")
+    result = bench.run("--imgedit-config=config.toml", "--collect-only", "-q")
+    result.stdout.fnmatch_lines(["5 tests collected *"])
+
+
 def test_own_rubric_from_a_file_is_used_and_hashed(bench):
     (bench.path / "mine.toml").write_text(
         'aspects = ["like"]\nscore = "like / 2"\nsystem = "You grade."\nreminder = "Again: {{ problem }}"\n'

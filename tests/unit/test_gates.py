@@ -72,6 +72,12 @@ def test_max_drop(values, limit, state, why):
     assert rest in gate.why
 
 
+def test_pairs_of_few_source_images_are_too_few_however_many():
+    alike = [Observation("physics", str(place % 3), 5.0) for place in range(30)]
+    (gate,) = fail_under(GatesSettings(fail_under={"physics": 4}), alike)
+    assert gate.why == "physics 5.00 >= 4: too few source images (3) to show anything at alpha 0.05"
+
+
 def test_gates_of_a_kind_share_one_chance_of_a_false_alarm():
     fell = [-0.9, -1.1, -1.0, -1.2, -0.8]  # p = 2^-5
     both = [*drops(*fell), *(Observation("social", f"s{n}", -value) for n, value in enumerate(fell))]
