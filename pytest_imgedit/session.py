@@ -160,7 +160,7 @@ class Evaluation:
         if lost:
             raise UsageError(
                 f"--imgedit-save={self.settings.run.save}: {path} holds {len(lost)} pairs that are not selected, "
-                f"such as {lost[0]!r}: expected all of them, or another name"
+                f"such as {lost[0]!r}: expected all of them, another name, or the file removed"
             )
 
     def _ask_for_sections(self, document: dict[str, Any]) -> list[dict[str, str]]:
