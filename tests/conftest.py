@@ -141,10 +141,7 @@ class Bench:
 
     def wait_for(self, condition: Callable[[], bool], seconds: float = 60) -> None:
         """Wait until something is true of the running benchmark."""
-        end = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < end, "waited too long"
-            time.sleep(0.02)
+        _wait_until(condition, seconds)
 
 
 @pytest.fixture
@@ -168,11 +165,22 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
+def _wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.05)
+
+
 @pytest.fixture
 def page(browser: Any) -> Iterator[Any]:
-    """A page of 1200x900; `problems` are errors, dialogs and requests to any network."""
+    """A page of 1200x900; `problems` are errors, dialogs and requests to any network.
+
+    `until` waits for a condition in JavaScript: Playwright's own way needs an `eval` that the report does not allow.
+    """
     page = browser.new_page(viewport={"width": 1200, "height": 900})
     page.problems = []
+    page.until = lambda condition: _wait_until(lambda: page.evaluate(condition))
     page.on("console", lambda message: page.problems.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: page.problems.append(str(error)))
     page.on("dialog", lambda dialog: (page.problems.append("a dialog opened"), dialog.dismiss()))

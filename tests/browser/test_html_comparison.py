@@ -112,7 +112,7 @@ def test_viewer_slides_flickers_and_steps_from_pair_to_pair(report):
     assert report.locator("#right").input_value() == "edit"
     assert report.locator("#left option").all_text_contents() == ["source", "edit", "baseline edit", "reference"]
     assert clip(report) == "inset(0px 50% 0px 0px)"
-    report.wait_for_function("['over', 'under'].every(id => document.getElementById(id).naturalWidth > 0)")
+    report.until("['over', 'under'].every(id => document.getElementById(id).naturalWidth > 0)")
     box = report.locator("#stage").bounding_box()
     report.mouse.move(box["x"] + box["width"] * 0.25, box["y"] + 20)
     report.mouse.down()
@@ -133,7 +133,7 @@ def test_viewer_slides_flickers_and_steps_from_pair_to_pair(report):
     assert report.locator("#viewed").inner_text().startswith("physics-0002")
     assert report.evaluate("location.hash") == "#view-physics-0002"
     report.keyboard.press("Escape")
-    report.wait_for_function("document.activeElement.id === 'pair-physics-0002'")
+    report.until("document.activeElement.id === 'pair-physics-0002'")
     assert not report.locator("#viewer").is_visible()
     assert report.problems == []
 
@@ -145,7 +145,7 @@ def test_keys_walk_the_gallery_and_links_lead_to_a_pair(folder, report):
         report.keyboard.press(key)
     assert report.locator("#viewed").inner_text().startswith("physics-0001")
     report.keyboard.press("Escape")
-    report.wait_for_function("document.activeElement.id === 'pair-physics-0001'")
+    report.until("document.activeElement.id === 'pair-physics-0001'")
     report.keyboard.press("/")
     report.keyboard.type("social-0003 j")
     assert report.locator("#search").input_value() == "social-0003 j"
@@ -164,7 +164,7 @@ def test_a_page_can_be_moved_with_its_images(folder, report, tmp_path):
     (folder / "page_files").rename(tmp_path / "page_files")
     try:
         report.goto(f"file://{tmp_path / 'page.html'}#pair-physics-0003")
-        report.wait_for_function(
+        report.until(
             "[...document.querySelectorAll('#pair-physics-0003 img')].every(image => image.naturalWidth === 128)"
         )
         assert report.locator("#pair-physics-0003 img").count() == 4

@@ -64,9 +64,7 @@ def test_a_card_shows_images_instruction_aspects_and_reply(page, report):
     assert card.locator(".score").inner_text() == "5.00"
     assert card.locator(".instruction").inner_text()
     assert card.locator("figcaption").all_inner_texts() == ["source", "edit", "reference"]
-    page.wait_for_function(
-        "[...document.querySelectorAll('#pair-physics-0003 img')].every(image => image.naturalWidth === 128)"
-    )
+    page.until("[...document.querySelectorAll('#pair-physics-0003 img')].every(image => image.naturalWidth === 128)")
     assert card.locator(".aspects").inner_text().split() == [
         "instruction",
         "5.00",
