@@ -36,7 +36,7 @@ def examine(config: Path | None) -> Outcome:
     document: dict[str, Any] = {
         "versions": provenance.versions(),
         "machine": provenance.machine(gpu["product"] for gpu in gpus),
-        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB, 1),
+        "memory_gib": round(_host_memory(), 1),
         "disk_free_gib": round(shutil.disk_usage(Path.cwd()).free / GIB, 1),
         "gpus": gpus,
         "models": [],
@@ -58,6 +58,11 @@ def examine(config: Path | None) -> Outcome:
             problems.append(f"{role}: {error}")
     document["problems"] = list(dict.fromkeys(problems))
     return document, _text(document), int(bool(document["problems"]))
+
+
+def _host_memory() -> float:
+    """Memory of this machine in GiB."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
 
 
 def _settings(config: Path | None) -> Settings:
@@ -103,7 +108,7 @@ def _model(role: str, settings: Settings, problems: list[str]) -> dict[str, Any]
     totals = {gpu["name"]: gpu["total_gib"] for gpu in gpu_memory(gpus)}
     room = [sum(totals[name] for name in group) for group in groups if all(name in totals for name in group)]
     if not groups:
-        room = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB]
+        room = [_host_memory()]
     if room:
         found["fits"] = needed / GIB <= min(room)
         if not found["fits"]:

@@ -55,6 +55,13 @@ def visible_gpus() -> list[str]:
     return names[:stop]
 
 
+def _handle(name: str) -> Any:
+    """Return NVML's handle of a GPU by its CUDA name, an index or a UUID; NVML must be initialised."""
+    import pynvml
+
+    return pynvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdigit() else pynvml.nvmlDeviceGetHandleByUUID(name)
+
+
 def require_memory(gpus: Sequence[str], needed: int, what: str) -> None:
     """Raise `UsageError` if a group of GPUs has less than `needed` bytes free, naming the processes that hold memory.
 
@@ -64,10 +71,7 @@ def require_memory(gpus: Sequence[str], needed: int, what: str) -> None:
 
     pynvml.nvmlInit()
     try:
-        handles = [
-            pynvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdigit() else pynvml.nvmlDeviceGetHandleByUUID(name)
-            for name in gpus
-        ]
+        handles = [_handle(name) for name in gpus]
         memory = [pynvml.nvmlDeviceGetMemoryInfo(handle) for handle in handles]
         holders = [process.pid for h in handles for process in pynvml.nvmlDeviceGetComputeRunningProcesses(h)]
     except pynvml.NVMLError:
@@ -94,11 +98,7 @@ def gpu_memory(gpus: Sequence[str]) -> list[dict[str, Any]]:
         return found
     try:
         for name in gpus:
-            handle = (
-                pynvml.nvmlDeviceGetHandleByIndex(int(name))
-                if name.isdigit()
-                else pynvml.nvmlDeviceGetHandleByUUID(name)
-            )
+            handle = _handle(name)
             memory, product = pynvml.nvmlDeviceGetMemoryInfo(handle), str(pynvml.nvmlDeviceGetName(handle))
             sizes = {"free_gib": round(memory.free / 2**30, 1), "total_gib": round(memory.total / 2**30, 1)}
             found.append({"name": name, "product": product, **sizes})
