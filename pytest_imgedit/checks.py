@@ -16,7 +16,7 @@ from pytest_imgedit.params import find_problem
 from pytest_imgedit.redaction import mask_secrets
 from pytest_imgedit.report.write import check_writable
 from pytest_imgedit.rubrics.rubric import load_rubric
-from pytest_imgedit.store.baselines import unlike_judges
+from pytest_imgedit.store.baselines import refuse, unlike_judges
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,9 +131,7 @@ def check_baseline(settings: Settings, baseline: dict[str, Any]) -> None:
         "rubric": None if measures else judge.rubric,
         "rubric_sha256": None if measures else rubric.sha256,
     }
-    reason = unlike_judges(baseline, asked, settings.editor.seeds)
-    if reason:
-        raise UsageError(f"baseline {baseline['name']}: cannot be compared with, {reason}")
+    refuse(baseline, unlike_judges(baseline, asked, settings.editor.seeds))
 
 
 def check_copies(copies: Sequence[Path]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, model_folder
 from pytest_imgedit.editors.base import resolve_editor
-from pytest_imgedit.errors import StoreError, UsageError
+from pytest_imgedit.errors import StoreError
 from pytest_imgedit.fingerprints import fingerprint
 from pytest_imgedit.judges.base import resolve_judge
 from pytest_imgedit.redaction import Redactor
@@ -22,7 +22,7 @@ from pytest_imgedit.stages.plan import Work, make_plan
 from pytest_imgedit.stages.pools import make_pool, require_free_gpus
 from pytest_imgedit.stages.score import Scorer
 from pytest_imgedit.stages.trials import Trials, plan_trials
-from pytest_imgedit.store.baselines import content_sha256, unlike_items, unlike_judges
+from pytest_imgedit.store.baselines import content_sha256, refuse, unlike_items, unlike_judges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -155,9 +155,7 @@ class Engine:
             content = content_sha256(results.asked_document(work))
             asked.setdefault(work.pair.id, (content, []))[1].append(work.seed)
         reason = unlike_judges(baseline, {"fingerprint": judge["fingerprint"]}, self.settings.editor.seeds)
-        reason = reason or unlike_items(baseline, [(name, *content) for name, content in asked.items()])
-        if reason:
-            raise UsageError(f"baseline {baseline['name']}: cannot be compared with, {reason}")
+        refuse(baseline, reason or unlike_items(baseline, [(name, *content) for name, content in asked.items()]))
 
     def _take_stored_edits(self, plan: Sequence[Work]) -> None:
         reuse = not self.settings.run.fresh or self.settings.run.stage in ("score", "report")

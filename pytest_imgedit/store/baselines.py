@@ -232,6 +232,12 @@ def unlike_items(baseline: dict[str, Any], items: list[tuple[str, str, list[int]
     return None
 
 
+def refuse(baseline: dict[str, Any], reason: str | None) -> None:
+    """Raise `UsageError` if there is a reason not to compare with a baseline."""
+    if reason:
+        raise UsageError(f"baseline {baseline['name']}: cannot be compared with, {reason}")
+
+
 def _short(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
     return f"{text[:12]}…" if re.fullmatch("[0-9a-f]{64}", text) else text[:80]
