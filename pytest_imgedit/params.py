@@ -30,7 +30,7 @@ class QwenVLParams(ModelParams):
     max_new_tokens: int = Field(default=128, ge=1)
     max_pixels: int = Field(default=1_048_576, ge=1024)
     scoring: Literal["greedy", "expected"] = "greedy"
-    attention: Literal["sdpa", "eager", "flash_attention_2", "flash_attention_3", "flex_attention"] = "sdpa"
+    attention: Literal["auto", "sdpa", "eager", "flash_attention_2", "flash_attention_3", "flex_attention"] = "auto"
 
 
 def find_problem(target: Target, params: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -10,9 +10,13 @@ from transformers import AutoModelForImageTextToText
 
 from pytest_imgedit.errors import SetupError
 from pytest_imgedit.judges.base import Answer
+from pytest_imgedit.judges.decoding import Decoder, PaddedDecoder, Prompt
 from pytest_imgedit.judges.expected import Place, expected_grade, find_places
+from pytest_imgedit.judges.fused import fuse
+from pytest_imgedit.judges.packed import PackedDecoder
 from pytest_imgedit.numerics import pick_dtype, set_deterministic
 from pytest_imgedit.qwen import IMAGE, AssembledProcessor
+from pytest_imgedit.weights import load_on_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,18 +25,19 @@ if TYPE_CHECKING:
 
 #: GPU memory that one question is expected to need beside the weights: two images of a megapixel, in bytes.
 QUESTION_BYTES = 3 * 2**30 // 2
-MAX_BATCH = 16
+MAX_BATCH = 32
 CPU_BATCH = 4
 VISION = f"<|vision_start|>{IMAGE}<|vision_end|>"
 
 
 class QwenVLJudge:
-    """Answers in batches: left padding, greedy decoding, replies trimmed to the new tokens.
+    """Answers in batches, decoded greedily and, unless `attention` says otherwise, without padding.
 
     `dtype` and `deterministic` are as for the diffusers editor. `max_new_tokens` bounds a reply; images over
-    `max_pixels` are scaled down. `attention` is transformers' `attn_implementation`. With `scoring="expected"` an
-    answer also holds the expected grade of each aspect; that costs another look at an edit for each number that may
-    start with a 1, with tokenizers that write 10 as 1 and 0.
+    `max_pixels` are scaled down. `attention` other than `auto` is transformers' `attn_implementation`, and its
+    `generate` decodes; so it does for a judge over several GPUs. With `scoring="expected"` an answer also holds the
+    expected grade of each aspect; that costs another look at an edit for each number that may start with a 1, with
+    tokenizers that write 10 as 1 and 0.
     """
 
     def __init__(
@@ -44,21 +49,13 @@ class QwenVLJudge:
         deterministic: bool = True,
         max_new_tokens: int = 128,
         max_pixels: int = 1_048_576,
-        attention: str = "sdpa",
+        attention: str = "auto",
         scoring: str = "greedy",
     ) -> None:
         set_deterministic(deterministic)
         folder = Path(model)
         self.processor = AssembledProcessor.load(folder)
-        self.processor.tokenizer.padding_side = "left"
-        self.model = AutoModelForImageTextToText.from_pretrained(
-            folder,
-            dtype=pick_dtype(dtype, device),
-            device_map={"cpu": None, "cuda": {"": "cuda:0"}, "balanced": "auto"}[device],
-            attn_implementation=attention,
-            use_safetensors=True,
-            trust_remote_code=False,
-        ).eval()
+        self.model = _load(folder, device, pick_dtype(dtype, device), "sdpa" if attention == "auto" else attention)
         if self.processor.image_token_id != self.model.config.image_token_id:
             raise SetupError(
                 f"{model}: tokenizer and model disagree on the image token "
@@ -70,35 +67,29 @@ class QwenVLJudge:
             "shortest_edge": min(size["shortest_edge"], max_pixels),
             "longest_edge": min(size["longest_edge"], max_pixels),
         }
+        self.decoder: Decoder
+        if attention == "auto" and device != "balanced":
+            self.decoder = PackedDecoder(self.model)
+        else:
+            self.decoder = PaddedDecoder(self.model, self.processor.tokenizer.pad_token_id)
         self.batch_size = CPU_BATCH if device == "cpu" else _fitting_batch()
 
-    @torch.inference_mode()
-    def answer(self, questions: Sequence[Question]) -> list[Answer]:
-        inputs = self._inputs(questions)
-        output = self.model.generate(
-            **inputs,
-            max_new_tokens=self.max_new_tokens,
-            do_sample=False,
-            num_beams=1,
-            temperature=None,
-            top_p=None,
-            top_k=None,
-            repetition_penalty=1.0,
-            return_dict_in_generate=True,
-            output_logits=self.expects,
-        )
-        new = output.sequences[:, inputs["input_ids"].shape[1] :]
-        replies: list[str] = self.processor.tokenizer.batch_decode(new, skip_special_tokens=True)
-        if not self.expects:
-            return [Answer(reply.strip()) for reply in replies]
-        logits = [step.float() for step in output.logits]
-        return [
-            self._expect(question, new[row].tolist(), [step[row] for step in logits])
-            for row, question in enumerate(questions)
-        ]
+    def preprocess(self, question: Question) -> Prompt:
+        """Turn a question into tokens and patches on the CPU; threads may do that for questions still to be asked."""
+        return self._prepare(question)
 
-    def _expect(self, question: Question, tokens: list[int], logits: Sequence[torch.Tensor]) -> Answer:
-        """Answer with the greedy reply and the expected grades; `logits` (V,) are those of each step."""
+    def answer(self, questions: Sequence[Question], prepared: Sequence[Prompt] | None = None) -> list[Answer]:
+        """Answer questions, of which `prepared` holds what `preprocess` made, where that was done before."""
+        prompts = prepared or [self.preprocess(question) for question in questions]
+        decoded = self.decoder.decode(prompts, self.max_new_tokens, keep_logits=self.expects)
+        if self.expects:
+            rows = zip(questions, decoded.tokens, decoded.logits, strict=True)
+            return [self._expect(question, tokens, logits) for question, tokens, logits in rows]
+        tokenizer = self.processor.tokenizer
+        return [Answer(tokenizer.decode(tokens, skip_special_tokens=True).strip()) for tokens in decoded.tokens]
+
+    def _expect(self, question: Question, tokens: list[int], logits: torch.Tensor) -> Answer:
+        """Answer with the greedy reply and the expected grades; `logits` (steps, V) are those of each step."""
         tokenizer = self.processor.tokenizer
         grades = {}
         for place in find_places(tokenizer, tokens, question.aspects):
@@ -107,9 +98,8 @@ class QwenVLJudge:
                 one = tokenizer.encode(f"{place.lead}1", add_special_tokens=False)
                 if tokens[place.step] == one[0] and place.step + 1 < len(logits):
                     return logits[place.step + 1].softmax(-1)
-                inputs = self._inputs([question], f"{place.before}{place.lead}1")
-                following: torch.Tensor = self.model(**inputs, logits_to_keep=1).logits[0, -1]
-                return following.float().softmax(-1)
+                prompt = self._prepare(question, f"{place.before}{place.lead}1")
+                return self.decoder.decode([prompt], 1, keep_logits=True).logits[0][0].softmax(-1)
 
             grades[place.aspect] = expected_grade(tokenizer, logits[place.step].softmax(-1), place, after_one)
         return Answer(
@@ -118,12 +108,17 @@ class QwenVLJudge:
             off_scale=max((off for _, off in grades.values()), default=0.0),
         )
 
-    def _inputs(self, questions: Sequence[Question], start: str = "") -> Any:
-        """Build the model's inputs up to where its reply begins, or goes on after `start`."""
-        names = [[text for kind, text in question.parts if kind == "image"] for question in questions]
-        images = [question.images[name] for question, own in zip(questions, names, strict=True) for name in own]
-        inputs = self.processor([self._prompt(question) + start for question in questions], images, size=self.size)
-        return inputs.to(self.model.device)
+    def _prepare(self, question: Question, start: str = "") -> Prompt:
+        """Build a prompt up to where the reply begins, or goes on after `start`."""
+        images = [question.images[text] for kind, text in question.parts if kind == "image"]
+        inputs = self.processor(self._prompt(question) + start, images, size=self.size)
+        tokens, kinds = inputs["input_ids"], inputs["mm_token_type_ids"]
+        grids = inputs.get("image_grid_thw", torch.zeros(0, 3, dtype=torch.long))
+        pixels = inputs.get("pixel_values", torch.zeros(0, 1))
+        positions, _ = self.model.model.get_rope_index(
+            tokens, mm_token_type_ids=kinds, image_grid_thw=grids if len(grids) else None
+        )
+        return Prompt(tokens[0], positions[:, 0], pixels.to(self.model.dtype), grids)
 
     def _prompt(self, question: Question) -> str:
         """Put a question into the model's chat format."""
@@ -153,6 +148,17 @@ def chatml(system: str, parts: Sequence[tuple[str, str]]) -> str:
 def _plain(text: str) -> str:
     """Keep a text from a suite from being read as the model's own control tokens."""
     return text.replace("<|", "< |")
+
+
+def _load(folder: Path, device: str, dtype: torch.dtype, attention: str) -> Any:
+    """Load a model for inference; raises what transformers raises."""
+    options = {"attn_implementation": attention, "use_safetensors": True, "trust_remote_code": False}
+    if device != "cuda":
+        spread = "auto" if device == "balanced" else None
+        return AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype, device_map=spread, **options).eval()
+    model = load_on_gpu(folder, "cuda:0", dtype, **options).eval()
+    fuse(model)
+    return model
 
 
 def _fitting_batch() -> int:

@@ -140,9 +140,9 @@ def test_the_embedded_judges_expected_grades_agree_with_its_probabilities(questi
 def _by_teacher_forcing(judge, question, reply, aspect):
     """The mean grade from one forward pass over the reply up to the number, token probabilities summed by hand."""
     start = reply[: number_places(reply, question.aspects)[aspect]].rstrip(" ")
-    inputs = judge._inputs([question], start)
+    plain = QwenVLJudge(str(WEIGHTS / "judge"), device="cpu", attention="sdpa")
     with torch.inference_mode():
-        chances = judge.model(**inputs).logits[0, -1].softmax(-1)
+        chances = plain.model(**plain.decoder.inputs([plain._prepare(question, start)])).logits[0, -1].softmax(-1)
     tokens = {grade: judge.processor.tokenizer.encode(f" {grade}") for grade in range(11)}
     mass = {grade: float(chances[ids[0]]) for grade, ids in tokens.items()}
     return math.fsum(grade * p for grade, p in mass.items()) / math.fsum(mass.values())
@@ -159,8 +159,10 @@ def test_a_tokenizer_of_digits_looks_at_what_follows_a_1(tiny, questions):
     reply = tokenizer.encode("realism: 9", add_special_tokens=False)
     logits[len(reply) - 1][nine[0]] = logits[len(reply) - 1][one[0]] = 5.0
     question = Question("p", "social", "x", questions[0].images, "s", questions[0].parts, ("realism",))
+    plain = QwenVLJudge(str(tiny("judge-qwen3-vl")), device="cpu", attention="sdpa")
     with torch.inference_mode():
-        answer = judge._expect(question, reply, logits[: len(reply)])
-        following = judge.model(**judge._inputs([question], "realism: 1"), logits_to_keep=1).logits[0, -1].softmax(-1)
+        answer = judge._expect(question, reply, torch.stack(logits[: len(reply)]))
+        inputs = plain.decoder.inputs([plain._prepare(question, "realism: 1")])
+        following = plain.model(**inputs, logits_to_keep=1).logits[0, -1].softmax(-1)
     zero = float(following[tokenizer.encode("0", add_special_tokens=False)[0]])
     assert answer.expected["realism"] == pytest.approx(9 * 0.5 + 0.5 * (10 * zero + 1 - zero), abs=1e-3)

@@ -1,0 +1,94 @@
+"""What a Qwen-VL judge decodes and what comes out, and the plain way: padded, with transformers' `generate`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt on the CPU: `tokens` (L,), their `positions` (3, L) in time, height and width, and its images'
+    patches: `pixels` (patches, values) with `grids` (images, 3).
+    """
+
+    tokens: torch.Tensor
+    positions: torch.Tensor
+    pixels: torch.Tensor
+    grids: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """New tokens of each prompt, up to its end token, and the `logits` (steps, V) that chose them if they are kept."""
+
+    tokens: list[list[int]]
+    logits: list[torch.Tensor]
+
+
+class Decoder(Protocol):
+    """Decodes a batch greedily."""
+
+    def decode(self, prompts: Sequence[Prompt], max_new_tokens: int, keep_logits: bool = False) -> Decoded:
+        """Return the most probable continuation of each prompt, at most `max_new_tokens` long."""
+
+
+class PaddedDecoder:
+    """Prompts padded on the left to one length, and transformers' `generate`: any attention, any number of GPUs."""
+
+    def __init__(self, model: Any, pad_token: int) -> None:
+        self.model, self.pad_token = model, pad_token
+        self.ends = end_tokens(model)
+
+    def inputs(self, prompts: Sequence[Prompt]) -> dict[str, torch.Tensor]:
+        """Return the arguments of the model's forward for a batch."""
+        rows = [prompt.tokens for prompt in prompts]
+        tokens = pad_sequence(rows, batch_first=True, padding_value=self.pad_token, padding_side="left")
+        seen = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True, padding_side="left")
+        inputs = {
+            "input_ids": tokens,
+            "attention_mask": seen,
+            "mm_token_type_ids": (tokens == self.model.config.image_token_id).int(),
+        }
+        pixels = torch.cat([prompt.pixels for prompt in prompts])
+        if len(pixels):
+            inputs |= {"pixel_values": pixels, "image_grid_thw": torch.cat([prompt.grids for prompt in prompts])}
+        return {name: tensor.to(self.model.device) for name, tensor in inputs.items()}
+
+    @torch.inference_mode()
+    def decode(self, prompts: Sequence[Prompt], max_new_tokens: int, keep_logits: bool = False) -> Decoded:
+        """See `Decoder`."""
+        inputs = self.inputs(prompts)
+        output = self.model.generate(
+            **inputs,
+            max_new_tokens=max_new_tokens,
+            do_sample=False,
+            num_beams=1,
+            temperature=None,
+            top_p=None,
+            top_k=None,
+            repetition_penalty=1.0,
+            return_dict_in_generate=True,
+            output_logits=keep_logits,
+        )
+        new = output.sequences[:, inputs["input_ids"].shape[1] :].tolist()
+        logits = torch.stack(output.logits).float().unbind(1) if keep_logits else ()
+        return Decoded([until_end(row, self.ends) for row in new], list(logits))
+
+
+def end_tokens(model: Any) -> set[int]:
+    """The tokens after which a reply is over."""
+    ends = model.generation_config.eos_token_id
+    return {ends} if isinstance(ends, int) else set(ends or ())
+
+
+def until_end(tokens: list[int], ends: set[int]) -> list[int]:
+    """Cut what follows the first end token."""
+    end = next((place for place, token in enumerate(tokens) if token in ends), len(tokens))
+    return tokens[: end + 1]
