@@ -61,6 +61,12 @@ def check_checkpoint(folder: Path, kind: str, dtype: str = "float32") -> int:
     return sum(_weight_bytes(model, shrink) for model in _model_folders(folder, kind))
 
 
+def largest_component(folder: Path, kind: str, dtype: str = "float32") -> int:
+    """Return the bytes of a checkpoint's largest model, counted as in `check_checkpoint`; raises as it does."""
+    shrink = 1 if dtype == "float32" else 2
+    return max(_weight_bytes(model, shrink) for model in _model_folders(folder, kind))
+
+
 def _model_folders(folder: Path, kind: str) -> list[Path]:
     """Folders that hold the weights of a model each."""
     if kind != "diffusers":

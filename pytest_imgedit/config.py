@@ -84,6 +84,10 @@ class JudgeSettings(_OpenSection):
 class WorkersSettings(_Section):
     """`[workers]`: GPUs and processes. `cpu_workers` counts only where no GPU is used.
 
+    `placement`: editor and judge share the GPUs (`resident`) or follow each other (`swap`); `auto` shares where both
+    fit. `load_concurrency`: models that load at the same time; `auto` is one on every GPU if the host's memory holds
+    the checkpoint and the processes, else one.
+
     Timeouts are in seconds: for one edit, for one batch of the judge, and for starting up or loading. A process that
     takes longer is ended. One edit of 50 steps takes about a minute on an H200, and several on older or shared GPUs.
     """
@@ -92,7 +96,8 @@ class WorkersSettings(_Section):
     gpus_per_worker: Count = 1
     executor: Literal["local"] = "local"
     cpu_workers: int = Field(default=1, ge=1)
-    load_concurrency: int = Field(default=1, ge=1)
+    load_concurrency: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
+    placement: Literal["auto", "swap", "resident"] = "auto"
     edit_timeout: float = Field(default=1800, gt=0, allow_inf_nan=False)
     judge_timeout: float = Field(default=900, gt=0, allow_inf_nan=False)
     load_timeout: float = Field(default=3600, gt=0, allow_inf_nan=False)

@@ -64,6 +64,17 @@ class Base64Image:
         return data
 
 
+def count_pixels(data: bytes) -> int:
+    """Return an image's width times its height as its header has them; 0 if it cannot be read."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            image = Image.open(io.BytesIO(data), formats=FORMATS)
+    except Exception:  # a damaged header raises almost anything; `decode` says what is wrong
+        return 0
+    return image.width * image.height
+
+
 def decode(data: bytes) -> Image.Image:
     """Decode PNG, JPEG or WebP bytes to an 8-bit RGB image of shape (H, W, 3).
 

@@ -24,6 +24,17 @@ class ModelParams(BaseModel):
     deterministic: bool = True
 
 
+class DiffusersParams(ModelParams):
+    """What the editor `diffusers` takes beside the arguments of the pipeline's call."""
+
+    compile: Literal["auto"] | bool = "auto"
+    attention_backend: str | None = None
+    quantize: Literal["fp8"] | None = None
+    step_cache: Literal["first_block"] | None = None
+    step_cache_threshold: float = Field(default=0.08, gt=0, lt=1)
+    offload: Literal["model"] | None = None
+
+
 class QwenVLParams(ModelParams):
     """What the judge `qwen-vl` takes."""
 
@@ -42,7 +53,7 @@ def find_problem(target: Target, params: Mapping[str, Any]) -> tuple[str, str] |
         return _validate(QwenVLParams, params)
     if target.kind == "diffusers":
         own = {name: value for name, value in params.items() if name in OWN}
-        return _validate(ModelParams, own) or check_arguments(target.argument or "", params)
+        return _validate(DiffusersParams, own) or check_arguments(target.argument or "", params)
     return check_params(target, params)
 
 

@@ -29,18 +29,18 @@ def checked(output: Any, source: Image.Image, may_be_blank: bool) -> Image.Image
     except ImageError as error:
         raise OutputError(f"the editor returned an {error}") from None
     if output.mode == "F":
-        require_finite(np.asarray(output))
+        pixels = np.asarray(output)
+        require_finite(int((~np.isfinite(pixels)).sum()), pixels.size)
     image = to_rgb(output)
     if not may_be_blank and is_blank(image) and not is_blank(source):
         raise OutputError(f"the editor returned a blank image, colour {image.getpixel((0, 0))} all over")
     return image
 
 
-def require_finite(pixels: np.ndarray[Any, Any]) -> None:
+def require_finite(broken: int, values: int) -> None:
     """Raise `OutputError` if a float image holds NaN or infinity, which a conversion to bytes would hide."""
-    broken = int((~np.isfinite(pixels)).sum())
     if broken:
-        raise OutputError(f"NaN or infinity in {broken} of {pixels.size} values of the editor's output")
+        raise OutputError(f"NaN or infinity in {broken} of {values} values of the editor's output")
 
 
 def is_blank(image: Image.Image) -> bool:

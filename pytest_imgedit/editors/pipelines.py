@@ -15,7 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 #: Arguments of the editor itself; all others go to the pipeline's call.
-OWN = ("dtype", "deterministic")
+OWN = (
+    "dtype",
+    "deterministic",
+    "compile",
+    "attention_backend",
+    "quantize",
+    "step_cache",
+    "step_cache_threshold",
+    "offload",
+)
 #: Arguments that the harness sets for every pair.
 SET_BY_HARNESS = (
     "image",

@@ -7,7 +7,7 @@ from `torch.compile`, which needs Triton and a C compiler; without them the mode
 from __future__ import annotations
 
 import sys
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -15,6 +15,8 @@ from torch.nn.functional import silu
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
 EXPERTS = "imgedit_grouped_mm"
+#: Functions of transformers' model code that are compiled in its place.
+ROTARY = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_vision")
 
 
 def swiglu(gate_up: torch.Tensor) -> torch.Tensor:
@@ -25,7 +27,17 @@ def swiglu(gate_up: torch.Tensor) -> torch.Tensor:
 
 def combine(rows: torch.Tensor, places: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Weighted sums of each token's rows: `rows` (S, hidden), `places` and `weights` (T, k) → (T, hidden)."""
-    return (rows[places].float() * weights[..., None].float()).sum(1).to(rows.dtype)
+    total = rows[places[:, 0]].float() * weights[:, :1].float()
+    for place in range(1, places.shape[1]):
+        total = total + rows[places[:, place]].float() * weights[:, place : place + 1].float()
+    return total.to(rows.dtype)
+
+
+def rms_norm(hidden: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
+    """Root mean square normalisation over the last dimension, in float32 (arXiv 1910.07467)."""
+    wide = hidden.float()
+    wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + epsilon)
+    return weight * wide.to(hidden.dtype)
 
 
 @cache
@@ -39,9 +51,9 @@ def experts(module: Any, hidden: torch.Tensor, chosen: torch.Tensor, weights: to
     As transformers' own `grouped_mm`, without passes for experts on other GPUs.
     """
     tokens, count = chosen.shape
-    order = chosen.flatten().argsort()
-    counts = torch.bincount(chosen.flatten(), minlength=module.num_experts)
-    ends = counts.cumsum(0, dtype=torch.int32)
+    sorted_experts, order = chosen.flatten().sort()
+    numbers = torch.arange(module.num_experts, device=chosen.device)
+    ends = torch.searchsorted(sorted_experts, numbers, right=True).int()
     rows = hidden[order // count]
     rows = torch.nn.functional.grouped_mm(rows, module.gate_up_proj.transpose(-2, -1), offs=ends)
     rows = torch.nn.functional.grouped_mm(_compiled(swiglu)(rows), module.down_proj.transpose(-2, -1), offs=ends)
@@ -55,31 +67,51 @@ ALL_EXPERTS_FUNCTIONS.register(EXPERTS, experts)
 
 
 @cache
-def compiles() -> bool:
-    """Tell whether kernels can be compiled here, by compiling those of the experts; seconds at the first call."""
+def compiles(model_class: Any) -> bool:
+    """Compile the kernels for a model class on small tensors, which takes seconds; tell whether that can be done here.
+
+    The rotary embeddings of the class's module are replaced: a worker process has no other model.
+    """
+    code = sys.modules[model_class.__module__]
+    own = {name: getattr(code, name) for name in ROTARY if hasattr(code, name)}
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
+
     try:
-        rows = torch.randn(64, 32, device="cuda", dtype=torch.bfloat16)
-        places = torch.arange(64, device="cuda").view(32, 2)
-        _compiled(combine)(_compiled(swiglu)(rows), places, torch.rand(32, 2, device="cuda", dtype=torch.bfloat16))
+        places = torch.arange(96, device="cuda").view(12, 8)
+        _compiled(combine)(_compiled(swiglu)(draw(96, 64)), places, draw(12, 8))
+        _compiled(rms_norm)(draw(1, 12, 64), draw(64), 1e-6)
+        _compiled(rms_norm)(draw(1, 12, 4, 32), draw(32), 1e-6)
+        query, key = draw(1, 12, 4, 32).transpose(1, 2), draw(1, 12, 2, 32).transpose(1, 2)
+        if "apply_rotary_pos_emb" in own:
+            _compiled(own["apply_rotary_pos_emb"])(query, key, draw(1, 12, 32), draw(1, 12, 32))
+        if "apply_rotary_pos_emb_vision" in own:
+            angles = torch.randn(2, 12, 32, device="cuda")
+            query, key, _ = draw(12, 3, 4, 32).permute(1, 0, 2, 3).unbind(0)
+            _compiled(own["apply_rotary_pos_emb_vision"])(query, key, *angles)
     except Exception as error:
         print(f"kernels are not fused: {type(error).__name__}: {error}"[:300], file=sys.stderr)
         return False
+    for name, function in own.items():
+        setattr(code, name, _compiled(function))
     return True
 
 
 def fuse(model: Any) -> None:
     """Fuse normalisation, rotary embeddings and what surrounds the experts' products, where that can be compiled."""
-    if not compiles():
+    model_class: Any = type(model)
+    if not compiles(model_class):
         return
     language = model.model.language_model
     for module in language.modules():
         if type(module).__name__.endswith("RMSNorm"):
-            module.compile(dynamic=True)
-    for part in (language, model.model.visual):
-        code = sys.modules[type(part).__module__]
-        for name in ("apply_rotary_pos_emb", "apply_rotary_pos_emb_vision"):
-            if hasattr(code, name):  # the module's own function; this process has no other model
-                setattr(code, name, _compiled(getattr(code, name)))
+            module.forward = partial(_normalize, module)
     grouped = getattr(language.config, "_experts_implementation", None) == "grouped_mm"
     if grouped and hasattr(torch.nn.functional, "grouped_mm"):
         language.config._experts_implementation = EXPERTS
+
+
+def _normalize(module: Any, hidden: torch.Tensor) -> torch.Tensor:
+    normalized: torch.Tensor = _compiled(rms_norm)(hidden, module.weight, module.variance_epsilon)
+    return normalized

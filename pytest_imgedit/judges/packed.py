@@ -44,20 +44,18 @@ class PackedDecoder:
         hidden = self._read(prompts, prefill)
         following = torch.stack([prompt.positions.max() for prompt in prompts]).to(hidden.device) + 1
         logits = self.model.lm_head(hidden[prefill.last]).float()  # (B, V)
-        cache = None
+        step: Any = None
         steps, kept, done = [], [], [False] * len(prompts)
         while True:
             chosen = logits.argmax(-1)
             steps.append(chosen.tolist())
             if keep_logits:
-                kept.append(logits)
+                kept.append(logits.clone())
             done = [was or token in self.ends for was, token in zip(done, steps[-1], strict=True)]
             if all(done) or len(steps) == max_new_tokens:
                 break
-            cache = cache or _Cache(prefill, max_new_tokens)
-            hidden = self._step(chosen, following, cache)
-            following = following + 1
-            logits = self.model.lm_head(hidden).float()
+            step = step or _Step(self, _Cache(prefill, max_new_tokens), following)
+            logits = step(chosen)
         tokens = [until_end(list(row), self.ends) for row in zip(*steps, strict=True)]
         return Decoded(tokens, list(torch.stack(kept).unbind(1)) if kept else [])
 
@@ -67,10 +65,10 @@ class PackedDecoder:
         tokens = prefill.tokens
         embedded = body.get_input_embeddings()(tokens)
         extra: dict[str, Any] = {}
-        pixels = torch.cat([prompt.pixels for prompt in prompts])
+        pixels = torch.cat([prompt.pixels.to(device, non_blocking=True) for prompt in prompts])
         if len(pixels):
             grids = torch.cat([prompt.grids for prompt in prompts])
-            seen = body.get_image_features(pixels.to(device, non_blocking=True), grids.to(device))
+            seen = body.get_image_features(pixels, grids.to(device))
             places = tokens == self.image_token
             embedded[places] = _whole(seen.pooler_output).to(embedded.dtype)
             deep = getattr(seen, "deepstack_features", None)
@@ -80,11 +78,11 @@ class PackedDecoder:
         positions = prefill.pack([prompt.positions.T for prompt in prompts]).T
         return self._run(embedded, positions.to(device), prefill, **extra)
 
-    def _step(self, tokens: torch.Tensor, positions: torch.Tensor, cache: _Cache) -> torch.Tensor:
-        """Run one token (B,) of each prompt at its position (B,); return the hidden states (B, hidden)."""
+    def follow(self, tokens: torch.Tensor, positions: torch.Tensor, cache: _Cache) -> torch.Tensor:
+        """Run one token (B,) of each prompt at its position (B,); return the logits (B, V) of the next."""
         hidden = self._run(self.model.model.get_input_embeddings()(tokens), positions.expand(3, -1), cache)
-        cache.step += 1
-        return hidden
+        logits: torch.Tensor = self.model.lm_head(hidden).float()
+        return logits
 
     def _run(self, embedded: torch.Tensor, positions: torch.Tensor, attention: Any, **extra: Any) -> torch.Tensor:
         output = self.model.model.language_model(
@@ -92,6 +90,45 @@ class PackedDecoder:
         )
         hidden: torch.Tensor = output.last_hidden_state[0]
         return hidden
+
+
+class _Step:
+    """One step of decoding at a time, with its place among the steps.
+
+    A step is thousands of small kernels that take longer to start than to run, so on a GPU the second step is recorded
+    as a CUDA graph, and the graph does the rest.
+    """
+
+    def __init__(self, decoder: PackedDecoder, cache: _Cache, positions: torch.Tensor) -> None:
+        self.decoder, self.cache, self.positions = decoder, cache, positions.clone()
+        self.done = 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.tokens = torch.zeros_like(positions)
+        self.logits: torch.Tensor | None = None
+
+    def __call__(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Follow the chosen tokens (B,); the logits (B, V) that come back hold until the next call."""
+        self.tokens.copy_(tokens)
+        self.done += 1
+        if self.done == 2 and tokens.is_cuda:
+            self._record()
+        if self.graph is not None:
+            self.graph.replay()
+        else:
+            self._advance()
+        assert self.logits is not None
+        return self.logits
+
+    def _advance(self) -> None:
+        self.logits = self.decoder.follow(self.tokens, self.positions, self.cache)
+        self.positions += 1
+        self.cache.filled += 1
+
+    def _record(self) -> None:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads prepare images meanwhile
+            self._advance()
+        self.graph = graph
 
 
 class _Prefill:
@@ -149,15 +186,14 @@ class _Cache:
         prefill.keys.clear()
         prefill.values.clear()
         self.rows, self.columns = torch.arange(len(lengths), device=device), columns.to(device)
-        self.filled, self.step = (lengths + prefill.common).to(device), 0
+        self.filled = (lengths + prefill.common).to(device)
 
     def attend(
         self, module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float
     ) -> torch.Tensor:
         keys, values = self.keys[module.layer_idx], self.values[module.layer_idx]
-        place = self.filled + self.step
-        keys[self.rows, :, place], values[self.rows, :, place] = key, value
-        mask = (self.columns <= place[:, None])[:, None, None]
+        keys[self.rows, :, self.filled], values[self.rows, :, self.filled] = key, value
+        mask = (self.columns <= self.filled[:, None])[:, None, None]
         # The heads that share keys take the place of several queries, so that no key is repeated in memory.
         grouped = query.reshape(len(query), keys.shape[1], -1, query.shape[-1])
         return scaled_dot_product_attention(grouped, keys, values, attn_mask=mask, scale=scale).flatten(1, 2)

@@ -6,17 +6,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import AutoModelForImageTextToText
+import transformers
+from transformers import AutoConfig, AutoModelForImageTextToText
 
 from pytest_imgedit.errors import SetupError
 from pytest_imgedit.judges.base import Answer
 from pytest_imgedit.judges.decoding import Decoder, PaddedDecoder, Prompt
 from pytest_imgedit.judges.expected import Place, expected_grade, find_places
-from pytest_imgedit.judges.fused import fuse
+from pytest_imgedit.judges.fused import compiles, fuse
 from pytest_imgedit.judges.packed import PackedDecoder
 from pytest_imgedit.numerics import pick_dtype, set_deterministic
 from pytest_imgedit.qwen import IMAGE, AssembledProcessor
-from pytest_imgedit.weights import load_on_gpu
+from pytest_imgedit.weights import load_on_gpu, read_ahead, weight_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 QUESTION_BYTES = 3 * 2**30 // 2
 MAX_BATCH = 32
 CPU_BATCH = 4
+#: Bytes of weights from which on kernels are compiled.
+LARGE = 2 * 2**30
 VISION = f"<|vision_start|>{IMAGE}<|vision_end|>"
 
 
@@ -55,7 +58,10 @@ class QwenVLJudge:
         set_deterministic(deterministic)
         folder = Path(model)
         self.processor = AssembledProcessor.load(folder)
+        packed = attention == "auto" and device != "balanced"
         self.model = _load(folder, device, pick_dtype(dtype, device), "sdpa" if attention == "auto" else attention)
+        if packed and device == "cuda" and _is_large(folder):
+            fuse(self.model)
         if self.processor.image_token_id != self.model.config.image_token_id:
             raise SetupError(
                 f"{model}: tokenizer and model disagree on the image token "
@@ -68,11 +74,22 @@ class QwenVLJudge:
             "longest_edge": min(size["longest_edge"], max_pixels),
         }
         self.decoder: Decoder
-        if attention == "auto" and device != "balanced":
+        if packed:
             self.decoder = PackedDecoder(self.model)
         else:
             self.decoder = PaddedDecoder(self.model, self.processor.tokenizer.pad_token_id)
         self.batch_size = CPU_BATCH if device == "cpu" else _fitting_batch()
+
+    @staticmethod
+    def warm_up(model: str, *, device: str, attention: str = "auto", **_: Any) -> None:
+        """Do what takes time and no GPU memory to speak of, while another process still uses the GPU."""
+        folder = Path(model)
+        read_ahead(folder)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        model_class = getattr(transformers, config.architectures[0])
+        AssembledProcessor.load(folder)  # imports what it needs
+        if device == "cuda" and attention == "auto" and _is_large(folder):
+            compiles(model_class)
 
     def preprocess(self, question: Question) -> Prompt:
         """Turn a question into tokens and patches on the CPU; threads may do that for questions still to be asked."""
@@ -118,7 +135,10 @@ class QwenVLJudge:
         positions, _ = self.model.model.get_rope_index(
             tokens, mm_token_type_ids=kinds, image_grid_thw=grids if len(grids) else None
         )
-        return Prompt(tokens[0], positions[:, 0], pixels.to(self.model.dtype), grids)
+        pixels = pixels.to(self.model.dtype)
+        if self.model.device.type == "cuda":
+            pixels = pixels.pin_memory()
+        return Prompt(tokens[0], positions[:, 0], pixels, grids)
 
     def _prompt(self, question: Question) -> str:
         """Put a question into the model's chat format."""
@@ -156,9 +176,12 @@ def _load(folder: Path, device: str, dtype: torch.dtype, attention: str) -> Any:
     if device != "cuda":
         spread = "auto" if device == "balanced" else None
         return AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype, device_map=spread, **options).eval()
-    model = load_on_gpu(folder, "cuda:0", dtype, **options).eval()
-    fuse(model)
-    return model
+    return load_on_gpu(folder, "cuda:0", dtype, **options).eval()
+
+
+def _is_large(folder: Path) -> bool:
+    """Tell whether a model is so large that it saves more time than it takes to compile kernels for it."""
+    return sum(path.stat().st_size for path in weight_files(folder)) > LARGE
 
 
 def _fitting_batch() -> int:

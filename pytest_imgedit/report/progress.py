@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
 
@@ -31,6 +33,24 @@ _NAMES = {
     "idle": "idle",
     "dead": "gone",
 }
+
+
+@dataclass
+class _Stage:
+    total: int
+    task: TaskID
+    done: int = 0
+    errors: int = 0
+    started: float = field(default_factory=time.monotonic)
+    last_line: float = field(default_factory=time.monotonic)
+
+    @property
+    def rate(self) -> float:
+        return self.done / max(1e-6, time.monotonic() - self.started)
+
+    def __str__(self) -> str:
+        errors = f", {self.errors} errors" if self.errors else ""
+        return f"{self.done}/{self.total}{errors}, {self.rate:.2f}/s"
 
 
 class RunProgress:
@@ -55,42 +75,42 @@ class RunProgress:
             console=self._console,
             auto_refresh=False,
         )
-        self._done = self._errors = self._total = 0
-        self._started = self._last_line = 0.0
-        self._name = ""
+        self._stages: dict[str, _Stage] = {}
+        self._lock = threading.RLock()  # scoring may run beside editing, in a thread of its own
 
     @contextmanager
     def stage(self, name: str, total: int) -> Iterator[None]:
-        """Show one stage of `total` edits or verdicts."""
-        self._name, self._total, self._done, self._errors = name, total, 0, 0
-        self._started = self._last_line = time.monotonic()
-        self._workers = {key: value for key, value in self._workers.items() if value[1] != "gone"}
-        self.note(f"{name}: {total} to do")
-        task = self._bar.add_task(name, total=total, rate="")
-        if self._console.is_terminal and not self._quiet:
-            self._live = Live(self, console=self._console, refresh_per_second=4, transient=True)
-            self._live.start()
+        """Show one stage of `total` edits or verdicts; two may run side by side."""
+        with self._lock:
+            self._workers = {key: value for key, value in self._workers.items() if value[1] != "gone"}
+            self.note(f"{name}: {total} to do")
+            stage = self._stages[name] = _Stage(total, self._bar.add_task(name, total=total, rate=""))
+            if self._console.is_terminal and not self._quiet and self._live is None:
+                self._live = Live(self, console=self._console, refresh_per_second=4, transient=True)
+                self._live.start()
         try:
             yield
         finally:
-            if self._live is not None:
-                self._live.stop()
-                self._live = None
-            self._bar.remove_task(task)
-            self.note(f"{name}: {self._summary()}")
+            with self._lock:
+                del self._stages[name]
+                if self._live is not None and not self._stages:
+                    self._live.stop()
+                    self._live = None
+                self._bar.remove_task(stage.task)
+                self.note(f"{name}: {stage}")
 
-    def advance(self, work: Work) -> None:
-        """Count one finished edit or verdict."""
-        self._done += 1
-        if work.error is not None:
-            self._errors += 1
-            self._write(f"{work.pair.id} (seed {work.seed}): {work.error}")
-        for task in self._bar.task_ids:
-            self._bar.update(task, completed=self._done, rate=f"{self._rate():.2f}/s")
-        if self._live is None and time.monotonic() - self._last_line >= INTERVAL:
-            self._last_line = time.monotonic()
-            left = (self._total - self._done) / self._rate() if self._done else 0
-            self.note(f"{self._name}: {self._summary()}, {left:.0f} s left")
+    def advance(self, name: str, work: Work) -> None:
+        """Count one finished edit or verdict of a stage."""
+        with self._lock:
+            stage = self._stages[name]
+            stage.done += 1
+            if work.error is not None:
+                stage.errors += 1
+                self._write(f"{work.pair.id} (seed {work.seed}): {work.error}")
+            self._bar.update(stage.task, completed=stage.done, rate=f"{stage.rate:.2f}/s")
+            if self._live is None and time.monotonic() - stage.last_line >= INTERVAL:
+                stage.last_line = time.monotonic()
+                self.note(f"{name}: {stage}, {(stage.total - stage.done) / stage.rate:.0f} s left")
 
     def note(self, text: str) -> None:
         """Say one line to the user and to the log."""
@@ -121,13 +141,6 @@ class RunProgress:
             if state != "gone":
                 table.add_row(slot.name, slot.label, state, style="dim" if state.startswith("waiting") else "")
         return Group(self._bar, table)
-
-    def _rate(self) -> float:
-        return self._done / max(1e-6, time.monotonic() - self._started)
-
-    def _summary(self) -> str:
-        errors = f", {self._errors} errors" if self._errors else ""
-        return f"{self._done}/{self._total}{errors}, {self._rate():.2f}/s"
 
     def _write(self, text: str) -> str:
         text = printable(text)

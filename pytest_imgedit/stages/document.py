@@ -12,6 +12,7 @@ from pytest_imgedit.judges.base import MEASURING
 from pytest_imgedit.redaction import mask_secrets
 from pytest_imgedit.stages import results
 from pytest_imgedit.stages.controls import controls_document, controls_gate
+from pytest_imgedit.stages.placement import lossy
 from pytest_imgedit.stages.repeats import noise_document
 from pytest_imgedit.workers.gpus import choose_gpus, gpu_memory
 
@@ -30,10 +31,18 @@ SCHEMA = "imgedit.results/1"
 
 @dataclass
 class Timing:
-    """Wall times in seconds and counts, as in results.json."""
+    """Wall times in seconds and counts, as in results.json.
+
+    `edit_s` includes `load_s`, up to the first editor that is loaded. `swap_s` is from the last edit to the first
+    judge that is loaded, `first_verdict_s` to the first verdict, `score_s` from the loaded judge to the last verdict;
+    where scoring runs beside editing, `swaps` is 0 and `score_s` what it takes after the last edit. The shares say
+    how much of each stage, from its first loaded worker on, its GPUs computed.
+    """
 
     edit_s: float = 0.0
+    load_s: float = 0.0
     swap_s: float = 0.0
+    first_verdict_s: float = 0.0
     score_s: float = 0.0
     trials_s: float = 0.0
     swaps: int = 0
@@ -41,6 +50,8 @@ class Timing:
     verdicts: int = 0
     edits_cached: int = 0
     verdicts_cached: int = 0
+    edit_gpu_busy: float | None = None
+    score_gpu_busy: float | None = None
 
 
 @dataclass(frozen=True)
@@ -113,6 +124,7 @@ def make_document(
             "spec": settings.editor.spec,
             "fingerprint": editor["fingerprint"],
             "params": mask_secrets(editor["params"]),
+            "lossy": lossy(editor["params"]),
         },
         "judge": {
             "spec": settings.judge.spec,
@@ -121,7 +133,7 @@ def make_document(
             "rubric": None if judge["kind"] in MEASURING else settings.judge.rubric,
             "rubric_sha256": None if judge["kind"] in MEASURING else subject.rubric_sha256,
         },
-        "timing": {name: round(value, 3) for name, value in vars(timing).items()},
+        "timing": {name: None if value is None else round(value, 3) for name, value in vars(timing).items()},
         "workers": [_worker_document(stage, worker) for stage, worker in workers],
         "categories": {name: summary.to_dict() for name, summary in categories.items()},
         "overall": {"macro": macro.to_dict(), "micro": micro.to_dict()},
@@ -139,6 +151,7 @@ def _worker_document(stage: str, worker: Worker) -> dict[str, Any]:
         "jobs": worker.jobs_done,
         "busy_s": round(worker.busy_s, 3),
         "load_s": round(worker.load_s, 3),
+        "ready_s": round(worker.ready_s, 3),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import asdict
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.editors.base import job_seed
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from pytest_imgedit.store.runs import Store
     from pytest_imgedit.workers.base import Message, Worker
     from pytest_imgedit.workers.pool import Pool
+
+#: How far ahead an edit of the same source is looked for.
+NEAR = 16
 
 
 def stored_edit(work: Work, store: Store) -> Edit | None:
@@ -45,11 +49,24 @@ def edit_message(work: Work) -> Message:
 
 def run_edits(pending: Sequence[Work], pool: Pool, store: Store, done: Callable[[Work], None]) -> None:
     """Do all pending edits; each ends in `work.edit` or `work.error` and is stored before `done` hears of it."""
-    queue, retries = deque(pending), Retries(pool)
+    # The largest first, since a pipeline may need the longer for them, and long jobs at the end leave workers idle.
+    queue = deque(sorted(pending, key=lambda work: -work.source.pixels if work.source else 0))
+    retries = Retries(pool)
+
+    def take_next(worker: Worker) -> Work:
+        """The next edit; one of the worker's last source, if there is one near, since an editor may remember that."""
+        last = worker.jobs[-1][0].source if worker.jobs else None
+        near = (place for place, work in enumerate(islice(queue, NEAR)) if last and work.source == last)
+        place = next(near, 0)
+        work = queue[place]
+        del queue[place]
+        return work
 
     def take(worker: Worker) -> tuple[Work, Message] | None:
+        if worker.jobs and len(queue) < len(pool.workers):
+            return None  # near the end, jobs go to whoever is free first
         while queue:
-            work = queue.popleft()
+            work = take_next(worker)
             try:
                 return work, edit_message(work)
             except ImageError as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.editors.base import SHOWN_REFERENCE
 from pytest_imgedit.errors import ImageError
-from pytest_imgedit.images import suffix_of
+from pytest_imgedit.images import count_pixels, suffix_of
 from pytest_imgedit.pairs import Edit, ItemError, Verdict
 from pytest_imgedit.text import one_line, printable
 
@@ -27,6 +27,7 @@ class StoredImage:
 
     sha256: str
     suffix: str
+    pixels: int
     origin: ImageSource
     store: Store
 
@@ -118,7 +119,7 @@ def _keep(image: ImageSource | None, store: Store) -> StoredImage | None:
         raise
     except Exception as error:  # an image source of a user's own can raise anything
         raise ImageError(f"{type(error).__name__}: {one_line(error)}") from error
-    return StoredImage(store.blobs.put(data, durable=False), suffix_of(data), image, store)
+    return StoredImage(store.blobs.put(data, durable=False), suffix_of(data), count_pixels(data), image, store)
 
 
 def _next_of_category(pairs: Iterable[EditPair]) -> dict[str, EditPair]:

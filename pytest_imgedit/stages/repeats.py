@@ -47,9 +47,12 @@ def plan_repeats(plan: Sequence[Work], count: int, has_order: bool) -> list[Work
 
 
 def place_in_queue(work: Work) -> tuple[Any, ...]:
-    """Order in which edits are judged: by category, and for repeats in another order each time."""
+    """Order in which edits are judged: by category, then by image size and length of the texts, so that a batch is
+    of one kind; for repeats in another order each time.
+    """
     if not work.perturbation:
-        return (0, work.pair.category)
+        texts = (work.pair.instruction, work.pair.description, work.pair.reference_text)
+        return (0, work.pair.category, work.source.pixels if work.source else 0, sum(len(text or "") for text in texts))
     return (work.repeat, hashlib.sha256(f"{work.repeat}:{work.pair.id}:{work.seed}".encode()).hexdigest())
 
 

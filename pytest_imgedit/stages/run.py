@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,13 +15,12 @@ from pytest_imgedit.judges.base import resolve_judge
 from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.stages import results
-from pytest_imgedit.stages.document import Subject, Timing, make_document
-from pytest_imgedit.stages.edit import run_edits, stored_edit
+from pytest_imgedit.stages.document import Subject, make_document
+from pytest_imgedit.stages.flow import Flow
+from pytest_imgedit.stages.placement import lossy, settle_compile
 from pytest_imgedit.stages.plan import Work, make_plan
-from pytest_imgedit.stages.pools import make_pool, require_free_gpus
 from pytest_imgedit.stages.score import Scorer
-from pytest_imgedit.stages.trials import Trials, plan_trials
-from pytest_imgedit.store.baselines import content_sha256, refuse, unlike_items, unlike_judges
+from pytest_imgedit.store.baselines import content_sha256, refuse, unlike_items, unlike_judges, unlike_losses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
     from pytest_imgedit.store.runs import Store
     from pytest_imgedit.suites.base import Suite
     from pytest_imgedit.workers.base import Slot, Worker
-    from pytest_imgedit.workers.pool import Pool
 
 
 class Progress(Protocol):
@@ -45,7 +42,7 @@ class Progress(Protocol):
 
     def stage(self, name: str, total: int) -> AbstractContextManager[None]: ...
 
-    def advance(self, work: Work) -> None: ...
+    def advance(self, stage: str, work: Work) -> None: ...
 
     def note(self, text: str) -> None: ...
 
@@ -71,9 +68,6 @@ class Engine:
         self.settings, self.suite, self.store = settings, suite, store
         self.folder, self.progress, self.baseline = folder, progress, baseline
         self.before_stage, self.after_stage = before_stage, after_stage
-        self.timing = Timing()
-        self.trials: Trials | None = None
-        self.workers: list[tuple[str, Worker]] = []
         self.started = datetime.now(UTC)
         self.working = False
         self.stopped_by = "the user"
@@ -86,7 +80,9 @@ class Engine:
         and `progress.stopping` is set. Before the first job, Ctrl-C raises `KeyboardInterrupt`. A store that cannot
         be written any more, such as on a full disk, stops the run in the same way.
         """
-        settings, stage = self.settings, self.settings.run.stage
+        settings = self.settings = settle_compile(self.settings, len(pairs) * self.settings.editor.seeds)
+        stage = settings.run.stage
+        flow = Flow(settings, self.store, self.folder, self.progress, self.before_stage, self.after_stage)
         in_main_thread = threading.current_thread() is threading.main_thread()
         previous = signal.signal(signal.SIGINT, self._interrupt) if in_main_thread else None
         try:
@@ -96,7 +92,7 @@ class Engine:
                     self.progress.note(f"warning: {journal.path}: dropped a torn last line")
             editor = self._identify("editor", settings.editor, resolve_editor(settings.editor.spec))
             plan = make_plan(self.suite, pairs, settings.editor.seeds, editor, self.store)
-            self._take_stored_edits(plan)
+            flow.take_stored_edits(plan)
             redactor = Redactor.of(settings)
             rubric = load_rubric(settings.judge.rubric, settings.rubrics)
             judge: dict[str, Any] = {"kind": None, "fingerprint": None, "params": {}}
@@ -107,7 +103,7 @@ class Engine:
             scorer = None if stage == "edit" else Scorer(settings.judge, judge, rubric, self.store, redactor)
             self.working = True
             try:
-                self._work(plan, scorer, pairs)
+                flow.work(plan, scorer, self.suite, pairs, self._identify_control)
             except KeyboardInterrupt:
                 pass
             except StoreError as error:
@@ -123,10 +119,10 @@ class Engine:
             self.started,
             settings,
             subject,
-            self.timing,
-            self.workers,
+            flow.timing,
+            flow.workers,
             plan,
-            self.trials,
+            flow.trials,
             items,
             self.baseline,
             self.stopped_by,
@@ -155,135 +151,9 @@ class Engine:
             content = content_sha256(results.asked_document(work))
             asked.setdefault(work.pair.id, (content, []))[1].append(work.seed)
         reason = unlike_judges(baseline, {"fingerprint": judge["fingerprint"]}, self.settings.editor.seeds)
+        if self.settings.gates.max_drop:
+            reason = reason or unlike_losses(baseline, lossy(self.settings.editor.params))
         refuse(baseline, reason or unlike_items(baseline, [(name, *content) for name, content in asked.items()]))
-
-    def _take_stored_edits(self, plan: Sequence[Work]) -> None:
-        reuse = not self.settings.run.fresh or self.settings.run.stage in ("score", "report")
-        for work in plan:
-            if work.error is None and reuse:
-                work.edit = stored_edit(work, self.store)
-                self.timing.edits_cached += work.edit is not None
-
-    def _work(self, plan: Sequence[Work], scorer: Scorer | None, pairs: Sequence[EditPair]) -> None:
-        stage = self.settings.run.stage
-        missing = [work for work in plan if work.error is None and work.edit is None]
-        if stage in ("score", "report"):
-            for work in missing:
-                work.fail(
-                    "edit",
-                    "not_edited",
-                    f"the store has no edit of this pair, and stage {stage!r} makes none",
-                )
-            missing = []
-        judging = None if scorer is None else self._pool("judge")
-        ended = 0.0
-        try:
-            try:
-                if missing:
-                    ended = self._edit(missing, judging, len(plan))
-            finally:  # a stopped run still shows the verdicts that it had before
-                pending = [] if scorer is None else self._take_stored_verdicts(plan, scorer)
-            if self.progress.stopping:
-                return
-            self.trials = Trials()
-            if scorer is not None and judging is not None:
-                self.trials = plan_trials(
-                    self.settings, self.suite, pairs, plan, self.store, scorer.judge, self._identify_control
-                )
-                further = self._take_stored_verdicts(self.trials.works, scorer, count=False)
-                if pending or further:
-                    self._score(pending, further, scorer, judging, ended)
-        finally:
-            if judging is not None:
-                judging.close()
-
-    def _edit(self, missing: Sequence[Work], judging: Pool | None, verdicts: int) -> float:
-        """Run the edit stage and give its memory back; return the time at which the last edit was done.
-
-        The judge's processes start beside it, so that they have imported what they need when it ends.
-        """
-
-        def advance(work: Work) -> None:
-            self.progress.advance(work)
-            if judging is not None:
-                judging.poll()  # a judge that cannot start is found now, not after the last edit
-
-        self.before_stage("edit")
-        started = time.perf_counter()
-        pool = self._pool("edit")
-        for role in ("edit",) if judging is None else ("edit", "judge"):
-            require_free_gpus(self.settings, role)
-        try:
-            pool.start(len(missing))
-            if judging is not None:
-                judging.start(verdicts)
-            with self.progress.stage("edit", len(missing)):
-                run_edits(missing, pool, self.store, advance)
-        finally:
-            ended = time.perf_counter()
-            self.timing.edits = sum(work.edit is not None for work in missing)
-            self.timing.edit_s = ended - started
-            pool.close()
-            self._remember("edit", pool)
-        self.after_stage("edit")
-        return ended
-
-    def _take_stored_verdicts(self, plan: Sequence[Work], scorer: Scorer, count: bool = True) -> list[Work]:
-        """Give edits the verdicts that the store has; return those that are still to be scored."""
-        run = self.settings.run
-        edited = [work for work in plan if work.error is None and work.edit is not None]
-        for work in edited:
-            if not run.fresh or run.stage == "report":
-                work.verdict = scorer.stored_verdict(work)
-                self.timing.verdicts_cached += count and work.verdict is not None
-        pending = [work for work in edited if work.verdict is None]
-        if run.stage != "report":
-            return pending
-        for work in pending:
-            work.fail("score", "not_scored", "the store has no verdict on this edit, and stage 'report' makes none")
-        return []
-
-    def _score(
-        self, pending: Sequence[Work], further: Sequence[Work], scorer: Scorer, pool: Pool, ended: float
-    ) -> None:
-        """Score what is pending, then further trials of the judge, which share no batch with it.
-
-        `ended` is the time at which the last edit was done, 0 if none was made.
-        """
-        self.before_stage("score")
-        started = time.perf_counter()
-        if not ended:
-            require_free_gpus(self.settings, "judge")
-        pool.start(max(len(pending), len(further)))
-        trying = None
-        try:
-            if pending:
-                with self.progress.stage("score", len(pending)):
-                    scorer.run(pending, pool, self.progress.advance)
-            if further and not self.progress.stopping:
-                trying = time.perf_counter()
-                with self.progress.stage("try the judge", len(further)):
-                    scorer.run(further, pool, self.progress.advance)
-        finally:
-            ended_at = time.perf_counter()
-            finished = ended_at if trying is None else trying
-            self.timing.trials_s = ended_at - finished
-            loads = [worker.loaded_at for worker in (*pool.workers, *pool.gone) if worker.loaded_at]
-            first = min(loads, default=started)
-            if ended:
-                self.timing.swaps, self.timing.swap_s = 1, first - ended
-            self.timing.score_s = finished - (first if ended else started)
-            self.timing.verdicts = sum(work.verdict is not None for work in pending)
-            self._remember("score", pool)
-        self.after_stage("score")
-
-    def _pool(self, role: str) -> Pool:
-        return make_pool(self.settings, role, self.folder, self.progress)
-
-    def _remember(self, stage: str, pool: Pool) -> None:
-        self.workers.extend(
-            (stage, worker) for worker in (*pool.gone, *pool.workers) if worker.jobs_done or worker.load_s
-        )
 
 
 def identify(target: Target, params: dict[str, Any], store: Store) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,29 @@ class BadScore(ReplyError):
     """A number of the judge's own that is no score; asking again would not help."""
 
 
+class Feed:
+    """Finished edits on their way from the edit stage to a score stage that runs beside it, in another thread."""
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self._works: deque[Work] = deque()
+
+    @property
+    def holds_any(self) -> bool:
+        return bool(self._works)
+
+    def put(self, work: Work) -> None:
+        self._works.append(work)
+
+    def take(self) -> list[Work]:
+        """Return what has come since the last call."""
+        return [self._works.popleft() for _ in range(len(self._works))]
+
+    def close(self) -> None:
+        """Say that nothing more comes."""
+        self.is_open = False
+
+
 class Scorer:
     """Scores edits with one rubric; `judge` holds the kind, fingerprint and parameters that verdict keys cover.
 
@@ -41,6 +65,7 @@ class Scorer:
         self, settings: JudgeSettings, judge: Mapping[str, Any], rubric: Rubric, store: Store, redactor: Redactor
     ) -> None:
         self.settings, self.judge, self.rubric, self.store, self.redactor = settings, judge, rubric, store, redactor
+        self.first_at = 0.0  # when the first batch was scored, by time.perf_counter
 
     def key(self, work: Work) -> str:
         """Hash all that decides a verdict: images, rendered prompts, score formula and judge."""
@@ -76,15 +101,28 @@ class Scorer:
             record.get("off_scale"),
         )
 
-    def run(self, pending: Sequence[Work], pool: Pool, done: Callable[[Work], None]) -> None:
+    def run(self, pending: Sequence[Work], pool: Pool, done: Callable[[Work], None], feed: Feed | None = None) -> None:
         """Judge all pending edits; each ends in `work.verdict` or `work.error` and is stored before `done`.
 
         Batches hold one category where possible. A batch that fails, or whose worker dies, is asked once more, one
-        by one, so that one edit cannot spoil the verdicts on others.
+        by one, so that one edit cannot spoil the verdicts on others. While a `feed` is open, edits come through it,
+        and only full batches are judged.
         """
         queue, retries = deque(sorted(pending, key=place_in_queue)), Retries(pool)
 
         def take(worker: Worker) -> tuple[list[Work], Message] | None:
+            if feed is not None:
+                still_open = feed.is_open  # asked before, so that nothing comes between
+                if fed := feed.take():
+                    again = [work for work in queue if work.failures]
+                    fresh = [work for work in (*queue, *fed) if not work.failures]
+                    queue.clear()
+                    queue.extend([*sorted(fresh, key=place_in_queue), *again])
+                full = worker.batch_size if self.settings.batch_size == "auto" else self.settings.batch_size
+                if still_open and len(queue) < full:
+                    return None
+            if worker.jobs and len(queue) < len(pool.workers):
+                return None  # near the end, batches go to whoever is free first
             wanted = self._batch_size(worker, len(queue), len(pool.slots))
             batch: list[Work] = []
             questions: list[Message] = []
@@ -102,7 +140,11 @@ class Scorer:
                     break
             return (batch, {"op": "judge", "questions": questions}) if batch else None
 
-        for batch, worker, reply in pool.run(take):
+        def more() -> bool:
+            return feed is not None and (feed.is_open or feed.holds_any)
+
+        for batch, worker, reply in pool.run(take, more):
+            self.first_at = self.first_at or time.perf_counter()
             if reply["op"] == "judged":
                 finished = self._read(batch, reply["answers"])
                 worker.jobs_done += sum(work.verdict is not None for work in finished)

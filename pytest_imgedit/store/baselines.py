@@ -218,6 +218,15 @@ def unlike_judges(baseline: dict[str, Any], judge: dict[str, Any], seeds: int) -
     return None
 
 
+def unlike_losses(baseline: dict[str, Any], lossy: list[str]) -> str | None:
+    """Say why a gate cannot tell a worse model from a faster one: other parameters that trade quality for speed."""
+    was = baseline["editor"].get("lossy", [])
+    if was == lossy:
+        return None
+    named = (", ".join(one) or "nothing" for one in (was, lossy))
+    return "an editor made faster with loss by {} there, by {} here; a gate on it would mix the two".format(*named)
+
+
 def unlike_items(baseline: dict[str, Any], items: list[tuple[str, str, list[int]]]) -> str | None:
     """Say why pairs cannot be compared; `items` are (id, `content_sha256`, seeds) of this run's pairs."""
     known = {item["id"]: item for item in baseline["items"]}

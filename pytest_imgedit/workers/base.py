@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -82,9 +83,11 @@ class NotStarted(Exception):
 class Worker:
     """The controller's view of one worker process, and what it has done so far; no `connection` until it answers.
 
-    `jobs_done` counts edits, or edits with a verdict; the stages count them. `since` is when the worker came into
-    its state, by `time.monotonic`, less the time in which the controller did not listen; `silent_at` is when its
-    process was first seen to be gone.
+    `jobs` are being done or wait, in the order in which the worker does them, each with its message; `dropping` says
+    that it was told to leave those that wait. `jobs_done` counts edits, or edits with a verdict; the stages count
+    them. `since` is when the worker came into its state or to its job, by `time.monotonic`, less the time in which
+    the controller did not listen; `silent_at` is when its process was first seen to be gone; `ready_s` is from the
+    stage's start until it was loaded.
     """
 
     slot: Slot
@@ -92,9 +95,16 @@ class Worker:
     state: State = "starting"
     since: float = 0.0
     silent_at: float = 0.0
-    job: Any = None
+    jobs: deque[tuple[Any, Message]] = field(default_factory=deque, repr=False)
+    dropping: bool = False
     batch_size: int = 1
     jobs_done: int = 0
     busy_s: float = 0.0
     load_s: float = 0.0
     loaded_at: float = 0.0
+    ready_s: float = 0.0
+
+    @property
+    def job(self) -> Any:
+        """The job that is being done, of those that the worker has; `None` if it has none."""
+        return self.jobs[0][0] if self.jobs else None

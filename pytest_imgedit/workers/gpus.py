@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 _PART = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?", re.ASCII)
 EXPECTED = "expected a list such as 0-5, 0,2 or 0-3,6, or auto, or none"
@@ -62,10 +63,10 @@ def _handle(name: str) -> Any:
     return pynvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdigit() else pynvml.nvmlDeviceGetHandleByUUID(name)
 
 
-def require_memory(gpus: Sequence[str], needed: int, what: str) -> None:
+def require_memory(gpus: Sequence[str], needed: int, what: str, hint: str = "") -> None:
     """Raise `UsageError` if a group of GPUs has less than `needed` bytes free, naming the processes that hold memory.
 
-    A GPU that does not tell its memory counts as free.
+    A GPU that does not tell its memory counts as free. `hint` names what would help, and ends the message.
     """
     import pynvml
 
@@ -83,12 +84,14 @@ def require_memory(gpus: Sequence[str], needed: int, what: str) -> None:
         held = f" (held by processes {', '.join(map(str, holders))})" if holders else ""
         raise UsageError(
             f"GPU {','.join(gpus)}: {free / 2**30:.1f} of {total / 2**30:.1f} GiB free{held}, "
-            f"expected at least {needed / 2**30:.1f} GiB for the weights of {what}"
+            f"expected at least {needed / 2**30:.1f} GiB for the weights of {what}{hint}"
         )
 
 
 def gpu_memory(gpus: Sequence[str]) -> list[dict[str, Any]]:
-    """Describe GPUs by `name` as given, `product`, and `free_gib` and `total_gib` of memory, as far as they tell."""
+    """Describe GPUs by `name` as given, `product`, and memory in GiB, as far as they tell: `free_gib`, `total_gib`,
+    `held_gib` by processes, whose numbers are `holders` where the driver names them.
+    """
     import pynvml
 
     found: list[dict[str, Any]] = []
@@ -100,8 +103,10 @@ def gpu_memory(gpus: Sequence[str]) -> list[dict[str, Any]]:
         for name in gpus:
             handle = _handle(name)
             memory, product = pynvml.nvmlDeviceGetMemoryInfo(handle), str(pynvml.nvmlDeviceGetName(handle))
-            sizes = {"free_gib": round(memory.free / 2**30, 1), "total_gib": round(memory.total / 2**30, 1)}
-            found.append({"name": name, "product": product, **sizes})
+            holders = ", ".join(str(one.pid) for one in pynvml.nvmlDeviceGetComputeRunningProcesses(handle))
+            sizes = {"free_gib": memory.free, "total_gib": memory.total, "held_gib": memory.used}
+            rounded = {key: round(size / 2**30, 1) for key, size in sizes.items()}
+            found.append({"name": name, "product": product, **rounded, "holders": holders})
     except pynvml.NVMLError:
         pass
     finally:
@@ -132,3 +137,47 @@ def group_gpus(gpus: list[str], size: int, option: str) -> list[tuple[str, ...]]
     if size > 1 and (not gpus or len(gpus) % size):
         raise UsageError(f"{option}={size}: {len(gpus)} GPUs, expected a multiple of {size}")
     return [tuple(gpus[start : start + size]) for start in range(0, len(gpus), size)]
+
+
+class BusyMeter:
+    """Samples which share of the time GPUs compute, in a thread of its own (NVML's utilisation, each half second)."""
+
+    INTERVAL = 0.5
+
+    def __init__(self, gpus: Sequence[str], counts: Callable[[], bool]) -> None:
+        self.gpus, self.counts = gpus, counts
+        self._samples: list[float] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> BusyMeter:
+        if self.gpus:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        if self.gpus:
+            self._thread.join(timeout=5)
+
+    @property
+    def share(self) -> float | None:
+        """Mean share in [0, 1] over all GPUs while `counts()` held; `None` if nothing was measured."""
+        return sum(self._samples) / len(self._samples) if self._samples else None
+
+    def _watch(self) -> None:
+        import pynvml
+
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError:
+            return
+        try:
+            handles = [_handle(name) for name in self.gpus]
+            while not self._stop.wait(self.INTERVAL):
+                if self.counts():
+                    self._samples += [pynvml.nvmlDeviceGetUtilizationRates(one).gpu / 100 for one in handles]
+        except pynvml.NVMLError:
+            return  # a GPU that does not tell
+        finally:
+            pynvml.nvmlShutdown()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: A slot that loses this many processes with no finished job in between is given up.
 MAX_DEATHS = 3
+#: Jobs that a worker has at a time: one to do, and one whose images it reads meanwhile.
+DEPTH = 2
 #: Seconds without listening to workers from which on that time does not count against them.
 ABSENCE = 1.0
 
@@ -66,6 +68,7 @@ class Pool:
         self._given_up = ""
         self._any_ready = False
         self._last_words: dict[str, str] = {}
+        self._returned: deque[tuple[Any, Message]] = deque()  # jobs that a worker left when it went
 
     def start(self, jobs: int) -> None:
         """Start a process on every slot, but no more than `jobs`; each imports what it needs and waits until `run`
@@ -109,22 +112,27 @@ class Pool:
             self._remove(worker)
             self._spawn(worker.slot)
 
-    def run(self, take: Callable[[Worker], tuple[Any, Message] | None]) -> Iterator[Done]:
+    def run(
+        self, take: Callable[[Worker], tuple[Any, Message] | None], more: Callable[[], bool] = bool
+    ) -> Iterator[Done]:
         """Yield `(job, worker, reply)` for every job that `take` hands out.
 
         `take(worker)` returns a job with its message, or `None` while there is none; it is asked again after
-        each reply, so that a reply may lead to new jobs. Replies have `op` `edited`, `judged` or `error`; a
-        job whose process died or took too long gets an error of kind `worker_died` or `timeout`, and a fresh
-        process takes the place. Raises `UsageError` if an editor or judge refuses its settings.
+        each reply, so that a reply may lead to new jobs, and for a job ahead while the worker does another. Replies
+        have `op` `edited`, `judged` or `error`; a job whose process died or took too long gets an error of kind
+        `worker_died` or `timeout`, and a fresh process takes the place. It goes on, with nothing to do too, while
+        `more()` says that jobs may still come. Raises `UsageError` if an editor or judge refuses its settings.
         """
         while True:
             self._load_waiting()
-            for worker in [w for w in self.workers if w.state == "idle"]:
-                self._dispatch(worker, take)
+            for depth in range(1, DEPTH + 1):
+                for worker in [w for w in self.workers if w.state in ("idle", "busy") and len(w.jobs) < depth]:
+                    self._dispatch(worker, take)
             if not self.workers and not self.watcher.stopping:
                 yield from self._refuse(take)
                 return
-            if not any(w.state == "busy" for w in self.workers) and (self.watcher.stopping or not self._may_get_work()):
+            waits = not self.watcher.stopping and (self._may_get_work() or more())
+            if not waits and not any(w.state == "busy" for w in self.workers):
                 return
             yield from self._next_event()
 
@@ -141,16 +149,22 @@ class Pool:
                 self._set(worker, "loading")
 
     def _dispatch(self, worker: Worker, take: Callable[[Worker], tuple[Any, Message] | None]) -> None:
-        taken = None if self.watcher.stopping else take(worker)
+        if self.watcher.stopping:
+            if len(worker.jobs) > 1 and not worker.dropping:
+                worker.dropping = True
+                _to(worker).send({"op": "drop"})
+            return
+        taken = take(worker) or (self._returned.popleft() if self._returned else None)
         if taken is not None:
-            worker.job, message = taken
-            _to(worker).send(message)
-            self._set(worker, "busy")
+            worker.jobs.append(taken)
+            _to(worker).send(taken[1])
+            if worker.state == "idle":
+                self._set(worker, "busy")
 
     def _refuse(self, take: Callable[[Worker], tuple[Any, Message] | None]) -> Iterator[Done]:
         """With no worker left, every job that remains ends in an error that says why."""
         last = self.gone[-1]
-        while (taken := take(last)) is not None:
+        while (taken := take(last) or (self._returned.popleft() if self._returned else None)) is not None:
             yield taken[0], last, {"op": "error", "kind": "no_worker", "message": self._given_up}
 
     def poll(self) -> None:
@@ -183,15 +197,16 @@ class Pool:
             worker.load_s, worker.batch_size = message["seconds"], message["batch_size"]
             worker.loaded_at = time.perf_counter()
             self._set(worker, "idle")
-        elif worker.job is None:
+        elif not worker.jobs:
             self._load_failed(worker, message)
         else:
-            job, worker.job = worker.job, None
+            job, _ = worker.jobs.popleft()
             worker.busy_s += message["seconds"]
             worker.batch_size = message.get("batch_size", worker.batch_size)
             self._deaths[worker.slot.name] = 0
-            self._set(worker, "idle")
-            yield job, worker, message
+            self._set(worker, "busy" if worker.jobs else "idle")
+            if operation != "dropped":
+                yield job, worker, message
 
     def _forgive_own_absence(self) -> None:
         """Let no deadline count the time in which this process was stopped, or busy with something else."""
@@ -229,6 +244,8 @@ class Pool:
     def _lost(self, worker: Worker, kind: str, what: str) -> Iterator[Done]:
         """Replace a process that is gone or has to go, unless its place has lost too many; its job ends in an error."""
         slot, job = worker.slot, worker.job
+        if worker.jobs:
+            worker.jobs.popleft()
         when = " before it was ready" if worker.state == "starting" else ""
         how = self._remove(worker)
         if kind == "worker_died":
@@ -262,6 +279,8 @@ class Pool:
             self._set(worker, "dead")
         self.workers.remove(worker)
         self.gone.append(worker)
+        self._returned.extend(worker.jobs)
+        worker.jobs.clear()
         if worker.connection is None:
             return "it never answered"
         how = worker.connection.close()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import os
 import queue
 import sys
 import time
 import traceback
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.editors.base import EditRequest, build
@@ -26,9 +25,13 @@ from pytest_imgedit.text import one_line, shorten
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from PIL import Image
+
 Message = dict[str, Any]
 #: Characters of a judge's reply; a longer one is no grading.
 MAX_REPLY = 100_000
+#: The most threads that read images.
+READERS = 8
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "_ALLOC_FAILED")
 
 
@@ -38,57 +41,88 @@ def serve(channel: Any) -> None:
     When the channel ends, the controller is gone: the process exits at once, in the middle of a job too.
     """
     os.dup2(2, 1)  # what is printed goes to the run's log, as errors do
-    inbox: queue.Queue[Message] = queue.Queue()
+    inbox: queue.Queue[tuple[Message, list[Future[Any]]]] = queue.Queue()
 
     def receive(message: Message | None) -> None:
         if message is None:
             os._exit(0)
-        inbox.put(message)
+        if message["op"] == "drop":
+            worker.dropping = True
+        else:
+            inbox.put((message, worker.read_ahead(message)))
 
+    worker = _Worker(channel.send)
     channel.setcallback(receive, endmarker=None)
-    worker = _Worker()
     while True:
-        reply = worker.handle(inbox.get())
-        try:
-            channel.send(reply)
-        except Exception as error:  # what an editor or judge returned cannot be sent
-            channel.send({"op": "error", "seconds": 0.0, "kind": "exception", "message": type(error).__name__})
+        worker.handle(*inbox.get())
 
 
 class _Worker:
-    def __init__(self) -> None:
+    """Does jobs in order, one at a time, while threads read the images of the next one and finish the one before.
+
+    So the GPU waits neither for images to be decoded or prepared, nor for edits to be checked and encoded.
+    """
+
+    def __init__(self, send: Callable[[Message], None]) -> None:
+        self.send = send
+        self.dropping = False  # jobs that have not begun are not to be done any more
         self.fits = sys.maxsize  # the most questions that memory was enough for
+        self._readers = ThreadPoolExecutor(min(READERS, max(1, (os.cpu_count() or 1) // 2)))
+        self._finisher = ThreadPoolExecutor(1)  # one, so that replies keep the order of their jobs
         self.redactor = Redactor(os.environ)
-        self.handlers: Mapping[str, Callable[[Message], Message]] = {
+        self.handlers: Mapping[str, Callable[[Message, list[Future[Any]]], Callable[[], Message]]] = {
             "prepare": self.prepare,
             "load": self.load,
             "edit": self.edit,
             "judge": self.judge,
         }
 
-    def handle(self, message: Message) -> Message:
+    def read_ahead(self, message: Message) -> list[Future[Any]]:
+        """Start to read the images of a job that waits."""
+        if message["op"] == "edit":
+            return [self._readers.submit(edit_request, message)]
+        return [self._readers.submit(self._read_question, asked) for asked in message.get("questions", ())]
+
+    def handle(self, message: Message, read: list[Future[Any]]) -> None:
+        """Do a job up to where the GPU is free again; its reply is finished and sent by another thread."""
         started = time.perf_counter()
         try:
-            reply = self.handlers[message["op"]](message)
+            dropped = self.dropping and message["op"] in ("edit", "judge")
+            finish = _reply(op="dropped") if dropped else self.handlers[message["op"]](message, read)
         except BaseException as error:  # whatever an editor raises, SystemExit too, is the error of this job alone
-            with suppress(Exception):  # the disk with the log may be full, stderr closed, the error unprintable
-                traceback.print_exc()
-            described = describe(error)
-            reply = {"op": "error", **described, "message": shorten(self.redactor.text(described["message"]))}
-        return {**reply, "seconds": time.perf_counter() - started}
+            finish = _reply(**self._failed(error))
+        self._finisher.submit(self._finish, finish, time.perf_counter() - started)
 
-    def prepare(self, message: Message) -> Message:
+    def _finish(self, finish: Callable[[], Message], seconds: float) -> None:
+        try:
+            reply = finish()
+        except BaseException as error:
+            reply = self._failed(error)
+        try:
+            self.send({**reply, "seconds": seconds})
+        except Exception as error:  # what an editor or judge returned cannot be sent
+            self.send({"op": "error", "seconds": 0.0, "kind": "exception", "message": type(error).__name__})
+
+    def _failed(self, error: BaseException) -> Message:
+        with suppress(Exception):  # the disk with the log may be full, stderr closed, the error unprintable
+            traceback.print_exception(error)
+        described = describe(error)
+        return {"op": "error", **described, "message": shorten(self.redactor.text(described["message"]))}
+
+    def prepare(self, message: Message, _: object) -> Callable[[], Message]:
         """Import what the target needs, so that loading finds it imported; the GPU is not touched."""
         self.target = Target(**message["target"])
         self.params, self.device = message["params"], message["device"]
         self.redactor = Redactor(os.environ, self.params)
-        importlib.import_module(self.target.module)
-        read_ahead(self.target.argument)
-        return {"op": "prepared"}
+        warm_up = getattr(self.target.load(), "warm_up", None)
+        if callable(warm_up):
+            arguments = () if self.target.argument is None else (self.target.argument,)
+            warm_up(*arguments, device=self.device, **self.params)
+        return _reply(op="prepared")
 
-    def load(self, message: Message) -> Message:
+    def load(self, message: Message, _: object) -> Callable[[], Message]:
         self.model = build(self.target, self.device, self.params)
-        return {"op": "loaded", "batch_size": self._batch_size()}
+        return _reply(op="loaded", batch_size=self._batch_size())
 
     def _batch_size(self) -> int:
         """The most questions to be asked at once; raises `SetupError` if the judge names no count."""
@@ -97,8 +131,13 @@ class _Worker:
             raise SetupError(f"{type(self.model).__name__}.batch_size is {wanted!r}, expected a count of at least 1")
         return min(wanted, self.fits)
 
-    def edit(self, message: Message) -> Message:
-        return {"op": "edited", **make_edit(self._edit, message, may_be_blank=self.target.kind == "blank")}
+    def edit(self, message: Message, read: list[Future[Any]]) -> Callable[[], Message]:
+        request = read[0].result()
+        started = time.perf_counter()
+        output = self._edit(request)
+        seconds = time.perf_counter() - started
+        may_be_blank = self.target.kind == "blank"
+        return lambda: {"op": "edited", **finished_edit(output, request.source, seconds, may_be_blank)}
 
     def _edit(self, request: EditRequest) -> Any:
         """Edit; when memory runs out, free what can be freed and try once more. The editor may draw on its source."""
@@ -110,27 +149,40 @@ class _Worker:
         free_memory()  # the failed call's tensors live until its exception is gone, so not before here
         return self.model.edit(replace(request, source=request.source.copy()))
 
-    def judge(self, message: Message) -> Message:
+    def judge(self, message: Message, read: list[Future[Any]]) -> Callable[[], Message]:
         """Ask the judge; a question whose images do not decode is answered by its own error, without the judge."""
         answers: dict[int, Message] = {}
-        questions: dict[int, Question] = {}
-        for place, asked in enumerate(message["questions"]):
+        questions: dict[int, tuple[Question, Any]] = {}
+        for place, question in enumerate(read):
             try:
-                questions[place] = _question(asked)
+                questions[place] = question.result()
             except ImageError as error:
                 answers[place] = {**_plain(Answer(error=one_line(error))), "batch_size": 1}
+        read.clear()  # prepared images are large
         answers.update(zip(questions, self._ask(list(questions.values())), strict=True))
         ordered = [answers[place] for place in sorted(answers)]
-        return {"op": "judged", "answers": ordered, "batch_size": self._batch_size()}
+        return _reply(op="judged", answers=ordered, batch_size=self._batch_size())
 
-    def _ask(self, questions: list[Question]) -> list[Message]:
+    def _read_question(self, asked: Message) -> tuple[Question, Any]:
+        """Decode a question's images; prepare it for a judge that has `preprocess`."""
+        question = _question(asked)
+        preprocess = getattr(self.model, "preprocess", None)
+        return question, preprocess(question) if callable(preprocess) else None
+
+    def _answer(self, batch: list[tuple[Question, Any]]) -> list[Answer]:
+        questions, prepared = [question for question, _ in batch], [ready for _, ready in batch]
+        if callable(getattr(self.model, "preprocess", None)):
+            return list(self.model.answer(questions, prepared))
+        return list(self.model.answer(questions))
+
+    def _ask(self, questions: list[tuple[Question, Any]]) -> list[Message]:
         """Put questions to the judge; when memory runs out, in batches of half the size from then on, down to one."""
         answers: list[Message] = []
         while len(answers) < len(questions):
             batch = questions[len(answers) :][: self.fits]
             given = None
             try:
-                given = list(self.model.answer(batch))
+                given = self._answer(batch)
             except Exception as error:
                 if len(batch) == 1 or not is_out_of_memory(error):
                     raise
@@ -146,20 +198,33 @@ class _Worker:
 
 def make_edit(edit: Callable[[EditRequest], Any], message: Message, may_be_blank: bool) -> Message:
     """Do the edit that a message asks for: return `image` (PNG), `edit_s` and `near_copy`."""
-    source, reference = decode(message["source"]), message["reference"]
-    request = EditRequest(
+    request = edit_request(message)
+    started = time.perf_counter()
+    output = edit(request)
+    return finished_edit(output, request.source, time.perf_counter() - started, may_be_blank)
+
+
+def edit_request(message: Message) -> EditRequest:
+    """Read what a message asks for; raises `ImageError` for an image that does not decode."""
+    reference = message["reference"]
+    return EditRequest(
         pair_id=message["pair"],
         category=message["category"],
         instruction=message["instruction"],
-        source=source,
+        source=decode(message["source"]),
         seed=message["seed"],
         reference=None if reference is None else decode(reference),
     )
-    started = time.perf_counter()
-    output = edit(request)
-    seconds = time.perf_counter() - started
+
+
+def finished_edit(output: Any, source: Image.Image, seconds: float, may_be_blank: bool) -> Message:
+    """Check and encode what an editor returned for a source after some seconds; raises `OutputError`."""
     image = checked(output, source, may_be_blank=may_be_blank)
     return {"image": encode_png(image), "edit_s": seconds, "near_copy": is_near_copy(source, image)}
+
+
+def _reply(**message: Any) -> Callable[[], Message]:
+    return lambda: message
 
 
 def _question(asked: Message) -> Question:
@@ -208,13 +273,6 @@ def describe(error: BaseException) -> dict[str, str]:
         return {"kind": "degenerate_output", "message": text}
     kind = "oom" if is_out_of_memory(error) else "exception"
     return {"kind": kind, "message": f"{type(error).__name__}: {text}"}
-
-
-def read_ahead(model: str | None) -> None:
-    """Have the system read a model's weights into its page cache, while another process may still use the GPU."""
-    for path in Path(model).rglob("*.safetensors") if model and Path(model).is_dir() else ():
-        with path.open("rb") as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

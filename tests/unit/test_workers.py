@@ -168,9 +168,9 @@ class OutOfMemoryError(RuntimeError):
 
 @pytest.mark.parametrize("error", [MemoryError(), OutOfMemoryError(), RuntimeError("CUDA error: out of memory")])
 def test_batch_is_halved_when_memory_runs_out_and_stays_small(error):
-    worker = _Worker()
+    worker = _Worker(print)
     worker.model = Halving(2, error)
-    questions = [Question(str(n), "physics", "x", {}) for n in range(9)]
+    questions = [(Question(str(n), "physics", "x", {}), None) for n in range(9)]
     answers = worker._ask(questions)
     assert [answer["reply"] for answer in answers] == list("012345678")
     assert [answer["batch_size"] for answer in answers] == [2] * 8 + [1]

@@ -1,0 +1,86 @@
+"""What makes a diffusers pipeline faster: compiled blocks, attention kernels, and, with loss, fp8 and step caches."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pytest_imgedit.errors import SetupError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+#: Sources whose encoded negative prompt is kept.
+REMEMBERED = 8
+
+
+def accelerate(
+    pipeline: Any,
+    attention_backend: str | None,
+    quantize: str | None,
+    step_cache: str | None,
+    threshold: float,
+    compile_blocks: bool,
+) -> None:
+    """Change the pipeline's denoising network in place; raises `SetupError` for what it cannot do.
+
+    `attention_backend` names one of diffusers' backends. `quantize="fp8"` computes linear layers on float8 weights and
+    activations (torchao); `step_cache="first_block"` skips a step's further blocks where its first one changed by less
+    than `threshold` of its size since the step before. `compile_blocks` compiles the repeated blocks, for all sizes.
+    """
+    network: Any = getattr(pipeline, "transformer", None) or getattr(pipeline, "unet", None)
+    if attention_backend is not None:
+        _try("attention_backend", lambda: network.set_attention_backend(attention_backend))
+    if quantize == "fp8":
+        _try("quantize", lambda: _quantize(network))
+    if step_cache == "first_block":
+        from diffusers import FirstBlockCacheConfig
+
+        _try("step_cache", lambda: network.enable_cache(FirstBlockCacheConfig(threshold=threshold)))
+    if compile_blocks:
+        _try("compile", lambda: network.compile_repeated_blocks(dynamic=True))
+
+
+def _try(key: str, change: Any) -> None:
+    try:
+        change()
+    except (AttributeError, ImportError, RuntimeError, ValueError, NotImplementedError) as error:
+        raise SetupError(f"editor.{key}: {type(error).__name__}: {error}") from error
+
+
+def _quantize(network: Any) -> None:
+    from torchao.quantization import Float8DynamicActivationFloat8WeightConfig, quantize_
+
+    quantize_(network, Float8DynamicActivationFloat8WeightConfig())
+
+
+def remember_negative(pipeline: Any, negative_prompt: str | None) -> None:
+    """Keep what a text encoder that sees the source makes of the negative prompt, for the next edits of that source."""
+    encode = getattr(pipeline, "encode_prompt", None)
+    if negative_prompt is None or encode is None or "image" not in inspect.signature(encode).parameters:
+        return
+    kept: OrderedDict[bytes, Any] = OrderedDict()
+
+    def encode_prompt(*arguments: Any, **named: Any) -> Any:
+        if arguments or named.get("prompt") != negative_prompt or named.get("prompt_embeds") is not None:
+            return encode(*arguments, **named)
+        key = _digest(named["image"])
+        if key not in kept:
+            kept[key] = encode(**named)
+            if len(kept) > REMEMBERED:
+                kept.popitem(last=False)
+        return kept[key]
+
+    pipeline.encode_prompt = encode_prompt
+
+
+def _digest(images: Image.Image | list[Image.Image]) -> bytes:
+    digest = hashlib.sha256()
+    for image in images if isinstance(images, list) else [images]:
+        pixels = np.asarray(image)
+        digest.update(f"{pixels.shape}{pixels.dtype}".encode() + pixels.tobytes())
+    return digest.digest()

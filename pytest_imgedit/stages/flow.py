@@ -1,0 +1,265 @@
+"""The stages of one run: edit, swap, score; scoring beside editing where both models fit on the GPUs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from pytest_imgedit.stages.document import Timing
+from pytest_imgedit.stages.edit import run_edits, stored_edit
+from pytest_imgedit.stages.placement import Placement, place
+from pytest_imgedit.stages.pools import make_pool
+from pytest_imgedit.stages.score import Feed
+from pytest_imgedit.stages.trials import Trials, plan_trials
+from pytest_imgedit.workers.gpus import BusyMeter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from pytest_imgedit.config import Settings
+    from pytest_imgedit.pairs import EditPair
+    from pytest_imgedit.registry import Target
+    from pytest_imgedit.stages.plan import Work
+    from pytest_imgedit.stages.run import Progress
+    from pytest_imgedit.stages.score import Scorer
+    from pytest_imgedit.store.runs import Store
+    from pytest_imgedit.suites.base import Suite
+    from pytest_imgedit.workers.base import Worker
+    from pytest_imgedit.workers.pool import Pool
+
+
+class Flow:
+    """Takes planned work through the stages that a run asks for; keeps times, and which workers did what."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        folder: Path,
+        progress: Progress,
+        before_stage: Callable[[str], None],
+        after_stage: Callable[[str], None],
+    ) -> None:
+        self.settings, self.store, self.folder, self.progress = settings, store, folder, progress
+        self.before_stage, self.after_stage = before_stage, after_stage
+        self.timing = Timing()
+        self.trials: Trials | None = None
+        self.workers: list[tuple[str, Worker]] = []
+
+    def take_stored_edits(self, plan: Sequence[Work]) -> None:
+        """Give works the edits that the store has."""
+        reuse = not self.settings.run.fresh or self.settings.run.stage in ("score", "report")
+        for work in plan:
+            if work.error is None and reuse:
+                work.edit = stored_edit(work, self.store)
+                self.timing.edits_cached += work.edit is not None
+
+    def work(
+        self,
+        plan: Sequence[Work],
+        scorer: Scorer | None,
+        suite: Suite,
+        pairs: Sequence[EditPair],
+        identify_control: Callable[[Target], dict[str, Any]],
+    ) -> None:
+        """Do what is left of a plan; every work ends with a verdict or an error, unless the run is stopped."""
+        stage = self.settings.run.stage
+        missing = [work for work in plan if work.error is None and work.edit is None]
+        if stage in ("score", "report"):
+            for work in missing:
+                reason = f"the store has no edit of this pair, and stage {stage!r} makes none"
+                work.fail("edit", "not_edited", reason)
+            missing = []
+        judging = None if scorer is None else make_pool(self.settings, "judge", self.folder, self.progress)
+        ended = 0.0
+        beside = None
+        try:
+            try:
+                if missing:
+                    placement = self._place(["edit"] if scorer is None else ["edit", "judge"])
+                    if placement.mode == "resident" and scorer is not None and judging is not None:
+                        waiting = self._take_stored_verdicts([w for w in plan if w.edit is not None], scorer)
+                        beside = _Beside(self, scorer, judging, waiting, len(missing))
+                    ended = self._edit(missing, judging, len(plan), beside)
+            finally:  # a stopped run still shows the verdicts that it had before
+                pending = [] if scorer is None else self._take_stored_verdicts(plan, scorer)
+            if self.progress.stopping:
+                return
+            self.trials = Trials()
+            if scorer is not None and judging is not None:
+                self.trials = plan_trials(self.settings, suite, pairs, plan, self.store, scorer.judge, identify_control)
+                further = self._take_stored_verdicts(self.trials.works, scorer, count=False)
+                if pending or further:
+                    self._score(pending, further, scorer, judging, ended, beside is not None)
+        finally:
+            if judging is not None:
+                judging.close()
+                if beside is not None:
+                    self._remember("score", judging, beside.started)
+
+    def _place(self, roles: Sequence[str]) -> Placement:
+        placement = place(self.settings, roles)
+        for line in placement.lines:
+            self.progress.note(line)
+        return placement
+
+    def _edit(self, missing: Sequence[Work], judging: Pool | None, verdicts: int, beside: _Beside | None) -> float:
+        """Run the edit stage and give its memory back; return the time at which the last edit was done.
+
+        The judge's processes start beside it, so that they have imported what they need when it ends.
+        """
+
+        def advance(work: Work) -> None:
+            self.progress.advance("edit", work)
+            if beside is not None:
+                beside.edited(work)
+            elif judging is not None:
+                judging.poll()  # a judge that cannot start is found now, not after the last edit
+
+        self.before_stage("edit")
+        started = time.perf_counter()
+        pool = make_pool(self.settings, "edit", self.folder, self.progress)
+        meter = self._meter(pool)
+        try:
+            pool.start(len(missing))
+            if judging is not None:
+                judging.start(verdicts)
+            with self.progress.stage("edit", len(missing)), meter:
+                run_edits(missing, pool, self.store, advance)
+        finally:
+            ended = time.perf_counter()
+            self.timing.edits = sum(work.edit is not None for work in missing)
+            self.timing.edit_s, self.timing.edit_gpu_busy = ended - started, meter.share
+            pool.close()
+            loaded = self._remember("edit", pool, started)
+            self.timing.load_s = loaded - started if loaded else 0.0
+            if beside is not None:
+                beside.close()
+        if beside is not None:
+            beside.finish(ended)
+        self.after_stage("edit")
+        return ended
+
+    def _take_stored_verdicts(self, plan: Sequence[Work], scorer: Scorer, count: bool = True) -> list[Work]:
+        """Give edits the verdicts that the store has; return those that are still to be scored."""
+        run = self.settings.run
+        edited = [work for work in plan if work.error is None and work.edit is not None and work.verdict is None]
+        for work in edited:
+            if not run.fresh or run.stage == "report":
+                work.verdict = scorer.stored_verdict(work)
+                self.timing.verdicts_cached += count and work.verdict is not None
+        pending = [work for work in edited if work.verdict is None]
+        if run.stage != "report":
+            return pending
+        for work in pending:
+            work.fail("score", "not_scored", "the store has no verdict on this edit, and stage 'report' makes none")
+        return []
+
+    def _score(
+        self,
+        pending: Sequence[Work],
+        further: Sequence[Work],
+        scorer: Scorer,
+        pool: Pool,
+        ended: float,
+        again: bool,
+    ) -> None:
+        """Score what is pending, then further trials of the judge, which share no batch with it.
+
+        `ended` is the time at which the last edit was done, 0 if none was made; `again` says that the judge has been
+        at work beside the editor.
+        """
+        if not again:
+            self.before_stage("score")
+        started = time.perf_counter()
+        if not ended:
+            self._place(["judge"])
+        pool.start(max(len(pending), len(further)))
+        trying = None
+        meter = self._meter(pool)
+        try:
+            if pending:
+                with self.progress.stage("score", len(pending)), meter:
+                    scorer.run(pending, pool, lambda work: self.progress.advance("score", work))
+            if further and not self.progress.stopping:
+                trying = time.perf_counter()
+                with self.progress.stage("try the judge", len(further)):
+                    scorer.run(further, pool, lambda work: self.progress.advance("try the judge", work))
+        finally:
+            ended_at = time.perf_counter()
+            finished = ended_at if trying is None else trying
+            self.timing.trials_s = ended_at - finished
+            if not again:
+                first = self._remember("score", pool, ended or started) or started
+                if ended:
+                    self.timing.swaps, self.timing.swap_s = 1, first - ended
+                    self.timing.first_verdict_s = max(0.0, scorer.first_at - ended)
+                self.timing.score_s, self.timing.score_gpu_busy = finished - first, meter.share
+                self.timing.verdicts = sum(work.verdict is not None for work in pending)
+        if not again:
+            self.after_stage("score")
+
+    def _meter(self, pool: Pool) -> BusyMeter:
+        gpus = [gpu for slot in pool.slots for gpu in slot.gpus]
+        return BusyMeter(gpus, lambda: any(worker.loaded_at for worker in pool.workers))
+
+    def _remember(self, stage: str, pool: Pool, started: float) -> float:
+        """Keep what workers did in a stage; return when the first was loaded, 0 if none was."""
+        seen = [worker for worker in (*pool.gone, *pool.workers) if worker.jobs_done or worker.load_s]
+        for worker in seen:
+            worker.ready_s = max(0.0, worker.loaded_at - started)
+        self.workers.extend((stage, worker) for worker in seen)
+        return min((worker.loaded_at for worker in seen if worker.loaded_at), default=0.0)
+
+
+class _Beside:
+    """A score stage in a thread, which judges edits while others are made; its judge loads after the first edit.
+
+    By then the editors have loaded, so that two models never load on a GPU at once.
+    """
+
+    def __init__(self, flow: Flow, scorer: Scorer, pool: Pool, waiting: list[Work], edits: int) -> None:
+        self.flow, self.scorer, self.pool, self.waiting = flow, scorer, pool, waiting
+        self.total = len(waiting) + edits
+        self.feed = Feed()
+        self.error: BaseException | None = None
+        self.works = list(waiting)
+        self.started = time.perf_counter()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def edited(self, work: Work) -> None:
+        """Hear of an edit that is done or has failed; raises what the score stage ended with."""
+        if self.error is not None:
+            raise self.error
+        if work.edit is not None and self.flow._take_stored_verdicts([work], self.scorer):
+            self.works.append(work)
+            self.feed.put(work)
+        if self.thread.ident is None:
+            self.flow.before_stage("score")
+            self.started = time.perf_counter()
+            self.thread.start()
+
+    def close(self) -> None:
+        """Say that no more edits come."""
+        self.feed.close()
+
+    def finish(self, ended: float) -> None:
+        """Wait until all is judged; `ended` is when the last edit was done. Raises what the score stage ended with."""
+        if self.thread.ident is not None:
+            self.thread.join()
+        if self.error is not None:
+            raise self.error
+        timing = self.flow.timing
+        timing.score_s = max(0.0, time.perf_counter() - ended)
+        timing.verdicts = sum(work.verdict is not None for work in self.works)
+        self.flow.after_stage("score")
+
+    def _run(self) -> None:
+        progress = self.flow.progress
+        try:
+            with progress.stage("score", self.total):
+                self.scorer.run(self.waiting, self.pool, lambda work: progress.advance("score", work), self.feed)
+        except BaseException as error:
+            self.error = error

@@ -1,0 +1,161 @@
+"""What fits where: whether editor and judge stay on the GPUs together, and which options would make them fit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, largest_component, model_folder
+from pytest_imgedit.editors import controls
+from pytest_imgedit.editors.base import BUILTIN as EDITORS
+from pytest_imgedit.editors.base import resolve_editor
+from pytest_imgedit.errors import UsageError
+from pytest_imgedit.judges.base import MEASURING, resolve_judge
+from pytest_imgedit.workers.gpus import choose_gpus, gpu_memory, group_gpus, require_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_imgedit.config import Settings
+    from pytest_imgedit.registry import Target
+
+GIB = 2**30
+#: Memory to work in beside the weights: a share of them and a part of its own, generous for images of a megapixel.
+WORKING_SHARE, WORKING_BYTES = 0.15, GIB
+#: Compiling pays from so many denoising steps a worker on, for weights of so many bytes.
+COMPILE_STEPS, COMPILE_BYTES = 300, 2 * GIB
+#: Steps where the config names none.
+USUAL_STEPS = 50
+#: Parameters of an editor that change its images for speed, visibly.
+LOSSY = ("quantize", "step_cache")
+
+
+@dataclass(frozen=True)
+class Need:
+    """What one role needs on its GPUs: bytes of `weights`, `None` if that is not known before loading."""
+
+    role: str
+    spec: str
+    weights: int | None
+    groups: tuple[tuple[str, ...], ...]
+    hint: str = ""
+
+    @property
+    def total(self) -> int:
+        """Bytes of weights and of memory to work in."""
+        return int((1 + WORKING_SHARE) * self.weights) + WORKING_BYTES if self.weights else 0
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where models stand: on the `cpu`, one after the other (`swap`), or both at a time (`resident`)."""
+
+    mode: Literal["cpu", "swap", "resident"]
+    lines: tuple[str, ...] = ()
+
+
+def target_of(settings: Settings, role: str) -> tuple[Target, dict[str, Any]]:
+    """Return the class of the editor (`edit`) or judge (`judge`) and its parameters."""
+    if role == "edit":
+        return resolve_editor(settings.editor.spec), settings.editor.params
+    return resolve_judge(settings.judge.spec), settings.judge.params
+
+
+def groups_of(settings: Settings, role: str) -> list[tuple[str, ...]]:
+    """GPU groups, one a worker; none where no GPU is used."""
+    gpus = choose_gpus(settings.workers.gpus)
+    if role == "edit":
+        return group_gpus(gpus, settings.workers.gpus_per_worker, "--imgedit-gpus-per-worker")
+    return group_gpus(gpus, settings.judge.gpus_per_replica, "judge.gpus_per_replica")
+
+
+def place(settings: Settings, roles: Sequence[str]) -> Placement:
+    """Decide where the models of a run stand; raises `UsageError` for one that does not fit, with what would help."""
+    gpus = gpu_memory(choose_gpus(settings.workers.gpus))
+    if not gpus:
+        return Placement("cpu")
+    needs = [_need(settings, role, gpus) for role in roles]
+    for need in needs:
+        if need.weights:
+            for group in need.groups:
+                require_memory(group, need.weights, need.spec, need.hint)
+    mode = _mode(settings, needs, gpus)
+    models = [f"{need.role} {_gib(need.weights)}" for need in needs if need.weights != 0]
+    room = ", ".join(f"GPU {gpu['name']} {gpu['free_gib']} of {gpu['total_gib']} GiB free" for gpu in gpus)
+    where = {"swap": "one after the other", "resident": "both stay, no swap"}[mode] if len(models) > 1 else "stays"
+    busy = [
+        f"warning: GPU {gpu['name']} is busy: {gpu['held_gib']} GiB held by {gpu['holders'] or 'other processes'}"
+        for gpu in gpus
+        if gpu["held_gib"] >= 1
+    ]
+    return Placement(mode, (*busy, f"plan: {' and '.join(models) or 'no model'} on {room}: {where}"))
+
+
+def _mode(settings: Settings, needs: Sequence[Need], gpus: Sequence[dict[str, Any]]) -> Literal["swap", "resident"]:
+    wanted = settings.workers.placement
+    if wanted == "swap" or len(needs) < 2:
+        return "swap"
+    known = all(need.weights is not None and all(len(group) == 1 for group in need.groups) for need in needs)
+    together = sum(need.total for need in needs)
+    smallest = min(gpu["free_gib"] for gpu in gpus) * GIB
+    if not known:
+        return "resident" if wanted == "resident" else "swap"
+    if together <= smallest:
+        return "resident"
+    if wanted == "resident":
+        room = f"{_gib(together)} with room to work, {_gib(smallest)} free"
+        raise UsageError(f"workers.placement: found 'resident', but editor and judge do not fit together: {room}")
+    return "swap"
+
+
+def _need(settings: Settings, role: str, gpus: Sequence[dict[str, Any]]) -> Need:
+    target, params = target_of(settings, role)
+    groups = tuple(groups_of(settings, role))
+    spec = settings.editor.spec if role == "edit" else settings.judge.spec
+    if target.kind not in MODEL_KINDS:
+        idle = target.module == controls.__name__ or target.kind in ("folder", *MEASURING)
+        return Need(role, spec, 0 if idle and target.kind in (*EDITORS, *MEASURING) else None, groups)
+    folder = model_folder(target.argument or "", target.kind)
+    weights = check_checkpoint(folder, target.kind, params.get("dtype", "auto"))
+    if role == "edit" and params.get("offload") == "model":
+        weights = largest_component(folder, target.kind, params.get("dtype", "auto"))
+    return Need(role, spec, weights, groups, _hint(role, folder, target.kind, weights, gpus))
+
+
+def _hint(role: str, folder: Any, kind: str, weights: int, gpus: Sequence[dict[str, Any]]) -> str:
+    """Name the option with which weights would fit, if there is one."""
+    one = min(gpu["total_gib"] for gpu in gpus) * GIB
+    count = next((k for k in range(2, len(gpus) + 1) if len(gpus) % k == 0 and weights <= k * one), None)
+    if count is not None:
+        option = "--imgedit-gpus-per-worker" if role == "edit" else "judge.gpus_per_replica"
+        return f"; {option}={count} would fit"
+    if role == "edit" and largest_component(folder, kind, "auto") <= one:
+        return '; editor.offload="model" would fit'
+    return f"; {math.ceil(weights / one)} such GPUs would hold them"
+
+
+def settle_compile(settings: Settings, planned: int) -> Settings:
+    """Decide `editor.compile = "auto"` for a run that plans so many edits, whether they are stored already or not.
+
+    The decision becomes a parameter of the editor, so that compiled and eager edits, which differ by rounding, never
+    count as the same.
+    """
+    target, params = target_of(settings, "edit")
+    workers = len(groups_of(settings, "edit"))
+    if target.kind != "diffusers" or params.get("compile", "auto") != "auto" or not workers:
+        return settings
+    steps = planned / workers * params.get("num_inference_steps", USUAL_STEPS)
+    large = check_checkpoint(model_folder(target.argument or "", target.kind), target.kind) >= COMPILE_BYTES
+    if steps < COMPILE_STEPS or not large or params.get("step_cache") or settings.workers.gpus_per_worker > 1:
+        return settings
+    return settings.model_copy(update={"editor": settings.editor.model_copy(update={"compile": True})})
+
+
+def lossy(params: dict[str, Any]) -> list[str]:
+    """Name the parameters that trade an editor's quality for speed, as `key=value`."""
+    return [f"{name}={params[name]}" for name in LOSSY if params.get(name)]
+
+
+def _gib(size: float | None) -> str:
+    return "of unknown size" if size is None else f"{size / GIB:.1f} GiB"
