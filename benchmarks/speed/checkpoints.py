@@ -208,37 +208,40 @@ def build_judge(folder: Path, tiny: bool) -> int:
     return write(tensors, folder, "model")
 
 
-def build_editor(folder: Path, tiny: bool) -> int:
-    """Write a `QwenImageEditPipeline`."""
+def draw_editor(tiny: bool) -> dict[str, Any]:
+    """Return the components of a `QwenImageEditPipeline`, drawn on the device."""
     tokenizer = words()
-    transformer = draw(lambda: QwenImageTransformer2DModel(**(TINY_TRANSFORMER if tiny else TRANSFORMER)))
-    transformer.save_config(folder / "transformer")
-    total = write(dict(transformer.state_dict()), folder / "transformer", "diffusion_pytorch_model")
-    vae = draw(lambda: AutoencoderKLQwenImage(**(TINY_VAE if tiny else {})))
-    vae.save_config(folder / "vae")
-    total += write(dict(vae.state_dict()), folder / "vae", "diffusion_pytorch_model")
     text, vision = (TINY_TEXT, TINY_ENCODER_VISION) if tiny else (ENCODER_TEXT, ENCODER_VISION)
     config = Qwen2_5_VLConfig(**_vl_config(tokenizer, text, vision))
     config.architectures = ["Qwen2_5_VLForConditionalGeneration"]
-    encoder = draw(lambda: Qwen2_5_VLForConditionalGeneration(config))
-    config.save_pretrained(folder / "text_encoder")
-    total += write(dict(encoder.state_dict()), folder / "text_encoder", "model")
-    tokenizer.save_pretrained(folder / "tokenizer")
     pixels = 56 * 56 if tiny else 12_845_056
     image = Qwen2VLImageProcessorPil(patch_size=14, merge_size=2, size={"shortest_edge": 784, "longest_edge": pixels})
-    AssembledProcessor(tokenizer, image).save_pretrained(folder / "processor")
-    FlowMatchEulerDiscreteScheduler(**SCHEDULER).save_pretrained(folder / "scheduler")
-    index = {
-        "_class_name": "QwenImageEditPipeline",
-        "_diffusers_version": "0.42.1",
-        "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"],
-        "text_encoder": ["transformers", "Qwen2_5_VLForConditionalGeneration"],
-        "tokenizer": ["transformers", "PreTrainedTokenizerFast"],
-        "processor": ["transformers", "Qwen2VLProcessor"],
-        "transformer": ["diffusers", "QwenImageTransformer2DModel"],
-        "vae": ["diffusers", "AutoencoderKLQwenImage"],
+    return {
+        "scheduler": FlowMatchEulerDiscreteScheduler(**SCHEDULER),
+        "text_encoder": draw(lambda: Qwen2_5_VLForConditionalGeneration(config)),
+        "tokenizer": tokenizer,
+        "processor": AssembledProcessor(tokenizer, image),
+        "transformer": draw(lambda: QwenImageTransformer2DModel(**(TINY_TRANSFORMER if tiny else TRANSFORMER))),
+        "vae": draw(lambda: AutoencoderKLQwenImage(**(TINY_VAE if tiny else {}))),
     }
-    (folder / "model_index.json").write_text(json.dumps(index, indent=1))
+
+
+def build_editor(folder: Path, tiny: bool) -> int:
+    """Write a `QwenImageEditPipeline`."""
+    parts = draw_editor(tiny)
+    total = 0
+    for name in ("transformer", "vae"):
+        parts[name].save_config(folder / name)
+        total += write(dict(parts[name].state_dict()), folder / name, "diffusion_pytorch_model")
+    parts["text_encoder"].config.save_pretrained(folder / "text_encoder")
+    total += write(dict(parts["text_encoder"].state_dict()), folder / "text_encoder", "model")
+    for name in ("tokenizer", "processor", "scheduler"):
+        parts[name].save_pretrained(folder / name)
+    index = {"_class_name": "QwenImageEditPipeline", "_diffusers_version": "0.42.1"}
+    classes = {name: type(part).__name__ for name, part in parts.items()} | {"processor": "Qwen2VLProcessor"}
+    libraries = {"text_encoder": "transformers", "tokenizer": "transformers", "processor": "transformers"}
+    listing = {name: [libraries.get(name, "diffusers"), kind] for name, kind in classes.items()}
+    (folder / "model_index.json").write_text(json.dumps({**index, **listing}, indent=1))
     return total
 
 
