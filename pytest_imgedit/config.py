@@ -38,6 +38,12 @@ def _plain_digits(value: object) -> object:
     return value
 
 
+def _auto_or_count(value: object) -> object:
+    if value != "auto" and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise ValueError("expected 'auto' or a count of at least 1")
+    return value
+
+
 Count = Annotated[int, BeforeValidator(_plain_digits), Field(ge=1)]
 
 
@@ -76,9 +82,7 @@ class JudgeSettings(_OpenSection):
     @field_validator("batch_size", mode="before")
     @classmethod
     def _auto_or_count(cls, value: object) -> object:
-        if value != "auto" and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise ValueError("expected 'auto' or a count of at least 1")
-        return value
+        return _auto_or_count(value)
 
 
 class WorkersSettings(_Section):
@@ -96,13 +100,18 @@ class WorkersSettings(_Section):
     gpus_per_worker: Count = 1
     executor: Literal["local"] = "local"
     cpu_workers: int = Field(default=1, ge=1)
-    load_concurrency: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
+    load_concurrency: Literal["auto"] | int = "auto"
     placement: Literal["auto", "swap", "resident"] = "auto"
     edit_timeout: float = Field(default=1800, gt=0, allow_inf_nan=False)
     judge_timeout: float = Field(default=900, gt=0, allow_inf_nan=False)
     load_timeout: float = Field(default=3600, gt=0, allow_inf_nan=False)
     editor_python: str | None = None
     judge_python: str | None = None
+
+    @field_validator("load_concurrency", mode="before")
+    @classmethod
+    def _auto_or_count(cls, value: object) -> object:
+        return _auto_or_count(value)
 
     @field_validator("gpus", mode="before")
     @classmethod

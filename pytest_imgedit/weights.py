@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 CHUNK = 16 * 2**20
 THREADS = 8
+READ_AHEAD = 4
 _DTYPES = {
     "BF16": torch.bfloat16,
     "F16": torch.float16,
@@ -125,12 +127,22 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def read_ahead(folder: Path) -> None:
-    """Have the system read a checkpoint's files into memory, in a thread; what it has there costs nothing."""
+    """Have the system hold a checkpoint's files in memory by reading them in threads; returns at once.
+
+    To advise the system to read (`POSIX_FADV_WILLNEED`) is not enough: Linux cuts each advice to a few hundred KiB.
+    """
+    waiting = deque(sorted(folder.rglob("*.safetensors")))
 
     def read() -> None:
-        for path in sorted(folder.rglob("*.safetensors")):
-            with path.open("rb") as file:
-                for start in range(0, path.stat().st_size, CHUNK):
-                    os.posix_fadvise(file.fileno(), start, CHUNK, os.POSIX_FADV_WILLNEED)
+        buffer = bytearray(CHUNK)
+        while True:
+            try:
+                path = waiting.popleft()
+            except IndexError:
+                return
+            with path.open("rb", buffering=0) as file:
+                while file.readinto(buffer):
+                    pass
 
-    threading.Thread(target=read, daemon=True).start()
+    for _ in range(READ_AHEAD):
+        threading.Thread(target=read, daemon=True).start()

@@ -67,9 +67,11 @@ ALL_EXPERTS_FUNCTIONS.register(EXPERTS, experts)
 
 
 @cache
+@torch.inference_mode()
 def compiles(model_class: Any) -> bool:
     """Compile the kernels for a model class on small tensors, which takes seconds; tell whether that can be done here.
 
+    PyTorch compiles again where its switches, such as those of `set_deterministic`, have changed since.
     The rotary embeddings of the class's module are replaced: a worker process has no other model.
     """
     code = sys.modules[model_class.__module__]

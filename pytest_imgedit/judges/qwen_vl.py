@@ -81,8 +81,9 @@ class QwenVLJudge:
         self.batch_size = CPU_BATCH if device == "cpu" else _fitting_batch()
 
     @staticmethod
-    def warm_up(model: str, *, device: str, attention: str = "auto", **_: Any) -> None:
+    def warm_up(model: str, *, device: str, attention: str = "auto", deterministic: bool = True, **_: Any) -> None:
         """Do what takes time and no GPU memory to speak of, while another process still uses the GPU."""
+        set_deterministic(deterministic)
         folder = Path(model)
         read_ahead(folder)
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)

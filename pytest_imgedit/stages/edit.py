@@ -56,15 +56,15 @@ def run_edits(pending: Sequence[Work], pool: Pool, store: Store, done: Callable[
     def take_next(worker: Worker) -> Work:
         """The next edit; one of the worker's last source, if there is one near, since an editor may remember that."""
         last = worker.jobs[-1][0].source if worker.jobs else None
-        near = (place for place, work in enumerate(islice(queue, NEAR)) if last and work.source == last)
+        near = (n for n, work in enumerate(islice(queue, NEAR)) if last and work.source == last and not work.failures)
         place = next(near, 0)
         work = queue[place]
         del queue[place]
         return work
 
     def take(worker: Worker) -> tuple[Work, Message] | None:
-        if worker.jobs and len(queue) < len(pool.workers):
-            return None  # near the end, jobs go to whoever is free first
+        if worker.jobs and (len(queue) < len(pool.workers) or worker.job.failures or queue[0].failures):
+            return None  # near the end, jobs go to whoever is free first; one that was lost before is done alone
         while queue:
             work = take_next(worker)
             try:

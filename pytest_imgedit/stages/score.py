@@ -106,7 +106,7 @@ class Scorer:
 
         Batches hold one category where possible. A batch that fails, or whose worker dies, is asked once more, one
         by one, so that one edit cannot spoil the verdicts on others. While a `feed` is open, edits come through it,
-        and only full batches are judged.
+        and a batch is judged once it is a quarter full.
         """
         queue, retries = deque(sorted(pending, key=place_in_queue)), Retries(pool)
 
@@ -119,10 +119,10 @@ class Scorer:
                     queue.clear()
                     queue.extend([*sorted(fresh, key=place_in_queue), *again])
                 full = worker.batch_size if self.settings.batch_size == "auto" else self.settings.batch_size
-                if still_open and len(queue) < full:
+                if still_open and len(queue) < max(1, full // 4):
                     return None
-            if worker.jobs and len(queue) < len(pool.workers):
-                return None  # near the end, batches go to whoever is free first
+            if worker.jobs and (len(queue) < len(pool.workers) or worker.job[0].failures or queue[0].failures):
+                return None  # near the end, batches go to whoever is free first; one that was lost before goes alone
             wanted = self._batch_size(worker, len(queue), len(pool.slots))
             batch: list[Work] = []
             questions: list[Message] = []

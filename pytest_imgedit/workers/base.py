@@ -84,10 +84,10 @@ class Worker:
     """The controller's view of one worker process, and what it has done so far; no `connection` until it answers.
 
     `jobs` are being done or wait, in the order in which the worker does them, each with its message; `dropping` says
-    that it was told to leave those that wait. `jobs_done` counts edits, or edits with a verdict; the stages count
-    them. `since` is when the worker came into its state or to its job, by `time.monotonic`, less the time in which
-    the controller did not listen; `silent_at` is when its process was first seen to be gone; `ready_s` is from the
-    stage's start until it was loaded.
+    that it was told to leave those that wait, `alone` that it gets none beside the one it has. `jobs_done` counts
+    edits, or edits with a verdict; the stages count them. `since` is when the worker came into its state or to its
+    job, by `time.monotonic`, less the time in which the controller did not listen; `silent_at` is when its process
+    was first seen to be gone; `ready_s` is from the stage's start until it was loaded.
     """
 
     slot: Slot
@@ -97,6 +97,7 @@ class Worker:
     silent_at: float = 0.0
     jobs: deque[tuple[Any, Message]] = field(default_factory=deque, repr=False)
     dropping: bool = False
+    alone: bool = False
     batch_size: int = 1
     jobs_done: int = 0
     busy_s: float = 0.0

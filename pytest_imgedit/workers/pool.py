@@ -68,7 +68,9 @@ class Pool:
         self._given_up = ""
         self._any_ready = False
         self._last_words: dict[str, str] = {}
-        self._returned: deque[tuple[Any, Message]] = deque()  # jobs that a worker left when it went
+        # Jobs that a worker left when it went. One of them may be why it went, with the reply on the job before it not
+        # sent yet, so they are done alone.
+        self._returned: deque[tuple[Any, Message]] = deque()
 
     def start(self, jobs: int) -> None:
         """Start a process on every slot, but no more than `jobs`; each imports what it needs and waits until `run`
@@ -154,7 +156,12 @@ class Pool:
                 worker.dropping = True
                 _to(worker).send({"op": "drop"})
             return
-        taken = take(worker) or (self._returned.popleft() if self._returned else None)
+        if worker.alone and worker.jobs:
+            return
+        taken = take(worker)
+        worker.alone = taken is None and bool(self._returned) and not worker.jobs
+        if worker.alone:
+            taken = self._returned.popleft()
         if taken is not None:
             worker.jobs.append(taken)
             _to(worker).send(taken[1])

@@ -191,9 +191,10 @@ def test_errors_are_named_by_kind():
 
 
 def test_secrets_of_the_parameters_leave_no_worker():
-    worker = _Worker()
+    sent = []
+    worker = _Worker(sent.append)
     message = {"op": "prepare", "target": {"kind": "x", "module": "json", "attribute": "loads", "argument": None}}
-    worker.handle({**message, "params": {"api_key": "0123456789"}, "device": "cpu"})
+    worker.handle({**message, "params": {"api_key": "0123456789"}, "device": "cpu"}, [])
 
     class Model:
         def edit(self, request):
@@ -212,4 +213,6 @@ def test_secrets_of_the_parameters_leave_no_worker():
         "seed": 1,
         "reference": None,
     }
-    assert worker.handle(job)["message"] == "RuntimeError: bad key ***"
+    worker.handle(job, worker.read_ahead(job))
+    worker._finisher.shutdown()
+    assert sent[-1]["message"] == "RuntimeError: bad key ***"
