@@ -36,6 +36,7 @@ VARIANTS = {
         "--imgedit-set=editor.attention_backend=_native_cudnn",
     ],
 }
+LOSSY = {"fp8, compiled": ["--imgedit-set=editor.compile=true", "--imgedit-set=editor.quantize=fp8"]}
 
 
 def bare(job: dict[str, Any]) -> dict[str, Any]:
@@ -79,6 +80,7 @@ def main() -> None:
     described = parser(__doc__)
     described.add_argument("--jobs", type=int, default=6)
     described.add_argument("--steps", type=int, default=10)
+    described.add_argument("--lossy", action="store_true", help="float8 too")
     described.add_argument("--bare", type=Path, help="do the calls of a job file, and nothing else")
     options = described.parse_args()
     if options.bare:
@@ -106,7 +108,7 @@ def main() -> None:
         figures: dict[str, Any] = {"jobs": jobs, "steps": steps, "bare_s": own}
         rows: list[tuple[Any, ...]] = [("bare pipeline", sum(own), "", statistics.median(own), "", "")]
         eager: dict[str, tuple[Path, float]] = {}
-        for name, extra in VARIANTS.items():
+        for name, extra in {**VARIANTS, **(LOSSY if options.lossy else {})}.items():
             if options.tiny and "cuDNN" in name:
                 continue
             document = evaluate(
