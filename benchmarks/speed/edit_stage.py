@@ -136,9 +136,9 @@ def main() -> None:
                 "gpu_busy": timing["edit_gpu_busy"],
                 "load_s": timing["load_s"],
             }
+            finish(options, figures)  # what there is, should a later variant fail
             rows.append((name, wall, wall / sum(own), middle, speedup, min(noise)))
     table(("edit stage", "wall s", "to bare", "median edit s", "steps/s to eager", "least PSNR dB"), rows)
-    finish(options, figures)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python benchmarks/speed/scaling.py
     python benchmarks/speed/scaling.py --tiny
 
-Edits of Qwen-Image-Edit at full size whose number of steps grows with the source, 2 to 12. Linear is the mean edit of
+Edits of Qwen-Image-Edit at full size whose number of steps grows with the source, 2 to 8. Linear is the mean edit of
 the harness's run times the edits, over the GPUs, from when each of them was loaded; the threads take every fourth pair
 each (round robin over the GPUs), start together, and are measured against the same mean.
 """
@@ -92,29 +92,30 @@ def main() -> None:
         mean = sum(seconds) / jobs
         end = document["timing"]["edit_s"]
         available = sum(end - worker["ready_s"] for worker in document["workers"])
+        ours = jobs * mean / available
+        figures: dict[str, Any] = {
+            "places": places,
+            "edit_seconds": seconds,
+            "workers": document["workers"],
+            "edit_s": end,
+            "gpu_busy": document["timing"]["edit_gpu_busy"],
+            "processes_of_linear": ours,
+        }
+        finish(options, figures)
         job = folder / "job.json"
         images = [str(suite.parent / f"{number}.png") for number in range(jobs)]
         job.write_text(json.dumps({"places": places, "items": images, "call": call, "tiny": options.tiny}))
         done = subprocess.run([sys.executable, __file__, "--threads", job], stdout=subprocess.PIPE, check=True)
         plain = json.loads(done.stdout.splitlines()[-1])
-    ours, theirs = jobs * mean / available, jobs * mean / (len(places) * plain["wall_s"])
+    theirs = jobs * mean / (len(places) * plain["wall_s"])
     rows = [
         ("processes, free worker takes the next", jobs, available / len(places), ours),
         ("threads, dealt out beforehand", jobs, plain["wall_s"], theirs),
     ]
     print(f"{len(places)} x {places[0]}: edits of {min(seconds):.2f} to {max(seconds):.2f} s, mean {mean:.2f} s")
     table(("way", "edits", "seconds", "of linear"), rows)
-    figures = {
-        "places": places,
-        "edit_seconds": seconds,
-        "workers": document["workers"],
-        "edit_s": end,
-        "gpu_busy": document["timing"]["edit_gpu_busy"],
-        "processes_of_linear": ours,
-        "threads_of_linear": theirs,
-        "threads_wall_s": plain["wall_s"],
-        "threads_edit_seconds": plain["seconds"],
-    }
+    figures["threads_of_linear"] = theirs
+    figures["threads_wall_s"], figures["threads_edit_seconds"] = plain["wall_s"], plain["seconds"]
     finish(options, figures)
 
 

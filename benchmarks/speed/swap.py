@@ -111,6 +111,7 @@ def main() -> None:
         figures["swap"] = {**timing, "judge_load_s": worker["load_s"], "load_gb_s": size / worker["load_s"]}
         rows.append(("harness: last edit to judge loaded", timing["swap_s"], size / worker["load_s"]))
         rows.append((f"harness: last edit to first verdict (swaps: {timing['swaps']})", timing["first_verdict_s"], ""))
+        finish(options, figures)
         warm = alone(judge, "--move")
         figures["transformers"] = warm
         rows.append(("transformers to GPU, from file cache", warm["from_pretrained"], size / warm["from_pretrained"]))
