@@ -28,15 +28,13 @@ from pytest_imgedit.config import SuiteSettings
 from pytest_imgedit.editors.base import job_seed
 from pytest_imgedit.suites.base import load_suite
 
-VARIANTS = {
-    "eager": [],
-    "compiled": ["--imgedit-set=editor.compile=true"],
-    "compiled, cuDNN attention": [
-        "--imgedit-set=editor.compile=true",
-        "--imgedit-set=editor.attention_backend=_native_cudnn",
-    ],
+COMPILED = "--imgedit-set=editor.compile=true"
+VARIANTS = {"eager": [], "compiled": [COMPILED]}
+MORE = {
+    "cudnn": ("compiled, cuDNN attention", [COMPILED, "--imgedit-set=editor.attention_backend=_native_cudnn"]),
+    "fp8": ("compiled, fp8", [COMPILED, "--imgedit-set=editor.quantize=fp8"]),
+    "step-cache": ("eager, first-block cache", ["--imgedit-set=editor.step_cache=first_block"]),
 }
-LOSSY = {"fp8, compiled": ["--imgedit-set=editor.compile=true", "--imgedit-set=editor.quantize=fp8"]}
 
 
 def bare(job: dict[str, Any]) -> dict[str, Any]:
@@ -80,7 +78,7 @@ def main() -> None:
     described = parser(__doc__)
     described.add_argument("--jobs", type=int, default=6)
     described.add_argument("--steps", type=int, default=10)
-    described.add_argument("--lossy", action="store_true", help="float8 too")
+    described.add_argument("--more", nargs="*", choices=sorted(MORE), default=[], help="further variants")
     described.add_argument("--bare", type=Path, help="do the calls of a job file, and nothing else")
     options = described.parse_args()
     if options.bare:
@@ -108,9 +106,7 @@ def main() -> None:
         figures: dict[str, Any] = {"jobs": jobs, "steps": steps, "bare_s": own}
         rows: list[tuple[Any, ...]] = [("bare pipeline", sum(own), "", statistics.median(own), "", "")]
         eager: dict[str, tuple[Path, float]] = {}
-        for name, extra in {**VARIANTS, **(LOSSY if options.lossy else {})}.items():
-            if options.tiny and "cuDNN" in name:
-                continue
+        for name, extra in (VARIANTS | dict(MORE[name] for name in options.more)).items():
             document = evaluate(
                 folder / name.replace(",", "").replace(" ", "-"),
                 f"--imgedit-suite={suite}",
