@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from pytest_imgedit.registry import Target
 
 
+#: How much of its size a first block's change may be for the others to be skipped, where nothing else is said.
+STEP_CACHE_THRESHOLD = 0.08
+
+
 class ModelParams(BaseModel):
     """What every model takes; see `numerics.py`."""
 
@@ -31,7 +35,7 @@ class DiffusersParams(ModelParams):
     attention_backend: str | None = None
     quantize: Literal["fp8"] | None = None
     step_cache: Literal["first_block"] | None = None
-    step_cache_threshold: float = Field(default=0.08, gt=0, lt=1)
+    step_cache_threshold: float = Field(default=STEP_CACHE_THRESHOLD, gt=0, lt=1)
     offload: Literal["model"] | None = None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 import shutil
 import sys
 import tempfile
@@ -98,6 +97,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_configure_node(node: Any) -> None:
     """Under xdist: tell each worker where plans and results are exchanged."""
     if _EXCHANGE not in node.config.stash:
+        import secrets
+
         node.config.stash[_EXCHANGE] = Path(tempfile.gettempdir(), f"imgedit-{secrets.token_hex(8)}")
     node.workerinput["imgedit_exchange"] = str(node.config.stash[_EXCHANGE])
 

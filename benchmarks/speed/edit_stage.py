@@ -29,11 +29,12 @@ from pytest_imgedit.editors.base import job_seed
 from pytest_imgedit.suites.base import load_suite
 
 COMPILED = "--imgedit-set=editor.compile=true"
-VARIANTS = {"eager": [], "compiled": [COMPILED]}
+EAGER = "--imgedit-set=editor.compile=false"
+VARIANTS = {"eager": [EAGER], "compiled": [COMPILED]}
 MORE = {
     "cudnn": ("compiled, cuDNN attention", [COMPILED, "--imgedit-set=editor.attention_backend=_native_cudnn"]),
     "fp8": ("compiled, fp8", [COMPILED, "--imgedit-set=editor.quantize=fp8"]),
-    "step-cache": ("eager, first-block cache", ["--imgedit-set=editor.step_cache=first_block"]),
+    "step-cache": ("eager, first-block cache", [EAGER, "--imgedit-set=editor.step_cache=first_block"]),
 }
 
 

@@ -125,6 +125,7 @@ def main() -> None:
                 *spec,
                 f"--imgedit-set=judge.max_new_tokens={options.new_tokens}",
                 "--imgedit-set=judge.reasks=0",
+                "--imgedit-set=workers.placement=swap",
                 "--imgedit-fresh",
             )
             job = folder / "job.json"

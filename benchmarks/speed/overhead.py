@@ -1,11 +1,12 @@
-"""What the harness itself costs: time and peak memory of a run in which editor and judge do nothing.
+"""What the harness itself costs: runs in which editor and judge do next to nothing, and pytest without any run.
 
     python benchmarks/speed/overhead.py --pairs 10000
     python benchmarks/speed/overhead.py --tiny
 
-Writes a JSONL suite of small base64 images to a temporary folder, runs pytest over it with the editor
-`identity` and a constant judge, then runs it again over the finished store, and prints (and with `--json`
-writes) wall time and the peak resident memory of the controller.
+Edits 1,000 pairs with editors that sleep for 1, 10 and 100 ms on four workers, and compares with the rate at which four
+such editors could go; starts pytest on a project that does not use the plugin, with and without it, in turns. Before
+that it writes a JSONL suite of small base64 images, runs pytest over it with the editor `identity` and a constant
+judge, and again over the finished store: wall time, and the peak resident memory of the controller.
 """
 
 from __future__ import annotations
@@ -14,20 +15,29 @@ import argparse
 import base64
 import io
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from PIL import Image
 
 JUDGE = """
+import time
 from pytest_imgedit import Answer
 
 class Constant:
     batch_size = 32
     def __init__(self, *, device): pass
     def answer(self, questions): return [Answer(score=5.0) for _ in questions]
+
+class Sleeps:
+    def __init__(self, *, device, milliseconds: int): self.seconds = milliseconds / 1000
+    def edit(self, request):
+        time.sleep(self.seconds)
+        return request.source
 """
 MEASURE = """
 import json, resource, sys, time
@@ -70,6 +80,33 @@ def measure(folder: Path) -> dict[str, float]:
     return {**report, "edit_s": timing["edit_s"], "score_s": timing["score_s"]}
 
 
+def rate(folder: Path, milliseconds: int, workers: int) -> dict[str, float]:
+    """Edit all pairs with an editor that sleeps; return edits a second from the first loaded worker on."""
+    options = ["--imgedit-suite=pairs.jsonl", "--imgedit-editor=constant:Sleeps", "--imgedit-stage=edit", "-q"]
+    settings = [f"--imgedit-set=editor.milliseconds={milliseconds}", f"--imgedit-set=workers.cpu_workers={workers}"]
+    command = [sys.executable, "-m", "pytest", *options, *settings, "-p", "no:cacheprovider"]
+    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    latest = max((folder / ".imgedit" / "runs").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    timing = json.loads((latest / "results.json").read_text())["timing"]
+    reached, ideal = timing["edits"] / (timing["edit_s"] - timing["load_s"]), workers * 1000 / milliseconds
+    return {"edits_s": reached, "ideal_s": ideal, "share": reached / ideal}
+
+
+def start_up(folder: Path, times: int) -> dict[str, float]:
+    """Time pytest on one empty test, with the plugin and with `-p no:imgedit`, in turns; medians in milliseconds."""
+    (folder / "test_nothing.py").write_text("def test_nothing(): pass\n")
+    seconds: dict[str, list[float]] = {"with": [], "without": []}
+    for _ in range(times):
+        for name, options in (("with", []), ("without", ["-p", "no:imgedit"])):
+            command = [sys.executable, "-m", "pytest", "-q", "test_nothing.py", "-p", "no:cacheprovider", *options]
+            started = time.perf_counter()
+            subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+            seconds[name].append(time.perf_counter() - started)
+    found = {name: 1000 * statistics.median(values) for name, values in seconds.items()}
+    differences = [1000 * (a - b) for a, b in zip(seconds["with"], seconds["without"], strict=True)]
+    return {**found, "difference": statistics.median(differences)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=10_000)
@@ -87,11 +124,19 @@ def main() -> None:
             write_suite(folder / "pairs.jsonl", count)
             figures[f"{count} pairs"] = measure(folder)
         figures[f"{pairs} pairs again"] = measure(folder)
+        write_suite(folder / "pairs.jsonl", 20 if options.tiny else 1000)
+        rates = {f"{ms} ms": rate(folder, ms, 4) for ms in (1, 10, 100)}
+        starts = start_up(folder, 2 if options.tiny else 25)
     print(f"{'run':<20}{'seconds':>9}{'edit s':>9}{'score s':>9}{'peak MB':>9}")
     for run, row in figures.items():
         print(f"{run:<20}{row['seconds']:>9.1f}{row['edit_s']:>9.1f}{row['score_s']:>9.1f}{row['peak_mb']:>9.0f}")
+    print(f"\n{'editor sleeps':<20}{'edits/s':>9}{'ideal':>9}{'share':>9}")
+    for name, row in rates.items():
+        print(f"{name:<20}{row['edits_s']:>9.0f}{row['ideal_s']:>9.0f}{row['share']:>9.0%}")
+    print(f"\nstart of pytest: {starts['with']:.0f} ms, with -p no:imgedit {starts['without']:.0f} ms, ", end="")
+    print(f"difference {starts['difference']:.1f} ms")
     if options.json:
-        options.json.write_text(json.dumps(figures, indent=1))
+        options.json.write_text(json.dumps({"runs": figures, "rates": rates, "start_up_ms": starts}, indent=1))
 
 
 if __name__ == "__main__":

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import sys
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from pytest_imgedit.errors import SetupError
 
@@ -24,13 +26,14 @@ def accelerate(
     quantize: str | None,
     step_cache: str | None,
     threshold: float,
-    compile_blocks: bool,
+    compile_blocks: bool | str,
 ) -> None:
     """Change the pipeline's denoising network in place; raises `SetupError` for what it cannot do.
 
     `attention_backend` names one of diffusers' backends. `quantize="fp8"` computes linear layers on float8 weights and
     activations (torchao); `step_cache="first_block"` skips a step's further blocks where its first one changed by less
-    than `threshold` of its size since the step before. `compile_blocks` compiles the repeated blocks, for all sizes.
+    than `threshold` of its size since the step before. `compile_blocks` compiles the repeated blocks, for all sizes;
+    a text in place of `True` lets the network be where that cannot be done.
     """
     network: Any = getattr(pipeline, "transformer", None) or getattr(pipeline, "unet", None)
     if attention_backend is not None:
@@ -41,7 +44,7 @@ def accelerate(
         from diffusers import FirstBlockCacheConfig
 
         _try("step_cache", lambda: network.enable_cache(FirstBlockCacheConfig(threshold=threshold)))
-    if compile_blocks:
+    if compile_blocks is True or (compile_blocks and _compiles(network)):
         _try("compile", lambda: network.compile_repeated_blocks(dynamic=True))
 
 
@@ -50,6 +53,18 @@ def _try(key: str, change: Any) -> None:
         change()
     except (AttributeError, ImportError, RuntimeError, ValueError, NotImplementedError) as error:
         raise SetupError(f"editor.{key}: {type(error).__name__}: {error}") from error
+
+
+def _compiles(network: Any) -> bool:
+    """Tell whether the network's blocks can be compiled here, which takes Triton and a C compiler."""
+    if not getattr(network, "_repeated_blocks", None):
+        return False
+    try:
+        torch.compile(lambda x: x * 2 + 1)(torch.ones(8, device=next(network.parameters()).device))
+    except Exception as error:
+        print(f"the editor is not compiled: {type(error).__name__}: {error}"[:300], file=sys.stderr)
+        return False
+    return True
 
 
 def _quantize(network: Any) -> None:

@@ -50,7 +50,8 @@ class DiffusersEditor:
         self.pipeline = _load(Path(model), "cpu" if offload else device, pick_dtype(dtype, device))
         self.pipeline.set_progress_bar_config(disable=True)
         self.image_name, self.call = call_arguments(self.pipeline, call)
-        accelerate(self.pipeline, attention_backend, quantize, step_cache, step_cache_threshold, compile is True)
+        compile = False if compile == "auto" else compile  # where it pays, the harness says so
+        accelerate(self.pipeline, attention_backend, quantize, step_cache, step_cache_threshold, compile)
         if offload:
             self.pipeline.enable_model_cpu_offload()
         remember_negative(self.pipeline, self.call.get("negative_prompt"))

@@ -188,4 +188,4 @@ def _is_large(folder: Path) -> bool:
 def _fitting_batch() -> int:
     """Choose a batch size from the GPU memory that is free after loading."""
     free, _ = torch.cuda.mem_get_info()
-    return int(max(1, min(MAX_BATCH, free // QUESTION_BYTES)))
+    return int(max(1, min(MAX_BATCH, 0.75 * free // QUESTION_BYTES)))

@@ -102,12 +102,15 @@ def judge_name(document: Document) -> str:
 def timing_line(document: Document) -> str:
     """Say how long each stage took and what came from the store."""
     timing = document["timing"]
+    shares = [("editing", timing.get("edit_gpu_busy")), ("scoring", timing.get("score_gpu_busy"))]
+    busy = ", ".join(f"{share:.0%} while {stage}" for stage, share in shares if share is not None)
+    gpus = f" · GPUs busy {busy}" if busy else ""
     trials = f" · trials of the judge {timing['trials_s']:.1f} s" if timing["trials_s"] else ""
     return (
         f"edit {timing['edit_s']:.1f} s ({timing['edits']} edited, {timing['edits_cached']} from the store) · "
         f"swap {timing['swap_s']:.1f} s ({timing['swaps']} swaps) · "
         f"score {timing['score_s']:.1f} s ({timing['verdicts']} scored, {timing['verdicts_cached']} from the store)"
-        f"{trials}"
+        f"{trials}{gpus}"
     )
 
 

@@ -56,7 +56,10 @@ class Timing:
 
 @dataclass(frozen=True)
 class Subject:
-    """What was evaluated by what: `editor` and `judge` hold kind, fingerprint and parameters."""
+    """What was evaluated by what: `editor` and `judge` hold kind, fingerprint and parameters.
+
+    `editor["compiled"]` says whether this run's editors compile, where they can.
+    """
 
     suite: Suite
     editor: dict[str, Any]
@@ -124,6 +127,7 @@ def make_document(
             "spec": settings.editor.spec,
             "fingerprint": editor["fingerprint"],
             "params": mask_secrets(editor["params"]),
+            "compiled": editor["compiled"],
             "lossy": lossy(editor["params"]),
         },
         "judge": {

@@ -92,8 +92,10 @@ class Flow:
                 self.trials = plan_trials(self.settings, suite, pairs, plan, self.store, scorer.judge, identify_control)
                 further = self._take_stored_verdicts(self.trials.works, scorer, count=False)
                 if pending or further:
-                    self._score(pending, further, scorer, judging, ended, beside is not None)
+                    self._score(pending, further, scorer, judging, ended, beside is not None and beside.ran)
         finally:
+            if beside is not None:
+                beside.abort()
             if judging is not None:
                 judging.close()
                 if beside is not None:
@@ -122,6 +124,8 @@ class Flow:
         started = time.perf_counter()
         pool = make_pool(self.settings, "edit", self.folder, self.progress)
         meter = self._meter(pool)
+        if beside is not None:
+            beside.editors = pool
         try:
             pool.start(len(missing))
             if judging is not None:
@@ -190,14 +194,19 @@ class Flow:
         finally:
             ended_at = time.perf_counter()
             finished = ended_at if trying is None else trying
-            self.timing.trials_s = ended_at - finished
-            if not again:
+            scored = sum(work.verdict is not None for work in pending)
+            if again:
+                self.timing.trials_s = ended_at - finished
+                self.timing.score_s += finished - started
+                self.timing.verdicts += scored
+            else:
                 first = self._remember("score", pool, ended or started) or started
+                self.timing.trials_s = max(0.0, ended_at - max(finished, first))
                 if ended:
                     self.timing.swaps, self.timing.swap_s = 1, first - ended
                     self.timing.first_verdict_s = max(0.0, scorer.first_at - ended)
-                self.timing.score_s, self.timing.score_gpu_busy = finished - first, meter.share
-                self.timing.verdicts = sum(work.verdict is not None for work in pending)
+                self.timing.score_s, self.timing.score_gpu_busy = max(0.0, finished - first), meter.share
+                self.timing.verdicts = scored
         if not again:
             self.after_stage("score")
 
@@ -215,9 +224,9 @@ class Flow:
 
 
 class _Beside:
-    """A score stage in a thread, which judges edits while others are made; its judge loads after the first edit.
+    """A score stage in a thread, which judges edits while others are made.
 
-    By then the editors have loaded, so that two models never load on a GPU at once.
+    Its judge loads once all editors have loaded, so that two models never load on a GPU at once.
     """
 
     def __init__(self, flow: Flow, scorer: Scorer, pool: Pool, waiting: list[Work], edits: int) -> None:
@@ -227,6 +236,7 @@ class _Beside:
         self.error: BaseException | None = None
         self.works = list(waiting)
         self.started = time.perf_counter()
+        self.editors: Pool | None = None
         self.thread = threading.Thread(target=self._run, daemon=True)
 
     def edited(self, work: Work) -> None:
@@ -236,10 +246,24 @@ class _Beside:
         if work.edit is not None and self.flow._take_stored_verdicts([work], self.scorer):
             self.works.append(work)
             self.feed.put(work)
-        if self.thread.ident is None:
+        loading = self.editors is not None and any(
+            worker.state in ("starting", "waiting", "loading") for worker in self.editors.workers
+        )
+        if not self.ran and not loading:
             self.flow.before_stage("score")
             self.started = time.perf_counter()
             self.thread.start()
+
+    @property
+    def ran(self) -> bool:
+        """Tell whether the stage has begun."""
+        return self.thread.ident is not None
+
+    def abort(self) -> None:
+        """Have the stage end after the batch that it is at; wait a moment for that."""
+        if self.ran:
+            self.feed.abort()
+            self.thread.join(timeout=5)
 
     def close(self) -> None:
         """Say that no more edits come."""
@@ -247,8 +271,9 @@ class _Beside:
 
     def finish(self, ended: float) -> None:
         """Wait until all is judged; `ended` is when the last edit was done. Raises what the score stage ended with."""
-        if self.thread.ident is not None:
-            self.thread.join()
+        if not self.ran:
+            return  # what there is to judge is judged after editing
+        self.thread.join()
         if self.error is not None:
             raise self.error
         timing = self.flow.timing

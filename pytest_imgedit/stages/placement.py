@@ -12,6 +12,7 @@ from pytest_imgedit.editors.base import BUILTIN as EDITORS
 from pytest_imgedit.editors.base import resolve_editor
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.judges.base import MEASURING, resolve_judge
+from pytest_imgedit.params import STEP_CACHE_THRESHOLD
 from pytest_imgedit.workers.gpus import choose_gpus, gpu_memory, group_gpus, require_memory
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ GIB = 2**30
 WORKING_SHARE, WORKING_BYTES = 0.15, GIB
 #: Compiling pays from so many denoising steps a worker on, for weights of so many bytes.
 COMPILE_STEPS, COMPILE_BYTES = 300, 2 * GIB
+#: What `editor.compile` becomes where that was left to the harness: no error where it cannot be done.
+COMPILE_IF_POSSIBLE = "if possible"
 #: Steps where the config names none.
 USUAL_STEPS = 50
 #: Parameters of an editor that change its images for speed, visibly.
@@ -138,8 +141,7 @@ def _hint(role: str, folder: Any, kind: str, weights: int, gpus: Sequence[dict[s
 def settle_compile(settings: Settings, planned: int) -> Settings:
     """Decide `editor.compile = "auto"` for a run that plans so many edits, whether they are stored already or not.
 
-    The decision becomes a parameter of the editor, so that compiled and eager edits, which differ by rounding, never
-    count as the same.
+    Where it pays, the workers' parameter becomes `COMPILE_IF_POSSIBLE`.
     """
     target, params = target_of(settings, "edit")
     workers = len(groups_of(settings, "edit"))
@@ -149,12 +151,15 @@ def settle_compile(settings: Settings, planned: int) -> Settings:
     large = check_checkpoint(model_folder(target.argument or "", target.kind), target.kind) >= COMPILE_BYTES
     if steps < COMPILE_STEPS or not large or params.get("step_cache") or settings.workers.gpus_per_worker > 1:
         return settings
-    return settings.model_copy(update={"editor": settings.editor.model_copy(update={"compile": True})})
+    return settings.model_copy(update={"editor": settings.editor.model_copy(update={"compile": COMPILE_IF_POSSIBLE})})
 
 
 def lossy(params: dict[str, Any]) -> list[str]:
     """Name the parameters that trade an editor's quality for speed, as `key=value`."""
-    return [f"{name}={params[name]}" for name in LOSSY if params.get(name)]
+    named = [f"{name}={params[name]}" for name in LOSSY if params.get(name)]
+    if params.get("step_cache"):
+        named.append(f"step_cache_threshold={params.get('step_cache_threshold', STEP_CACHE_THRESHOLD)}")
+    return named
 
 
 def _gib(size: float | None) -> str:

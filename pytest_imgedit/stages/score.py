@@ -36,7 +36,7 @@ class Feed:
     """Finished edits on their way from the edit stage to a score stage that runs beside it, in another thread."""
 
     def __init__(self) -> None:
-        self.is_open = True
+        self.is_open, self.aborted = True, False
         self._works: deque[Work] = deque()
 
     @property
@@ -53,6 +53,10 @@ class Feed:
     def close(self) -> None:
         """Say that nothing more comes."""
         self.is_open = False
+
+    def abort(self) -> None:
+        """Say that nothing more is to be judged either."""
+        self.is_open, self.aborted = False, True
 
 
 class Scorer:
@@ -112,6 +116,8 @@ class Scorer:
 
         def take(worker: Worker) -> tuple[list[Work], Message] | None:
             if feed is not None:
+                if feed.aborted:
+                    return None
                 still_open = feed.is_open  # asked before, so that nothing comes between
                 if fed := feed.take():
                     again = [work for work in queue if work.failures]
@@ -141,7 +147,7 @@ class Scorer:
             return (batch, {"op": "judge", "questions": questions}) if batch else None
 
         def more() -> bool:
-            return feed is not None and (feed.is_open or feed.holds_any)
+            return feed is not None and not feed.aborted and (feed.is_open or feed.holds_any or bool(queue))
 
         for batch, worker, reply in pool.run(take, more):
             self.first_at = self.first_at or time.perf_counter()

@@ -171,6 +171,7 @@ class _Item(BaseModel):
 
 class _Editor(BaseModel):
     spec: str
+    lossy: list[str] = Field(default_factory=list)
 
 
 class _Commit(BaseModel):

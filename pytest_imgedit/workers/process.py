@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import os
 import queue
 import sys
@@ -65,6 +66,7 @@ class _Worker:
 
     def __init__(self, send: Callable[[Message], None]) -> None:
         self.send = send
+        self.preprocess: Callable[[Question], Any] | None = None
         self.dropping = False  # jobs that have not begun are not to be done any more
         self.fits = sys.maxsize  # the most questions that memory was enough for
         self._readers = ThreadPoolExecutor(min(READERS, max(1, (os.cpu_count() or 1) // 2)))
@@ -122,6 +124,10 @@ class _Worker:
 
     def load(self, message: Message, _: object) -> Callable[[], Message]:
         self.model = build(self.target, self.device, self.params)
+        # A judge that prepares questions in a thread is given what came of it, if its `answer` takes that.
+        self.preprocess = getattr(self.model, "preprocess", None)
+        if not (callable(self.preprocess) and "prepared" in inspect.signature(self.model.answer).parameters):
+            self.preprocess = None
         return _reply(op="loaded", batch_size=self._batch_size())
 
     def _batch_size(self) -> int:
@@ -166,13 +172,12 @@ class _Worker:
     def _read_question(self, asked: Message) -> tuple[Question, Any]:
         """Decode a question's images; prepare it for a judge that has `preprocess`."""
         question = _question(asked)
-        preprocess = getattr(self.model, "preprocess", None)
-        return question, preprocess(question) if callable(preprocess) else None
+        return question, None if self.preprocess is None else self.preprocess(question)
 
     def _answer(self, batch: list[tuple[Question, Any]]) -> list[Answer]:
         questions, prepared = [question for question, _ in batch], [ready for _, ready in batch]
-        if callable(getattr(self.model, "preprocess", None)):
-            return list(self.model.answer(questions, prepared))
+        if self.preprocess is not None:
+            return list(self.model.answer(questions, prepared=prepared))
         return list(self.model.answer(questions))
 
     def _ask(self, questions: list[tuple[Question, Any]]) -> list[Message]:

@@ -158,3 +158,12 @@ def test_comparison_by_hand():
     assert [pair["id"] for pair in found["fell"]] == ["p5", "p4", "p3", "p2", "p1"]
     assert found["rose"] == []
     assert found["pairs"]["p0"] == {"before": 8.0, "difference": -2.0, "edits": ["ab" * 32]}
+
+
+def test_gates_do_not_mix_editors_made_faster_with_loss():
+    from pytest_imgedit.store.baselines import unlike_losses
+
+    baseline = {"name": "main", "editor": {"spec": "x"}}
+    assert unlike_losses(baseline, []) is None
+    assert "by nothing there, by quantize=fp8 here" in unlike_losses(baseline, ["quantize=fp8"])
+    assert unlike_losses({"editor": {"lossy": ["quantize=fp8"]}}, ["quantize=fp8"]) is None

@@ -216,3 +216,38 @@ def test_secrets_of_the_parameters_leave_no_worker():
     worker.handle(job, worker.read_ahead(job))
     worker._finisher.shutdown()
     assert sent[-1]["message"] == "RuntimeError: bad key ***"
+
+
+class Prepares:
+    """A judge like `qwen-vl`; `Plain` overrides `answer` as judges of users do."""
+
+    batch_size = 4
+
+    def __init__(self, *, device):
+        del device
+
+    def preprocess(self, question):
+        return question.pair_id * 2
+
+    def answer(self, questions, prepared=None):
+        return [Answer(text) for text in prepared]
+
+
+class Plain(Prepares):
+    def answer(self, questions):
+        return [Answer(question.pair_id) for question in questions]
+
+
+@pytest.mark.parametrize(("name", "reply"), [("Prepares", "aa"), ("Plain", "a")])
+def test_judge_is_given_what_it_prepared_if_its_answer_takes_that(name, reply):
+    sent = []
+    worker = _Worker(sent.append)
+    target = {"kind": "class", "module": __name__, "attribute": name, "argument": None}
+    worker.handle({"op": "prepare", "target": target, "params": {}, "device": "cpu"}, [])
+    worker.handle({"op": "load"}, [])
+    asked = {"pair": "a", "category": "b", "instruction": "c", "images": {}, "system": "", "parts": [], "aspects": []}
+    job = {"op": "judge", "questions": [asked]}
+    worker.handle(job, worker.read_ahead(job))
+    worker._finisher.shutdown()
+    assert [message["op"] for message in sent] == ["prepared", "loaded", "judged"]
+    assert sent[-1]["answers"][0]["reply"] == reply

@@ -1,0 +1,91 @@
+"""What makes a pipeline faster changes its images by nothing, by rounding, or is named as lossy."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pytest_imgedit.editors.base import EditRequest
+from pytest_imgedit.editors.diffusers import DiffusersEditor
+from pytest_imgedit.errors import SetupError
+from pytest_imgedit.params import find_problem
+from pytest_imgedit.registry import Target
+
+SMALL = {"num_inference_steps": 3, "true_cfg_scale": 4.0, "height": 64, "width": 64}
+
+
+def photo(seed):
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (48, 64, 3), dtype=np.uint8))
+
+
+def edit(editor, source, seed=5, instruction="make it snow"):
+    return np.asarray(editor.edit(EditRequest("a", "physics", instruction, source, seed)))
+
+
+def test_negative_prompt_is_encoded_once_a_source_and_changes_nothing(tiny, monkeypatch):
+    folder = str(tiny("qwen-image-edit"))
+    editor, plain = (DiffusersEditor(folder, device="cpu", **SMALL) for _ in range(2))
+    plain.pipeline.encode_prompt = type(plain.pipeline).encode_prompt.__get__(plain.pipeline)
+    calls = []
+    editor.pipeline.text_encoder.register_forward_pre_hook(lambda *_: calls.append(1))
+    for source, seed, counted in ((photo(1), 1, 2), (photo(1), 2, 3), (photo(2), 1, 5), (photo(1), 3, 6)):
+        assert np.array_equal(edit(editor, source, seed), edit(plain, source, seed))
+        assert len(calls) == counted
+
+
+def test_few_sources_are_remembered(tiny, monkeypatch):
+    from pytest_imgedit.editors import acceleration
+
+    monkeypatch.setattr(acceleration, "REMEMBERED", 1)
+    editor = DiffusersEditor(str(tiny("qwen-image-edit")), device="cpu", **SMALL)
+    calls = []
+    editor.pipeline.text_encoder.register_forward_pre_hook(lambda *_: calls.append(1))
+    for seed in (1, 2, 1):
+        edit(editor, photo(seed))
+    assert len(calls) == 6
+
+
+def test_step_cache_starts_afresh_for_every_edit(tiny):
+    folder = str(tiny("qwen-image-edit"))
+    cached = DiffusersEditor(folder, device="cpu", step_cache="first_block", step_cache_threshold=0.9, **SMALL)
+    first, again = edit(cached, photo(1)), edit(cached, photo(1))
+    other = edit(cached, photo(2))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert not np.array_equal(first, edit(DiffusersEditor(folder, device="cpu", **SMALL), photo(1)))
+
+
+def test_named_attention_backend_is_used_or_refused(tiny):
+    folder = str(tiny("qwen-image-edit"))
+    native = DiffusersEditor(folder, device="cpu", attention_backend="native", **SMALL)
+    plain = DiffusersEditor(folder, device="cpu", **SMALL)
+    assert np.array_equal(edit(native, photo(1)), edit(plain, photo(1)))
+    with pytest.raises(SetupError, match=r"editor.attention_backend: ValueError: .*wrong"):
+        DiffusersEditor(folder, device="cpu", attention_backend="wrong", **SMALL)
+
+
+@pytest.mark.parametrize("model", ["qwen-image-edit", "instruct-pix2pix"])
+def test_compiling_where_possible_leaves_a_network_without_repeated_blocks_as_it_is(tiny, monkeypatch, model):
+    from diffusers import QwenImageTransformer2DModel
+
+    compiled = []
+    monkeypatch.setattr(QwenImageTransformer2DModel, "compile_repeated_blocks", lambda *_, **__: compiled.append(1))
+    DiffusersEditor(str(tiny(model)), device="cpu", compile="if possible")
+    assert compiled == [1] * (model == "qwen-image-edit")
+    DiffusersEditor(str(tiny(model)), device="cpu", compile="auto")
+    DiffusersEditor(str(tiny(model)), device="cpu", compile=False)
+    assert len(compiled) <= 1
+
+
+def test_what_cannot_be_done_is_named(tiny):
+    with pytest.raises(SetupError, match=r"editor.quantize: ModuleNotFoundError: No module named 'torchao'"):
+        DiffusersEditor(str(tiny("qwen-image-edit")), device="cpu", quantize="fp8", **SMALL)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("compile", "always"), ("quantize", "int4"), ("step_cache", "all"), ("step_cache_threshold", 2.0), ("offload", 1)],
+)
+def test_parameters_are_checked_before_anything_loads(tiny, key, value):
+    target = Target("diffusers", "m", "a", str(tiny("qwen-image-edit")))
+    assert find_problem(target, {key: value})[0] == key
+    assert find_problem(target, {"compile": True, "step_cache": "first_block"}) is None

@@ -1,0 +1,125 @@
+"""Decoding without padding gives what transformers' `generate` gives."""
+
+import pytest
+import torch
+from PIL import Image
+from torch.nn.functional import scaled_dot_product_attention
+
+from pytest_imgedit.config import SuiteSettings
+from pytest_imgedit.images import decode
+from pytest_imgedit.judges.base import Question
+from pytest_imgedit.judges.fused import combine, rms_norm, swiglu
+from pytest_imgedit.judges.packed import Bounds, PackedDecoder, attend
+from pytest_imgedit.judges.qwen_vl import QwenVLJudge
+from pytest_imgedit.rubrics.rubric import load_rubric
+from pytest_imgedit.scenes import WEIGHTS
+from pytest_imgedit.suites.base import load_suite
+
+
+def ask(count, sizes=((64, 64), (48, 32), (64, 32)), system="You grade edits of images with great care."):
+    return [
+        Question(
+            str(n),
+            "physics",
+            "x",
+            {"source": noise(n, sizes), "edited": noise(n + 50, sizes)},
+            system,
+            (("text", "Source: "), ("image", "source"), ("image", "edited"), ("text", "?" * (3 * n + 1))),
+        )
+        for n in range(count)
+    ]
+
+
+def noise(seed, sizes):
+    generator = torch.Generator().manual_seed(seed)
+    width, height = sizes[seed % len(sizes)]
+    return Image.fromarray(torch.randint(0, 256, (height, width, 3), generator=generator, dtype=torch.uint8).numpy())
+
+
+@pytest.mark.parametrize("model", ["judge-qwen2.5-vl", "judge-qwen3-vl", "judge-qwen3-vl-moe"])
+def test_replies_and_logits_equal_those_of_generate_for_uneven_prompts_and_images(tiny, model):
+    packed = QwenVLJudge(str(tiny(model)), device="cpu", max_new_tokens=9)
+    plain = QwenVLJudge(str(tiny(model)), device="cpu", max_new_tokens=9, attention="sdpa")
+    assert isinstance(packed.decoder, PackedDecoder)
+    prompts = [packed.preprocess(question) for question in ask(5)]
+    ours = packed.decoder.decode(prompts, 9, keep_logits=True)
+    theirs = plain.decoder.decode(prompts, 9, keep_logits=True)
+    assert ours.tokens == theirs.tokens
+    assert len({tuple(tokens) for tokens in ours.tokens}) > 1
+    for mine, other, tokens in zip(ours.logits, theirs.logits, ours.tokens, strict=True):
+        torch.testing.assert_close(mine[: len(tokens)], other[: len(tokens)], rtol=1e-3, atol=1e-4)
+
+
+def test_the_embedded_judge_grades_alike_packed_and_plain():
+    rubric = load_rubric("aspects", {})
+    pairs = load_suite(SuiteSettings(spec="scenes:n=3")).pairs
+    asked = []
+    for n, pair in enumerate(pairs):
+        edited = pair.reference if n % 2 else pair.source
+        images = {"source": decode(pair.source.read()), "edited": decode(edited.read())}
+        asked.append(Question(pair.id, pair.category, pair.instruction, images, *rubric.render(pair), rubric.aspects))
+    replies = [
+        [answer.reply for answer in QwenVLJudge(str(WEIGHTS / "judge"), device="cpu", attention=how).answer(asked)]
+        for how in ("auto", "sdpa", "eager")
+    ]
+    assert replies[0] == replies[1] == replies[2]
+    assert len(set(replies[0])) > 1
+
+
+def test_prompts_without_images_and_of_one_token_more_than_their_common_beginning(tiny):
+    judge = QwenVLJudge(str(tiny("judge-qwen3-vl")), device="cpu", max_new_tokens=4)
+    texts = [Question(str(n), "physics", "x", {}, "s" * 40, (("text", "a" * n),)) for n in range(3)]
+    together = [answer.reply for answer in judge.answer(texts)]
+    assert together == [judge.answer([text])[0].reply for text in texts]
+
+
+def test_judge_may_answer_with_what_was_prepared_before(tiny):
+    judge = QwenVLJudge(str(tiny("judge-qwen3-vl")), device="cpu", max_new_tokens=4)
+    asked = ask(2)
+    prepared = [judge.preprocess(question) for question in asked]
+    assert judge.answer(asked, prepared) == judge.answer(asked)
+
+
+@pytest.mark.parametrize(("own", "seen"), [([3, 3], [3, 3]), ([2, 5, 1], [2, 5, 1]), ([2, 3], [6, 4])])
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention_stays_inside_each_sequence(own, seen, causal):
+    torch.manual_seed(0)
+    query = torch.randn(sum(own), 4, 8)
+    key, value = torch.randn(sum(seen), 2, 8), torch.randn(sum(seen), 2, 8)
+    found = attend(query, key, value, Bounds.of(own, seen, query.device), causal=causal, scale=0.3)
+    starts = [(sum(own[:n]), sum(seen[:n])) for n in range(len(own))]
+    for (a, b), q, k in zip(starts, own, seen, strict=True):
+        mask = torch.ones(q, k, dtype=torch.bool)
+        mask = mask.tril(k - q) if causal else mask
+        rows = query[a : a + q], key[b : b + k].repeat_interleave(2, 1), value[b : b + k].repeat_interleave(2, 1)
+        alone = scaled_dot_product_attention(*(one.transpose(0, 1) for one in rows), attn_mask=mask, scale=0.3)
+        torch.testing.assert_close(found[a : a + q], alone.transpose(0, 1))
+
+
+def test_what_is_fused_on_a_gpu_computes_what_transformers_does(tiny):
+    model = QwenVLJudge(str(tiny("judge-qwen3-vl-moe")), device="cpu").model
+    layer = model.model.language_model.layers[0]
+    hidden = torch.randn(6, 64)
+    torch.testing.assert_close(
+        rms_norm(hidden, layer.input_layernorm.weight, layer.input_layernorm.variance_epsilon),
+        layer.input_layernorm(hidden),
+    )
+    from pytest_imgedit.judges import fused
+
+    chosen = torch.tensor([[0, 3], [1, 0], [2, 3], [0, 1], [3, 2], [1, 2]])
+    weights = torch.rand(6, 2)
+    with torch.inference_mode():
+        expected = layer.mlp.experts(hidden, chosen, weights)
+        fused_experts = fused.experts
+        original = fused._compiled
+        fused._compiled = lambda function: function  # the same mathematics, without a compiler
+        try:
+            torch.testing.assert_close(fused_experts(layer.mlp.experts, hidden, chosen, weights), expected)
+        finally:
+            fused._compiled = original
+    gate_up = torch.randn(3, 8)
+    torch.testing.assert_close(swiglu(gate_up), torch.nn.functional.silu(gate_up[:, :4]) * gate_up[:, 4:])
+    assert combine(torch.eye(4), torch.tensor([[0, 1], [2, 3]]), torch.ones(2, 2)).tolist() == [
+        [1, 1, 0, 0],
+        [0, 0, 1, 1],
+    ]

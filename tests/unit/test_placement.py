@@ -1,0 +1,130 @@
+"""What fits where, on GPUs of which only the driver's answers are made up."""
+
+import pytest
+
+from pytest_imgedit.config import Settings
+from pytest_imgedit.errors import UsageError
+from pytest_imgedit.stages import placement
+from pytest_imgedit.stages.placement import COMPILE_IF_POSSIBLE, lossy, place, settle_compile
+
+GIB = 2**30
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Put GPUs and checkpoints of some size in place: `machine(gpus=2, total=80, edit=54, judge=58, held=0)`."""
+
+    def put(gpus=1, total=80.0, edit=54, judge=58, held=0.0, largest=39):
+        names = [str(n) for n in range(gpus)]
+        sizes = {"diffusers": edit, "qwen-vl": judge}
+        found = [
+            {
+                "name": name,
+                "product": "X",
+                "free_gib": float(total - held),
+                "total_gib": float(total),
+                "held_gib": held,
+                "holders": "123",
+            }
+            for name in names
+        ]
+
+        def require(group, needed, what, hint=""):
+            if needed > len(group) * (total - held) * GIB:
+                raise UsageError(f"{what} does not fit{hint}")
+
+        monkeypatch.setattr(placement, "choose_gpus", lambda text: names)
+        monkeypatch.setattr(placement, "gpu_memory", lambda gpus: found)
+        monkeypatch.setattr(placement, "require_memory", require)
+        monkeypatch.setattr(placement, "model_folder", lambda model, kind: kind)
+        monkeypatch.setattr(placement, "check_checkpoint", lambda folder, kind, dtype="x": sizes[kind] * GIB)
+        monkeypatch.setattr(placement, "largest_component", lambda folder, kind, dtype="x": largest * GIB)
+
+    return put
+
+
+def settings(editor=None, judge=None, **workers):
+    return Settings.model_validate(
+        {
+            "editor": {"spec": "diffusers:a/b", **(editor or {})},
+            "judge": {"spec": "qwen-vl:c/d", **(judge or {})},
+            "workers": workers,
+        }
+    )
+
+
+def test_models_that_fit_together_stay(machine):
+    machine(total=140)
+    found = place(settings(), ["edit", "judge"])
+    assert found.mode == "resident"
+    plan = "plan: edit 54.0 GiB and judge 58.0 GiB on GPU 0 140.0 of 140.0 GiB free: both stay, no swap"
+    assert found.lines == (plan,)
+    assert place(settings(placement="swap"), ["edit", "judge"]).mode == "swap"
+
+
+def test_models_that_do_not_fit_together_follow_each_other(machine):
+    machine(total=80)
+    found = place(settings(), ["edit", "judge"])
+    assert found.mode == "swap"
+    assert found.lines[-1].endswith("one after the other")
+    with pytest.raises(UsageError, match=r"workers.placement.*do not fit together: 130.8 GiB.*80.0 GiB free"):
+        place(settings(placement="resident"), ["edit", "judge"])
+
+
+def test_an_editor_that_needs_no_memory_leaves_it_to_the_judge(machine):
+    machine(total=80)
+    assert place(settings({"spec": "identity"}), ["edit", "judge"]).mode == "resident"
+    assert place(settings({"spec": "tests.fakes:Hangs"}), ["edit", "judge"]).mode == "swap"
+    assert place(settings({"spec": "tests.fakes:Hangs"}, placement="resident"), ["edit", "judge"]).mode == "resident"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "total", "largest", "hint"),
+    [
+        (2, 48.0, 39, "--imgedit-gpus-per-worker=2 would fit"),
+        (1, 48.0, 39, 'editor.offload="model" would fit'),
+        (1, 24.0, 39, "3 such GPUs would hold them"),
+        (3, 48.0, 50, "--imgedit-gpus-per-worker=3 would fit"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_what_would(machine, gpus, total, largest, hint):
+    machine(gpus=gpus, total=total, largest=largest)
+    with pytest.raises(UsageError) as caught:
+        place(settings(), ["edit"])
+    assert str(caught.value).endswith(hint)
+    assert "\n" not in str(caught.value)
+
+
+def test_offload_needs_room_for_the_largest_component_only(machine):
+    machine(total=48, largest=39)
+    assert place(settings({"offload": "model"}), ["edit"]).mode == "swap"
+
+
+def test_busy_gpus_are_named(machine):
+    machine(total=140, held=12.0)
+    assert place(settings(), ["edit"]).lines[0] == "warning: GPU 0 is busy: 12.0 GiB held by 123"
+
+
+def test_without_gpus_there_is_nothing_to_place(machine, monkeypatch):
+    machine()
+    monkeypatch.setattr(placement, "gpu_memory", lambda gpus: [])
+    assert place(settings(), ["edit", "judge"]).mode == "cpu"
+
+
+def test_compiling_is_decided_by_the_planned_work(machine):
+    machine(gpus=2)
+    auto = settings({"num_inference_steps": 50})
+    assert "compile" not in settle_compile(auto, 11).editor.params
+    assert settle_compile(auto, 12).editor.params["compile"] == COMPILE_IF_POSSIBLE  # 12 · 50 / 2 steps a worker
+    assert settle_compile(settings({"compile": False}), 1000).editor.params["compile"] is False
+    assert "compile" not in settle_compile(settings({"step_cache": "first_block"}), 1000).editor.params
+    machine(gpus=2, edit=1)
+    assert "compile" not in settle_compile(auto, 1000).editor.params
+    assert settle_compile(settings({"spec": "identity"}), 1000).editor.params == {}
+
+
+def test_lossy_parameters_are_named():
+    assert lossy({"quantize": "fp8", "step_cache": None, "compile": True}) == ["quantize=fp8"]
+    cached = {"step_cache": "first_block"}
+    assert lossy(cached) == ["step_cache=first_block", "step_cache_threshold=0.08"]
+    assert lossy({**cached, "step_cache_threshold": 0.5})[1] == "step_cache_threshold=0.5"

@@ -1,0 +1,51 @@
+"""Weights read in pieces are those of the file."""
+
+import json
+import os
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForImageTextToText
+
+from pytest_imgedit import weights
+from pytest_imgedit.weights import Reader, load_on_gpu, weight_files
+
+
+@pytest.mark.parametrize("model", ["judge-qwen3-vl", "judge-qwen3-vl-moe"])
+def test_model_read_in_pieces_equals_the_one_of_transformers(tiny, model, monkeypatch):
+    monkeypatch.setattr(weights, "CHUNK", 1000)  # many pieces, the last one shorter
+    folder = tiny(model)
+    ours = load_on_gpu(folder, "cpu", torch.float32).state_dict()
+    theirs = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).state_dict()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert "HF_DEACTIVATE_ASYNC_LOAD" not in os.environ
+
+
+def test_file_that_ends_early_is_an_error(tmp_path):
+    path = tmp_path / "short"
+    path.write_bytes(b"x" * 10)
+    file = os.open(path, os.O_RDONLY)
+    with pytest.raises(OSError, match="ends 5 bytes early"):
+        Reader("cpu").read(file, 0, 15)
+    os.close(file)
+
+
+def test_shards_are_those_of_the_index(tmp_path):
+    assert weight_files(tmp_path) == [tmp_path / "model.safetensors"]
+    index = {"weight_map": {"b": "2.safetensors", "a": "1.safetensors", "c": "1.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert [path.name for path in weight_files(tmp_path)] == ["1.safetensors", "2.safetensors"]
+
+
+def test_stored_tensors_have_the_files_values(tiny):
+    path = weight_files(tiny("judge-qwen3-vl"))[0]
+    file = os.open(path, os.O_RDONLY)
+    length = int.from_bytes(os.pread(file, 8, 0), "little")
+    header = json.loads(os.pread(file, length, 8))
+    header.pop("__metadata__", None)
+    reader = Reader("cpu")
+    for name, expected in load_file(path).items():
+        assert torch.equal(weights.StoredTensor(reader, file, 8 + length, header[name])[...], expected)
+    os.close(file)
