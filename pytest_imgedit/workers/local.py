@@ -86,6 +86,8 @@ class LocalExecutor:
         except (EOFError, OSError, execnet.RemoteError, AssertionError) as error:
             silent = "it does not answer as Python does" if isinstance(error, AssertionError) else one_line(error)
             words = output.lines(final=True) or [silent]
+            if isinstance(error, AssertionError):
+                words = [silent]  # what it printed comes of what it was sent, sooner or later
             raise NotStarted(f"{slot.name}: {self.python} does not start as a worker: {words[-1]}") from None
         finally:
             path.unlink(missing_ok=True)  # both sides have it open: nothing is left of it, however this process ends
