@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, largest_component, model_folder
 from pytest_imgedit.editors import controls
-from pytest_imgedit.editors.base import BUILTIN as EDITORS
 from pytest_imgedit.editors.base import resolve_editor
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.judges.base import MEASURING, resolve_judge
@@ -118,7 +117,7 @@ def _need(settings: Settings, role: str, gpus: Sequence[dict[str, Any]]) -> Need
     spec = settings.editor.spec if role == "edit" else settings.judge.spec
     if target.kind not in MODEL_KINDS:
         idle = target.module == controls.__name__ or target.kind in ("folder", *MEASURING)
-        return Need(role, spec, 0 if idle and target.kind in (*EDITORS, *MEASURING) else None, groups)
+        return Need(role, spec, 0 if idle else None, groups)
     folder = model_folder(target.argument or "", target.kind)
     weights = check_checkpoint(folder, target.kind, params.get("dtype", "auto"))
     if role == "edit" and params.get("offload") == "model":

@@ -112,7 +112,7 @@ class _Worker:
         return {"op": "error", **described, "message": shorten(self.redactor.text(described["message"]))}
 
     def prepare(self, message: Message, _: object) -> Callable[[], Message]:
-        """Import what the target needs, so that loading finds it imported; the GPU is not touched."""
+        """Import what the target needs, and do what its class has in `warm_up`, which may use a little of the GPU."""
         self.target = Target(**message["target"])
         self.params, self.device = message["params"], message["device"]
         self.redactor = Redactor(os.environ, self.params)
