@@ -36,7 +36,7 @@ class DiffusersParams(ModelParams):
     quantize: Literal["fp8"] | None = None
     step_cache: Literal["first_block"] | None = None
     step_cache_threshold: float = Field(default=STEP_CACHE_THRESHOLD, gt=0, lt=1)
-    offload: Literal["model"] | None = None
+    offload: Literal["auto", "none", "model"] = "auto"
 
 
 class QwenVLParams(ModelParams):

@@ -30,8 +30,9 @@ from pytest_imgedit.suites.base import load_suite
 
 COMPILED = "--imgedit-set=editor.compile=true"
 EAGER = "--imgedit-set=editor.compile=false"
-VARIANTS = {"eager": [EAGER], "compiled": [COMPILED]}
-MORE = {
+VARIANTS = {
+    "eager": ("eager", [EAGER]),
+    "compiled": ("compiled", [COMPILED]),
     "cudnn": ("compiled, cuDNN attention", [COMPILED, "--imgedit-set=editor.attention_backend=_native_cudnn"]),
     "fp8": ("compiled, fp8", [COMPILED, "--imgedit-set=editor.quantize=fp8"]),
     "step-cache": ("eager, first-block cache", [EAGER, "--imgedit-set=editor.step_cache=first_block"]),
@@ -79,7 +80,8 @@ def main() -> None:
     described = parser(__doc__)
     described.add_argument("--jobs", type=int, default=6)
     described.add_argument("--steps", type=int, default=10)
-    described.add_argument("--more", nargs="*", choices=sorted(MORE), default=[], help="further variants")
+    named = {"nargs": "*", "choices": list(VARIANTS), "default": ["eager", "compiled"]}
+    described.add_argument("--variants", **named, help="what to compare with the first of them")
     described.add_argument("--bare", type=Path, help="do the calls of a job file, and nothing else")
     options = described.parse_args()
     if options.bare:
@@ -107,7 +109,7 @@ def main() -> None:
         figures: dict[str, Any] = {"jobs": jobs, "steps": steps, "bare_s": own}
         rows: list[tuple[Any, ...]] = [("bare pipeline", sum(own), "", statistics.median(own), "", "")]
         eager: dict[str, tuple[Path, float]] = {}
-        for name, extra in (VARIANTS | dict(MORE[name] for name in options.more)).items():
+        for name, extra in (VARIANTS[key] for key in options.variants):
             document = evaluate(
                 folder / name.replace(",", "").replace(" ", "-"),
                 f"--imgedit-suite={suite}",

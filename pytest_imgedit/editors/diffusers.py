@@ -43,16 +43,16 @@ class DiffusersEditor:
         quantize: str | None = None,
         step_cache: str | None = None,
         step_cache_threshold: float = 0.08,
-        offload: str | None = None,
+        offload: str = "auto",
         **call: Any,
     ) -> None:
         set_deterministic(deterministic)
-        self.pipeline = _load(Path(model), "cpu" if offload else device, pick_dtype(dtype, device))
+        self.pipeline = _load(Path(model), "cpu" if offload == "model" else device, pick_dtype(dtype, device))
         self.pipeline.set_progress_bar_config(disable=True)
         self.image_name, self.call = call_arguments(self.pipeline, call)
-        compile = False if compile == "auto" else compile  # where it pays, the harness says so
+        compile = False if compile == "auto" else compile  # the harness says where it pays, and where to offload
         accelerate(self.pipeline, attention_backend, quantize, step_cache, step_cache_threshold, compile)
-        if offload:
+        if offload == "model":
             self.pipeline.enable_model_cpu_offload()
         remember_negative(self.pipeline, self.call.get("negative_prompt"))
 

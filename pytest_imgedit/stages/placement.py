@@ -42,6 +42,12 @@ class Need:
     weights: int | None
     groups: tuple[tuple[str, ...], ...]
     hint: str = ""
+    offloaded: bool = False
+
+    @property
+    def size(self) -> str:
+        """The weights as the plan shows them."""
+        return f"{_gib(self.weights)} at a time, offloaded" if self.offloaded else _gib(self.weights)
 
     @property
     def total(self) -> int:
@@ -83,7 +89,7 @@ def place(settings: Settings, roles: Sequence[str]) -> Placement:
             for group in need.groups:
                 require_memory(group, need.weights, need.spec, need.hint)
     mode = _mode(settings, needs, gpus)
-    models = [f"{need.role} {_gib(need.weights)}" for need in needs if need.weights != 0]
+    models = [f"{need.role} {need.size}" for need in needs if need.weights != 0]
     room = ", ".join(f"GPU {gpu['name']} {gpu['free_gib']} of {gpu['total_gib']} GiB free" for gpu in gpus)
     where = {"swap": "one after the other", "resident": "both stay, no swap"}[mode] if len(models) > 1 else "stays"
     busy = [
@@ -120,9 +126,10 @@ def _need(settings: Settings, role: str, gpus: Sequence[dict[str, Any]]) -> Need
         return Need(role, spec, 0 if idle else None, groups)
     folder = model_folder(target.argument or "", target.kind)
     weights = check_checkpoint(folder, target.kind, params.get("dtype", "auto"))
-    if role == "edit" and params.get("offload") == "model":
+    offloaded = role == "edit" and params.get("offload") == "model"
+    if offloaded:
         weights = largest_component(folder, target.kind, params.get("dtype", "auto"))
-    return Need(role, spec, weights, groups, _hint(role, folder, target.kind, weights, gpus))
+    return Need(role, spec, weights, groups, _hint(role, folder, target.kind, weights, gpus), offloaded)
 
 
 def _hint(role: str, folder: Any, kind: str, weights: int, gpus: Sequence[dict[str, Any]]) -> str:
@@ -133,24 +140,34 @@ def _hint(role: str, folder: Any, kind: str, weights: int, gpus: Sequence[dict[s
         option = "--imgedit-gpus-per-worker" if role == "edit" else "judge.gpus_per_replica"
         return f"; {option}={count} would fit"
     if role == "edit" and largest_component(folder, kind, "auto") <= one:
-        return '; editor.offload="model" would fit'
+        return '; editor.offload="auto" or "model" would fit'
     return f"; {math.ceil(weights / one)} such GPUs would hold them"
 
 
-def settle_compile(settings: Settings, planned: int) -> Settings:
-    """Decide `editor.compile = "auto"` for a run that plans so many edits, whether they are stored already or not.
+def settle_editor(settings: Settings, planned: int) -> Settings:
+    """Decide what is left to the harness, `editor.compile` and `editor.offload`, for a run that plans so many edits.
 
-    Where it pays, the workers' parameter becomes `COMPILE_IF_POSSIBLE`.
+    Where compiling pays, the workers' `compile` becomes `COMPILE_IF_POSSIBLE`; where a GPU cannot hold the editor but
+    its largest part, `offload` becomes `"model"`. Edits that are stored already count as planned.
     """
     target, params = target_of(settings, "edit")
     workers = len(groups_of(settings, "edit"))
-    if target.kind != "diffusers" or params.get("compile", "auto") != "auto" or not workers:
+    if target.kind != "diffusers" or not workers or settings.workers.gpus_per_worker > 1:
         return settings
+    folder, dtype = model_folder(target.argument or "", target.kind), params.get("dtype", "auto")
+    weights = check_checkpoint(folder, target.kind, dtype)
+    settled: dict[str, Any] = {}
+    if params.get("offload", "auto") == "auto":
+        gpus = gpu_memory(choose_gpus(settings.workers.gpus))
+        smallest = min((gpu["total_gib"] for gpu in gpus), default=math.inf) * GIB
+        if largest_component(folder, target.kind, dtype) <= smallest < weights:
+            settled["offload"] = "model"
+    offloads = settled.get("offload", params.get("offload")) == "model"
     steps = planned / workers * params.get("num_inference_steps", USUAL_STEPS)
-    large = check_checkpoint(model_folder(target.argument or "", target.kind), target.kind) >= COMPILE_BYTES
-    if steps < COMPILE_STEPS or not large or params.get("step_cache") or settings.workers.gpus_per_worker > 1:
-        return settings
-    return settings.model_copy(update={"editor": settings.editor.model_copy(update={"compile": COMPILE_IF_POSSIBLE})})
+    pays = steps >= COMPILE_STEPS and weights >= COMPILE_BYTES and not params.get("step_cache") and not offloads
+    if pays and params.get("compile", "auto") == "auto":
+        settled["compile"] = COMPILE_IF_POSSIBLE
+    return settings.model_copy(update={"editor": settings.editor.model_copy(update=settled)})
 
 
 def lossy(params: dict[str, Any]) -> list[str]:

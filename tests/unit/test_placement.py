@@ -5,7 +5,7 @@ import pytest
 from pytest_imgedit.config import Settings
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.stages import placement
-from pytest_imgedit.stages.placement import COMPILE_IF_POSSIBLE, lossy, place, settle_compile
+from pytest_imgedit.stages.placement import COMPILE_IF_POSSIBLE, lossy, place, settle_editor
 
 GIB = 2**30
 
@@ -82,7 +82,7 @@ def test_an_editor_that_needs_no_memory_leaves_it_to_the_judge(machine):
     ("gpus", "total", "largest", "hint"),
     [
         (2, 48.0, 39, "--imgedit-gpus-per-worker=2 would fit"),
-        (1, 48.0, 39, 'editor.offload="model" would fit'),
+        (1, 48.0, 39, 'editor.offload="auto" or "model" would fit'),
         (1, 24.0, 39, "3 such GPUs would hold them"),
         (3, 48.0, 50, "--imgedit-gpus-per-worker=3 would fit"),
     ],
@@ -97,7 +97,20 @@ def test_what_does_not_fit_is_refused_with_what_would(machine, gpus, total, larg
 
 def test_offload_needs_room_for_the_largest_component_only(machine):
     machine(total=48, largest=39)
-    assert place(settings({"offload": "model"}), ["edit"]).mode == "swap"
+    found = place(settings({"offload": "model"}), ["edit"])
+    assert found.lines[-1].startswith("plan: edit 39.0 GiB at a time, offloaded on GPU 0")
+
+
+def test_an_editor_offloads_where_it_fits_no_other_way(machine):
+    machine(total=48, largest=39)
+    chosen = settle_editor(settings(), 1000).editor.params
+    assert chosen["offload"] == "model"
+    assert "compile" not in chosen
+    assert settle_editor(settings({"offload": "none"}), 1).editor.params["offload"] == "none"
+    machine(total=24, largest=39)
+    assert "offload" not in settle_editor(settings(), 1).editor.params
+    machine(total=80, largest=39)
+    assert "offload" not in settle_editor(settings(), 1).editor.params
 
 
 def test_busy_gpus_are_named(machine):
@@ -114,13 +127,13 @@ def test_without_gpus_there_is_nothing_to_place(machine, monkeypatch):
 def test_compiling_is_decided_by_the_planned_work(machine):
     machine(gpus=2)
     auto = settings({"num_inference_steps": 50})
-    assert "compile" not in settle_compile(auto, 11).editor.params
-    assert settle_compile(auto, 12).editor.params["compile"] == COMPILE_IF_POSSIBLE  # 12 · 50 / 2 steps a worker
-    assert settle_compile(settings({"compile": False}), 1000).editor.params["compile"] is False
-    assert "compile" not in settle_compile(settings({"step_cache": "first_block"}), 1000).editor.params
+    assert "compile" not in settle_editor(auto, 11).editor.params
+    assert settle_editor(auto, 12).editor.params["compile"] == COMPILE_IF_POSSIBLE  # 12 · 50 / 2 steps a worker
+    assert settle_editor(settings({"compile": False}), 1000).editor.params["compile"] is False
+    assert "compile" not in settle_editor(settings({"step_cache": "first_block"}), 1000).editor.params
     machine(gpus=2, edit=1)
-    assert "compile" not in settle_compile(auto, 1000).editor.params
-    assert settle_compile(settings({"spec": "identity"}), 1000).editor.params == {}
+    assert "compile" not in settle_editor(auto, 1000).editor.params
+    assert settle_editor(settings({"spec": "identity"}), 1000).editor.params == {}
 
 
 def test_lossy_parameters_are_named():
