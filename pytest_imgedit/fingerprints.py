@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_imgedit.checkpoints import MODEL_KINDS, model_folder
+from pytest_imgedit.endpoints import ENDPOINT_KINDS
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.registry import source_file
 from pytest_imgedit.store.runs import write_json
@@ -29,16 +30,19 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 def fingerprint(target: Target, params: Mapping[str, object], cache: Path) -> str:
     """Return what identifies an editor or judge apart from the text of its parameters, as 64 hex digits.
 
-    A model folder counts with every byte of its files, a folder of finished images with names, sizes and
-    times. A class counts with its own source file, and with every byte of the files and folders that its
-    parameters name; other modules that it imports do not count. `cache` remembers file hashes by path, size
-    and time, so that weights are read once, not once a run. Raises `UsageError` if a model is not there.
+    A model folder counts with every byte of its files, a server with its URL and the model's name, a folder of
+    finished images with names, sizes and times. A class counts with its own source file, and with every byte of the
+    files and folders that its parameters name; other modules that it imports do not count. `cache` remembers file
+    hashes by path, size and time, so that weights are read once, not once a run. Raises `UsageError` if a model is not
+    there.
     """
     parts: list[object] = [target.kind, target.attribute]
     if target.module.startswith("pytest_imgedit."):
         parts.append(REVISION)
     if target.kind in MODEL_KINDS:
         parts.append(_folder_digest(model_folder(target.argument or "", target.kind), cache))
+    elif target.kind in ENDPOINT_KINDS:
+        parts.append(target.argument)
     elif target.kind == "folder":
         files = sorted(path for path in Path(target.argument or "").rglob("*") if path.is_file())
         parts.append([(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files])

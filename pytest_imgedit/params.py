@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pytest_imgedit.editors.base import check_params
 from pytest_imgedit.editors.pipelines import OWN, check_arguments
+from pytest_imgedit.endpoints import API_KEY_ENV, CONCURRENCY, RETRIES, TIMEOUT, parse_endpoint
+from pytest_imgedit.redaction import is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,11 +50,50 @@ class QwenVLParams(ModelParams):
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2", "flash_attention_3", "flex_attention"] = "auto"
 
 
+class EndpointParams(BaseModel):
+    """What every editor and judge behind a server takes."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    api_key_env: str = API_KEY_ENV
+    concurrency: int = Field(default=CONCURRENCY, ge=1, le=256)
+    timeout: float = Field(default=TIMEOUT, gt=0, allow_inf_nan=False)
+    retries: int = Field(default=RETRIES, ge=0)
+    extra: dict[str, Any] = Field(default_factory=dict)
+
+
+class OpenAIParams(EndpointParams):
+    """What the judge `openai` takes; prices are in one currency for a million tokens."""
+
+    max_new_tokens: int = Field(default=128, ge=1)
+    max_pixels: int = Field(default=1_048_576, ge=1024)
+    temperature: Literal["default"] | Annotated[float, Field(ge=0, le=2)] = 0.0
+    token_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    price_in: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    price_out: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+
+
+class OpenAIImagesParams(EndpointParams):
+    """What the editor `openai-images` takes."""
+
+    size: str | None = None
+    response_format: Literal["b64_json"] | None = None
+    send_seed: bool = False
+
+
+ENDPOINT_PARAMS: dict[str, type[BaseModel]] = {"openai": OpenAIParams, "openai-images": OpenAIImagesParams}
+
+
 def find_problem(target: Target, params: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return the first parameter that an editor or judge cannot take, with the reason; `None` if all are right.
 
-    Raises `UsageError` if a checkpoint is not what the editor or judge needs.
+    Raises `UsageError` if a checkpoint or a URL is not what the editor or judge needs.
     """
+    if target.kind in ENDPOINT_PARAMS:
+        parse_endpoint(target.kind, target.argument or "")
+        if secret := next((name for name in params if is_secret(name)), None):
+            return secret, f"a key comes from the environment, from the variable that api_key_env names ({API_KEY_ENV})"
+        return _validate(ENDPOINT_PARAMS[target.kind], params)
     if target.kind == "qwen-vl":
         return _validate(QwenVLParams, params)
     if target.kind == "diffusers":

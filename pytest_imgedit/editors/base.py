@@ -24,13 +24,14 @@ BUILTIN = {
     "folder": "pytest_imgedit.editors.folder:FolderEditor",
     "identity": "pytest_imgedit.editors.controls:Identity",
     "noise": "pytest_imgedit.editors.controls:Noise",
+    "openai-images": "pytest_imgedit.editors.openai_images:OpenAIImagesEditor",
     "oracle": "pytest_imgedit.editors.controls:Reference",
     "scenes": "pytest_imgedit.editors.diffusers:DiffusersEditor",
     "shuffled": "pytest_imgedit.editors.controls:Reference",
 }
 #: Controls that are given a reference image: the pair's own, or that of the next pair in its category.
 SHOWN_REFERENCE = {"oracle": "own", "shuffled": "other"}
-NEEDS_ARGUMENT = {"diffusers": "MODEL", "folder": "DIR"}
+NEEDS_ARGUMENT = {"diffusers": "MODEL", "folder": "DIR", "openai-images": "URL#MODEL"}
 #: Parameters of a spec that hold where the user gives no others.
 DEFAULT_PARAMS: Mapping[str, Mapping[str, Any]] = {
     "scenes": {"num_inference_steps": 20, "guidance_scale": 1.0, "image_guidance_scale": 1.0}

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from pytest_imgedit.registry import Target
 
 BUILTIN = {
+    "openai": "pytest_imgedit.judges.openai:OpenAIJudge",
     "qwen-vl": "pytest_imgedit.judges.qwen_vl:QwenVLJudge",
     "reference": "pytest_imgedit.judges.reference:ReferenceJudge",
     "scenes": "pytest_imgedit.judges.qwen_vl:QwenVLJudge",
 }
-NEEDS_ARGUMENT = {"qwen-vl": "MODEL"}
+NEEDS_ARGUMENT = {"openai": "URL#MODEL", "qwen-vl": "MODEL"}
 #: Judges that measure, so that no rubric is put to them.
 MEASURING = ("reference",)
 
@@ -50,7 +51,8 @@ class Answer:
 
     The rubric parses the reply of an answer without a score. `expected` may then hold an expected grade in [0, 10] for
     every aspect, from which the score is made in place of those that the reply names, with `off_scale` the largest
-    probability that the judge gave to something else than a grade. `error` says why there is neither.
+    probability that the judge gave to something else than a grade. `error` says why there is neither. `tokens_in` and
+    `tokens_out` count what the answer cost, where that is paid for.
     """
 
     reply: str = ""
@@ -59,6 +61,8 @@ class Answer:
     expected: Mapping[str, float] = field(default_factory=dict)
     off_scale: float = 0.0
     error: str | None = None
+    tokens_in: int = 0
+    tokens_out: int = 0
 
 
 class Judge(Protocol):

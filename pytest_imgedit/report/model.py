@@ -114,6 +114,15 @@ def timing_line(document: Document) -> str:
     )
 
 
+def usage_line(document: Document) -> str | None:
+    """Say what a judge behind a server took; `None` for others."""
+    usage = document["judge"].get("usage")
+    if not usage:
+        return None
+    cost = "" if usage["cost"] is None else f", cost {usage['cost']:.4g}"
+    return f"judge: {usage['tokens_in']:,} tokens in, {usage['tokens_out']:,} out{cost}"
+
+
 def near_copy_line(document: Document) -> str | None:
     """Count the edits that hardly differ from their source; `None` if there is none."""
     edits = [seed for item in document["items"] for seed in item["seeds"] if seed["edit"]]
@@ -204,5 +213,5 @@ def expected_line(document: Document) -> str | None:
 
 def remarks(document: Document) -> list[str]:
     """Lines that follow the table of scores."""
-    lines = (best_and_worst, near_copy_line, expected_line, mde_line)
+    lines = (best_and_worst, near_copy_line, expected_line, mde_line, usage_line)
     return [text for text in (line(document) for line in lines) if text is not None]

@@ -58,7 +58,8 @@ class Timing:
 class Subject:
     """What was evaluated by what: `editor` and `judge` hold kind, fingerprint and parameters.
 
-    `editor["compiled"]` says whether this run's editors compile, where they can.
+    `editor["compiled"]` says whether this run's editors compile, where they can; `judge["usage"]` holds the tokens and
+    the cost of a judge behind a server.
     """
 
     suite: Suite
@@ -134,6 +135,7 @@ def make_document(
             "spec": settings.judge.spec,
             "fingerprint": judge["fingerprint"],
             "params": mask_secrets(judge["params"]),
+            "usage": judge.get("usage"),
             "rubric": None if judge["kind"] in MEASURING else settings.judge.rubric,
             "rubric_sha256": None if judge["kind"] in MEASURING else subject.rubric_sha256,
         },

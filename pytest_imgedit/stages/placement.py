@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, largest_component, model_folder
 from pytest_imgedit.editors import controls
 from pytest_imgedit.editors.base import resolve_editor
+from pytest_imgedit.endpoints import ENDPOINT_KINDS
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.judges.base import MEASURING, resolve_judge
 from pytest_imgedit.params import STEP_CACHE_THRESHOLD
@@ -71,7 +72,9 @@ def target_of(settings: Settings, role: str) -> tuple[Target, dict[str, Any]]:
 
 
 def groups_of(settings: Settings, role: str) -> list[tuple[str, ...]]:
-    """GPU groups, one a worker; none where no GPU is used."""
+    """GPU groups, one a worker; none where no GPU is used, as by what a server computes."""
+    if target_of(settings, role)[0].kind in ENDPOINT_KINDS:
+        return []
     gpus = choose_gpus(settings.workers.gpus)
     if role == "edit":
         return group_gpus(gpus, settings.workers.gpus_per_worker, "--imgedit-gpus-per-worker")
@@ -80,15 +83,17 @@ def groups_of(settings: Settings, role: str) -> list[tuple[str, ...]]:
 
 def place(settings: Settings, roles: Sequence[str]) -> Placement:
     """Decide where the models of a run stand; raises `UsageError` for one that does not fit, with what would help."""
+    served = [role for role in roles if target_of(settings, role)[0].kind in ENDPOINT_KINDS]
+    beside = len(roles) > 1 and bool(served) and settings.workers.placement != "swap"
     gpus = gpu_memory(choose_gpus(settings.workers.gpus))
-    if not gpus:
-        return Placement("cpu")
+    if not gpus or len(served) == len(roles):
+        return Placement("resident" if beside else "cpu")
     needs = [_need(settings, role, gpus) for role in roles]
     for need in needs:
         if need.weights:
             for group in need.groups:
                 require_memory(group, need.weights, need.spec, need.hint)
-    mode = _mode(settings, needs, gpus)
+    mode = "resident" if beside else _mode(settings, needs, gpus)
     models = [f"{need.role} {need.size}" for need in needs if need.weights != 0]
     room = ", ".join(f"GPU {gpu['name']} {gpu['free_gib']} of {gpu['total_gib']} GiB free" for gpu in gpus)
     where = {"swap": "one after the other", "resident": "both stay, no swap"}[mode] if len(models) > 1 else "stays"
@@ -122,7 +127,7 @@ def _need(settings: Settings, role: str, gpus: Sequence[dict[str, Any]]) -> Need
     groups = tuple(groups_of(settings, role))
     spec = settings.editor.spec if role == "edit" else settings.judge.spec
     if target.kind not in MODEL_KINDS:
-        idle = target.module == controls.__name__ or target.kind in ("folder", *MEASURING)
+        idle = target.module == controls.__name__ or target.kind in ("folder", *MEASURING, *ENDPOINT_KINDS)
         return Need(role, spec, 0 if idle else None, groups)
     folder = model_folder(target.argument or "", target.kind)
     weights = check_checkpoint(folder, target.kind, params.get("dtype", "auto"))

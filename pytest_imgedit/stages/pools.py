@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, model_folder
+from pytest_imgedit.endpoints import CONCURRENCY, ENDPOINT_KINDS
 from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.stages.placement import groups_of, target_of
 from pytest_imgedit.workers.base import Deadline, Slot
@@ -29,7 +30,7 @@ def make_pool(settings: Settings, role: str, folder: Path, watcher: Watcher) -> 
     argument = target.argument
     if target.kind in MODEL_KINDS:
         argument = str(model_folder(argument or "", target.kind).absolute())
-    places = groups_of(settings, role) or [()] * workers.cpu_workers
+    places = groups_of(settings, role) or [()] * _cpu_workers(settings, role)
     slots = [Slot(f"{role}-{index}", group) for index, group in enumerate(places)]
     setup = {
         "target": {
@@ -51,11 +52,21 @@ def make_pool(settings: Settings, role: str, folder: Path, watcher: Watcher) -> 
     return Pool(executor, slots, setup, at_once, deadlines, watcher)
 
 
+def _cpu_workers(settings: Settings, role: str) -> int:
+    """How many workers a role has without GPUs; a server is asked by one judge, which asks much at a time."""
+    target, params = target_of(settings, role)
+    if target.kind not in ENDPOINT_KINDS:
+        return settings.workers.cpu_workers
+    return 1 if role == "judge" else int(params.get("concurrency", CONCURRENCY))
+
+
 def _loads_at_once(settings: Settings, slots: list[Slot], kind: str, argument: str | None) -> int:
     """How many models may load at the same time: on every GPU if the host's memory has room for that, else one."""
     wanted = settings.workers.load_concurrency
     if wanted != "auto":
         return wanted
+    if kind in ENDPOINT_KINDS:
+        return len(slots)
     if kind not in MODEL_KINDS or argument is None or not slots[0].gpus:
         return 1
     # Processes read the same files, which the system holds once; each has its libraries and buffers beside them.

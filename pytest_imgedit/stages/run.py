@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, model_folder
 from pytest_imgedit.editors.base import resolve_editor
+from pytest_imgedit.endpoints import ENDPOINT_KINDS, HOW_ASKED
 from pytest_imgedit.errors import StoreError
 from pytest_imgedit.fingerprints import fingerprint
 from pytest_imgedit.judges.base import resolve_judge
@@ -115,6 +116,9 @@ class Engine:
                 signal.signal(signal.SIGINT, previous)
         items = results.item_results(plan, stage != "edit", self.stopped_by)
         compiled = settled.editor.params.get("compile") in (True, COMPILE_IF_POSSIBLE)
+        if scorer is not None and judge["kind"] in ENDPOINT_KINDS:
+            prices = (settings.judge.params.get(name, 0.0) for name in ("price_in", "price_out"))
+            judge = {**judge, "usage": scorer.usage(*prices)}
         subject = Subject(self.suite, {**editor, "compiled": compiled}, judge, rubric.sha256)
         return make_document(
             self.folder.name,
@@ -161,4 +165,6 @@ class Engine:
 def identify(target: Target, params: dict[str, Any], store: Store) -> dict[str, Any]:
     """Describe an editor or judge by what decides its outcomes: kind, fingerprint, parameters."""
     known = store.folder / "fingerprints.json"
+    if target.kind in ENDPOINT_KINDS:
+        params = {name: value for name, value in params.items() if name not in HOW_ASKED}
     return {"kind": target.kind, "fingerprint": fingerprint(target, params, known), "params": params}

@@ -70,6 +70,12 @@ class Scorer:
     ) -> None:
         self.settings, self.judge, self.rubric, self.store, self.redactor = settings, judge, rubric, store, redactor
         self.first_at = 0.0  # when the first batch was scored, by time.perf_counter
+        self.tokens = {"tokens_in": 0, "tokens_out": 0}  # what answers cost, re-asks and unreadable ones too
+
+    def usage(self, price_in: float, price_out: float) -> dict[str, float | None]:
+        """Return the tokens of this run's answers and their cost, at prices for a million; `None` without prices."""
+        cost = (self.tokens["tokens_in"] * price_in + self.tokens["tokens_out"] * price_out) / 1e6
+        return {**self.tokens, "cost": round(cost, 6) if price_in or price_out else None}
 
     def key(self, work: Work) -> str:
         """Hash all that decides a verdict: images, rendered prompts, score formula and judge."""
@@ -193,6 +199,8 @@ class Scorer:
         """Turn answers into verdicts or errors; works that are to be asked again are left out."""
         finished = []
         for work, answer in zip(batch, answers, strict=True):
+            for name in self.tokens:
+                self.tokens[name] += answer[name]
             try:
                 work.verdict = self._verdict(answer)
             except ReplyError as error:

@@ -257,6 +257,8 @@ def _plain(answer: Answer) -> Message:
             "aspects": {shorten(str(name)): float(value) for name, value in answer.aspects.items()},
             "expected": {shorten(str(name)): float(value) for name, value in answer.expected.items()},
             "off_scale": float(answer.off_scale),
+            "tokens_in": int(answer.tokens_in),
+            "tokens_out": int(answer.tokens_out),
             "error": None if answer.error is None else _encodable(str(answer.error)) or "the judge gave no reason",
         }
     except (AttributeError, TypeError, ValueError, OverflowError) as error:

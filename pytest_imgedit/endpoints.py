@@ -1,0 +1,91 @@
+"""OpenAI-compatible servers: how a spec names one, its parameters, its client, and what its errors mean."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from pytest_imgedit.errors import SetupError, UsageError
+from pytest_imgedit.text import one_line
+
+#: Kinds of judges and editors that a server computes for; they take no GPU of this run.
+ENDPOINT_KINDS = ("openai", "openai-images")
+#: Parameters that change how a server is asked, not what it answers: stored results stay theirs.
+HOW_ASKED = ("api_key_env", "concurrency", "timeout", "retries", "price_in", "price_out")
+API_KEY_ENV, CONCURRENCY, TIMEOUT, RETRIES = "OPENAI_API_KEY", 8, 60.0, 5
+_NO_KEY = "none"  # servers of one's own ask for none, and the client wants some text
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """The base URL of an API, such as `http://localhost:8000/v1`, and the name of a model behind it."""
+
+    url: str
+    model: str
+
+
+def parse_endpoint(kind: str, argument: str) -> Endpoint:
+    """Read `URL#MODEL`; raises `UsageError` for anything else, also for a key or password in the URL."""
+    expected = f"expected {kind}:URL#MODEL, such as {kind}:http://localhost:8000/v1#my-model"
+    url, hash_sign, model = argument.partition("#")
+    try:
+        parts = urlsplit(url)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        sound = False
+    if not sound or not hash_sign or not model.strip():
+        raise UsageError(f"{kind}:{argument}: {'no model' if sound else 'no http or https URL'}, {expected}")
+    if "@" in parts.netloc or parts.query:
+        raise UsageError(f"{kind}:{parts.scheme}://{parts.hostname}…: a URL with credentials or a query, {expected}")
+    return Endpoint(url.rstrip("/"), model.strip())
+
+
+def client_arguments(endpoint: Endpoint, api_key_env: str, timeout: float, retries: int) -> dict[str, Any]:
+    """Return the arguments of a client of the package `openai`; the key comes from the environment alone."""
+    key = os.environ.get(api_key_env) or _NO_KEY
+    return {"base_url": endpoint.url, "api_key": key, "timeout": timeout, "max_retries": retries}
+
+
+def check_endpoint(endpoint: Endpoint, api_key_env: str, timeout: float) -> None:
+    """Ask a server for its models; raises `SetupError` if it cannot be reached or refuses the key, or if the package
+    `openai` is not installed. A server that does not list models is taken as it is.
+    """
+    try:
+        import openai
+    except ImportError:
+        raise SetupError("the package openai is not installed: pip install pytest-imgedit[openai]") from None
+    with openai.OpenAI(**client_arguments(endpoint, api_key_env, min(timeout, 20), 2)) as client:
+        try:
+            client.models.list()
+        except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
+            key = "the key in" if os.environ.get(api_key_env) else "no key:"
+            raise SetupError(f"{endpoint.url} refuses {key} {api_key_env} ({error.status_code})") from None
+        except openai.APITimeoutError:
+            raise SetupError(f"{endpoint.url} does not answer within {min(timeout, 20):g} s") from None
+        except openai.APIConnectionError as error:
+            raise SetupError(f"{endpoint.url} cannot be reached: {_cause(error)}") from None
+        except openai.APIError:
+            return  # it answers
+
+
+def describe_failure(error: Exception, timeout: float, retries: int) -> str:
+    """Say in one line why a request brought nothing, with how often it was tried."""
+    import openai
+
+    tried = f", tried {retries + 1} times" if retries else ""
+    if isinstance(error, openai.APITimeoutError):
+        return f"no answer within {timeout:g} s{tried}"
+    if isinstance(error, openai.APIConnectionError):
+        return f"the server cannot be reached: {_cause(error)}{tried}"
+    if isinstance(error, openai.APIStatusError):
+        again = tried if error.status_code in (408, 409, 429) or error.status_code >= 500 else ""
+        body = error.body if isinstance(error.body, dict) else {}
+        message = " ".join(str(body.get("message") or body.get("detail") or error.message).split())
+        return f"the server answered {error.status_code}{again}: {message}"
+    return f"the server's answer is not what it should be: {type(error).__name__}: {one_line(error)}"
+
+
+def _cause(error: Exception) -> str:
+    return one_line(error.__cause__ or error)

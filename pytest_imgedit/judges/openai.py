@@ -1,0 +1,131 @@
+"""A judge behind any server with OpenAI's chat completions: vLLM, SGLang, transformers serve, or a commercial one."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from PIL import Image
+
+from pytest_imgedit.endpoints import (
+    API_KEY_ENV,
+    CONCURRENCY,
+    RETRIES,
+    TIMEOUT,
+    check_endpoint,
+    client_arguments,
+    describe_failure,
+    parse_endpoint,
+)
+from pytest_imgedit.images import encode_png
+from pytest_imgedit.judges.base import Answer, Question
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class OpenAIJudge:
+    """Asks `URL#MODEL`, up to `concurrency` questions at a time.
+
+    Requests that fail with 408, 409, 429 or 5xx, without connection or after `timeout` seconds are sent again up to
+    `retries` times, after waits that double from half a second to eight, or as long as the server asks for. Images
+    larger than `max_pixels` are made smaller. `temperature` may be `"default"`, for models that take no other, and
+    `token_limit` is the name under which the server takes `max_new_tokens`. `extra` goes into each request's body.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        device: str,
+        api_key_env: str = API_KEY_ENV,
+        concurrency: int = CONCURRENCY,
+        timeout: float = TIMEOUT,
+        retries: int = RETRIES,
+        max_new_tokens: int = 128,
+        max_pixels: int = 1_048_576,
+        temperature: float | str = 0.0,
+        token_limit: str = "max_tokens",
+        extra: dict[str, Any] | None = None,
+        price_in: float = 0.0,
+        price_out: float = 0.0,
+    ) -> None:
+        del device, price_in, price_out  # it uses none; prices are for the report
+        self.endpoint = parse_endpoint("openai", endpoint)
+        check_endpoint(self.endpoint, api_key_env, timeout)
+        from openai import AsyncOpenAI
+
+        self.timeout, self.retries, self.max_pixels = timeout, retries, max_pixels
+        #: Twice as many as at a time, so that a slow answer holds up few others.
+        self.batch_size = 2 * concurrency
+        self.request: dict[str, Any] = {"model": self.endpoint.model, token_limit: max_new_tokens}
+        if temperature != "default":
+            self.request["temperature"] = temperature
+        if extra:
+            self.request["extra_body"] = extra
+        self._runner = asyncio.Runner()  # one loop for good, to which the client's connections belong
+        self._free = asyncio.Semaphore(concurrency)
+        self._client = AsyncOpenAI(**client_arguments(self.endpoint, api_key_env, timeout, retries))
+
+    def preprocess(self, question: Question) -> list[dict[str, Any]]:
+        """Turn a question into the messages of a chat, images as PNG in data URLs."""
+        content: list[dict[str, Any]] = []
+        for kind, value in question.parts:
+            if kind == "image":
+                url = data_url(fit(question.images[value], self.max_pixels))
+                content.append({"type": "image_url", "image_url": {"url": url}})
+            else:
+                content.append({"type": "text", "text": value})
+        return [{"role": "system", "content": question.system}, {"role": "user", "content": content}]
+
+    def answer(
+        self, questions: Sequence[Question], prepared: Sequence[list[dict[str, Any]]] | None = None
+    ) -> list[Answer]:
+        """Answer questions; one whose request fails for good is answered by its error."""
+        chats = prepared or [self.preprocess(question) for question in questions]
+        return self._runner.run(self._all(chats))
+
+    async def _all(self, chats: Sequence[list[dict[str, Any]]]) -> list[Answer]:
+        return list(await asyncio.gather(*(self._ask(chat) for chat in chats)))
+
+    async def _ask(self, messages: Any) -> Answer:
+        async with self._free:
+            try:
+                completion = await self._client.chat.completions.create(messages=messages, **self.request)
+                return read_completion(completion)
+            except Exception as error:  # of this question alone
+                return Answer(error=describe_failure(error, self.timeout, self.retries))
+
+
+def read_completion(completion: Any) -> Answer:
+    """Make an answer of a chat completion; raises whatever reading one that lacks its fields raises."""
+    usage = getattr(completion, "usage", None)
+    tokens_in, tokens_out = getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None)
+    return replace(_read_choice(completion.choices[0]), tokens_in=tokens_in or 0, tokens_out=tokens_out or 0)
+
+
+def _read_choice(choice: Any) -> Answer:
+    refusal = getattr(choice.message, "refusal", None)
+    if refusal or choice.finish_reason == "content_filter":
+        return Answer(error=f"the model refuses to answer: {refusal or 'content filter'}")
+    if not isinstance(choice.message.content, str):
+        return Answer(error=f"an answer without text (finish_reason {choice.finish_reason!r})")
+    return Answer(choice.message.content.strip())
+
+
+def fit(image: Image.Image, max_pixels: int) -> Image.Image:
+    """Make an image smaller, keeping its shape, until it has at most so many pixels."""
+    width, height = image.size
+    if width * height <= max_pixels:
+        return image
+    scale = math.sqrt(max_pixels / (width * height))
+    size = (max(1, math.floor(width * scale)), max(1, math.floor(height * scale)))
+    return image.resize(size, Image.Resampling.LANCZOS)
+
+
+def data_url(image: Image.Image) -> str:
+    """Return an image as a `data:` URL of its PNG."""
+    return f"data:image/png;base64,{base64.b64encode(encode_png(image)).decode('ascii')}"

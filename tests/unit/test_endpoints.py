@@ -1,0 +1,113 @@
+"""Specs of endpoints, what a chat's answer is read as, and what is sent of an image."""
+
+import base64
+import io
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from pytest_imgedit.endpoints import ENDPOINT_KINDS, HOW_ASKED, Endpoint, parse_endpoint
+from pytest_imgedit.errors import UsageError
+from pytest_imgedit.judges.openai import data_url, fit, read_completion
+from pytest_imgedit.params import ENDPOINT_PARAMS
+from pytest_imgedit.registry import Target
+from pytest_imgedit.stages.run import identify
+from pytest_imgedit.store.runs import Store
+
+
+@pytest.mark.parametrize(
+    ("text", "url", "model"),
+    [
+        ("http://localhost:8000/v1#Qwen/Qwen3-VL-30B-A3B", "http://localhost:8000/v1", "Qwen/Qwen3-VL-30B-A3B"),
+        ("https://api.example.org/v1/#m#2", "https://api.example.org/v1", "m#2"),
+        ("http://[::1]:80/v1#m", "http://[::1]:80/v1", "m"),
+    ],
+)
+def test_a_url_and_a_model(text, url, model):
+    assert parse_endpoint("openai", text) == Endpoint(url, model)
+
+
+@given(st.text())
+def test_any_other_text_is_refused_in_one_line(text):
+    found, reason = None, ""
+    try:
+        found = parse_endpoint("openai", text)
+    except UsageError as error:
+        reason = str(error)
+    assert found is not None or "expected openai:URL#MODEL" in reason
+    assert found is None or (found.url.startswith(("http://", "https://")) and found.model)
+
+
+@pytest.mark.parametrize(
+    "text", ["http://h:port/v1#m", "http://h:0/v1#m", "ftp://h/v1#m", "http:///v1#m", "http://h# "]
+)
+def test_what_is_no_url_of_a_server(text):
+    with pytest.raises(UsageError):
+        parse_endpoint("openai", text)
+
+
+def test_a_password_is_not_repeated():
+    with pytest.raises(UsageError) as caught:
+        parse_endpoint("openai", "https://me:hunter22@h/v1#m")
+    assert "hunter22" not in str(caught.value)
+
+
+def completion(content="fine", finish="stop", refusal=None, usage=(7, 2)):
+    message = SimpleNamespace(content=content, refusal=refusal)
+    tokens = usage and SimpleNamespace(prompt_tokens=usage[0], completion_tokens=usage[1])
+    return SimpleNamespace(choices=[SimpleNamespace(message=message, finish_reason=finish)], usage=tokens)
+
+
+def test_an_answer_is_its_text_and_its_tokens():
+    answer = read_completion(completion(" fine\n"))
+    assert (answer.reply, answer.error, answer.tokens_in, answer.tokens_out) == ("fine", None, 7, 2)
+    assert read_completion(completion(usage=None)).tokens_in == 0
+
+
+@pytest.mark.parametrize(
+    ("made", "reason"),
+    [
+        (completion(None, refusal="no"), "the model refuses to answer: no"),
+        (completion("", "content_filter"), "the model refuses to answer: content filter"),
+        (completion(None, "length"), "an answer without text (finish_reason 'length')"),
+    ],
+)
+def test_what_is_no_answer_is_an_error_that_costs_its_tokens(made, reason):
+    answer = read_completion(made)
+    assert (answer.error, answer.tokens_in) == (reason, 7)
+
+
+@given(st.integers(1, 400), st.integers(1, 400), st.integers(1024, 50_000))
+def test_images_are_made_to_fit_and_keep_their_shape(width, height, most):
+    found = fit(Image.new("RGB", (width, height)), most)
+    assert found.width * found.height <= most
+    if width * height <= most:
+        assert found.size == (width, height)
+    elif min(found.size) > 8:
+        assert found.width / found.height == pytest.approx(width / height, rel=0.15)
+
+
+def test_an_image_travels_as_it_is():
+    image = Image.effect_noise((16, 8), 50).convert("RGB")
+    head, _, data = data_url(image).partition(",")
+    assert head == "data:image/png;base64"
+    assert Image.open(io.BytesIO(base64.b64decode(data))).tobytes() == image.tobytes()
+
+
+def test_how_a_server_is_asked_is_no_part_of_what_it_is(tmp_path):
+    store = Store(tmp_path)
+    target = Target("openai", "pytest_imgedit.judges.openai", "OpenAIJudge", "http://h/v1#m")
+    plain = identify(target, {"max_new_tokens": 9}, store)
+    asked = dict.fromkeys(HOW_ASKED, 3)
+    assert identify(target, {"max_new_tokens": 9, **asked}, store) == plain
+    assert identify(target, {"max_new_tokens": 8}, store) != plain
+    other = Target("openai", target.module, target.attribute, "http://h/v1#n")
+    assert identify(other, {}, store)["fingerprint"] != plain["fingerprint"]
+
+
+def test_every_kind_has_parameters():
+    assert set(ENDPOINT_PARAMS) == set(ENDPOINT_KINDS)
+    assert set(HOW_ASKED) <= {name for model in ENDPOINT_PARAMS.values() for name in model.model_fields}
