@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from pytest_imgedit.redaction import mask_secrets
 from pytest_imgedit.report.write import check_writable
 from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.store.baselines import refuse, unlike_judges
+from pytest_imgedit.workers.gpus import choose_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,11 +56,22 @@ def _check_target(role: str, target: Target, params: dict[str, Any], settings: S
     if target.kind in MODEL_KINDS and "trust_remote_code" in params:
         where = settings.place(role, "trust_remote_code")
         raise UsageError(f"{where}{role}.trust_remote_code: code of a checkpoint is never run, expected no such key")
+    if role == "editor" and target.kind == "diffusers":
+        _check_acceleration(params, settings)
     problem = find_problem(target, params)
     if problem is not None:
         name, reason = problem
         taker = f" by {getattr(settings, role).spec}" if reason.endswith("taken") else ""
         raise UsageError(f"{settings.place(role, name)}{role}.{name}: {reason}{taker}")
+
+
+def _check_acceleration(params: dict[str, Any], settings: Settings) -> None:
+    """Refuse what this machine cannot do, before gigabytes are read for it."""
+    if params.get("offload") == "model" and not choose_gpus(settings.workers.gpus):
+        raise UsageError(f"{settings.place('editor', 'offload')}editor.offload: nothing to offload from without a GPU")
+    if params.get("quantize") and settings.workers.editor_python is None and find_spec("torchao") is None:
+        where = settings.place("editor", "quantize")
+        raise UsageError(f"{where}editor.quantize: torchao is not installed, pip install pytest-imgedit[fp8]")
 
 
 def _check_embedded_judge(settings: Settings) -> None:

@@ -94,13 +94,15 @@ class EditPair:
 class Edit:
     """One edited image: `blob` is the SHA-256 of its PNG in the store, `seconds` the editor's own time.
 
-    `near_copy` says that it hardly differs from the source; see `editors/output.py`.
+    `near_copy` says that it hardly differs from the source; see `editors/output.py`. `compiled` says that a compiled
+    network made it, whose images differ from others by rounding.
     """
 
     blob: str
     seconds: float
     worker: str
     near_copy: bool = False
+    compiled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

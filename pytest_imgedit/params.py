@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pytest_imgedit.editors.base import check_params
-from pytest_imgedit.editors.pipelines import OWN, check_arguments
+from pytest_imgedit.editors.pipelines import OWN, attention_backends, check_arguments
 from pytest_imgedit.endpoints import API_KEY_ENV, CONCURRENCY, RETRIES, TIMEOUT, parse_endpoint
 from pytest_imgedit.redaction import is_secret
 
@@ -98,8 +98,25 @@ def find_problem(target: Target, params: Mapping[str, Any]) -> tuple[str, str] |
         return _validate(QwenVLParams, params)
     if target.kind == "diffusers":
         own = {name: value for name, value in params.items() if name in OWN}
-        return _validate(DiffusersParams, own) or check_arguments(target.argument or "", params)
+        return _validate(DiffusersParams, own) or _impossible(own) or check_arguments(target.argument or "", params)
     return check_params(target, params)
+
+
+def own_defaults(target: Target) -> dict[str, Any]:
+    """Return the parameters of a built-in model that say nothing when they are spelled out."""
+    models: dict[str, type[BaseModel]] = {**ENDPOINT_PARAMS, "qwen-vl": QwenVLParams, "diffusers": DiffusersParams}
+    model = models.get(target.kind)
+    return {} if model is None else {name: field.get_default() for name, field in model.model_fields.items()}
+
+
+def _impossible(own: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the first parameter that cannot do what it says, with the reason."""
+    if "step_cache_threshold" in own and not own.get("step_cache"):
+        return "step_cache_threshold", "it does nothing without editor.step_cache"
+    backend, known = own.get("attention_backend"), attention_backends()
+    if backend is not None and known and backend not in known:
+        return "attention_backend", f"found {backend!r}, expected one of {', '.join(sorted(known))}"
+    return None
 
 
 def _validate(model: type[BaseModel], params: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -108,6 +125,8 @@ def _validate(model: type[BaseModel], params: Mapping[str, Any]) -> tuple[str, s
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0])
-        unknown = first["type"] == "extra_forbidden"
-        return name, "no such argument is taken" if unknown else f"{first['msg']}, found {params[name]!r}"
+        if first["type"] == "extra_forbidden":
+            return name, "no such argument is taken"
+        ways = dict.fromkeys(one["msg"] for one in error.errors() if one["loc"][0] == name)
+        return name, f"{' or '.join(ways)}, found {params[name]!r}"
     return None

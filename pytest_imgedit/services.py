@@ -18,6 +18,7 @@ from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.stages.edit import run_edits, stored_edit
+from pytest_imgedit.stages.placement import place, settle_editor
 from pytest_imgedit.stages.plan import make_plan
 from pytest_imgedit.stages.pools import make_pool
 from pytest_imgedit.stages.run import identify
@@ -82,7 +83,10 @@ class _Service:
             for rival in self.rivals:
                 if rival is not self:
                     rival.release()
-            self._pool = make_pool(self.settings, self.role, Path(self._folder.name), self.progress)
+            settled = settle_editor(self.settings, 0)
+            for line in place(settled, [self.role]).lines:
+                self.progress.note(line)
+            self._pool = make_pool(settled, self.role, Path(self._folder.name), self.progress)
             self._pool.start(len(self._pool.slots))
         return self._pool
 

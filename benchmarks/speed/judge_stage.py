@@ -48,10 +48,11 @@ def plain_way(job: dict[str, Any]) -> dict[str, Any]:
     from pytest_imgedit.qwen import AssembledProcessor
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32  # as the harness
     folder = Path(job["judge"])
     processor = AssembledProcessor.load(folder)
     processor.tokenizer.padding_side = "left"
-    model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.bfloat16, device_map=device)
+    model = AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype, device_map=device)
     pixels = {"shortest_edge": 1024, "longest_edge": 96 * 96 if job["tiny"] else 1_048_576}
 
     def judge(items: list[dict[str, Any]]) -> int:

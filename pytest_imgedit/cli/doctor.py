@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.requirements import Requirement
 
 from pytest_imgedit import provenance
-from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, model_folder
+from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, largest_component, model_folder
 from pytest_imgedit.checks import check_models
 from pytest_imgedit.config import make_settings
 from pytest_imgedit.config_file import ConfigFile
@@ -19,6 +19,7 @@ from pytest_imgedit.editors.base import resolve_editor
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.judges.base import resolve_judge
 from pytest_imgedit.report import terminal
+from pytest_imgedit.stages.placement import settle_editor
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.workers.gpus import choose_gpus, gpu_memory, group_gpus, visible_gpus
 
@@ -103,7 +104,10 @@ def _model(role: str, settings: Settings, problems: list[str]) -> dict[str, Any]
     gpus = choose_gpus(settings.workers.gpus)
     groups = group_gpus(gpus, size, f"{role}: GPUs of one worker")
     dtype = named.params.get("dtype", "auto")
-    needed = check_checkpoint(folder, target.kind, "float32" if dtype == "auto" and not gpus else dtype)
+    measure = check_checkpoint
+    if role == "editor" and settle_editor(settings, 0).editor.params.get("offload") == "model":
+        measure = largest_component
+    needed = measure(folder, target.kind, "float32" if dtype == "auto" and not gpus else dtype)
     found |= {"weights_gib": round(needed / GIB, 2), "folder": str(folder)}
     totals = {gpu["name"]: gpu["total_gib"] for gpu in gpu_memory(gpus)}
     room = [sum(totals[name] for name in group) for group in groups if all(name in totals for name in group)]

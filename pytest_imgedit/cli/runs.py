@@ -22,6 +22,7 @@ from pytest_imgedit.store.baselines import (
     read_document,
     unlike_items,
     unlike_judges,
+    unlike_losses,
 )
 
 if TYPE_CHECKING:
@@ -120,6 +121,8 @@ def compare_runs(before: str, now: str, out: Path, drops: Sequence[str], alpha: 
     a, b = (_either(reference, out) for reference in (before, now))
     items = [(item["id"], item["sha256"], [seed["seed"] for seed in item["seeds"]]) for item in b["items"]]
     reason = unlike_judges(a, b["judge"], b["seeds"]) or unlike_items(a, items)
+    if drops:
+        reason = reason or unlike_losses(a, b["editor"].get("lossy", []))
     if reason:
         raise UsageError(f"{before} and {now} cannot be compared, {reason}")
     observations = differences(a["items"], b["items"])

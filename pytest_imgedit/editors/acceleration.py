@@ -27,25 +27,28 @@ def accelerate(
     step_cache: str | None,
     threshold: float,
     compile_blocks: bool | str,
-) -> None:
-    """Change the pipeline's denoising network in place; raises `SetupError` for what it cannot do.
+) -> bool:
+    """Change the pipeline's denoising network in place; return whether it is compiled.
 
     `attention_backend` names one of diffusers' backends. `quantize="fp8"` computes linear layers on float8 weights and
     activations (torchao); `step_cache="first_block"` skips a step's further blocks where its first one changed by less
     than `threshold` of its size since the step before. `compile_blocks` compiles the repeated blocks, for all sizes;
-    a text in place of `True` lets the network be where that cannot be done.
+    a text in place of `True` lets the network be where that cannot be done. Anything else that cannot be done raises
+    `SetupError`.
     """
     network: Any = getattr(pipeline, "transformer", None) or getattr(pipeline, "unet", None)
     if attention_backend is not None:
-        _try("attention_backend", lambda: network.set_attention_backend(attention_backend))
+        _try("attention_backend", lambda: _set_backend(network, attention_backend))
     if quantize == "fp8":
         _try("quantize", lambda: _quantize(network))
     if step_cache == "first_block":
         from diffusers import FirstBlockCacheConfig
 
         _try("step_cache", lambda: network.enable_cache(FirstBlockCacheConfig(threshold=threshold)))
-    if compile_blocks is True or (compile_blocks and _compiles(network)):
+    compiled = compile_blocks is True or bool(compile_blocks and _compiles(network))
+    if compiled:
         _try("compile", lambda: network.compile_repeated_blocks(dynamic=True))
+    return compiled
 
 
 def _try(key: str, change: Any) -> None:
@@ -53,6 +56,13 @@ def _try(key: str, change: Any) -> None:
         change()
     except (AttributeError, ImportError, RuntimeError, ValueError, NotImplementedError) as error:
         raise SetupError(f"editor.{key}: {type(error).__name__}: {error}") from error
+
+
+def _set_backend(network: Any, backend: str) -> None:
+    processors = [module.processor for module in network.modules() if hasattr(module, "processor")]
+    if not any(hasattr(processor, "_attention_backend") for processor in processors):
+        raise ValueError(f"no attention of a {type(network).__name__} takes a backend")
+    network.set_attention_backend(backend)
 
 
 def _compiles(network: Any) -> bool:

@@ -51,7 +51,9 @@ class DiffusersEditor:
         self.pipeline.set_progress_bar_config(disable=True)
         self.image_name, self.call = call_arguments(self.pipeline, call)
         compile = False if compile == "auto" else compile  # the harness says where it pays, and where to offload
-        accelerate(self.pipeline, attention_backend, quantize, step_cache, step_cache_threshold, compile)
+        self.compiled = accelerate(
+            self.pipeline, attention_backend, quantize, step_cache, step_cache_threshold, compile
+        )
         if offload == "model":
             self.pipeline.enable_model_cpu_offload()
         remember_negative(self.pipeline, self.call.get("negative_prompt"))

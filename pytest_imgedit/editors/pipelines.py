@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from functools import cache
 from importlib.util import find_spec
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.registry import Signature, signature
+from pytest_imgedit.registry import Signature, signature, source_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,6 +74,18 @@ def pipeline_class(model: str) -> str | None:
         raise UsageError(
             f"editor diffusers:{model}: no readable model_index.json, expected a diffusers checkpoint"
         ) from error
+
+
+@cache
+def attention_backends() -> frozenset[str]:
+    """Return the names of diffusers' attention backends, read from its source; none where that is not found."""
+    path = source_file("diffusers.models.attention_dispatch")
+    tree = ast.parse(path.read_text("utf-8")) if path else ast.Module([], [])
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "AttentionBackendName"]
+    values = [line.value for node in classes for line in node.body if isinstance(line, ast.Assign)]
+    return frozenset(
+        value.value for value in values if isinstance(value, ast.Constant) and isinstance(value.value, str)
+    )
 
 
 @cache

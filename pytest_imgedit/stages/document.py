@@ -58,8 +58,8 @@ class Timing:
 class Subject:
     """What was evaluated by what: `editor` and `judge` hold kind, fingerprint and parameters.
 
-    `editor["compiled"]` says whether this run's editors compile, where they can; `judge["usage"]` holds the tokens and
-    the cost of a judge behind a server.
+    `editor["compiled"]` says whether compiled networks made the edits, `None` if only some; `judge["usage"]` holds the
+    tokens and the cost of a judge behind a server.
     """
 
     suite: Suite

@@ -29,7 +29,8 @@ def stored_edit(work: Work, store: Store) -> Edit | None:
     record = store.edits.get(work.edit_key, blob=str, seconds=(int, float), worker=str, near_copy=bool)
     if record is None or store.blobs.get(record["blob"]) is None:
         return None
-    return Edit(record["blob"], record["seconds"], record["worker"], record["near_copy"])
+    compiled = record.get("compiled") is True
+    return Edit(record["blob"], record["seconds"], record["worker"], record["near_copy"], compiled)
 
 
 def edit_message(work: Work) -> Message:
@@ -94,6 +95,6 @@ def run_edits(pending: Sequence[Work], pool: Pool, store: Store, done: Callable[
 def store_edit(work: Work, worker: str, made: dict[str, Any], store: Store) -> None:
     """Keep an edit that `worker` made: the image, then its record."""
     blob = store.blobs.put(made["image"])
-    edit = Edit(blob, round(made["edit_s"], 4), worker, made["near_copy"])
+    edit = Edit(blob, round(made["edit_s"], 4), worker, made["near_copy"], made.get("compiled", False))
     store.edits.append([(work.edit_key, {**asdict(edit), "pair": work.pair.id, "seed": work.seed})])
     work.edit = edit

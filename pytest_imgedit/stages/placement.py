@@ -32,6 +32,8 @@ COMPILE_IF_POSSIBLE = "if possible"
 USUAL_STEPS = 50
 #: Parameters of an editor that change its images for speed, visibly.
 LOSSY = ("quantize", "step_cache")
+#: What attention backends of diffusers that compute in fewer bits have in their names.
+LOSSY_ATTENTION = ("sage", "int8", "fp8")
 
 
 @dataclass(frozen=True)
@@ -109,15 +111,15 @@ def _mode(settings: Settings, needs: Sequence[Need], gpus: Sequence[dict[str, An
     wanted = settings.workers.placement
     if wanted == "swap" or len(needs) < 2:
         return "swap"
-    known = all(need.weights is not None and all(len(group) == 1 for group in need.groups) for need in needs)
-    together = sum(need.total for need in needs)
-    smallest = min(gpu["free_gib"] for gpu in gpus) * GIB
-    if not known:
+    if any(need.weights is None for need in needs):
         return "resident" if wanted == "resident" else "swap"
-    if together <= smallest:
-        return "resident"
+    sizes = [len(group) for need in needs for group in need.groups]
+    together = sum(need.total / max((len(group) for group in need.groups), default=1) for need in needs)
+    smallest = min(gpu["free_gib"] for gpu in gpus) * GIB
+    if together <= smallest and (wanted == "resident" or all(size == 1 for size in sizes)):
+        return "resident"  # parts of one model may differ in size, so that only the user can know of groups
     if wanted == "resident":
-        room = f"{_gib(together)} with room to work, {_gib(smallest)} free"
+        room = f"{_gib(together)} a GPU with room to work, {_gib(smallest)} free"
         raise UsageError(f"workers.placement: found 'resident', but editor and judge do not fit together: {room}")
     return "swap"
 
@@ -138,15 +140,17 @@ def _need(settings: Settings, role: str, gpus: Sequence[dict[str, Any]]) -> Need
 
 
 def _hint(role: str, folder: Any, kind: str, weights: int, gpus: Sequence[dict[str, Any]]) -> str:
-    """Name the option with which weights would fit, if there is one."""
-    one = min(gpu["total_gib"] for gpu in gpus) * GIB
-    count = next((k for k in range(2, len(gpus) + 1) if len(gpus) % k == 0 and weights <= k * one), None)
+    """Name the option with which weights would fit into what is free, if there is one."""
+    free, total = (min(gpu[name] for gpu in gpus) * GIB for name in ("free_gib", "total_gib"))
+    count = next((k for k in range(2, len(gpus) + 1) if len(gpus) % k == 0 and weights <= k * free), None)
     if count is not None:
         option = "--imgedit-gpus-per-worker" if role == "edit" else "judge.gpus_per_replica"
         return f"; {option}={count} would fit"
-    if role == "edit" and largest_component(folder, kind, "auto") <= one:
-        return '; editor.offload="auto" or "model" would fit'
-    return f"; {math.ceil(weights / one)} such GPUs would hold them"
+    if role == "edit" and largest_component(folder, kind, "auto") <= free:
+        return '; editor.offload="model" would fit'
+    if weights <= total:
+        return "; a GPU of its own would hold them"
+    return f"; {math.ceil(weights / total)} such GPUs would hold them"
 
 
 def settle_editor(settings: Settings, planned: int) -> Settings:
@@ -178,6 +182,9 @@ def settle_editor(settings: Settings, planned: int) -> Settings:
 def lossy(params: dict[str, Any]) -> list[str]:
     """Name the parameters that trade an editor's quality for speed, as `key=value`."""
     named = [f"{name}={params[name]}" for name in LOSSY if params.get(name)]
+    backend = str(params.get("attention_backend", ""))
+    if any(word in backend for word in LOSSY_ATTENTION):
+        named.append(f"attention_backend={backend}")
     if params.get("step_cache"):
         named.append(f"step_cache_threshold={params.get('step_cache_threshold', STEP_CACHE_THRESHOLD)}")
     return named

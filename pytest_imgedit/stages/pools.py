@@ -70,7 +70,9 @@ def _loads_at_once(settings: Settings, slots: list[Slot], kind: str, argument: s
     if kind not in MODEL_KINDS or argument is None or not slots[0].gpus:
         return 1
     # Processes read the same files, which the system holds once; each has its libraries and buffers beside them.
-    needed = check_checkpoint(Path(argument), kind) * 1.2 + len(slots) * PROCESS_BYTES
+    offloads = target_of(settings, "edit")[1].get("offload") == "model" and kind == "diffusers"
+    copies = len(slots) if offloads else 1  # what is offloaded lies in each process's own memory
+    needed = check_checkpoint(Path(argument), kind) * (1.2 if copies == 1 else copies) + len(slots) * PROCESS_BYTES
     return len(slots) if needed <= available_memory() else 1
 
 

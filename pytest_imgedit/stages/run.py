@@ -13,12 +13,13 @@ from pytest_imgedit.endpoints import ENDPOINT_KINDS, HOW_ASKED
 from pytest_imgedit.errors import StoreError
 from pytest_imgedit.fingerprints import fingerprint
 from pytest_imgedit.judges.base import resolve_judge
+from pytest_imgedit.params import own_defaults
 from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.stages import results
 from pytest_imgedit.stages.document import Subject, make_document
 from pytest_imgedit.stages.flow import Flow
-from pytest_imgedit.stages.placement import COMPILE_IF_POSSIBLE, lossy, settle_editor
+from pytest_imgedit.stages.placement import lossy, settle_editor
 from pytest_imgedit.stages.plan import Work, make_plan
 from pytest_imgedit.stages.score import Scorer
 from pytest_imgedit.store.baselines import content_sha256, refuse, unlike_items, unlike_judges, unlike_losses
@@ -115,7 +116,8 @@ class Engine:
             if in_main_thread:
                 signal.signal(signal.SIGINT, previous)
         items = results.item_results(plan, stage != "edit", self.stopped_by)
-        compiled = settled.editor.params.get("compile") in (True, COMPILE_IF_POSSIBLE)
+        made = {work.edit.compiled for work in plan if work.edit is not None}
+        compiled = made == {True} if len(made) < 2 else None
         if scorer is not None and judge["kind"] in ENDPOINT_KINDS:
             prices = (settings.judge.params.get(name, 0.0) for name in ("price_in", "price_out"))
             judge = {**judge, "usage": scorer.usage(*prices)}
@@ -165,6 +167,8 @@ class Engine:
 def identify(target: Target, params: dict[str, Any], store: Store) -> dict[str, Any]:
     """Describe an editor or judge by what decides its outcomes: kind, fingerprint, parameters."""
     known = store.folder / "fingerprints.json"
+    defaults = own_defaults(target)
+    params = {name: value for name, value in params.items() if name not in defaults or value != defaults[name]}
     if target.kind in ENDPOINT_KINDS:
         params = {name: value for name, value in params.items() if name not in HOW_ASKED}
     return {"kind": target.kind, "fingerprint": fingerprint(target, params, known), "params": params}

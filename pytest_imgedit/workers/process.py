@@ -143,7 +143,12 @@ class _Worker:
         output = self._edit(request)
         seconds = time.perf_counter() - started
         may_be_blank = self.target.kind == "blank"
-        return lambda: {"op": "edited", **finished_edit(output, request.source, seconds, may_be_blank)}
+        compiled = bool(getattr(self.model, "compiled", False))
+        return lambda: {
+            "op": "edited",
+            "compiled": compiled,
+            **finished_edit(output, request.source, seconds, may_be_blank),
+        }
 
     def _edit(self, request: EditRequest) -> Any:
         """Edit; when memory runs out, free what can be freed and try once more. The editor may draw on its source."""

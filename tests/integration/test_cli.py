@@ -105,6 +105,12 @@ def test_compare_without_a_drop_exits_0_and_refuses_what_is_unlike(imgedit, fini
         "causal, referential\n",
     )
     assert imgedit("compare", "good", "latest", "--max-drop=overall")[2].startswith("imgedit: --max-drop: 'overall': ")
+    lossy = json.loads(Path("benchmarks/baselines/good.json").read_text())
+    lossy["editor"]["lossy"] = ["quantize=fp8"]
+    Path("lossy.json").write_text(json.dumps(lossy))
+    assert imgedit("compare", "./lossy.json", "latest")[0] == 0
+    code, _, err = imgedit("compare", "./lossy.json", "latest", "--max-drop=overall:9")
+    assert (code, "made faster with loss by quantize=fp8 there" in err) == (4, True)
     other = json.loads(Path("benchmarks/baselines/good.json").read_text())
     other["judge"]["spec"] = "other"
     Path("other.json").write_text(json.dumps(other))

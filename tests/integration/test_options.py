@@ -57,6 +57,17 @@ def test_ready_config_is_valid(bench, name, pytestconfig):
     assert result.ret == 0, result.stderr.str()
 
 
+@pytest.mark.parametrize(
+    ("setting", "line"),
+    [
+        ("editor.offload=model", "editor.offload: nothing to offload from without a GPU"),
+        ("editor.quantize=fp8", "editor.quantize: torchao is not installed, pip install pytest-imgedit[[]fp8]"),
+    ],
+)
+def test_what_this_machine_cannot_do_is_said_before_anything_loads(bench, setting, line):
+    bench.refuses(line, "--imgedit-editor=scenes", "--imgedit-judge=scenes", f"--imgedit-set={setting}")
+
+
 @pytest.mark.parametrize(("workers", "asked", "expected"), [(1, None, "{one}"), (99, None, "1"), (1, "7", "7")])
 def test_cpu_workers_share_the_cores_but_one(bench, monkeypatch, workers, asked, expected):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)

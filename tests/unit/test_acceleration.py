@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from diffusers import QwenImageTransformer2DModel
 from PIL import Image
 
 from pytest_imgedit.editors.base import EditRequest
@@ -9,6 +10,8 @@ from pytest_imgedit.editors.diffusers import DiffusersEditor
 from pytest_imgedit.errors import SetupError
 from pytest_imgedit.params import find_problem
 from pytest_imgedit.registry import Target
+from pytest_imgedit.stages.run import identify
+from pytest_imgedit.store.runs import Store
 
 SMALL = {"num_inference_steps": 3, "true_cfg_scale": 4.0, "height": 64, "width": 64}
 
@@ -65,8 +68,6 @@ def test_named_attention_backend_is_used_or_refused(tiny):
 
 @pytest.mark.parametrize("model", ["qwen-image-edit", "instruct-pix2pix"])
 def test_compiling_where_possible_leaves_a_network_without_repeated_blocks_as_it_is(tiny, monkeypatch, model):
-    from diffusers import QwenImageTransformer2DModel
-
     compiled = []
     monkeypatch.setattr(QwenImageTransformer2DModel, "compile_repeated_blocks", lambda *_, **__: compiled.append(1))
     DiffusersEditor(str(tiny(model)), device="cpu", compile="if possible")
@@ -76,7 +77,15 @@ def test_compiling_where_possible_leaves_a_network_without_repeated_blocks_as_it
     assert len(compiled) <= 1
 
 
+def test_an_editor_says_whether_it_is_compiled(tiny, monkeypatch):
+    monkeypatch.setattr(QwenImageTransformer2DModel, "compile_repeated_blocks", lambda *_, **__: None)
+    assert DiffusersEditor(str(tiny("qwen-image-edit")), device="cpu", compile=True).compiled
+    assert not DiffusersEditor(str(tiny("qwen-image-edit")), device="cpu").compiled
+
+
 def test_what_cannot_be_done_is_named(tiny):
+    with pytest.raises(SetupError, match=r"editor.attention_backend: ValueError: no attention of a UNet"):
+        DiffusersEditor(str(tiny("instruct-pix2pix")), device="cpu", attention_backend="native")
     with pytest.raises(SetupError, match=r"editor.quantize: ModuleNotFoundError: No module named 'torchao'"):
         DiffusersEditor(str(tiny("qwen-image-edit")), device="cpu", quantize="fp8", **SMALL)
 
@@ -89,3 +98,24 @@ def test_parameters_are_checked_before_anything_loads(tiny, key, value):
     target = Target("diffusers", "m", "a", str(tiny("qwen-image-edit")))
     assert find_problem(target, {key: value})[0] == key
     assert find_problem(target, {"compile": True, "step_cache": "first_block"}) is None
+
+
+@pytest.mark.parametrize(
+    ("params", "reason"),
+    [
+        ({"compile": "maybe"}, "Input should be 'auto' or Input should be a valid boolean, found 'maybe'"),
+        ({"step_cache_threshold": 0.1}, "it does nothing without editor.step_cache"),
+        ({"attention_backend": "bogus"}, "found 'bogus', expected one of "),
+    ],
+)
+def test_what_is_wrong_with_a_parameter_is_said(tiny, params, reason):
+    target = Target("diffusers", "m", "a", str(tiny("qwen-image-edit")))
+    assert find_problem(target, params)[1].startswith(reason)
+    assert find_problem(target, {"attention_backend": "_native_cudnn"}) is None
+
+
+def test_defaults_that_are_spelled_out_change_nothing(tiny, tmp_path):
+    target, store = Target("diffusers", "m", "a", str(tiny("qwen-image-edit"))), Store(tmp_path)
+    spelled = {"compile": "auto", "offload": "auto", "deterministic": True}
+    assert identify(target, spelled, store) == identify(target, {}, store)
+    assert identify(target, {"compile": True}, store) != identify(target, {}, store)

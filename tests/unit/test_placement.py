@@ -82,7 +82,7 @@ def test_an_editor_that_needs_no_memory_leaves_it_to_the_judge(machine):
     ("gpus", "total", "largest", "hint"),
     [
         (2, 48.0, 39, "--imgedit-gpus-per-worker=2 would fit"),
-        (1, 48.0, 39, 'editor.offload="auto" or "model" would fit'),
+        (1, 48.0, 39, 'editor.offload="model" would fit'),
         (1, 24.0, 39, "3 such GPUs would hold them"),
         (3, 48.0, 50, "--imgedit-gpus-per-worker=3 would fit"),
     ],
@@ -93,6 +93,28 @@ def test_what_does_not_fit_is_refused_with_what_would(machine, gpus, total, larg
         place(settings(), ["edit"])
     assert str(caught.value).endswith(hint)
     assert "\n" not in str(caught.value)
+
+
+def test_what_is_named_would_fit_into_what_is_free(machine):
+    machine(total=80, held=35.0)
+    with pytest.raises(UsageError, match=r'; editor.offload="model" would fit$'):
+        place(settings(), ["edit"])
+    machine(total=80, held=50.0)
+    with pytest.raises(UsageError, match=r"; a GPU of its own would hold them$"):
+        place(settings(), ["edit"])
+    machine(gpus=2, total=80, held=55.0)
+    with pytest.raises(UsageError, match=r"; a GPU of its own would hold them$"):
+        place(settings(), ["edit"])
+
+
+def test_groups_of_gpus_share_what_their_models_need(machine):
+    machine(gpus=4, total=48, judge=40)
+    both = settings({"spec": "diffusers:a/b"}, gpus_per_worker=2, placement="resident")
+    with pytest.raises(UsageError, match=r"do not fit together: 78\.5 GiB a GPU"):
+        place(both, ["edit", "judge"])
+    machine(gpus=4, total=140)
+    assert place(both, ["edit", "judge"]).mode == "resident"
+    assert place(settings(gpus_per_worker=2), ["edit", "judge"]).mode == "swap"
 
 
 def test_offload_needs_room_for_the_largest_component_only(machine):
@@ -141,3 +163,5 @@ def test_lossy_parameters_are_named():
     cached = {"step_cache": "first_block"}
     assert lossy(cached) == ["step_cache=first_block", "step_cache_threshold=0.08"]
     assert lossy({**cached, "step_cache_threshold": 0.5})[1] == "step_cache_threshold=0.5"
+    assert lossy({"attention_backend": "sage_hub"}) == ["attention_backend=sage_hub"]
+    assert lossy({"attention_backend": "_native_cudnn"}) == []
