@@ -69,6 +69,14 @@ def _check_acceleration(params: dict[str, Any], settings: Settings) -> None:
     """Refuse what this machine cannot do, before gigabytes are read for it."""
     if params.get("offload") == "model" and not choose_gpus(settings.workers.gpus):
         raise UsageError(f"{settings.place('editor', 'offload')}editor.offload: nothing to offload from without a GPU")
+    ranks, shard = settings.workers.gpus_per_worker, params.get("shard", {})
+    if "shard" in params and ranks == 1:
+        where = settings.place("editor", "shard")
+        raise UsageError(f"{where}editor.shard: nothing to share, expected --imgedit-gpus-per-worker of 2 or more")
+    if ranks > 1 and shard.get("strategy") != "none" and params.get("quantize"):
+        raise UsageError(f"{settings.place('editor', 'quantize')}editor.quantize: not with a sharded editor")
+    if ranks > 1 and shard.get("strategy") == "context" and not choose_gpus(settings.workers.gpus):
+        raise UsageError(f"{settings.place('editor', 'shard')}editor.shard.strategy: 'context' needs GPUs")
     if params.get("quantize") and settings.workers.editor_python is None and find_spec("torchao") is None:
         where = settings.place("editor", "quantize")
         raise UsageError(f"{where}editor.quantize: torchao is not installed, pip install pytest-imgedit[fp8]")

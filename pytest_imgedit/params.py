@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pytest_imgedit.editors.base import check_params
 from pytest_imgedit.editors.pipelines import OWN, attention_backends, check_arguments
-from pytest_imgedit.endpoints import API_KEY_ENV, CONCURRENCY, RETRIES, TIMEOUT, parse_endpoint
+from pytest_imgedit.endpoints import API_KEY_ENV, CONCURRENCY, HOW_ASKED, RETRIES, TIMEOUT, parse_endpoint
 from pytest_imgedit.redaction import is_secret
 
 if TYPE_CHECKING:
@@ -30,6 +30,18 @@ class ModelParams(BaseModel):
     deterministic: bool = True
 
 
+class ShardParams(BaseModel):
+    """How the GPUs of one worker share the editor; see `editors/sharding.py`. `none` puts whole components on them."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    strategy: Literal["full", "grad_op", "context", "none"] = "full"
+    cpu_offload: bool = False
+    param_dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    reduce_dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    text_encoder: Literal["shard", "replicate"] = "shard"
+
+
 class DiffusersParams(ModelParams):
     """What the editor `diffusers` takes beside the arguments of the pipeline's call."""
 
@@ -39,6 +51,7 @@ class DiffusersParams(ModelParams):
     step_cache: Literal["first_block"] | None = None
     step_cache_threshold: float = Field(default=STEP_CACHE_THRESHOLD, gt=0, lt=1)
     offload: Literal["auto", "none", "model"] = "auto"
+    shard: ShardParams = Field(default_factory=ShardParams)
 
 
 class QwenVLParams(ModelParams):
@@ -102,11 +115,21 @@ def find_problem(target: Target, params: Mapping[str, Any]) -> tuple[str, str] |
     return check_params(target, params)
 
 
-def own_defaults(target: Target) -> dict[str, Any]:
-    """Return the parameters of a built-in model that say nothing when they are spelled out."""
+def deciding(target: Target, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters that decide what a model computes: not defaults, nor where or how fast it does that."""
     models: dict[str, type[BaseModel]] = {**ENDPOINT_PARAMS, "qwen-vl": QwenVLParams, "diffusers": DiffusersParams}
     model = models.get(target.kind)
-    return {} if model is None else {name: field.get_default() for name, field in model.model_fields.items()}
+    if model is None:
+        return dict(params)
+    defaults = {name: field.get_default(call_default_factory=True) for name, field in model.model_fields.items()}
+    apart = HOW_ASKED if target.kind in ENDPOINT_PARAMS else ("offload", "shard")
+    found = {
+        name: value
+        for name, value in params.items()
+        if name not in apart and (name not in defaults or value != defaults[name])
+    }
+    computed_in = params.get("shard", {}).get("param_dtype", "auto") if target.kind == "diffusers" else "auto"
+    return found if computed_in == "auto" else {**found, "shard": {"param_dtype": computed_in}}
 
 
 def _impossible(own: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -125,8 +148,10 @@ def _validate(model: type[BaseModel], params: Mapping[str, Any]) -> tuple[str, s
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0])
+        inside = isinstance(params.get(name), dict)  # a table: what is wrong is one of its keys
+        path = ".".join(map(str, first["loc"])) if inside else name
         if first["type"] == "extra_forbidden":
-            return name, "no such argument is taken"
+            return path, "no such argument is taken"
         ways = dict.fromkeys(one["msg"] for one in error.errors() if one["loc"][0] == name)
-        return name, f"{' or '.join(ways)}, found {params[name]!r}"
+        return path, f"{' or '.join(ways)}, found {first['input']!r}"
     return None

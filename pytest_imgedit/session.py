@@ -23,6 +23,7 @@ from pytest_imgedit.report import model, terminal
 from pytest_imgedit.report.github import gate_commands
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.report.write import add_to_github_summary, write_reports, write_results
+from pytest_imgedit.stages.placement import groups_of
 from pytest_imgedit.stages.results import read_run
 from pytest_imgedit.stages.run import Engine
 from pytest_imgedit.store.baselines import FOLDER as BASELINES
@@ -30,7 +31,7 @@ from pytest_imgedit.store.baselines import as_baseline, check_name, make_baselin
 from pytest_imgedit.store.runs import Store
 from pytest_imgedit.suites.base import Suite, load_suite
 from pytest_imgedit.text import one_line, shorten
-from pytest_imgedit.workers.gpus import choose_gpus, group_gpus
+from pytest_imgedit.workers.gpus import choose_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -85,8 +86,8 @@ class Evaluation:
     def check(self) -> None:
         """Find everything that is wrong before anything is started; raise `UsageError` with one line."""
         check_models(self.settings)
-        group_gpus(self.gpus, self.settings.workers.gpus_per_worker, "--imgedit-gpus-per-worker")
-        group_gpus(self.gpus, self.settings.judge.gpus_per_replica, "judge.gpus_per_replica")
+        for role in ("edit", "judge"):
+            groups_of(self.settings, role)
         check_gates(self.settings, self.suite)
         check_rubric(self.settings, self.suite)
         if self.settings.run.save is not None:

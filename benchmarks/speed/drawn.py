@@ -34,7 +34,7 @@ class Drawn(DiffusersEditor):
 
 
 class Uneven(Drawn):
-    """Takes more steps for larger sources: 1 for the smallest, 20 for a megapixel."""
+    """Takes more steps for larger sources: 2 for the smallest, 20 for a megapixel."""
 
     def edit(self, request: EditRequest) -> Image.Image:
         self.call["num_inference_steps"] = steps(request.source.size)
@@ -43,4 +43,4 @@ class Uneven(Drawn):
 
 def steps(size: tuple[int, int]) -> int:
     """The denoising steps of `Uneven` for a source of some width and height."""
-    return round(1 + 19 * size[0] * size[1] / 2**20)
+    return max(2, round(1 + 19 * size[0] * size[1] / 2**20))

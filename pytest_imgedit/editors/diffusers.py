@@ -47,7 +47,7 @@ class DiffusersEditor:
         **call: Any,
     ) -> None:
         set_deterministic(deterministic)
-        self.pipeline = _load(Path(model), "cpu" if offload == "model" else device, pick_dtype(dtype, device))
+        self.pipeline = load_pipeline(Path(model), "cpu" if offload == "model" else device, pick_dtype(dtype, device))
         self.pipeline.set_progress_bar_config(disable=True)
         self.image_name, self.call = call_arguments(self.pipeline, call)
         compile = False if compile == "auto" else compile  # the harness says where it pays, and where to offload
@@ -63,19 +63,23 @@ class DiffusersEditor:
         """Read weights while other workers load theirs."""
         read_ahead(Path(model))
 
+    def run(self, request: EditRequest, output_type: str) -> Any:
+        """Call the pipeline and return its output: images as tensors on [0, 1] (`"pt"`), or latents (`"latent"`)."""
+        image = [request.source] if self.image_name == "input_images" else request.source
+        return self.pipeline(
+            **{self.image_name: image},
+            prompt=request.instruction,
+            output_type=output_type,
+            generator=torch.Generator("cpu").manual_seed(request.seed),
+            **self.call,
+        )
+
     def edit(self, request: EditRequest) -> Image.Image:
         """Edit one image; its noise comes from a CPU generator with the request's seed, on every device alike.
 
         Raises `OutputError` if what comes out is not finite.
         """
-        image = [request.source] if self.image_name == "input_images" else request.source
-        output = self.pipeline(
-            **{self.image_name: image},
-            prompt=request.instruction,
-            output_type="pt",
-            generator=torch.Generator("cpu").manual_seed(request.seed),
-            **self.call,
-        )
+        output = self.run(request, "pt")
         if any(getattr(output, "nsfw_content_detected", None) or ()):
             raise RuntimeError("the pipeline's safety checker replaced the image")
         pixels = output.images[0].float()  # (3, H, W) on [0, 1]
@@ -84,8 +88,8 @@ class DiffusersEditor:
         return Image.fromarray(rounded.contiguous().cpu().numpy())
 
 
-def _load(folder: Path, device: str, dtype: torch.dtype) -> Any:
-    components = {}
+def load_pipeline(folder: Path, device: str, dtype: torch.dtype, **components: Any) -> Any:
+    """Load a pipeline from a folder to `"cpu"`, `"cuda"` or `"balanced"`; `components` are taken as they are given."""
     if (folder / "processor").is_dir() and importlib.util.find_spec("torchvision") is None:
         from pytest_imgedit.qwen import AssembledProcessor
 

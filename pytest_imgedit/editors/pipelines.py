@@ -25,6 +25,7 @@ OWN = (
     "step_cache",
     "step_cache_threshold",
     "offload",
+    "shard",
 )
 #: Arguments that the harness sets for every pair.
 SET_BY_HARNESS = (

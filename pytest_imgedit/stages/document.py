@@ -165,7 +165,7 @@ def _options(settings: Settings) -> dict[str, Any]:
     """Return the settings that a reader needs in order to repeat the run: named ones only, so never a secret."""
     return {
         "suite": settings.suite.model_dump(include={"spec", "language", "limit", "min_score"}),
-        "editor": {"seeds": settings.editor.seeds},
+        "editor": {"seeds": settings.editor.seeds, "shard": settings.editor.params.get("shard")},
         "judge": settings.judge.model_dump(
             include={"rubric", "reasks", "batch_size", "gpus_per_replica", "controls", "repeats"}
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, largest_component, model_folder
@@ -67,17 +67,27 @@ class Placement:
 
 
 def target_of(settings: Settings, role: str) -> tuple[Target, dict[str, Any]]:
-    """Return the class of the editor (`edit`) or judge (`judge`) and its parameters."""
-    if role == "edit":
-        return resolve_editor(settings.editor.spec), settings.editor.params
-    return resolve_judge(settings.judge.spec), settings.judge.params
+    """Return the class of the editor (`edit`) or judge (`judge`) that workers build, and its parameters."""
+    if role == "judge":
+        return resolve_judge(settings.judge.spec), settings.judge.params
+    target, params = resolve_editor(settings.editor.spec), settings.editor.params
+    if target.kind != "diffusers":
+        return target, params
+    shard, ranks = params.pop("shard", {}), settings.workers.gpus_per_worker
+    if ranks == 1 or shard.get("strategy") == "none":
+        return target, params
+    sharded = replace(target, module="pytest_imgedit.editors.sharded", attribute="ShardedEditor")
+    return sharded, {**params, "shard": {**shard, "ranks": ranks}}
 
 
 def groups_of(settings: Settings, role: str) -> list[tuple[str, ...]]:
     """GPU groups, one a worker; none where no GPU is used, as by what a server computes."""
-    if target_of(settings, role)[0].kind in ENDPOINT_KINDS:
+    target, params = target_of(settings, role)
+    if target.kind in ENDPOINT_KINDS:
         return []
     gpus = choose_gpus(settings.workers.gpus)
+    if not gpus and role == "edit" and "shard" in params:
+        return []  # its ranks share the CPU
     if role == "edit":
         return group_gpus(gpus, settings.workers.gpus_per_worker, "--imgedit-gpus-per-worker")
     return group_gpus(gpus, settings.judge.gpus_per_replica, "judge.gpus_per_replica")
@@ -136,7 +146,13 @@ def _need(settings: Settings, role: str, gpus: Sequence[dict[str, Any]]) -> Need
     offloaded = role == "edit" and params.get("offload") == "model"
     if offloaded:
         weights = largest_component(folder, target.kind, params.get("dtype", "auto"))
-    return Need(role, spec, weights, groups, _hint(role, folder, target.kind, weights, gpus), offloaded)
+    hint, shard = _hint(role, folder, target.kind, weights, gpus), params.get("shard")
+    if shard is None or role == "judge":
+        return Need(role, spec, weights, groups, hint, offloaded)
+    if shard.get("cpu_offload"):
+        return Need(role, spec, None, groups)
+    copies = 1 if shard.get("strategy", "full") == "full" else shard["ranks"]  # each rank comes to hold all of it
+    return Need(role, spec, copies * weights, groups, hint)
 
 
 def _hint(role: str, folder: Any, kind: str, weights: int, gpus: Sequence[dict[str, Any]]) -> str:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, model_folder
 from pytest_imgedit.editors.base import resolve_editor
-from pytest_imgedit.endpoints import ENDPOINT_KINDS, HOW_ASKED
+from pytest_imgedit.endpoints import ENDPOINT_KINDS
 from pytest_imgedit.errors import StoreError
 from pytest_imgedit.fingerprints import fingerprint
 from pytest_imgedit.judges.base import resolve_judge
-from pytest_imgedit.params import own_defaults
+from pytest_imgedit.params import deciding
 from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.stages import results
@@ -167,8 +167,5 @@ class Engine:
 def identify(target: Target, params: dict[str, Any], store: Store) -> dict[str, Any]:
     """Describe an editor or judge by what decides its outcomes: kind, fingerprint, parameters."""
     known = store.folder / "fingerprints.json"
-    defaults = own_defaults(target)
-    params = {name: value for name, value in params.items() if name not in defaults or value != defaults[name]}
-    if target.kind in ENDPOINT_KINDS:
-        params = {name: value for name, value in params.items() if name not in HOW_ASKED}
-    return {"kind": target.kind, "fingerprint": fingerprint(target, params, known), "params": params}
+    decides = deciding(target, params)
+    return {"kind": target.kind, "fingerprint": fingerprint(target, params, known), "params": decides}

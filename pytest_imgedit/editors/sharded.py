@@ -1,0 +1,198 @@
+"""An editor that the processes of a group compute together, one a GPU: the worker is rank 0 and starts the others."""
+
+from __future__ import annotations
+
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import execnet
+import torch
+from torch import distributed as dist
+
+from pytest_imgedit.editors.acceleration import accelerate, remember_negative
+from pytest_imgedit.editors.base import EditRequest
+from pytest_imgedit.editors.diffusers import DiffusersEditor, call_arguments
+from pytest_imgedit.editors.sharding import Shard, load_sharded
+from pytest_imgedit.errors import SetupError
+from pytest_imgedit.images import decode, encode_png
+from pytest_imgedit.numerics import pick_dtype, set_deterministic
+from pytest_imgedit.text import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+#: Seconds that ranks may differ in when they end an edit; one that takes longer is out of step for good.
+PATIENCE = 60.0
+_FOLLOW = "from pytest_imgedit.editors.sharded import follow; follow()"
+
+
+class ShardedEditor(DiffusersEditor):
+    """Takes what `DiffusersEditor` takes, and `shard`: the number of `ranks`, and what `Shard` holds.
+
+    All ranks make the same calls with the same noise, since each block's weights are gathered from all of them; rank 0
+    alone decodes the image. A rank that dies or falls out of step ends this process, so that the group is replaced.
+    """
+
+    def __init__(self, model: str, *, device: str, shard: Mapping[str, Any], **params: Any) -> None:
+        ranks = int(shard["ranks"])
+        meeting = Path(tempfile.mkdtemp(prefix="imgedit-ranks-")) / "ranks"
+        kind = "cpu" if device == "cpu" else "cuda"
+        setup = {"model": model, "device": kind, "shard": dict(shard), "params": params, "meeting": str(meeting)}
+        self.followers = [_Follower({**setup, "rank": rank}) for rank in range(1, ranks)]
+        self._join(model, kind, 0, meeting, shard, params)
+        for follower in self.followers:
+            follower.report(None)  # it is loaded, or its end has ended this process
+        shutil.rmtree(meeting.parent, ignore_errors=True)
+
+    def _join(
+        self, model: str, kind: str, rank: int, meeting: Path, shard: Mapping[str, Any], params: Mapping[str, Any]
+    ) -> None:
+        """Meet the other ranks, and load this one's part."""
+        options = {name: value for name, value in shard.items() if name != "ranks"}
+        own = dict(params)
+        set_deterministic(own.pop("deterministic", True))
+        dtype = pick_dtype(own.pop("dtype", "auto"), kind)
+        backend, quantize = own.pop("attention_backend", None), own.pop("quantize", None)
+        cache, threshold = own.pop("step_cache", None), own.pop("step_cache_threshold", 0.08)
+        compile_blocks = own.pop("compile", False)
+        if quantize or own.pop("offload", "auto") == "model":
+            raise SetupError("editor.shard: neither editor.quantize nor editor.offload goes with it")
+        if kind == "cuda":
+            torch.cuda.set_device(rank)
+        device = torch.device(kind, rank) if kind == "cuda" else torch.device(kind)
+        both = "cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo"
+        dist.init_process_group(both, init_method=f"file://{meeting}", rank=rank, world_size=int(shard["ranks"]))
+
+        def prepare(pipeline: Any) -> None:
+            compiled = compile_blocks if compile_blocks != "auto" else False
+            self.compiled = accelerate(pipeline, backend, None, cache, threshold, compiled)
+
+        _tell_memory(rank, "before loading", kind)
+        self.pipeline = load_sharded(Path(model), device, dtype, Shard(**options), prepare)
+        _tell_memory(rank, "after loading", kind)
+        self.pipeline.set_progress_bar_config(disable=True)
+        self.image_name, self.call = call_arguments(self.pipeline, own)
+        remember_negative(self.pipeline, self.call.get("negative_prompt"))
+        dist.barrier()
+
+    def run(self, request: EditRequest, output_type: str) -> Any:
+        """Call the pipeline on all ranks; raises what it raises on all of them."""
+        for follower in self.followers:
+            follower.ask(request)
+        try:
+            output = super().run(request, output_type)
+        except Exception as error:
+            for follower in self.followers:
+                follower.report(error)
+            raise
+        for follower in self.followers:
+            follower.report(None)
+        return output
+
+
+class _Follower:
+    """Rank 0's hold on another rank: a child process that ends with it, and it with the child."""
+
+    def __init__(self, setup: dict[str, Any]) -> None:
+        self.rank = setup["rank"]
+        paths = os.pathsep.join(sys.path)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _FOLLOW],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": paths},
+        )
+        self._reports: queue.Queue[str] = queue.Queue()
+        self._out_of_step: threading.Timer | None = None
+        threading.Thread(target=self._listen, daemon=True).start()
+        assert self.process.stdin is not None
+        _send(self.process.stdin, setup)
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        while (failure := _receive(self.process.stdout)) is not None:
+            if failure:  # rank 0 may wait for this rank in the middle of a call
+                self._out_of_step = threading.Timer(PATIENCE, _end, [f"rank {self.rank} alone failed: {failure}"])
+                self._out_of_step.daemon = True
+                self._out_of_step.start()
+            self._reports.put(failure)
+        _end(f"rank {self.rank} ended with status {self.process.wait()}, and its group with it")
+
+    def ask(self, request: EditRequest) -> None:
+        assert self.process.stdin is not None
+        named = {"pair": request.pair_id, "category": request.category, "instruction": request.instruction}
+        _send(self.process.stdin, {**named, "seed": request.seed, "source": encode_png(request.source)})
+
+    def report(self, error: Exception | None) -> None:
+        """Wait for what a rank says of its part; end the process if it is not what became of rank 0's."""
+        try:
+            failure = self._reports.get(timeout=None if error is None else PATIENCE)
+        except queue.Empty:
+            failure = ""
+        if self._out_of_step is not None:
+            self._out_of_step.cancel()
+        if bool(failure) != (error is not None):
+            mine = "done" if error is None else one_line(error)
+            _end(f"rank {self.rank} is out of step ({failure or 'no failure'}, rank 0: {mine}), and its group ends")
+
+
+def follow() -> None:
+    """Be a rank other than 0: load, then make the calls that rank 0 makes, until it is gone."""
+    inbox, outbox = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what is printed goes to the run's log
+    jobs: queue.Queue[Any] = queue.Queue()
+
+    def listen() -> None:
+        while (message := _receive(inbox)) is not None:
+            jobs.put(message)
+        os._exit(0)
+
+    setup = _receive(inbox)
+    threading.Thread(target=listen, daemon=True).start()
+    editor = ShardedEditor.__new__(ShardedEditor)
+    editor.followers = []
+    meeting = Path(setup["meeting"])
+
+    def attempt(call: Callable[..., Any], *arguments: Any) -> None:
+        failure = ""
+        try:
+            call(*arguments)
+        except Exception as error:
+            failure = f"{type(error).__name__}: {one_line(error)}"
+        _send(outbox, failure)
+
+    attempt(editor._join, setup["model"], setup["device"], setup["rank"], meeting, setup["shard"], setup["params"])
+    while True:
+        job = jobs.get()
+        request = EditRequest(job["pair"], job["category"], job["instruction"], decode(job["source"]), job["seed"])
+        attempt(editor.run, request, "latent")
+
+
+def _send(file: IO[bytes], message: Any) -> None:
+    data = execnet.dumps(message)
+    file.write(len(data).to_bytes(8, "big") + data)
+    file.flush()
+
+
+def _receive(file: IO[bytes]) -> Any:
+    """Read one message; `None` at the end of the file."""
+    head = file.read(8)
+    return None if len(head) < 8 else execnet.loads(file.read(int.from_bytes(head, "big")))
+
+
+def _end(why: str) -> None:
+    print(why, file=sys.stderr, flush=True)
+    os._exit(1)
+
+
+def _tell_memory(rank: int, when: str, kind: str) -> None:
+    if kind == "cuda":
+        held, most = torch.cuda.memory_allocated() / 2**30, torch.cuda.max_memory_allocated() / 2**30
+        print(f"rank {rank}: {held:.1f} GiB of GPU memory {when}, {most:.1f} at most", file=sys.stderr, flush=True)

@@ -1,0 +1,161 @@
+"""Loads a diffusers pipeline over the ranks of a process group: FSDP2, or context parallelism."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from accelerate import init_empty_weights
+from torch import distributed as dist
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+
+from pytest_imgedit.editors.diffusers import load_pipeline
+from pytest_imgedit.errors import SetupError
+from pytest_imgedit.numerics import DTYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+#: Libraries whose models are sharded, by the name under which model_index.json has them.
+_LIBRARIES = ("diffusers", "transformers")
+_NETWORKS = ("transformer", "unet")
+
+
+@dataclass(frozen=True)
+class Shard:
+    """How the ranks of a group share a pipeline.
+
+    `strategy` is `"full"` (each rank keeps its part of every block and gathers one block at a time), `"grad_op"` (parts
+    until the first call, whole blocks from then on), or `"context"` (each rank has all weights and a part of the
+    sequence: less time an edit, no less memory). `cpu_offload` keeps parts in host memory. `param_dtype` is what blocks
+    compute in where that is not how they are stored; `reduce_dtype` concerns gradients, for those who train. The text
+    encoder is sharded too, or with `text_encoder="replicate"` whole on every rank; the VAE always is.
+    """
+
+    strategy: str = "full"
+    cpu_offload: bool = False
+    param_dtype: str = "auto"
+    reduce_dtype: str = "auto"
+    text_encoder: str = "shard"
+
+
+def load_sharded(
+    folder: Path,
+    device: torch.device,
+    dtype: torch.dtype,
+    shard: Shard,
+    prepare: Callable[[Any], None] = lambda pipeline: None,
+) -> Any:
+    """Load a pipeline over the ranks of the default process group; all ranks call this at the same time.
+
+    Rank 0 reads the weights of what is sharded and sends each rank its part; the others never hold more. `prepare` may
+    change the pipeline before it is sharded. Raises `SetupError` for a pipeline that cannot be shared so.
+    """
+    if shard.strategy == "context":
+        pipeline = load_pipeline(folder, device.type, dtype)
+        prepare(pipeline)
+        _split_context(pipeline)
+        return pipeline
+    classes = _sharded_classes(folder, shard)
+    empty = {name: _empty(cls, folder / name, dtype) for name, cls in classes.items()}
+    pipeline = load_pipeline(folder, "cpu", dtype, **empty)
+    prepare(pipeline)
+    for name, component in pipeline.components.items():
+        if isinstance(component, torch.nn.Module) and name not in empty:
+            component.to(device)
+    for name, cls in classes.items():
+        _wrap(empty[name], device, shard)
+        _fill(empty[name], cls, folder / name, device, dtype, shard)
+    _place(pipeline, device)
+    return pipeline
+
+
+def _sharded_classes(folder: Path, shard: Shard) -> dict[str, Any]:
+    """Return the classes of the components that are to be sharded, by name."""
+    index = json.loads((folder / "model_index.json").read_text("utf-8"))
+    wanted = _NETWORKS if shard.text_encoder == "replicate" else (*_NETWORKS, "text_encoder")
+    found = {}
+    for name, value in index.items():
+        if name.startswith(wanted) and isinstance(value, list) and value[0] in _LIBRARIES:
+            found[name] = getattr(importlib.import_module(value[0]), value[1])
+    if not any(name.startswith(_NETWORKS) for name in found):
+        raise SetupError(f"editor.shard: {index.get('_class_name')} has no network that can be sharded")
+    return found
+
+
+def _empty(cls: Any, folder: Path, dtype: torch.dtype) -> Any:
+    """Build a model whose parameters have no memory yet; what else it computes when it is built is real."""
+    with init_empty_weights():
+        if hasattr(cls, "load_config"):  # of diffusers
+            model = cls.from_config(cls.load_config(folder))
+        else:
+            model = cls._from_config(cls.config_class.from_pretrained(folder))
+    for parameter in model.parameters():
+        if parameter.is_floating_point():
+            parameter.data = parameter.data.to(dtype)
+    return model.eval().requires_grad_(False)
+
+
+def _wrap(model: Any, device: torch.device, shard: Shard) -> None:
+    """Shard a model: each of the blocks that must stay whole by itself, then what is left."""
+    options: dict[str, Any] = {
+        "mesh": init_device_mesh(device.type, (dist.get_world_size(),)),
+        "reshard_after_forward": shard.strategy == "full",
+        "mp_policy": MixedPrecisionPolicy(_dtype(shard.param_dtype), _dtype(shard.reduce_dtype)),
+        "offload_policy": CPUOffloadPolicy(pin_memory=device.type == "cuda") if shard.cpu_offload else OffloadPolicy(),
+    }
+    names = {*(getattr(model, "_no_split_modules", None) or ()), *(getattr(model, "_repeated_blocks", None) or ())}
+    for module in reversed(list(model.modules())):  # what is inside a block comes before it
+        if type(module).__name__ in names:
+            fully_shard(module, **options)
+    fully_shard(model, **options)
+
+
+def _dtype(name: str) -> torch.dtype | None:
+    return None if name == "auto" else DTYPES[name]
+
+
+def _fill(model: Any, cls: Any, folder: Path, device: torch.device, dtype: torch.dtype, shard: Shard) -> None:
+    """Give a sharded model memory, and the weights that rank 0 reads."""
+    place = torch.device("cpu") if shard.cpu_offload else device
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    model.to_empty(device=place)
+    for name, buffer in model.named_buffers():
+        buffer.copy_(buffers[name])  # most are in no checkpoint
+    weights = {}
+    if dist.get_rank() == 0:
+        options = {"use_safetensors": True, "trust_remote_code": False} if cls.__module__.startswith("transf") else {}
+        weights = cls.from_pretrained(folder, dtype=dtype, **options).state_dict()
+    set_model_state_dict(
+        model,
+        weights,
+        options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, cpu_offload=shard.cpu_offload),
+    )
+    if shard.cpu_offload:  # parameters stay in host memory, buffers are where the work is
+        for module in model.modules():
+            for name, buffer in module._buffers.items():
+                module._buffers[name] = None if buffer is None else buffer.to(device)
+
+
+def _place(pipeline: Any, device: torch.device) -> None:
+    """Have a pipeline take its inputs to the rank's device, wherever its parameters lie."""
+    where = property(lambda self: device)
+    kind = type(pipeline)
+    pipeline.__class__ = type(kind.__name__, (kind,), {"_execution_device": where, "device": where})
+
+
+def _split_context(pipeline: Any) -> None:
+    from diffusers import ContextParallelConfig
+
+    network: Any = next((getattr(pipeline, name) for name in _NETWORKS if hasattr(pipeline, name)), None)
+    world = dist.get_world_size()
+    try:
+        network.enable_parallelism(config=ContextParallelConfig(ulysses_degree=world, ulysses_anything=True))
+    except (AttributeError, ValueError, RuntimeError, NotImplementedError) as error:
+        raise SetupError(f"editor.shard.strategy: {type(error).__name__}: {error}") from error

@@ -1,0 +1,147 @@
+"""Editors that several processes compute together: the same images, a part of the weights each, one end for all."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import psutil
+import pytest
+from PIL import Image
+
+from pytest_imgedit.config import Settings
+from pytest_imgedit.params import find_problem
+from pytest_imgedit.registry import Target
+from pytest_imgedit.stages.run import identify
+from pytest_imgedit.store.runs import Store
+
+SIZES = {"qwen-image-edit": {"true_cfg_scale": 4.0, "height": 64, "width": 64}}
+BOTH = """
+import json, os, sys
+import numpy as np
+from PIL import Image
+from pytest_imgedit.editors.base import EditRequest
+from pytest_imgedit.editors.diffusers import DiffusersEditor
+from pytest_imgedit.editors.sharded import ShardedEditor
+
+if __name__ == "__main__":
+    folder, shard, call = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
+    photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (48, 64, 3), dtype=np.uint8))
+    requests = [EditRequest("a", "physics", words, photo, 5) for words in ("make it snow", "and now rain")]
+    plain = DiffusersEditor(folder, device="cpu", **call)
+    shared = ShardedEditor(folder, device="cpu", shard={"ranks": 2, **shard}, **call)
+
+    def difference(request):
+        one, other = (np.asarray(editor.edit(request), int) for editor in (plain, shared))
+        return int(abs(one - other).max())
+
+    differences = [difference(request) for request in requests]
+    name = "transformer" if hasattr(shared.pipeline, "transformer") else "unet"
+    local = [getattr(one, "_local_tensor", one) for one in getattr(shared.pipeline, name).parameters()]
+    held = [one.numel() for one in local]
+    share = sum(held) / sum(parameter.numel() for parameter in getattr(plain.pipeline, name).parameters())
+    broken = EditRequest("b", "physics", None, photo, 5)  # no instruction: all ranks refuse it
+    try:
+        shared.edit(broken)
+    except Exception as error:
+        failed = type(error).__name__
+    differences.append(difference(requests[0]))  # and are in step again
+    print(json.dumps({"differences": differences, "share": share, "failed": failed}))
+    sys.stdout.flush()
+    os._exit(0)
+"""
+
+
+def both(folder, shard, **call):
+    """Edit with one process and with two; return the largest difference of a pixel, and the share of rank 0."""
+    command = [sys.executable, "-c", BOTH, str(folder), json.dumps(shard), json.dumps(call)]
+    done = subprocess.run(
+        command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, timeout=240, check=True
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    ("model", "shard", "share"),
+    [
+        ("qwen-image-edit", {}, 0.5),
+        ("qwen-image-edit", {"strategy": "grad_op", "text_encoder": "replicate"}, 1.0),
+        ("qwen-image-edit", {"cpu_offload": True}, 0.5),
+        ("flux-kontext", {"strategy": "full"}, 0.5),
+        ("instruct-pix2pix", {"strategy": "full"}, 0.5),
+    ],
+)
+def test_two_ranks_make_the_image_of_one(tiny, model, shard, share):
+    found = both(tiny(model), shard, num_inference_steps=2, **SIZES.get(model, {}))
+    assert max(found["differences"]) <= 1
+    assert found["share"] == pytest.approx(share, abs=0.02)
+    assert found["failed"] in ("TypeError", "ValueError", "AttributeError")
+
+
+def test_blocks_may_compute_in_another_precision(tiny):
+    call = {"num_inference_steps": 2, **SIZES["qwen-image-edit"]}
+    found = both(tiny("qwen-image-edit"), {"param_dtype": "bfloat16"}, **call)
+    assert 0 < max(found["differences"]) < 64
+
+
+PAIRS = ("--imgedit-suite=scenes", "--imgedit-limit=2", "-k", "physics", "--imgedit-stage=edit")
+GROUP = ("--imgedit-gpus=none", "--imgedit-gpus-per-worker=2")
+
+
+def edits(bench):
+    blobs = {name: item["seeds"][0]["edit"]["blob"] for name, item in bench.items.items()}
+    folder = bench.path / ".imgedit" / "blobs"
+    return {name: np.asarray(Image.open(folder / blob[:2] / f"{blob}.png"), int) for name, blob in blobs.items()}
+
+
+def test_a_group_of_ranks_is_one_worker(bench, tiny):
+    editor = (f"--imgedit-editor=diffusers:{tiny('instruct-pix2pix')}", "--imgedit-set=editor.num_inference_steps=2")
+    bench.run(*editor, *PAIRS)
+    expected = edits(bench)
+    bench.run(*editor, *GROUP, *PAIRS)
+    assert bench.timing["edits_cached"] == len(expected)  # where it is computed is no part of what it is
+    bench.run(*editor, *GROUP, *PAIRS, "--imgedit-fresh")
+    found = edits(bench)
+    assert all(abs(found[name] - expected[name]).max() <= 1 for name in expected)
+    assert [worker["name"] for worker in bench.results["workers"]] == ["edit-0"]
+
+
+def test_one_rank_that_dies_ends_its_group_and_another_takes_the_place(bench, tiny):
+    editor = (f"--imgedit-editor=diffusers:{tiny('instruct-pix2pix')}", "--imgedit-set=editor.num_inference_steps=300")
+    run = bench.start(*editor, *GROUP, *PAIRS)
+    bench.wait_for(lambda: bench.log_says("edit: 1/"), 120)
+    (rank,) = [child for child in bench.children(run) if "sharded import follow" in " ".join(child.cmdline())]
+    others = bench.children(run)
+    rank.send_signal(signal.SIGKILL)
+    run.communicate(timeout=200)
+    assert bench.log_says("rank 1 ended with status -9, and its group with it")
+    assert not bench.error_kinds
+    assert not [one for one in others if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--imgedit-set=editor.shard.strategy=full"], "editor.shard: nothing to share, expected *"),
+        (["--imgedit-gpus-per-worker=2", "--imgedit-set=editor.shard.strategy=half"], "editor.shard.strategy: *"),
+        (
+            ["--imgedit-gpus-per-worker=2", "--imgedit-set=editor.shard.parts=2"],
+            "editor.shard.parts: no such argument*",
+        ),
+        (["--imgedit-gpus-per-worker=2", "--imgedit-set=editor.quantize=fp8"], "editor.quantize: not with a sharded *"),
+        (["--imgedit-gpus-per-worker=2", "--imgedit-set=editor.shard.strategy=context"], "*'context' needs GPUs"),
+    ],
+)
+def test_what_cannot_be_shared_is_said_before_anything_starts(bench, options, line):
+    bench.refuses(line, "--imgedit-editor=scenes", "--imgedit-judge=scenes", *options)
+
+
+def test_only_another_precision_makes_other_edits(tiny, tmp_path):
+    store, target = Store(tmp_path), Target("diffusers", "m", "a", str(tiny("instruct-pix2pix")))
+    plain = identify(target, {}, store)
+    assert identify(target, {"shard": {"strategy": "grad_op", "cpu_offload": True}}, store) == plain
+    assert identify(target, {"shard": {"param_dtype": "bfloat16"}}, store) != plain
+    assert find_problem(target, {"shard": {"cpu_offload": True}}) is None
+    assert Settings.model_validate({"editor": {"shard": {"strategy": "full"}}}).editor.params["shard"]
