@@ -17,6 +17,7 @@ from pytest_imgedit.params import find_problem
 from pytest_imgedit.redaction import mask_secrets
 from pytest_imgedit.report.write import check_writable
 from pytest_imgedit.rubrics.rubric import load_rubric
+from pytest_imgedit.stages.placement import is_remote
 from pytest_imgedit.store.baselines import refuse, unlike_judges
 from pytest_imgedit.workers.gpus import choose_gpus
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 def check_models(settings: Settings) -> None:
     """Raise `UsageError` if the editor, the judge, its rubric or an interpreter is not there or not as it must be."""
+    check_hosts(settings)
     _check_target("editor", resolve_editor(settings.editor.spec), settings.editor.params, settings)
     if settings.run.stage != "edit":
         _check_target("judge", resolve_judge(settings.judge.spec), settings.judge.params, settings)
@@ -38,9 +40,28 @@ def check_models(settings: Settings) -> None:
     if settings.run.stage != "edit":
         _check_embedded_judge(settings)
     for key in ("editor_python", "judge_python"):
-        python = getattr(settings.workers, key)
+        python = None if is_remote(settings) else getattr(settings.workers, key)
         if python is not None and shutil.which(python) is None:
             raise UsageError(f"{settings.place('workers', key)}workers.{key}: no interpreter {python!r}")
+
+
+def check_hosts(settings: Settings) -> None:
+    """Raise `UsageError` if hosts are named in a way that leads nowhere."""
+    workers = settings.workers
+    if workers.executor == "ray":
+        if workers.hosts:
+            raise UsageError(f"{settings.place('workers', 'hosts')}workers.hosts: not with the executor 'ray'")
+        if workers.gpus not in ("auto", "none"):
+            raise UsageError(f"--imgedit-gpus={workers.gpus}: with the executor 'ray', expected auto or none")
+        if find_spec("ray") is None:
+            raise UsageError("--imgedit-executor=ray: ray is not installed, pip install pytest-imgedit[ray]")
+    elif workers.ray_address is not None:
+        where = settings.place("workers", "ray_address")
+        raise UsageError(f"{where}workers.ray_address: expected it with --imgedit-executor=ray only")
+    from pytest_imgedit.workers.ssh import parse_host
+
+    for text in workers.hosts:
+        parse_host(text)
 
 
 def _check_target(role: str, target: Target, params: dict[str, Any], settings: Settings) -> None:
@@ -65,9 +86,14 @@ def _check_target(role: str, target: Target, params: dict[str, Any], settings: S
         raise UsageError(f"{settings.place(role, name)}{role}.{name}: {reason}{taker}")
 
 
+def _has_no_gpu(settings: Settings) -> bool:
+    """Tell whether it is sure that no GPU is used; hosts are not asked yet."""
+    return settings.workers.gpus == "none" or not (is_remote(settings) or choose_gpus(settings.workers.gpus))
+
+
 def _check_acceleration(params: dict[str, Any], settings: Settings) -> None:
     """Refuse what this machine cannot do, before gigabytes are read for it."""
-    if params.get("offload") == "model" and not choose_gpus(settings.workers.gpus):
+    if params.get("offload") == "model" and _has_no_gpu(settings):
         raise UsageError(f"{settings.place('editor', 'offload')}editor.offload: nothing to offload from without a GPU")
     ranks, shard = settings.workers.gpus_per_worker, params.get("shard", {})
     if "shard" in params and ranks == 1:
@@ -75,7 +101,7 @@ def _check_acceleration(params: dict[str, Any], settings: Settings) -> None:
         raise UsageError(f"{where}editor.shard: nothing to share, expected --imgedit-gpus-per-worker of 2 or more")
     if ranks > 1 and shard.get("strategy") != "none" and params.get("quantize"):
         raise UsageError(f"{settings.place('editor', 'quantize')}editor.quantize: not with a sharded editor")
-    if ranks > 1 and shard.get("strategy") == "context" and not choose_gpus(settings.workers.gpus):
+    if ranks > 1 and shard.get("strategy") == "context" and _has_no_gpu(settings):
         raise UsageError(f"{settings.place('editor', 'shard')}editor.shard.strategy: 'context' needs GPUs")
     if params.get("quantize") and settings.workers.editor_python is None and find_spec("torchao") is None:
         where = settings.place("editor", "quantize")

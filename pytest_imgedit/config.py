@@ -90,7 +90,8 @@ class WorkersSettings(_Section):
 
     `placement`: editor and judge share the GPUs (`resident`) or follow each other (`swap`); `auto` shares where both
     fit. `load_concurrency`: models that load at the same time; `auto` is one on every GPU if the host's memory holds
-    the checkpoint and the processes, else one.
+    the checkpoint and the processes, else one. `hosts` names machines on which workers run in place of this one, as
+    execnet specs; `ray_address` the cluster of the executor `ray`, which starts one of its own where it is not given.
 
     Timeouts are in seconds: for one edit, for one batch of the judge, and for starting up or loading. A process that
     takes longer is ended. One edit of 50 steps takes about a minute on an H200, and several on older or shared GPUs.
@@ -98,7 +99,9 @@ class WorkersSettings(_Section):
 
     gpus: str = "auto"
     gpus_per_worker: Count = 1
-    executor: Literal["local"] = "local"
+    executor: Literal["local", "ray"] = "local"
+    hosts: tuple[str, ...] = ()
+    ray_address: str | None = None
     cpu_workers: int = Field(default=1, ge=1)
     load_concurrency: Literal["auto"] | int = "auto"
     placement: Literal["auto", "swap", "resident"] = "auto"

@@ -51,7 +51,7 @@ OPTIONS = (
     Option("judge", "scenes, qwen-vl:MODEL, reference, package.module:Class", "judge.spec", "SPEC"),
     Option("gpus", "0-5, or 0,2 or 0-3,6, or auto (all visible, else CPU), or none", "workers.gpus", "GPUS"),
     Option("gpus-per-worker", "spread one editor over K GPUs (default: 1)", "workers.gpus_per_worker", "K"),
-    Option("executor", "where workers run: local (default: local)", "workers.executor", "NAME"),
+    Option("executor", "where workers run: local or ray (default: local)", "workers.executor", "NAME"),
     Option("stage", "all, edit, score or report (default: all)", "run.stage", "STAGE"),
     Option("limit", "only the first N pairs of each category", "suite.limit", "N"),
     Option("seeds", "edits a pair; they are averaged inside the pair (default: 1)", "editor.seeds", "N"),

@@ -20,7 +20,7 @@ from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.stages.edit import run_edits, stored_edit
 from pytest_imgedit.stages.placement import place, settle_editor
 from pytest_imgedit.stages.plan import make_plan
-from pytest_imgedit.stages.pools import make_pool
+from pytest_imgedit.stages.pools import connect, make_pool
 from pytest_imgedit.stages.run import identify
 from pytest_imgedit.stages.score import Scorer
 from pytest_imgedit.suites.base import Suite
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pytest_imgedit.pairs import Verdict
     from pytest_imgedit.stages.plan import Work
     from pytest_imgedit.store.runs import Store
+    from pytest_imgedit.workers.hosts import Hosts
     from pytest_imgedit.workers.pool import Pool
 
 
@@ -75,6 +76,7 @@ class _Service:
         self.progress = RunProgress(store.folder / "services.log", file, quiet=True)
         self._folder = tempfile.TemporaryDirectory(prefix="imgedit-")
         self._pool: Pool | None = None
+        self._hosts: Hosts | None = None
 
     @property
     def pool(self) -> Pool:
@@ -83,10 +85,12 @@ class _Service:
             for rival in self.rivals:
                 if rival is not self:
                     rival.release()
-            settled = settle_editor(self.settings, 0)
-            for line in place(settled, [self.role]).lines:
+            folder = Path(self._folder.name)
+            self._hosts = connect(self.settings, folder)
+            settled = settle_editor(self.settings, 0, self._hosts)
+            for line in place(settled, [self.role], self._hosts).lines:
                 self.progress.note(line)
-            self._pool = make_pool(settled, self.role, Path(self._folder.name), self.progress)
+            self._pool = make_pool(settled, self.role, folder, self.progress, self._hosts)
             self._pool.start(len(self._pool.slots))
         return self._pool
 
@@ -95,6 +99,9 @@ class _Service:
         if self._pool is not None:
             self._pool.close()
             self._pool = None
+        if self._hosts is not None:
+            self._hosts.close()
+            self._hosts = None
 
     def close(self) -> None:
         """End the workers for good."""

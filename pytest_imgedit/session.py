@@ -23,7 +23,7 @@ from pytest_imgedit.report import model, terminal
 from pytest_imgedit.report.github import gate_commands
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.report.write import add_to_github_summary, write_reports, write_results
-from pytest_imgedit.stages.placement import groups_of
+from pytest_imgedit.stages.placement import groups_of, is_remote
 from pytest_imgedit.stages.results import read_run
 from pytest_imgedit.stages.run import Engine
 from pytest_imgedit.store.baselines import FOLDER as BASELINES
@@ -75,7 +75,8 @@ class Evaluation:
 
     @cached_property
     def gpus(self) -> list[str]:
-        return choose_gpus(self.settings.workers.gpus)
+        """The GPUs of this machine that the run uses."""
+        return [] if is_remote(self.settings) else choose_gpus(self.settings.workers.gpus)
 
     @cached_property
     def baseline(self) -> dict[str, Any] | None:
@@ -101,7 +102,9 @@ class Evaluation:
     def describe(self) -> str:
         """Say in one line what is evaluated, and on what."""
         gpus = f"GPUs {','.join(self.gpus)}" if self.gpus else "CPU"
-        if not self.gpus and self.settings.workers.gpus == "auto":
+        if is_remote(self.settings):
+            gpus = ", ".join(self.settings.workers.hosts) or "a Ray cluster"
+        elif not self.gpus and self.settings.workers.gpus == "auto":
             gpus = "CPU (no GPU visible)"
         return (
             f"suite {self.settings.suite.spec}, editor {self.settings.editor.spec}, "
@@ -182,7 +185,9 @@ class Evaluation:
         if stage == "report" or (stage == "score" and name == "edit_workers"):
             raise UsageError(f"{name}: --imgedit-stage={stage} starts no such workers")
         kind = {"edit_workers": EditWorkers, "reward_model": RewardModel}[name]
-        service = kind(self.settings, self.open_store(), file, self._services if self.gpus else [])
+        service = kind(
+            self.settings, self.open_store(), file, self._services if self.gpus or is_remote(self.settings) else []
+        )
         self._services.append(service)
         return service
 

@@ -12,9 +12,8 @@ from pytest_imgedit.judges.base import MEASURING
 from pytest_imgedit.redaction import mask_secrets
 from pytest_imgedit.stages import results
 from pytest_imgedit.stages.controls import controls_document, controls_gate
-from pytest_imgedit.stages.placement import lossy
+from pytest_imgedit.stages.placement import all_gpus, lossy
 from pytest_imgedit.stages.repeats import noise_document
-from pytest_imgedit.workers.gpus import choose_gpus, gpu_memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,7 +118,7 @@ def make_document(
             "stopped_by": None if complete else stopped_by,
             "trials_left": 0 if trials is None else trials.left,
             "versions": provenance.versions(),
-            "machine": provenance.machine(gpu["product"] for gpu in gpu_memory(choose_gpus(settings.workers.gpus))),
+            "machine": provenance.machine(gpu["product"] for gpu in all_gpus(settings)),
             "commit": provenance.commit(),
             "options": _options(settings),
         },

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.stages.document import Timing
 from pytest_imgedit.stages.edit import run_edits, stored_edit
-from pytest_imgedit.stages.placement import Placement, place
-from pytest_imgedit.stages.pools import make_pool
+from pytest_imgedit.stages.placement import Placement, place, settle_editor
+from pytest_imgedit.stages.pools import connect, make_pool
 from pytest_imgedit.stages.score import Feed
 from pytest_imgedit.stages.trials import Trials, plan_trials
 from pytest_imgedit.workers.gpus import BusyMeter
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pytest_imgedit.store.runs import Store
     from pytest_imgedit.suites.base import Suite
     from pytest_imgedit.workers.base import Worker
+    from pytest_imgedit.workers.hosts import Hosts
     from pytest_imgedit.workers.pool import Pool
 
 
@@ -47,6 +48,7 @@ class Flow:
         self.timing = Timing()
         self.trials: Trials | None = None
         self.workers: list[tuple[str, Worker]] = []
+        self.hosts: Hosts | None = None
 
     def take_stored_edits(self, plan: Sequence[Work]) -> None:
         """Give works the edits that the store has."""
@@ -72,7 +74,10 @@ class Flow:
                 reason = f"the store has no edit of this pair, and stage {stage!r} makes none"
                 work.fail("edit", "not_edited", reason)
             missing = []
-        judging = None if scorer is None else make_pool(self.settings, "judge", self.folder, self.progress)
+        if stage != "report" and (missing or self._is_asked(plan, scorer)):
+            self.hosts = connect(self.settings, self.folder)
+        self.settings = settle_editor(self.settings, len(plan), self.hosts)
+        judging = None if scorer is None else make_pool(self.settings, "judge", self.folder, self.progress, self.hosts)
         ended = 0.0
         beside = None
         try:
@@ -100,9 +105,19 @@ class Flow:
                 judging.close()
                 if beside is not None:
                     self._remember("score", judging, beside.started)
+            if self.hosts is not None:
+                self.hosts.close()
+
+    def _is_asked(self, plan: Sequence[Work], scorer: Scorer | None) -> bool:
+        """Tell whether a judge will be asked for anything that the store does not have."""
+        if scorer is None:
+            return False
+        edited = [work for work in plan if work.error is None and work.edit is not None]
+        tried = self.settings.judge.controls or self.settings.judge.repeats
+        return bool(tried or self.settings.run.fresh or any(scorer.stored_verdict(work) is None for work in edited))
 
     def _place(self, roles: Sequence[str]) -> Placement:
-        placement = place(self.settings, roles)
+        placement = place(self.settings, roles, self.hosts)
         for line in placement.lines:
             self.progress.note(line)
         return placement
@@ -122,7 +137,7 @@ class Flow:
 
         self.before_stage("edit")
         started = time.perf_counter()
-        pool = make_pool(self.settings, "edit", self.folder, self.progress)
+        pool = make_pool(self.settings, "edit", self.folder, self.progress, self.hosts)
         meter = self._meter(pool)
         if beside is not None:
             beside.editors = pool
@@ -211,7 +226,7 @@ class Flow:
             self.after_stage("score")
 
     def _meter(self, pool: Pool) -> BusyMeter:
-        gpus = [gpu for slot in pool.slots for gpu in slot.gpus]
+        gpus = [gpu for slot in pool.slots for gpu in slot.gpus if not slot.host]
         return BusyMeter(gpus, lambda: any(worker.loaded_at for worker in pool.workers))
 
     def _remember(self, stage: str, pool: Pool, started: float) -> float:

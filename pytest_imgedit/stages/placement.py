@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from pytest_imgedit.config import Settings
     from pytest_imgedit.registry import Target
+    from pytest_imgedit.workers.hosts import Hosts
 
 GIB = 2**30
 #: Memory to work in beside the weights: a share of them and a part of its own, generous for images of a megapixel.
@@ -43,7 +44,7 @@ class Need:
     role: str
     spec: str
     weights: int | None
-    groups: tuple[tuple[str, ...], ...]
+    groups: tuple[tuple[str, tuple[str, ...]], ...]
     hint: str = ""
     offloaded: bool = False
 
@@ -80,41 +81,69 @@ def target_of(settings: Settings, role: str) -> tuple[Target, dict[str, Any]]:
     return sharded, {**params, "shard": {**shard, "ranks": ranks}}
 
 
-def groups_of(settings: Settings, role: str) -> list[tuple[str, ...]]:
-    """GPU groups, one a worker; none where no GPU is used, as by what a server computes."""
+def is_remote(settings: Settings) -> bool:
+    """Tell whether workers run on hosts that are to be connected to first, this one or others."""
+    return bool(settings.workers.hosts) or settings.workers.executor == "ray"
+
+
+def all_gpus(settings: Settings, hosts: Hosts | None = None) -> list[dict[str, Any]]:
+    """Describe the GPUs of a run as `gpu_memory` does, each with its `host`; none of hosts not connected to yet."""
+    if hosts is not None:
+        return [gpu for host in hosts.all for gpu in host.gpus]
+    return (
+        [] if is_remote(settings) else [{**gpu, "host": ""} for gpu in gpu_memory(choose_gpus(settings.workers.gpus))]
+    )
+
+
+def groups_of(settings: Settings, role: str, hosts: Hosts | None = None) -> list[tuple[str, tuple[str, ...]]]:
+    """The host and the GPUs of each worker; none where no GPU is used, as by what a server computes."""
     target, params = target_of(settings, role)
-    if target.kind in ENDPOINT_KINDS:
+    if target.kind in ENDPOINT_KINDS or (hosts is None and is_remote(settings)):
         return []
-    gpus = choose_gpus(settings.workers.gpus)
-    if not gpus and role == "edit" and "shard" in params:
+    size, option = settings.workers.gpus_per_worker, "--imgedit-gpus-per-worker"
+    if role == "judge":
+        size, option = settings.judge.gpus_per_replica, "judge.gpus_per_replica"
+    if hosts is None:
+        of_host = {"": choose_gpus(settings.workers.gpus)}
+    else:
+        of_host = {host.name: [gpu["name"] for gpu in host.gpus] for host in hosts.all}
+    if role == "edit" and "shard" in params and not any(of_host.values()):
         return []  # its ranks share the CPU
-    if role == "edit":
-        return group_gpus(gpus, settings.workers.gpus_per_worker, "--imgedit-gpus-per-worker")
-    return group_gpus(gpus, settings.judge.gpus_per_replica, "judge.gpus_per_replica")
+    grouped = {host: group_gpus(gpus, size, option) for host, gpus in of_host.items() if gpus or hosts is None}
+    found = [(number, host, group) for host, groups in grouped.items() for number, group in enumerate(groups)]
+    return [(host, group) for _, host, group in sorted(found, key=lambda one: one[0])]  # few jobs go to all hosts
 
 
-def place(settings: Settings, roles: Sequence[str]) -> Placement:
+def place(settings: Settings, roles: Sequence[str], hosts: Hosts | None = None) -> Placement:
     """Decide where the models of a run stand; raises `UsageError` for one that does not fit, with what would help."""
     served = [role for role in roles if target_of(settings, role)[0].kind in ENDPOINT_KINDS]
     beside = len(roles) > 1 and bool(served) and settings.workers.placement != "swap"
-    gpus = gpu_memory(choose_gpus(settings.workers.gpus))
+    gpus = all_gpus(settings, hosts)
     if not gpus or len(served) == len(roles):
         return Placement("resident" if beside else "cpu")
-    needs = [_need(settings, role, gpus) for role in roles]
+    needs = [_need(settings, role, gpus, hosts) for role in roles]
     for need in needs:
         if need.weights:
             for group in need.groups:
-                require_memory(group, need.weights, need.spec, need.hint)
+                require_memory([gpu for gpu in gpus if _is_in(gpu, group)], need.weights, need.spec, need.hint)
     mode = "resident" if beside else _mode(settings, needs, gpus)
     models = [f"{need.role} {need.size}" for need in needs if need.weights != 0]
-    room = ", ".join(f"GPU {gpu['name']} {gpu['free_gib']} of {gpu['total_gib']} GiB free" for gpu in gpus)
+    room = ", ".join(f"GPU {_named(gpu)} {gpu['free_gib']} of {gpu['total_gib']} GiB free" for gpu in gpus)
     where = {"swap": "one after the other", "resident": "both stay, no swap"}[mode] if len(models) > 1 else "stays"
     busy = [
-        f"warning: GPU {gpu['name']} is busy: {gpu['held_gib']} GiB held by {gpu['holders'] or 'other processes'}"
+        f"warning: GPU {_named(gpu)} is busy: {gpu['held_gib']} GiB held by {gpu['holders'] or 'other processes'}"
         for gpu in gpus
         if gpu["held_gib"] >= 1
     ]
     return Placement(mode, (*busy, f"plan: {' and '.join(models) or 'no model'} on {room}: {where}"))
+
+
+def _is_in(gpu: dict[str, Any], group: tuple[str, tuple[str, ...]]) -> bool:
+    return gpu["host"] == group[0] and gpu["name"] in group[1]
+
+
+def _named(gpu: dict[str, Any]) -> str:
+    return f"{gpu['name']} of {gpu['host']}" if gpu["host"] else str(gpu["name"])
 
 
 def _mode(settings: Settings, needs: Sequence[Need], gpus: Sequence[dict[str, Any]]) -> Literal["swap", "resident"]:
@@ -123,8 +152,8 @@ def _mode(settings: Settings, needs: Sequence[Need], gpus: Sequence[dict[str, An
         return "swap"
     if any(need.weights is None for need in needs):
         return "resident" if wanted == "resident" else "swap"
-    sizes = [len(group) for need in needs for group in need.groups]
-    together = sum(need.total / max((len(group) for group in need.groups), default=1) for need in needs)
+    sizes = [len(group) for need in needs for _, group in need.groups]
+    together = sum(need.total / max((len(group) for _, group in need.groups), default=1) for need in needs)
     smallest = min(gpu["free_gib"] for gpu in gpus) * GIB
     if together <= smallest and (wanted == "resident" or all(size == 1 for size in sizes)):
         return "resident"  # parts of one model may differ in size, so that only the user can know of groups
@@ -134,9 +163,9 @@ def _mode(settings: Settings, needs: Sequence[Need], gpus: Sequence[dict[str, An
     return "swap"
 
 
-def _need(settings: Settings, role: str, gpus: Sequence[dict[str, Any]]) -> Need:
+def _need(settings: Settings, role: str, gpus: Sequence[dict[str, Any]], hosts: Hosts | None) -> Need:
     target, params = target_of(settings, role)
-    groups = tuple(groups_of(settings, role))
+    groups = tuple(groups_of(settings, role, hosts))
     spec = settings.editor.spec if role == "edit" else settings.judge.spec
     if target.kind not in MODEL_KINDS:
         idle = target.module == controls.__name__ or target.kind in ("folder", *MEASURING, *ENDPOINT_KINDS)
@@ -169,22 +198,21 @@ def _hint(role: str, folder: Any, kind: str, weights: int, gpus: Sequence[dict[s
     return f"; {math.ceil(weights / total)} such GPUs would hold them"
 
 
-def settle_editor(settings: Settings, planned: int) -> Settings:
+def settle_editor(settings: Settings, planned: int, hosts: Hosts | None = None) -> Settings:
     """Decide what is left to the harness, `editor.compile` and `editor.offload`, for a run that plans so many edits.
 
     Where compiling pays, the workers' `compile` becomes `COMPILE_IF_POSSIBLE`; where a GPU cannot hold the editor but
     its largest part, `offload` becomes `"model"`. Edits that are stored already count as planned.
     """
     target, params = target_of(settings, "edit")
-    workers = len(groups_of(settings, "edit"))
+    workers = len(groups_of(settings, "edit", hosts))
     if target.kind != "diffusers" or not workers or settings.workers.gpus_per_worker > 1:
         return settings
     folder, dtype = model_folder(target.argument or "", target.kind), params.get("dtype", "auto")
     weights = check_checkpoint(folder, target.kind, dtype)
     settled: dict[str, Any] = {}
     if params.get("offload", "auto") == "auto":
-        gpus = gpu_memory(choose_gpus(settings.workers.gpus))
-        smallest = min((gpu["total_gib"] for gpu in gpus), default=math.inf) * GIB
+        smallest = min((gpu["total_gib"] for gpu in all_gpus(settings, hosts)), default=math.inf) * GIB
         if largest_component(folder, target.kind, dtype) <= smallest < weights:
             settled["offload"] = "model"
     offloads = settled.get("offload", params.get("offload")) == "model"

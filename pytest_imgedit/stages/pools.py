@@ -11,28 +11,47 @@ from pytest_imgedit.endpoints import CONCURRENCY, ENDPOINT_KINDS
 from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.stages.placement import groups_of, target_of
 from pytest_imgedit.workers.base import Deadline, Slot
-from pytest_imgedit.workers.local import LocalExecutor, available_cores
+from pytest_imgedit.workers.hosts import HostExecutor
+from pytest_imgedit.workers.local import LocalExecutor, available_cores, available_memory
 from pytest_imgedit.workers.pool import Pool
 
 if TYPE_CHECKING:
     from pytest_imgedit.config import Settings
-    from pytest_imgedit.workers.base import State
+    from pytest_imgedit.workers.base import Message, State
+    from pytest_imgedit.workers.hosts import Hosts
     from pytest_imgedit.workers.pool import Watcher
 
 #: Host memory that a worker process takes for libraries, buffers and images.
 PROCESS_BYTES = 6 * 2**30
 
 
-def make_pool(settings: Settings, role: str, folder: Path, watcher: Watcher) -> Pool:
+def connect(settings: Settings, folder: Path) -> Hosts | None:
+    """Connect to the hosts that a run's workers are to run on, `None` if they run here; raises `UsageError`."""
+    workers = settings.workers
+    if workers.executor == "ray":
+        from pytest_imgedit.workers.ray import RayHosts
+
+        size = max(workers.gpus_per_worker, settings.judge.gpus_per_replica)
+        return RayHosts(workers.ray_address, size, workers.gpus != "none", workers.cpu_workers)
+    if workers.hosts:
+        from pytest_imgedit.workers.ssh import SshHosts
+
+        return SshHosts(workers.hosts, workers.gpus, folder)
+    return None
+
+
+def make_pool(settings: Settings, role: str, folder: Path, watcher: Watcher, hosts: Hosts | None = None) -> Pool:
     """Make a pool of `edit` or `judge` workers, one a GPU group; no process is started yet."""
     workers, (target, params) = settings.workers, target_of(settings, role)
     python = workers.editor_python if role == "edit" else workers.judge_python
     argument = target.argument
     if target.kind in MODEL_KINDS:
         argument = str(model_folder(argument or "", target.kind).absolute())
-    places = groups_of(settings, role) or [()] * _cpu_workers(settings, role)
-    slots = [Slot(f"{role}-{index}", group) for index, group in enumerate(places)]
-    setup = {
+    if target.kind in ENDPOINT_KINDS:
+        hosts = None  # a server is asked from here, with this environment's key
+    places = groups_of(settings, role, hosts) or _cpu_places(settings, role, hosts)
+    slots = [Slot(f"{role}-{index}", group, host) for index, (host, group) in enumerate(places)]
+    setup: Message = {
         "target": {
             "kind": target.kind,
             "module": target.module,
@@ -44,6 +63,16 @@ def make_pool(settings: Settings, role: str, folder: Path, watcher: Watcher) -> 
     load = Deadline(workers.load_timeout, "workers.load_timeout")
     job = Deadline(getattr(workers, f"{role}_timeout"), f"workers.{role}_timeout")
     deadlines: dict[State, Deadline] = {"starting": load, "loading": load, "busy": job}
+    if hosts is not None:
+        setup["files"] = _sizes(Path(argument)) if target.kind in MODEL_KINDS and argument else {}
+        return Pool(
+            _on_hosts(hosts, slots, python, load.seconds),
+            slots,
+            setup,
+            _loads_on_hosts(settings, hosts, slots, sum(setup["files"].values())),
+            deadlines,
+            watcher,
+        )
     if python is not None and os.sep in python:
         python = str(Path(python).absolute())
     threads = max(1, (available_cores() - 1) // len(slots))  # one core is the run's own
@@ -52,12 +81,42 @@ def make_pool(settings: Settings, role: str, folder: Path, watcher: Watcher) -> 
     return Pool(executor, slots, setup, at_once, deadlines, watcher)
 
 
-def _cpu_workers(settings: Settings, role: str) -> int:
-    """How many workers a role has without GPUs; a server is asked by one judge, which asks much at a time."""
+def _cpu_places(settings: Settings, role: str, hosts: Hosts | None) -> list[tuple[str, tuple[str, ...]]]:
+    """Places without GPUs: on each host as many as the config says, or, to ask a server, as it is to be asked at once.
+
+    One judge asks a server, since it asks much at a time. A host of Ray is one place.
+    """
     target, params = target_of(settings, role)
-    if target.kind not in ENDPOINT_KINDS:
-        return settings.workers.cpu_workers
-    return 1 if role == "judge" else int(params.get("concurrency", CONCURRENCY))
+    if target.kind in ENDPOINT_KINDS:
+        return [("", ())] * (1 if role == "judge" else int(params.get("concurrency", CONCURRENCY)))
+    if hosts is None:
+        return [("", ())] * settings.workers.cpu_workers
+    times = 1 if settings.workers.executor == "ray" else settings.workers.cpu_workers
+    places: list[tuple[str, tuple[str, ...]]] = [(host.name, ()) for host in hosts.all]
+    return places * times
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """The size of each file of a checkpoint, by which other hosts can tell whether they have the same."""
+    return {str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+
+
+def _on_hosts(hosts: Hosts, slots: list[Slot], python: str | None, patience: float) -> HostExecutor:
+    of_host = {host.name: sum(slot.host == host.name for slot in slots) for host in hosts.all}
+    threads = {host.name: max(1, host.facts["cores"] // max(1, of_host[host.name])) for host in hosts.all}
+    return HostExecutor(hosts, python, patience, threads)
+
+
+def _loads_on_hosts(settings: Settings, hosts: Hosts, slots: list[Slot], weights: int) -> int:
+    """As `_loads_at_once`: all at a time if every host has room for that, else as many as there are hosts."""
+    wanted = settings.workers.load_concurrency
+    if wanted != "auto":
+        return wanted
+    for host in hosts.all:
+        own = sum(slot.host == host.name for slot in slots)
+        if weights * 1.2 + own * PROCESS_BYTES > host.facts["memory"]:
+            return len(hosts.all)
+    return len(slots)
 
 
 def _loads_at_once(settings: Settings, slots: list[Slot], kind: str, argument: str | None) -> int:
@@ -74,12 +133,3 @@ def _loads_at_once(settings: Settings, slots: list[Slot], kind: str, argument: s
     copies = len(slots) if offloads else 1  # what is offloaded lies in each process's own memory
     needed = check_checkpoint(Path(argument), kind) * (1.2 if copies == 1 else copies) + len(slots) * PROCESS_BYTES
     return len(slots) if needed <= available_memory() else 1
-
-
-def available_memory() -> int:
-    """Bytes of host memory that processes can still take, file caches included; 0 if the system does not tell."""
-    try:
-        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), 0)

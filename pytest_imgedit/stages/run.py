@@ -19,7 +19,7 @@ from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.stages import results
 from pytest_imgedit.stages.document import Subject, make_document
 from pytest_imgedit.stages.flow import Flow
-from pytest_imgedit.stages.placement import lossy, settle_editor
+from pytest_imgedit.stages.placement import lossy
 from pytest_imgedit.stages.plan import Work, make_plan
 from pytest_imgedit.stages.score import Scorer
 from pytest_imgedit.store.baselines import content_sha256, refuse, unlike_items, unlike_judges, unlike_losses
@@ -83,9 +83,7 @@ class Engine:
         be written any more, such as on a full disk, stops the run in the same way.
         """
         settings, stage = self.settings, self.settings.run.stage
-        # What is chosen changes edits by rounding at most: their keys say what was asked for.
-        settled = settle_editor(settings, len(pairs) * settings.editor.seeds)
-        flow = Flow(settled, self.store, self.folder, self.progress, self.before_stage, self.after_stage)
+        flow = Flow(settings, self.store, self.folder, self.progress, self.before_stage, self.after_stage)
         in_main_thread = threading.current_thread() is threading.main_thread()
         previous = signal.signal(signal.SIGINT, self._interrupt) if in_main_thread else None
         try:

@@ -17,10 +17,11 @@ ENDED: Message = {"op": "ended"}
 
 @dataclass(frozen=True)
 class Slot:
-    """A place for one worker at a time: a name such as `edit-0`, and its GPUs (none: the CPU)."""
+    """A place for one worker at a time: a name such as `edit-0`, its GPUs (none: the CPU), its host if another one."""
 
     name: str
     gpus: tuple[str, ...]
+    host: str = ""
 
     @property
     def device(self) -> str:
@@ -32,7 +33,8 @@ class Slot:
     @property
     def label(self) -> str:
         """What tables call this place."""
-        return f"GPU {','.join(self.gpus)}" if self.gpus else "CPU"
+        place = f"GPU {','.join(self.gpus)}" if self.gpus else "CPU"
+        return f"{place} of {self.host}" if self.host else place
 
 
 @dataclass(frozen=True)

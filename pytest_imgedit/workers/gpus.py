@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_imgedit.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _PART = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?", re.ASCII)
 EXPECTED = "expected a list such as 0-5, 0,2 or 0-3,6, or auto, or none"
@@ -63,27 +63,17 @@ def _handle(name: str) -> Any:
     return pynvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdigit() else pynvml.nvmlDeviceGetHandleByUUID(name)
 
 
-def require_memory(gpus: Sequence[str], needed: int, what: str, hint: str = "") -> None:
-    """Raise `UsageError` if a group of GPUs has less than `needed` bytes free, naming the processes that hold memory.
+def require_memory(gpus: Sequence[Mapping[str, Any]], needed: int, what: str, hint: str = "") -> None:
+    """Raise `UsageError` if a group of GPUs, as `gpu_memory` describes them, has less than `needed` bytes free.
 
-    A GPU that does not tell its memory counts as free. `hint` names what would help, and ends the message.
+    The message names the processes that hold memory, and ends in `hint`, which says what would help.
     """
-    import pynvml
-
-    pynvml.nvmlInit()
-    try:
-        handles = [_handle(name) for name in gpus]
-        memory = [pynvml.nvmlDeviceGetMemoryInfo(handle) for handle in handles]
-        holders = [process.pid for h in handles for process in pynvml.nvmlDeviceGetComputeRunningProcesses(h)]
-    except pynvml.NVMLError:
-        return
-    finally:
-        pynvml.nvmlShutdown()
-    free, total = sum(one.free for one in memory), sum(one.total for one in memory)
-    if free < needed:
-        held = f" (held by processes {', '.join(map(str, holders))})" if holders else ""
+    free, total = (sum(gpu[name] for gpu in gpus) for name in ("free_gib", "total_gib"))
+    if free * 2**30 < needed:
+        holders = ", ".join(gpu["holders"] for gpu in gpus if gpu["holders"])
+        held = f" (held by processes {holders})" if holders else ""
         raise UsageError(
-            f"GPU {','.join(gpus)}: {free / 2**30:.1f} of {total / 2**30:.1f} GiB free{held}, "
+            f"GPU {','.join(gpu['name'] for gpu in gpus)}: {free:.1f} of {total:.1f} GiB free{held}, "
             f"expected at least {needed / 2**30:.1f} GiB for the weights of {what}{hint}"
         )
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import execnet
@@ -21,8 +22,7 @@ from pytest_imgedit.workers import keeper
 from pytest_imgedit.workers.base import ENDED, Message, NotStarted, Slot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Sequence
 
     from pytest_imgedit.redaction import Redactor
 
@@ -53,18 +53,36 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
+def available_memory() -> int:
+    """Bytes of host memory that processes can still take, file caches included; 0 if the system does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), 0)
+
+
 class LocalExecutor:
     """Starts workers with their own interpreter and GPUs; what they print passes through files in `folder`.
 
     Without a GPU a worker computes in `threads` threads, unless OMP_NUM_THREADS says otherwise: where another process
     has one of their cores, threads that wait for each other take several times as long. An interpreter has `patience`
     seconds to come up. What is passed on of its output holds no secrets. Workers may be started from several threads
-    at once.
+    at once. They import from `paths` too, by default those of this process.
     """
 
-    def __init__(self, folder: Path, python: str | None, patience: float, redactor: Redactor, threads: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        python: str | None,
+        patience: float,
+        redactor: Redactor,
+        threads: int,
+        paths: Sequence[str] | None = None,
+    ) -> None:
         self.folder, self.patience, self.redactor, self.threads = folder, patience, redactor, threads
         self.python = python or sys.executable
+        self.paths = user_import_paths() if paths is None else list(paths)
 
     def start(self, slot: Slot) -> _Gateway:
         path = self.folder.absolute() / f".{slot.name}-{next(_NUMBERS)}.out"
@@ -81,7 +99,7 @@ class LocalExecutor:
         spec.python = shlex.join([*keeping, "env", *environment, self.python])
         try:
             gateway = execnet.Group().makegateway(spec)
-            serve = _SERVE.format(keeper=keeper.KEEPER, up=int(keeper.UP), paths=user_import_paths())
+            serve = _SERVE.format(keeper=keeper.KEEPER, up=int(keeper.UP), paths=self.paths)
             return _Gateway(gateway, gateway.remote_exec(serve), output)
         except (EOFError, OSError, execnet.RemoteError, AssertionError) as error:
             silent = "it does not answer as Python does" if isinstance(error, AssertionError) else one_line(error)

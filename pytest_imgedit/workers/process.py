@@ -6,12 +6,14 @@ import gc
 import inspect
 import os
 import queue
+import socket
 import sys
 import time
 import traceback
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.editors.base import EditRequest, build
@@ -116,6 +118,8 @@ class _Worker:
         self.target = Target(**message["target"])
         self.params, self.device = message["params"], message["device"]
         self.redactor = Redactor(os.environ, self.params)
+        if message.get("files"):
+            require_files(Path(self.target.argument or ""), message["files"])
         warm_up = getattr(self.target.load(), "warm_up", None)
         if callable(warm_up):
             arguments = () if self.target.argument is None else (self.target.argument,)
@@ -204,6 +208,17 @@ class _Worker:
                 raise ValueError(f"the judge gave {len(given)} answers to {len(batch)} questions")
             answers += [{**_plain(answer), "batch_size": len(batch)} for answer in given]
         return answers
+
+
+def require_files(folder: Path, sizes: Mapping[str, int]) -> None:
+    """Raise `SetupError` unless a checkpoint on this host has the files that it has where the run was started."""
+    for name, size in sizes.items():
+        path = folder / name
+        found = f"{path.stat().st_size} bytes" if path.is_file() else "no such file"
+        if not path.is_file() or path.stat().st_size != size:
+            raise SetupError(
+                f"{path} on {socket.gethostname()}: {found}, expected {size} bytes as where the run started"
+            )
 
 
 def make_edit(edit: Callable[[EditRequest], Any], message: Message, may_be_blank: bool) -> Message:

@@ -1,0 +1,110 @@
+"""Starts and keeps the workers of one host, for a controller elsewhere to which one connection leads."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_imgedit import __version__
+from pytest_imgedit.errors import UsageError
+from pytest_imgedit.redaction import Redactor
+from pytest_imgedit.text import one_line
+from pytest_imgedit.workers.base import ENDED, Connection, Message, NotStarted, Slot
+from pytest_imgedit.workers.gpus import choose_gpus, gpu_memory
+from pytest_imgedit.workers.local import LocalExecutor, available_cores, available_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Seconds between two looks at what workers print and whether they live.
+INTERVAL = 0.2
+
+
+class Agent:
+    """Does what a controller asks for in messages, and tells it all that its workers say.
+
+    Messages from the controller have `op` `start`, `send`, `terminate` or `close`, and the `id` of a worker; messages
+    to it have `op` `started`, `not_started`, `message`, `ended`, `lines`, `gone` or `closed`, after one `hello`.
+    """
+
+    def __init__(self, send: Callable[[Message], None]) -> None:
+        self.send = send
+        self._folder = tempfile.TemporaryDirectory(prefix="imgedit-agent-")
+        self._connections: dict[int, Connection] = {}
+        self._told_gone: set[int] = set()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def hello(self, gpus: str) -> None:
+        """Describe this host; `gpus` is a list as `--imgedit-gpus` takes it."""
+        try:
+            named = gpu_memory(choose_gpus(gpus))
+        except UsageError as error:
+            self.send({"op": "refused", "message": str(error)})
+            return
+        described = {"host": socket.gethostname(), "cores": available_cores(), "memory": available_memory()}
+        self.send({"op": "hello", "version": __version__, "gpus": named, **described})
+
+    def handle(self, message: Message) -> None:
+        """Do what a message says, in a thread if it takes time."""
+        operation, number = message["op"], message["id"]
+        if operation == "start":
+            threading.Thread(target=self._start, args=(number, message), daemon=True).start()
+        elif operation == "send":
+            self._connections[number].send(message["message"])
+        elif operation == "terminate":
+            self._connections[number].terminate()
+        elif operation == "close":
+            threading.Thread(target=self._close, args=(number,), daemon=True).start()
+
+    def _start(self, number: int, message: Message) -> None:
+        slot = Slot(message["slot"], tuple(message["gpus"]))
+        python, patience, threads = message["python"], message["patience"], message["threads"]
+        folder, redactor = Path(self._folder.name), Redactor(os.environ)
+        executor = LocalExecutor(folder, python, patience, redactor, threads, message["paths"])
+        try:
+            connection = executor.start(slot)
+        except Exception as error:  # NotStarted, or what the system has to say
+            reason = str(error) if isinstance(error, NotStarted) else one_line(error)
+            self.send({"op": "not_started", "id": number, "message": reason})
+            return
+        self._connections[number] = connection
+        self.send({"op": "started", "id": number})
+        connection.listen(lambda said: self._pass_on(number, said))
+
+    def _pass_on(self, number: int, said: Message) -> None:
+        ended = said is ENDED or said == ENDED
+        self.send({"op": "ended" if ended else "message", "id": number, "message": None if ended else said})
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(INTERVAL)
+            for number, connection in list(self._connections.items()):
+                if lines := connection.lines():
+                    self.send({"op": "lines", "id": number, "lines": lines})
+                if number not in self._told_gone and not connection.alive():
+                    self._told_gone.add(number)
+                    self.send({"op": "gone", "id": number})
+
+    def _close(self, number: int) -> None:
+        connection = self._connections.pop(number)
+        how = connection.close()
+        self.send({"op": "closed", "id": number, "how": how, "lines": connection.lines(final=True)})
+
+
+def serve(channel: Any, gpus: str) -> None:
+    """Be an agent at the other end of an execnet channel until that ends; workers end with it."""
+    agent = Agent(channel.send)
+    agent.hello(gpus)
+
+    def receive(message: Message | None) -> None:
+        if message is None:
+            os._exit(0)
+        agent.handle(message)
+
+    channel.setcallback(receive, endmarker=None)
+    threading.Event().wait()

@@ -1,0 +1,198 @@
+"""Workers on other hosts, as the controller sees them: each host has an agent, which starts and keeps its workers."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pytest_imgedit import __version__
+from pytest_imgedit.errors import UsageError
+from pytest_imgedit.registry import user_import_paths
+from pytest_imgedit.workers.base import ENDED, Message, NotStarted, Slot
+from pytest_imgedit.workers.keeper import GRACE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_NUMBERS = itertools.count()
+
+
+class Hosts(Protocol):
+    """The hosts of a run by name, in order."""
+
+    def get(self, name: str) -> Host:
+        """Return a host, connected anew if it was lost; raise `NotStarted` if that fails."""
+
+    @property
+    def all(self) -> Sequence[Host]:
+        """All hosts that were there when the run began."""
+
+    def close(self) -> None:
+        """End what was started, and let go of all hosts."""
+
+
+class Host:
+    """One host. A transport hands it what the agent says (`hear`), and takes what is for the agent (`send`)."""
+
+    def __init__(self, name: str, send: Callable[[Message], None]) -> None:
+        self.name, self._send_out = name, send
+        self.facts: Message = {}
+        self.lost = False
+        self._workers: dict[int, _Worker] = {}
+        self._greeting: queue.Queue[Message] = queue.Queue()
+
+    def greet(self, patience: float) -> None:
+        """Wait until the agent has described its host; raise `NotStarted` if it does not, or is another version."""
+        try:
+            said = self._greeting.get(timeout=patience)
+        except queue.Empty:
+            said = {"op": "refused", "message": f"no answer within {patience:g} s"}
+        if said["op"] != "hello":
+            raise NotStarted(f"host {self.name}: {said['message']}")
+        if said["version"] != __version__:
+            raise NotStarted(f"host {self.name} has pytest-imgedit {said['version']}, expected {__version__} as here")
+        self.facts = said
+
+    @property
+    def gpus(self) -> list[dict[str, Any]]:
+        """The host's GPUs as `gpu_memory` describes them, each with the `host`."""
+        return [{**gpu, "host": self.name} for gpu in self.facts["gpus"]]
+
+    def hear(self, message: Message | None) -> None:
+        """Take what the agent says; `None` says that the connection is gone."""
+        if message is None:
+            self.lost = True
+            self._greeting.put({"op": "refused", "message": "the connection ended"})
+            for worker in list(self._workers.values()):
+                worker.lose()
+        elif message["op"] in ("hello", "refused"):
+            self._greeting.put(message)
+        elif (asked := self._workers.get(message["id"])) is not None:
+            asked.hear(message)
+
+    def send(self, message: Message) -> None:
+        """Send to the agent; what is for a host that is gone is dropped, since its workers are told to have ended."""
+        if not self.lost:
+            self._send_out(message)
+
+    def start(self, slot: Slot, python: str | None, patience: float, threads: int) -> _Worker:
+        """Start a worker; raise `NotStarted` if it does not come up."""
+        number = next(_NUMBERS)
+        worker = self._workers[number] = _Worker(self, number)
+        asked = {"slot": slot.name, "gpus": list(slot.gpus), "python": python, "patience": patience}
+        self.send({"op": "start", "id": number, **asked, "threads": threads, "paths": user_import_paths()})
+        try:
+            said = worker.started.get(timeout=patience + GRACE + 10)
+        except queue.Empty:
+            said = {"op": "not_started", "message": "its agent does not answer"}
+        if said["op"] != "started":
+            del self._workers[number]
+            raise NotStarted(f"host {self.name}: {said['message']}")
+        return worker
+
+
+class _Worker:
+    """The connection to one worker through its host's agent."""
+
+    def __init__(self, host: Host, number: int) -> None:
+        self.host, self.number = host, number
+        self.started: queue.Queue[Message] = queue.Queue()
+        self._closed: queue.Queue[str] = queue.Queue()
+        self._lock = threading.Lock()
+        self._hear: Callable[[Message], None] | None = None
+        self._early: list[Message] = []
+        self._lines: list[str] = []
+        self._alive = True
+
+    def hear(self, message: Message) -> None:
+        operation = message["op"]
+        if operation in ("started", "not_started"):
+            self.started.put(message)
+        elif operation in ("message", "ended"):
+            self._tell(ENDED if operation == "ended" else message["message"])
+        elif operation == "gone":
+            self._alive = False
+        else:
+            with self._lock:
+                self._lines += message["lines"]
+            if operation == "closed":
+                self._closed.put(message["how"])
+
+    def lose(self) -> None:
+        """Take note that the host is gone."""
+        self._alive = False
+        self.started.put({"op": "not_started", "message": "the connection ended"})
+        self._closed.put(f"host {self.host.name} is gone")
+        self._tell(ENDED)
+
+    def _tell(self, message: Message) -> None:
+        with self._lock:
+            if self._hear is None:
+                self._early.append(message)
+                return
+        self._hear(message)
+
+    def listen(self, hear: Callable[[Message], None]) -> None:
+        with self._lock:
+            early, self._early = self._early, []
+            for message in early:
+                hear(message)
+            self._hear = hear
+
+    def send(self, message: Message) -> None:
+        self.host.send({"op": "send", "id": self.number, "message": message})
+
+    def alive(self) -> bool:
+        return self._alive
+
+    def lines(self, final: bool = False) -> list[str]:
+        with self._lock:
+            lines, self._lines = self._lines, []
+        return lines
+
+    def terminate(self) -> None:
+        self.host.send({"op": "terminate", "id": self.number})
+
+    def close(self) -> str:
+        self.host.send({"op": "close", "id": self.number})
+        try:
+            return self._closed.get(timeout=0 if self.host.lost and self._closed.empty() else 2 * GRACE + 10)
+        except queue.Empty:
+            return "its host does not answer"
+
+
+class HostExecutor:
+    """Starts each worker on the host of its slot, with the interpreter of that host's agent unless one is named."""
+
+    def __init__(self, hosts: Hosts, python: str | None, patience: float, threads: dict[str, int]) -> None:
+        self.hosts, self.python, self.patience, self.threads = hosts, python, patience, threads
+
+    def start(self, slot: Slot) -> _Worker:
+        return self.hosts.get(slot.host).start(slot, self.python, self.patience, self.threads[slot.host])
+
+
+def refuse_lost(hosts: Sequence[Callable[[], Host]]) -> list[Host]:
+    """Connect to hosts, all at a time; raise `UsageError` for the first that cannot be had."""
+    found: dict[int, Host | NotStarted] = {}
+
+    def connect(number: int, make: Callable[[], Host]) -> None:
+        try:
+            found[number] = make()
+        except NotStarted as error:
+            found[number] = error
+
+    threads = [threading.Thread(target=connect, args=one, daemon=True) for one in enumerate(hosts)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    connected = [found.get(number, NotStarted("a host could not be asked")) for number in range(len(hosts))]
+    lost = next((one for one in connected if isinstance(one, NotStarted)), None)
+    if lost is not None:
+        for one in connected:
+            if isinstance(one, Host):
+                one.lost = True
+        raise UsageError(str(lost))
+    return [one for one in connected if isinstance(one, Host)]

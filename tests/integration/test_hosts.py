@@ -1,0 +1,223 @@
+"""Workers on other hosts: over a real sshd on loopback, and on a real Ray cluster of several nodes."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+HALF_A_SECOND = "--imgedit-set=editor.delay=0.5"
+SUITE = ("--imgedit-suite=scenes", "--imgedit-set=editor.num_inference_steps=2", "--imgedit-editor=scenes")
+MODELS = (*SUITE, "--imgedit-judge=scenes")
+
+
+@pytest.fixture(scope="module")
+def sshd(tmp_path_factory):
+    """An sshd for this user alone; yields the ssh config that reaches it as `node-a` and `node-b`."""
+    folder = tmp_path_factory.mktemp("sshd")
+    for name in ("host", "user"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
+    shutil.copy(folder / "user.pub", folder / "authorized")
+    port = 20000 + os.getpid() % 10000
+    settings = {
+        "Port": port,
+        "ListenAddress": "127.0.0.1",
+        "HostKey": folder / "host",
+        "AuthorizedKeysFile": folder / "authorized",
+        "PidFile": folder / "pid",
+        "StrictModes": "no",
+        "UsePAM": "no",
+        "PermitRootLogin": "yes",
+        "PasswordAuthentication": "no",
+    }
+    (folder / "sshd_config").write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
+    (folder / "ssh_config").write_text(
+        f"Host node-a node-b\n  HostName 127.0.0.1\n  Port {port}\n  IdentityFile {folder / 'user'}\n"
+        "  StrictHostKeyChecking no\n  UserKnownHostsFile /dev/null\n  LogLevel ERROR\n"
+    )
+    os.makedirs("/run/sshd", exist_ok=True)  # noqa: PTH103 - where this sshd wants to part with its rights
+    process = subprocess.Popen(["/usr/sbin/sshd", "-D", "-e", "-f", folder / "sshd_config"], stderr=subprocess.DEVNULL)
+    yield folder / "ssh_config"
+    process.terminate()
+    process.wait()
+
+
+@pytest.fixture
+def hosts(bench, sshd):
+    """Write a config that names hosts: `hosts("node-a", "node-b")`; return the option."""
+
+    def write(*names, python=sys.executable):
+        specs = [f"ssh={name}//python={python}//ssh_config={sshd}//env:OMP_NUM_THREADS=1" for name in names]
+        (bench.path / "hosts.toml").write_text(f"[workers]\nhosts = {json.dumps(specs)}\n")
+        return "--imgedit-config=hosts.toml"
+
+    return write
+
+
+CLUSTER = """
+import sys
+from ray.cluster_utils import Cluster
+
+made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+others = [made.add_node(num_cpus=1) for _ in range(2)]
+print(made.address, flush=True)
+for line in sys.stdin:
+    made.remove_node(others.pop(), allow_graceful=False)
+made.shutdown()
+"""
+
+
+class RayCluster:
+    """A Ray cluster of three nodes with a CPU each, made in a process of its own, which can have but one."""
+
+    def __init__(self):
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", CLUSTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        self.address = self.process.stdout.readline().decode().strip()
+
+    def kill_a_node(self):
+        self.process.stdin.write(b"kill\n")
+        self.process.stdin.flush()
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait(timeout=60)
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    for name, value in {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}.items():
+        monkeypatch.setenv(name, value)
+    made = RayCluster()
+    yield made
+    made.close()
+
+
+def outcome(bench):
+    """What a run must not owe to where its workers are."""
+    return {
+        name: (item["score"], item["seeds"][0]["edit"]["blob"], item["seeds"][0]["verdict"]["reply"])
+        for name, item in bench.items.items()
+    }
+
+
+def left_over(before):
+    """Processes of workers that were not there before, and are there still."""
+    return [p for p in workers_alive() if p.pid not in before]
+
+
+def workers_alive():
+    found = []
+    for process in psutil.process_iter():
+        try:
+            words = " ".join(process.cmdline())
+        except psutil.Error:
+            continue
+        if "keeper.py" in words or "over_ssh.py" in words or "sys.stdin.readline" in words:
+            found.append(process)
+    return found
+
+
+def test_the_same_pairs_end_alike_on_this_machine_over_ssh_and_on_ray(bench, hosts, cluster, monkeypatch):
+    before = {process.pid for process in workers_alive()}
+    bench.run(*MODELS)
+    expected = outcome(bench)
+    assert len(expected) == 50
+    bench.run(*MODELS, hosts("node-a", "node-b"), "--imgedit-fresh")
+    assert outcome(bench) == expected
+    assert {worker["device"] for worker in bench.results["workers"]} == {"CPU of node-a", "CPU of node-b"}
+    ray = ("--imgedit-executor=ray", "--imgedit-set=workers.cpu_workers=3")
+    bench.run(*MODELS, *ray, f"--imgedit-set=workers.ray_address={cluster.address}", "--imgedit-fresh")
+    assert outcome(bench) == expected
+    assert {worker["device"] for worker in bench.results["workers"]} == {f"CPU of ray-{n}" for n in range(3)}
+    bench.wait_for(lambda: not left_over(before))
+
+
+def test_a_lost_node_of_ray_loses_no_edit(bench, cluster):
+    options = ("--imgedit-executor=ray", "--imgedit-set=workers.cpu_workers=3", "--imgedit-stage=edit")
+    run = bench.start(
+        "--imgedit-editor=fakes:Slow", HALF_A_SECOND, *options, f"--imgedit-set=workers.ray_address={cluster.address}"
+    )
+    bench.wait_for(lambda: bench.stored_edits() >= 3)
+    cluster.kill_a_node()
+    run.communicate(timeout=120)
+    assert run.returncode == 0
+    assert not bench.error_kinds
+    assert any("ray-" in line and "died" in line for line in (bench.runs[-1] / "run.log").read_text().splitlines())
+
+
+def test_a_connection_that_breaks_is_made_anew(bench, hosts):
+    before = {process.pid for process in workers_alive()}
+    run = bench.start("--imgedit-editor=fakes:Slow", HALF_A_SECOND, hosts("node-a", "node-b"), "--imgedit-stage=edit")
+    bench.wait_for(lambda: bench.stored_edits() >= 2)
+    ssh = [child for child in bench.children(run) if child.name() == "ssh"]
+    ssh[0].send_signal(signal.SIGKILL)
+    run.communicate(timeout=120)
+    assert run.returncode == 0
+    assert not bench.error_kinds
+    assert len(bench.items) == bench.stored_edits()
+    bench.wait_for(lambda: not left_over(before))
+
+
+def test_ctrl_c_drains_workers_of_other_hosts_too(bench, hosts):
+    before = {process.pid for process in workers_alive()}
+    run = bench.start("--imgedit-editor=fakes:Slow", HALF_A_SECOND, hosts("node-a"), "--imgedit-stage=edit")
+    bench.wait_for(lambda: bench.stored_edits() >= 1)
+    bench.interrupt(run)
+    run.communicate(timeout=60)
+    assert run.returncode == 2
+    assert not bench.error_kinds or set(bench.error_kinds.values()) == {"interrupted"}
+    bench.wait_for(lambda: not left_over(before))
+
+
+def test_no_worker_outlives_a_run_that_is_killed(bench, hosts):
+    before = {process.pid for process in workers_alive()}
+    run = bench.start("--imgedit-editor=fakes:Slow", HALF_A_SECOND, hosts("node-a"), "--imgedit-stage=edit")
+    bench.wait_for(lambda: bench.stored_edits() >= 1)
+    os.killpg(run.pid, signal.SIGKILL)
+    run.communicate()
+    bench.wait_for(lambda: not left_over(before))
+
+
+def test_a_host_without_the_package_is_refused_in_one_line(bench, hosts):
+    result = bench.run(*MODELS, hosts("node-a", python="/usr/bin/python3"))
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: host node-a: /usr/bin/python3 cannot run workers: No module named *"])
+
+
+def test_a_host_that_is_not_there_is_refused_in_one_line(bench, hosts):
+    result = bench.run(*MODELS, hosts("nowhere.invalid"))
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: host nowhere.invalid: *ould not resolve hostname *"])
+
+
+@pytest.mark.parametrize(
+    ("spec", "line"),
+    [
+        ("node-a", "workers.hosts: 'node-a': unknown key 'node-a', expected ssh=*"),
+        ("python=python3", "workers.hosts: 'python=python3', expected ssh=*"),
+        ("ssh=a//popen", "workers.hosts: 'ssh=a//popen', expected ssh=*"),
+        ("ssh=a//cores=3", "workers.hosts: 'ssh=a//cores=3': unknown key 'cores', expected *"),
+    ],
+)
+def test_specs_of_hosts_are_checked_before_anything_starts(bench, spec, line):
+    (bench.path / "hosts.toml").write_text(f"[workers]\nhosts = [{json.dumps(spec)}]\n")
+    bench.refuses(line.replace("[", "[[]"), "--imgedit-config=hosts.toml")
+
+
+def test_ray_takes_no_list_of_gpus_or_hosts(bench):
+    bench.refuses("--imgedit-gpus=0-1: with the executor 'ray', *", "--imgedit-executor=ray", "--imgedit-gpus=0-1")
+    (bench.path / "hosts.toml").write_text('[workers]\nhosts = ["popen"]\n')
+    bench.refuses("*workers.hosts: not with *", "--imgedit-executor=ray", "--imgedit-config=hosts.toml")
+    bench.refuses("workers.ray_address: expected it with *", "--imgedit-set=workers.ray_address=auto")
+
+
+def test_a_cluster_that_is_not_there_is_refused_in_one_line(bench):
+    result = bench.run(*MODELS, "--imgedit-executor=ray", "--imgedit-set=workers.ray_address=127.0.0.1:9")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: workers.ray_address: 127.0.0.1:9: *refused"])
