@@ -48,15 +48,27 @@ class DiffusersEditor:
     ) -> None:
         set_deterministic(deterministic)
         self.pipeline = load_pipeline(Path(model), "cpu" if offload == "model" else device, pick_dtype(dtype, device))
-        self.pipeline.set_progress_bar_config(disable=True)
-        self.image_name, self.call = call_arguments(self.pipeline, call)
         compile = False if compile == "auto" else compile  # the harness says where it pays, and where to offload
         self.compiled = accelerate(
             self.pipeline, attention_backend, quantize, step_cache, step_cache_threshold, compile
         )
         if offload == "model":
             self.pipeline.enable_model_cpu_offload()
-        remember_negative(self.pipeline, self.call.get("negative_prompt"))
+        self._take(self.pipeline, call)
+
+    @classmethod
+    def around(cls, pipeline: Any, call: dict[str, Any]) -> DiffusersEditor:
+        """Make an editor of a pipeline that is loaded already; `call` goes to its calls."""
+        editor = cls.__new__(cls)
+        editor.compiled = False
+        editor._take(pipeline, call)
+        return editor
+
+    def _take(self, pipeline: Any, call: dict[str, Any]) -> None:
+        self.pipeline = pipeline
+        pipeline.set_progress_bar_config(disable=True)
+        self.image_name, self.call = call_arguments(pipeline, call)
+        remember_negative(pipeline, self.call.get("negative_prompt"))
 
     @staticmethod
     def warm_up(model: str, **_: Any) -> None:

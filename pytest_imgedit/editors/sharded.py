@@ -16,9 +16,9 @@ import execnet
 import torch
 from torch import distributed as dist
 
-from pytest_imgedit.editors.acceleration import accelerate, remember_negative
+from pytest_imgedit.editors.acceleration import accelerate
 from pytest_imgedit.editors.base import EditRequest
-from pytest_imgedit.editors.diffusers import DiffusersEditor, call_arguments
+from pytest_imgedit.editors.diffusers import DiffusersEditor
 from pytest_imgedit.editors.sharding import Shard, load_sharded
 from pytest_imgedit.errors import SetupError
 from pytest_imgedit.images import decode, encode_png
@@ -75,11 +75,9 @@ class ShardedEditor(DiffusersEditor):
             self.compiled = accelerate(pipeline, backend, None, cache, threshold, compiled)
 
         _tell_memory(rank, "before loading", kind)
-        self.pipeline = load_sharded(Path(model), device, dtype, Shard(**options), prepare)
+        pipeline = load_sharded(Path(model), device, dtype, Shard(**options), prepare)
         _tell_memory(rank, "after loading", kind)
-        self.pipeline.set_progress_bar_config(disable=True)
-        self.image_name, self.call = call_arguments(self.pipeline, own)
-        remember_negative(self.pipeline, self.call.get("negative_prompt"))
+        self._take(pipeline, own)
         dist.barrier()
 
     def run(self, request: EditRequest, output_type: str) -> Any:

@@ -35,7 +35,8 @@ class Shard:
     until the first call, whole blocks from then on), or `"context"` (each rank has all weights and a part of the
     sequence: less time an edit, no less memory). `cpu_offload` keeps parts in host memory. `param_dtype` is what blocks
     compute in where that is not how they are stored; `reduce_dtype` concerns gradients, for those who train. The text
-    encoder is sharded too, or with `text_encoder="replicate"` whole on every rank; the VAE always is.
+    encoder is sharded too, or with `text_encoder="replicate"` whole on every rank; the VAE always is. Unless rank 0
+    reads the weights for all, every rank reads them.
     """
 
     strategy: str = "full"
@@ -43,6 +44,7 @@ class Shard:
     param_dtype: str = "auto"
     reduce_dtype: str = "auto"
     text_encoder: str = "shard"
+    rank0_reads: bool = True
 
 
 def load_sharded(
@@ -129,13 +131,15 @@ def _fill(model: Any, cls: Any, folder: Path, device: torch.device, dtype: torch
     for name, buffer in model.named_buffers():
         buffer.copy_(buffers[name])  # most are in no checkpoint
     weights = {}
-    if dist.get_rank() == 0:
+    if dist.get_rank() == 0 or not shard.rank0_reads:
         options = {"use_safetensors": True, "trust_remote_code": False} if cls.__module__.startswith("transf") else {}
         weights = cls.from_pretrained(folder, dtype=dtype, **options).state_dict()
     set_model_state_dict(
         model,
         weights,
-        options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, cpu_offload=shard.cpu_offload),
+        options=StateDictOptions(
+            full_state_dict=True, broadcast_from_rank0=shard.rank0_reads, cpu_offload=shard.cpu_offload
+        ),
     )
     if shard.cpu_offload:  # parameters stay in host memory, buffers are where the work is
         for module in model.modules():

@@ -45,7 +45,7 @@ class AgentActor:
 
 
 class RayHosts:
-    """Joins the cluster at `address`, or starts one on this machine's loopback; takes all its GPUs, or `cpu_places`.
+    """Joins the cluster at `address` or `RAY_ADDRESS`, else starts one on loopback; takes its GPUs, or `cpu_places`.
 
     Every place has `size` GPUs. Raises `UsageError` in one line for a cluster that is not there or has no room.
     """
@@ -56,7 +56,8 @@ class RayHosts:
         except ImportError:
             raise UsageError("--imgedit-executor=ray: ray is not installed, pip install pytest-imgedit[ray]") from None
         self.ray, self.own = ray, not ray.is_initialized()
-        local: dict[str, Any] = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+        address = address or os.environ.get("RAY_ADDRESS")
+        local: dict[str, Any] = {"address": "local", "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         if self.own:
             try:

@@ -1,0 +1,1 @@
+"""The editor inside other frameworks."""

@@ -1,0 +1,194 @@
+"""An image editor as a worker of verl, for reinforcement learning that has edits made in its rollouts.
+
+Each rank edits its part of a batch (data parallel); with FSDP the ranks share the weights, so that all of them edit
+equally many images at the same time, which verl's dispatch sees to.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import distributed as dist
+from verl import DataProto
+from verl.single_controller.base import Worker
+from verl.single_controller.base.decorator import Dispatch, register
+
+from pytest_imgedit.editors.base import EditRequest
+from pytest_imgedit.editors.diffusers import DiffusersEditor, load_pipeline
+from pytest_imgedit.editors.output import checked
+from pytest_imgedit.editors.sharding import Shard, load_sharded
+from pytest_imgedit.images import decode
+from pytest_imgedit.numerics import pick_dtype, set_deterministic
+from pytest_imgedit.text import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+IMAGES, INSTRUCTIONS = "preliminary_edited_images", "re_edit_instructions"
+EDITED, ERRORS = "final_edited_images", "edit_errors"
+_STRATEGIES = {"FULL_SHARD": "full", "SHARD_GRAD_OP": "grad_op"}
+
+
+@dataclass
+class ImageEditConfig:
+    """What `worker.image_edit` holds.
+
+    `fsdp_sharding_strategy` is `FULL_SHARD`, `SHARD_GRAD_OP` or `NO_SHARD` (every rank has the whole editor, as without
+    `enable_fsdp`). `fsdp_cpu_offload` keeps shards in host memory also while they are used, `enable_cpu_offload` moves
+    the editor there between calls. Without `fsdp_sync_module_states` every rank reads the weights itself. `image_size`
+    is the side in pixels of a square as large as each edited image, whose shape is that of its source. `batch_size` is
+    how many of its sources a rank holds decoded at a time; they are edited one by one.
+    """
+
+    model_path: str
+    enable_fsdp: bool = True
+    fsdp_sharding_strategy: str = "FULL_SHARD"
+    fsdp_cpu_offload: bool = False
+    fsdp_sync_module_states: bool = True
+    enable_cpu_offload: bool = False
+    torch_dtype: str = "auto"
+    device: str = "auto"
+    batch_size: int = 1
+    image_size: int | None = None
+    true_cfg_scale: float | None = None
+    num_inference_steps: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.fsdp_sharding_strategy not in (*_STRATEGIES, "NO_SHARD"):
+            known = ", ".join((*_STRATEGIES, "NO_SHARD"))
+            raise ValueError(f"fsdp_sharding_strategy: found {self.fsdp_sharding_strategy!r}, expected one of {known}")
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size: found {self.batch_size}, expected at least 1")
+
+    @property
+    def call(self) -> dict[str, Any]:
+        """Arguments of the pipeline's call."""
+        named = {"true_cfg_scale": self.true_cfg_scale, "num_inference_steps": self.num_inference_steps}
+        return {name: value for name, value in named.items() if value is not None}
+
+
+class ImageEditWorker(Worker):
+    """Edits images between a model's answer and its reward; make it with verl's worker groups."""
+
+    def __init__(self, config: ImageEditConfig | Mapping[str, Any]) -> None:
+        super().__init__()
+        self.config = config if isinstance(config, ImageEditConfig) else ImageEditConfig(**dict(config))
+        self.editor: DiffusersEditor | None = None
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def init_model(self) -> None:
+        """Load the editor on every rank, sharded if the config says so."""
+        config = self.config
+        kind = config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+        if kind.startswith("cuda"):
+            alone = torch.cuda.device_count() == 1  # as verl gives each of its workers one
+            torch.cuda.set_device(0 if alone else int(os.environ.get("LOCAL_RANK", "0")))
+        if not dist.is_initialized():
+            dist.init_process_group("cpu:gloo,cuda:nccl" if kind.startswith("cuda") else "gloo")
+        self.place = (
+            torch.device("cuda", torch.cuda.current_device()) if kind.startswith("cuda") else torch.device(kind)
+        )
+        set_deterministic(True)
+        dtype = pick_dtype(config.torch_dtype, self.place.type)
+        strategy = _STRATEGIES.get(config.fsdp_sharding_strategy)
+        self.sharded = config.enable_fsdp and strategy is not None and dist.get_world_size() > 1
+        if self.sharded and strategy is not None:
+            shard = Shard(strategy, config.fsdp_cpu_offload, rank0_reads=config.fsdp_sync_module_states)
+            pipeline = load_sharded(Path(config.model_path), self.place, dtype, shard)
+        else:
+            pipeline = load_pipeline(Path(config.model_path), self.place.type, dtype)
+        self.editor = DiffusersEditor.around(pipeline, config.call)
+        dist.barrier()
+        self._move(to_rest=True)
+
+    @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
+    def edit_images_batch(self, data: DataProto) -> DataProto:
+        """Edit `preliminary_edited_images` as `re_edit_instructions` say; both are in `non_tensor_batch`.
+
+        Images are PIL images, arrays of shape (H, W, 3) with values in [0, 255], or PNG, JPEG or WebP bytes. Returns
+        `final_edited_images`, PIL images, and `edit_errors`, texts: an edit that failed is `None` with its reason, the
+        others have an empty one. `meta_info["seed"]` takes the place of the config's.
+        """
+        images, instructions = (data.non_tensor_batch[name] for name in (IMAGES, INSTRUCTIONS))
+        seed = int(data.meta_info.get("seed", self.config.seed))
+        edited, errors = np.empty(len(images), dtype=object), np.empty(len(images), dtype=object)
+        with self._at_work():
+            for start in range(0, len(images), self.config.batch_size):
+                for n in range(start, min(start + self.config.batch_size, len(images))):
+                    edited[n], errors[n] = self._edit(images[n], instructions[n], seed)
+        return DataProto(non_tensor_batch={EDITED: edited, ERRORS: errors})
+
+    @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
+    def process_batch(self, data: DataProto) -> DataProto:
+        """Do what `edit_images_batch` does."""
+        found: DataProto = self.edit_images_batch(data)
+        return found
+
+    def _edit(self, image: Any, instruction: Any, seed: int) -> tuple[Image.Image | None, str]:
+        """Edit one image; where ranks share weights, one that cannot be edited still takes its part in the calls."""
+        assert self.editor is not None, "init_model comes first"
+        problem = ""
+        try:
+            source = _picture(image)
+            if not isinstance(instruction, str):
+                raise TypeError(f"an instruction that is {instruction!r:.80}")
+        except Exception as error:
+            problem = f"{type(error).__name__}: {one_line(error)}"
+            if not self.sharded:
+                return None, problem
+            source, instruction = Image.new("RGB", (256, 256)), ""
+        if self.config.image_size is not None:
+            width, height = fitted(source.size, self.config.image_size)
+            if {"width", "height"} <= inspect.signature(self.editor.pipeline.__call__).parameters.keys():
+                self.editor.call = {**self.editor.call, "width": width, "height": height}
+            else:  # it makes images of the size that it is given
+                source = source.resize((width, height), Image.Resampling.LANCZOS)
+        try:
+            output = self.editor.edit(EditRequest("edit", "default", instruction, source, seed))
+            return (None, problem) if problem else (checked(output, source, may_be_blank=False), "")
+        except Exception as error:
+            return None, problem or f"{type(error).__name__}: {one_line(error)}"
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        self._move(to_rest=False)
+        try:
+            yield
+        finally:
+            self._move(to_rest=True)
+
+    def _move(self, to_rest: bool) -> None:
+        """Move the editor to host memory, or back to the GPU, if the config wants that."""
+        if not self.config.enable_cpu_offload or self.config.fsdp_cpu_offload or self.editor is None:
+            return
+        for component in self.editor.pipeline.components.values():
+            if isinstance(component, torch.nn.Module):
+                component.to("cpu" if to_rest else self.place)
+        if to_rest and self.place.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def fitted(size: tuple[int, int], side: int) -> tuple[int, int]:
+    """Width and height, multiples of 32 as models need, of an image of this shape as large as a square of that side."""
+    ratio = math.sqrt(size[0] / size[1])
+    return max(32, round(side * ratio / 32) * 32), max(32, round(side / ratio / 32) * 32)
+
+
+def _picture(image: Any) -> Image.Image:
+    if isinstance(image, bytes):
+        return decode(image)
+    if isinstance(image, np.ndarray):
+        return Image.fromarray(np.asarray(image, dtype=np.uint8)).convert("RGB")
+    if not isinstance(image, Image.Image):
+        raise TypeError(f"an image that is a {type(image).__name__}")
+    return image.convert("RGB")

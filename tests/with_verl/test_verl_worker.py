@@ -1,0 +1,92 @@
+"""The editor as a worker of verl's own worker group, on real Ray actors; runs where verl is installed."""
+
+import numpy as np
+import pytest
+import ray
+from PIL import Image
+from verl import DataProto
+from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup
+
+from pytest_imgedit.editors.base import EditRequest
+from pytest_imgedit.editors.diffusers import DiffusersEditor
+from pytest_imgedit.images import encode_png
+from pytest_imgedit.integrations.verl import ImageEditConfig, ImageEditWorker
+
+STEPS = 2
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    environment = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    # verl asks for ten CPUs a worker; they are counted, not used
+    ray.init("local", num_cpus=400, include_dashboard=False, runtime_env={"env_vars": environment}, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture
+def group(cluster, tiny):
+    made = []
+
+    def make(**config):
+        config = {"model_path": str(tiny("instruct-pix2pix")), "num_inference_steps": STEPS, "device": "cpu", **config}
+        pool = RayResourcePool(process_on_nodes=[2], use_gpu=False)
+        workers = RayWorkerGroup(
+            pool, RayClassWithInitArgs(ray.remote(ImageEditWorker), config=config), device_name="cpu"
+        )
+        made.append(workers)
+        workers.init_model()
+        return workers
+
+    yield make
+    for workers in made:
+        for actor in workers.workers:
+            ray.kill(actor)
+
+
+def photo(seed, size=(64, 48)):
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8))
+
+
+def batch(images, instructions, **meta):
+    columns = {"preliminary_edited_images": images, "re_edit_instructions": instructions}
+    arrays = {}
+    for name, values in columns.items():
+        arrays[name] = np.empty(len(values), dtype=object)
+        arrays[name][:] = values
+    return DataProto(non_tensor_batch=arrays, meta_info=meta)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"fsdp_sharding_strategy": "FULL_SHARD", "batch_size": 2},
+        {"fsdp_sharding_strategy": "SHARD_GRAD_OP", "fsdp_sync_module_states": False},
+        {"fsdp_sharding_strategy": "NO_SHARD", "enable_cpu_offload": True},
+    ],
+)
+def test_a_batch_is_edited_as_the_harness_edits_it(group, tiny, config):
+    photos, words = [photo(n) for n in range(4)], ["make it snow", "rain", "at night", "in fog"]
+    editor = DiffusersEditor(str(tiny("instruct-pix2pix")), device="cpu", num_inference_steps=STEPS)
+    expected = [editor.edit(EditRequest("a", "b", text, image, 7)) for image, text in zip(photos, words, strict=True)]
+    found = group(**config).edit_images_batch(batch(photos, words, seed=7))
+    assert list(found.non_tensor_batch["edit_errors"]) == [""] * 4
+    for one, other in zip(found.non_tensor_batch["final_edited_images"], expected, strict=True):
+        assert np.abs(np.asarray(one, int) - np.asarray(other, int)).max() <= 2  # threads round differently
+
+
+def test_what_cannot_be_edited_is_an_error_and_holds_up_no_other(group):
+    images = [photo(1), "no image", encode_png(photo(2)), np.asarray(photo(3))]
+    found = group(image_size=64).process_batch(batch(images, ["a", "b", "c", None]))
+    edited, errors = found.non_tensor_batch["final_edited_images"], found.non_tensor_batch["edit_errors"]
+    assert [image is not None for image in edited] == [True, False, True, False]
+    assert errors[1] == "TypeError: an image that is a str"
+    assert errors[3] == "TypeError: an instruction that is None"
+    assert edited[0].size == (64, 64)
+
+
+def test_a_config_that_means_nothing_is_refused():
+    with pytest.raises(ValueError, match=r"fsdp_sharding_strategy: found 'HALF', expected one of FULL_SHARD"):
+        ImageEditConfig("m", fsdp_sharding_strategy="HALF")
+    with pytest.raises(ValueError, match=r"batch_size: found 0"):
+        ImageEditConfig("m", batch_size=0)
