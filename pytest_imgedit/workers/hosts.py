@@ -173,7 +173,7 @@ class HostExecutor:
         return self.hosts.get(slot.host).start(slot, self.python, self.patience, self.threads[slot.host])
 
 
-def refuse_lost(hosts: Sequence[Callable[[], Host]]) -> list[Host]:
+def connect_all(hosts: Sequence[Callable[[], Host]]) -> list[Host]:
     """Connect to hosts, all at a time; raise `UsageError` for the first that cannot be had."""
     found: dict[int, Host | NotStarted] = {}
 

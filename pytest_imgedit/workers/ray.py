@@ -14,7 +14,7 @@ from pytest_imgedit.errors import UsageError
 from pytest_imgedit.text import one_line
 from pytest_imgedit.workers.agent import Agent
 from pytest_imgedit.workers.base import Message, NotStarted
-from pytest_imgedit.workers.hosts import Host, refuse_lost
+from pytest_imgedit.workers.hosts import Host, connect_all
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,17 +77,18 @@ class RayHosts:
                 raise UsageError(f"--imgedit-executor=ray: no room for {count} x {bundle} in the cluster")
             names = [f"ray-{number}" for number in range(count)]
             self._actors: dict[str, Any] = {}
-            self._lock = threading.Lock()
-            self.all: Sequence[Host] = refuse_lost([lambda name=name: self._connect(name) for name in names])  # type: ignore[misc]
+            self._locks = {name: threading.Lock() for name in names}
+            self.all: Sequence[Host] = connect_all([lambda name=name: self._connect(name) for name in names])  # type: ignore[misc]
         except UsageError:
             self.close()
             raise
         self._hosts = {host.name: host for host in self.all}
 
     def get(self, name: str) -> Host:
-        if self._hosts[name].lost:
-            self._hosts[name] = self._connect(name)
-        return self._hosts[name]
+        with self._locks[name]:
+            if self._hosts[name].lost:
+                self._hosts[name] = self._connect(name)
+            return self._hosts[name]
 
     def _connect(self, name: str) -> Host:
         """Have an actor made at its place, which Ray moves to another node if there is room, and listen to it."""
@@ -100,8 +101,7 @@ class RayHosts:
             actor = ray.remote(AgentActor).options(scheduling_strategy=strategy, **options).remote("GPU" in self.bundle)
         except Exception as error:
             raise NotStarted(f"host {name}: {one_line(error)}") from None
-        with self._lock:
-            self._actors[name] = actor
+        self._actors[name] = actor
         host = Host(name, lambda message: actor.post.remote(message))
         threading.Thread(target=self._listen, args=(actor, host), daemon=True).start()
         host.greet(PATIENCE)

@@ -14,7 +14,7 @@ from pytest_imgedit.errors import UsageError
 from pytest_imgedit.text import one_line
 from pytest_imgedit.workers import over_ssh
 from pytest_imgedit.workers.base import NotStarted
-from pytest_imgedit.workers.hosts import Host, refuse_lost
+from pytest_imgedit.workers.hosts import Host, connect_all
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,9 +56,9 @@ class SshHosts:
         self.gpus, self.folder = gpus, folder
         self._gateways: list[Any] = []
         self._hosts: dict[str, Host] = {}
-        self._lock = threading.Lock()
+        self._locks = {name: threading.Lock() for name in self.specs}
         try:
-            made = refuse_lost([lambda name=name: self._connect(name) for name in self.specs])  # type: ignore[misc]
+            made = connect_all([lambda name=name: self._connect(name) for name in self.specs])  # type: ignore[misc]
         except UsageError:
             self.close()
             raise
@@ -66,7 +66,7 @@ class SshHosts:
         self._hosts = {host.name: host for host in made}
 
     def get(self, name: str) -> Host:
-        with self._lock:
+        with self._locks[name]:
             if self._hosts[name].lost:
                 self._hosts[name] = self._connect(name)
             return self._hosts[name]
