@@ -125,7 +125,9 @@ def place(settings: Settings, roles: Sequence[str], hosts: Hosts | None = None) 
     for need in needs:
         if need.weights:
             for group in need.groups:
-                require_memory([gpu for gpu in gpus if _is_in(gpu, group)], need.weights, need.spec, need.hint)
+                known = [gpu for gpu in gpus if _is_in(gpu, group)]
+                if len(known) == len(group[1]):  # a GPU that does not tell its memory counts as free
+                    require_memory(known, need.weights, need.spec, need.hint)
     mode = "resident" if beside else _mode(settings, needs, gpus)
     models = [f"{need.role} {need.size}" for need in needs if need.weights != 0]
     room = ", ".join(f"GPU {_named(gpu)} {gpu['free_gib']} of {gpu['total_gib']} GiB free" for gpu in gpus)

@@ -7,7 +7,7 @@ import pytest
 TOGETHER = """
 from pytest_imgedit.stages import flow
 from pytest_imgedit.stages.placement import Placement
-flow.place = lambda settings, roles: Placement("resident")
+flow.place = lambda settings, roles, hosts: Placement("resident")
 """
 FAKES = ("--imgedit-editor=oracle", "--imgedit-judge=fakes:Constant")
 

@@ -66,12 +66,13 @@ def driver(monkeypatch):
 
     free = {0: 79, 1: 30}
     pids = {0: [], 1: [SimpleNamespace(pid=4242)]}
-    memory = {n: SimpleNamespace(free=free[n] * 2**30, total=80 * 2**30) for n in free}
+    memory = {n: SimpleNamespace(free=free[n] * 2**30, total=80 * 2**30, used=(80 - free[n]) * 2**30) for n in free}
     stand_ins = {
         "nvmlInit": lambda: None,
         "nvmlShutdown": lambda: None,
         "nvmlDeviceGetHandleByIndex": lambda index: index,
         "nvmlDeviceGetHandleByUUID": lambda name: {"GPU-abc": 1}[name],
+        "nvmlDeviceGetName": lambda handle: "X",
         "nvmlDeviceGetMemoryInfo": memory.__getitem__,
         "nvmlDeviceGetComputeRunningProcesses": pids.__getitem__,
     }
@@ -81,20 +82,20 @@ def driver(monkeypatch):
 
 
 def test_busy_gpu_is_refused_with_who_holds_it(driver):
-    gpus.require_memory(["0"], 70 * 2**30, "x")
-    gpus.require_memory(["0", "1"], 100 * 2**30, "x")
+    gpus.require_memory(gpus.gpu_memory(["0"]), 70 * 2**30, "x")
+    gpus.require_memory(gpus.gpu_memory(["0", "1"]), 100 * 2**30, "x")
     with pytest.raises(
         UsageError,
         match=r"GPU 1: 30\.0 of 80\.0 GiB free \(held by processes 4242\), expected at least 57\.7 GiB for .* x",
     ):
-        gpus.require_memory(["1"], int(57.7 * 2**30), "x")
+        gpus.require_memory(gpus.gpu_memory(["1"]), int(57.7 * 2**30), "x")
     with pytest.raises(UsageError, match="GPU GPU-abc: 30"):
-        gpus.require_memory(["GPU-abc"], 58 * 2**30, "x")
+        gpus.require_memory(gpus.gpu_memory(["GPU-abc"]), 58 * 2**30, "x")
 
 
-def test_gpu_that_does_not_tell_its_memory_counts_as_free(driver, monkeypatch):
+def test_gpu_that_does_not_tell_its_memory_is_not_described(driver, monkeypatch):
     def unsupported(handle):
         raise driver.NVMLError_NotSupported
 
     monkeypatch.setattr(driver, "nvmlDeviceGetMemoryInfo", unsupported)
-    gpus.require_memory(["1"], 2**60, "x")
+    assert gpus.gpu_memory(["1"]) == []

@@ -29,13 +29,8 @@ def machine(monkeypatch):
             for name in names
         ]
 
-        def require(group, needed, what, hint=""):
-            if needed > len(group) * (total - held) * GIB:
-                raise UsageError(f"{what} does not fit{hint}")
-
         monkeypatch.setattr(placement, "choose_gpus", lambda text: names)
         monkeypatch.setattr(placement, "gpu_memory", lambda gpus: found)
-        monkeypatch.setattr(placement, "require_memory", require)
         monkeypatch.setattr(placement, "model_folder", lambda model, kind: kind)
         monkeypatch.setattr(placement, "check_checkpoint", lambda folder, kind, dtype="x": sizes[kind] * GIB)
         monkeypatch.setattr(placement, "largest_component", lambda folder, kind, dtype="x": largest * GIB)
