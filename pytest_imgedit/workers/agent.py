@@ -54,12 +54,15 @@ class Agent:
         operation, number = message["op"], message["id"]
         if operation == "start":
             threading.Thread(target=self._start, args=(number, message), daemon=True).start()
+        elif (connection := self._connections.get(number)) is None:
+            return  # it is gone
         elif operation == "send":
-            self._connections[number].send(message["message"])
+            connection.send(message["message"])
         elif operation == "terminate":
-            self._connections[number].terminate()
+            connection.terminate()
         elif operation == "close":
-            threading.Thread(target=self._close, args=(number,), daemon=True).start()
+            del self._connections[number]
+            threading.Thread(target=self._close, args=(number, connection), daemon=True).start()
 
     def _start(self, number: int, message: Message) -> None:
         slot = Slot(message["slot"], tuple(message["gpus"]))
@@ -90,8 +93,7 @@ class Agent:
                     self._told_gone.add(number)
                     self.send({"op": "gone", "id": number})
 
-    def _close(self, number: int) -> None:
-        connection = self._connections.pop(number)
+    def _close(self, number: int, connection: Connection) -> None:
         how = connection.close()
         self.send({"op": "closed", "id": number, "how": how, "lines": connection.lines(final=True)})
 

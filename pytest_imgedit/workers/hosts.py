@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import queue
 import threading
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit import __version__
 from pytest_imgedit.errors import UsageError
@@ -17,20 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _NUMBERS = itertools.count()
-
-
-class Hosts(Protocol):
-    """The hosts of a run by name, in order."""
-
-    def get(self, name: str) -> Host:
-        """Return a host, connected anew if it was lost; raise `NotStarted` if that fails."""
-
-    @property
-    def all(self) -> Sequence[Host]:
-        """All hosts that were there when the run began."""
-
-    def close(self) -> None:
-        """End what was started, and let go of all hosts."""
 
 
 class Host:
@@ -71,6 +58,8 @@ class Host:
             self._greeting.put(message)
         elif (asked := self._workers.get(message["id"])) is not None:
             asked.hear(message)
+        elif message["op"] == "started":  # nobody waits for it any more
+            self.send({"op": "close", "id": message["id"]})
 
     def send(self, message: Message) -> None:
         """Send to the agent; what is for a host that is gone is dropped, since its workers are told to have ended."""
@@ -171,6 +160,38 @@ class HostExecutor:
 
     def start(self, slot: Slot) -> _Worker:
         return self.hosts.get(slot.host).start(slot, self.python, self.patience, self.threads[slot.host])
+
+
+class Hosts:
+    """The hosts of a run; a subclass says how to `connect` to one by its name, and lets go of all in `close`.
+
+    `all` holds them in order, as they were when the run began.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._locks = {name: threading.Lock() for name in names}
+        try:
+            self.all = connect_all([partial(self.connect, name) for name in names])
+        except UsageError:
+            self.close()
+            raise
+        self._hosts = dict(zip(names, self.all, strict=True))
+
+    def get(self, name: str) -> Host:
+        """Return a host, connected to anew if it was lost; raise `NotStarted` if that fails."""
+        with self._locks[name]:
+            if self._hosts[name].lost:
+                self._hosts[name] = self.connect(name)
+            return self._hosts[name]
+
+    def connect(self, name: str) -> Host:
+        """Return a host whose agent has described it; raise `NotStarted` if it cannot be had."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End what was started, and let go of all hosts."""
+        for host in getattr(self, "_hosts", {}).values():
+            host.lost = True
 
 
 def connect_all(hosts: Sequence[Callable[[], Host]]) -> list[Host]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import queue
@@ -14,25 +15,47 @@ from pytest_imgedit.errors import UsageError
 from pytest_imgedit.text import one_line
 from pytest_imgedit.workers.agent import Agent
 from pytest_imgedit.workers.base import Message, NotStarted
-from pytest_imgedit.workers.hosts import Host, connect_all
+from pytest_imgedit.workers.hosts import Host, Hosts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
 #: Seconds until the cluster must have placed an actor.
 PATIENCE = 120.0
 
 
+class InOrder:
+    """Passes on messages numbered from 0 in that order; what overtook others waits for them."""
+
+    def __init__(self, handle: Callable[[Message], None]) -> None:
+        self.handle = handle
+        self._early: dict[int, Message] = {}
+        self._next = 0
+        self._lock = threading.Lock()
+
+    def put(self, number: int, message: Message) -> None:
+        with self._lock:
+            self._early[number] = message
+            while self._next in self._early:
+                self.handle(self._early.pop(self._next))
+                self._next += 1
+
+
 class AgentActor:
-    """An agent behind Ray's calls: `post` hands it a message, `poll` waits for what it has to say."""
+    """An agent behind Ray's calls: `post` hands it a message, `poll` waits for what it has to say.
+
+    Ray may run calls in another order than they were made in, so messages are numbered.
+    """
 
     def __init__(self, has_gpus: bool) -> None:
         self.said: queue.Queue[Message] = queue.Queue()
         self.agent = Agent(self.said.put)
+        self._inbox = InOrder(self.agent.handle)
         self.agent.hello("auto" if has_gpus else "none")  # Ray shows an actor its own GPUs only
 
-    def post(self, message: Message) -> None:
-        self.agent.handle(message)
+    def post(self, number: int, message: Message) -> None:
+        """Hand over a message."""
+        self._inbox.put(number, message)
 
     def poll(self) -> list[Message]:
         """Return all messages that there are, at least one, or none after ten seconds."""
@@ -44,7 +67,7 @@ class AgentActor:
         return messages
 
 
-class RayHosts:
+class RayHosts(Hosts):
     """Joins the cluster at `address` or `RAY_ADDRESS`, else starts one on loopback; takes its GPUs, or `cpu_places`.
 
     Every place has `size` GPUs. Raises `UsageError` in one line for a cluster that is not there or has no room.
@@ -68,29 +91,17 @@ class RayHosts:
                 )
             except (ConnectionError, OSError, RuntimeError, ValueError) as error:
                 raise UsageError(f"workers.ray_address: {address or 'a local cluster'}: {one_line(error)}") from None
-        try:
-            gpus = int(ray.cluster_resources().get("GPU", 0)) if use_gpus else 0
-            bundle: dict[str, float] = {"GPU": size, "CPU": 1} if gpus else {"CPU": 1}
-            self.bundle, count = bundle, gpus // size if gpus else cpu_places
-            self._group = ray.util.placement_group([bundle] * count, strategy="SPREAD")
-            if not self._group.wait(PATIENCE):
-                raise UsageError(f"--imgedit-executor=ray: no room for {count} x {bundle} in the cluster")
-            names = [f"ray-{number}" for number in range(count)]
-            self._actors: dict[str, Any] = {}
-            self._locks = {name: threading.Lock() for name in names}
-            self.all: Sequence[Host] = connect_all([lambda name=name: self._connect(name) for name in names])  # type: ignore[misc]
-        except UsageError:
+        gpus = int(ray.cluster_resources().get("GPU", 0)) if use_gpus else 0
+        self.bundle: dict[str, float] = {"GPU": size, "CPU": 1} if gpus else {"CPU": 1}
+        count = gpus // size if gpus else cpu_places
+        self._actors: dict[str, Any] = {}
+        self._group = ray.util.placement_group([self.bundle] * count, strategy="SPREAD")
+        if not self._group.wait(PATIENCE):
             self.close()
-            raise
-        self._hosts = {host.name: host for host in self.all}
+            raise UsageError(f"--imgedit-executor=ray: no room for {count} x {self.bundle} in the cluster")
+        super().__init__([f"ray-{number}" for number in range(count)])
 
-    def get(self, name: str) -> Host:
-        with self._locks[name]:
-            if self._hosts[name].lost:
-                self._hosts[name] = self._connect(name)
-            return self._hosts[name]
-
-    def _connect(self, name: str) -> Host:
+    def connect(self, name: str) -> Host:
         """Have an actor made at its place, which Ray moves to another node if there is room, and listen to it."""
         ray = self.ray
         strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(
@@ -102,7 +113,14 @@ class RayHosts:
         except Exception as error:
             raise NotStarted(f"host {name}: {one_line(error)}") from None
         self._actors[name] = actor
-        host = Host(name, lambda message: actor.post.remote(message))
+        numbers, lock = itertools.count(), threading.Lock()
+
+        def post(message: Message) -> None:
+            with lock:
+                number = next(numbers)
+            actor.post.remote(number, message)
+
+        host = Host(name, post)
         threading.Thread(target=self._listen, args=(actor, host), daemon=True).start()
         host.greet(PATIENCE)
         return host
@@ -116,14 +134,12 @@ class RayHosts:
             host.hear(None)
 
     def close(self) -> None:
-        for host in getattr(self, "all", ()):
-            host.lost = True
-        for actor in getattr(self, "_actors", {}).values():
+        super().close()
+        for actor in self._actors.values():
             with suppress(Exception):
                 self.ray.kill(actor)
-        if hasattr(self, "_group"):
-            with suppress(Exception):
-                self.ray.util.remove_placement_group(self._group)
+        with suppress(Exception):
+            self.ray.util.remove_placement_group(self._group)
         if self.own:
             self.ray.shutdown()
 

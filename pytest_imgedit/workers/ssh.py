@@ -14,7 +14,7 @@ from pytest_imgedit.errors import UsageError
 from pytest_imgedit.text import one_line
 from pytest_imgedit.workers import over_ssh
 from pytest_imgedit.workers.base import NotStarted
-from pytest_imgedit.workers.hosts import Host, connect_all
+from pytest_imgedit.workers.hosts import Host, Hosts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,30 +48,19 @@ def parse_host(text: str) -> execnet.XSpec:
     return spec
 
 
-class SshHosts:
-    """Connects to all hosts at once; raises `UsageError` in one line for the first that cannot be had."""
+class SshHosts(Hosts):
+    """Hosts over ssh, and `popen`; `gpus` is what they use where their specs say nothing, logs go to `folder`.
+
+    Connects to all at once; raises `UsageError` in one line for the first that cannot be had.
+    """
 
     def __init__(self, texts: Sequence[str], gpus: str, folder: Path) -> None:
-        self.specs = {f"{_name(spec)}": spec for spec in map(parse_host, texts)}
+        self.specs = {_name(spec): spec for spec in map(parse_host, texts)}
         self.gpus, self.folder = gpus, folder
         self._gateways: list[Any] = []
-        self._hosts: dict[str, Host] = {}
-        self._locks = {name: threading.Lock() for name in self.specs}
-        try:
-            made = connect_all([lambda name=name: self._connect(name) for name in self.specs])  # type: ignore[misc]
-        except UsageError:
-            self.close()
-            raise
-        self.all = made
-        self._hosts = {host.name: host for host in made}
+        super().__init__(list(self.specs))
 
-    def get(self, name: str) -> Host:
-        with self._locks[name]:
-            if self._hosts[name].lost:
-                self._hosts[name] = self._connect(name)
-            return self._hosts[name]
-
-    def _connect(self, name: str) -> Host:
+    def connect(self, name: str) -> Host:
         spec = self.specs[name]
         log = self.folder.absolute() / f".{name}-{len(self._gateways)}.ssh"
         log.touch()
@@ -99,8 +88,7 @@ class SshHosts:
         return host
 
     def close(self) -> None:
-        for host in self._hosts.values():
-            host.lost = True
+        super().close()
         for gateway in self._gateways:
             with suppress(OSError):
                 gateway._io.popen.terminate()

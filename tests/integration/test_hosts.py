@@ -138,6 +138,15 @@ def test_the_same_pairs_end_alike_on_this_machine_over_ssh_and_on_ray(bench, hos
     bench.wait_for(lambda: not left_over(before))
 
 
+def test_without_an_address_ray_starts_on_this_machine(bench):
+    before = {process.pid for process in workers_alive()}
+    ray = ("--imgedit-executor=ray", "--imgedit-set=workers.cpu_workers=2", "-k", "physics")
+    result = bench.run("--imgedit-editor=fakes:Slow", *ray, "--imgedit-stage=edit")
+    assert result.ret == 0
+    assert {worker["device"] for worker in bench.results["workers"]} == {"CPU of ray-0", "CPU of ray-1"}
+    bench.wait_for(lambda: not left_over(before))
+
+
 def test_a_lost_node_of_ray_loses_no_edit(bench, cluster):
     options = ("--imgedit-executor=ray", "--imgedit-set=workers.cpu_workers=3", "--imgedit-stage=edit")
     run = bench.start(

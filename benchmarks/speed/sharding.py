@@ -1,0 +1,104 @@
+"""One editor on several GPUs: memory, seconds a step and images of each way to share it, beside one GPU alone.
+
+    python benchmarks/speed/sharding.py
+    python benchmarks/speed/sharding.py --tiny
+
+Qwen-Image-Edit of random weights at full size, 1024², classifier-free guidance 4; every way edits the same two sources
+in a process of its own, of which the second is timed. Memory is the most that rank 0 had allocated: after loading, and
+while it edited. Differences are of the second image to that of one GPU, in levels of 255.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from checkpoints import build, write_suite
+from harness import finish, parser, scratch, table
+from PIL import Image
+
+WAYS: dict[str, dict[str, Any]] = {
+    "full": {"strategy": "full"},
+    "grad_op": {"strategy": "grad_op"},
+    "full, cpu_offload": {"strategy": "full", "cpu_offload": True},
+    "context": {"strategy": "context"},
+}
+
+
+def edit(job: dict[str, Any]) -> dict[str, Any]:
+    """Load and edit in one way; runs in a process of its own, which is rank 0 where there are several."""
+    from pytest_imgedit.editors.base import EditRequest
+    from pytest_imgedit.editors.diffusers import DiffusersEditor
+    from pytest_imgedit.editors.sharded import ShardedEditor
+
+    cuda = torch.cuda.is_available()
+    started = time.perf_counter()
+    if job["shard"] is None:
+        editor = DiffusersEditor(job["model"], device="cuda" if cuda else "cpu", **job["call"])
+    else:
+        device = "balanced" if cuda else "cpu"
+        editor = ShardedEditor(job["model"], device=device, shard=job["shard"], **job["call"])
+    loaded = time.perf_counter() - started
+    held = torch.cuda.memory_allocated() / 2**30 if cuda else 0.0
+    seconds = []
+    for path in job["images"]:
+        source = Image.open(path).convert("RGB")
+        started = time.perf_counter()
+        image = editor.edit(EditRequest("a", "b", "Change it", source, 0))
+        seconds.append(time.perf_counter() - started)
+    image.save(job["image"])
+    most = torch.cuda.max_memory_allocated() / 2**30 if cuda else 0.0
+    return {"load_s": loaded, "held_gib": held, "most_gib": most, "seconds": seconds}
+
+
+def main() -> None:
+    described = parser(__doc__)
+    described.add_argument("--steps", type=int, default=6)
+    described.add_argument("--ways", nargs="*", choices=list(WAYS), help="default: all that this machine can do")
+    described.add_argument("--run", type=Path, help="do a job file, and nothing else")
+    options = described.parse_args()
+    if options.run:
+        print(json.dumps(edit(json.loads(options.run.read_text()))), flush=True)
+        return
+    ranks = max(2, torch.cuda.device_count())
+    side, steps = (64, 2) if options.tiny else (1024, options.steps)
+    ways = options.ways or [way for way in WAYS if torch.cuda.is_available() or way != "context"]
+    figures: dict[str, Any] = {"ranks": ranks, "steps": steps}
+    rows = []
+    with scratch(options) as folder:
+        if not (options.models / "editor").exists():
+            build(options.models, ["editor"], options.tiny)
+        suite = write_suite(folder / "suite", [(side, side)] * 2)
+        size = {"height": side, "width": side} if options.tiny else {}
+        call = {"num_inference_steps": steps, "true_cfg_scale": 4.0, **size}
+        for number, name in enumerate(["one GPU", *ways]):
+            shard = {"ranks": ranks, **WAYS[name]} if name in WAYS else None
+            image = folder / f"{number}.png"
+            job = folder / "job.json"
+            sources = [str(suite.parent / f"{n}.png") for n in range(2)]
+            where = {"model": str(options.models / "editor"), "images": sources, "image": str(image)}
+            job.write_text(json.dumps({**where, "shard": shard, "call": call}))
+            done = subprocess.run([sys.executable, __file__, "--run", job], stdout=subprocess.PIPE, check=False)
+            if done.returncode:
+                figures[name] = {"failed": done.returncode}
+                rows.append((name, "failed", "", "", "", ""))
+                continue
+            found = json.loads(done.stdout.splitlines()[-1])
+            first, other = (np.asarray(Image.open(path), int) for path in (folder / "0.png", image))
+            found["largest_difference"] = int(abs(first - other).max())
+            figures[name] = found
+            second = found["seconds"][-1] / steps
+            shown = (found["load_s"], found["held_gib"], found["most_gib"], second, found["largest_difference"])
+            rows.append((name, *shown))
+            finish(options, figures)  # what there is, should a later way fail
+    table(("way", "load s", "GiB held", "GiB at most", "s a step", "largest difference"), rows)
+
+
+if __name__ == "__main__":
+    main()
