@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.stages.document import Timing
 from pytest_imgedit.stages.edit import run_edits, stored_edit
-from pytest_imgedit.stages.placement import Placement, place, settle_editor
+from pytest_imgedit.stages.placement import Placement, is_remote, place, settle_editor
 from pytest_imgedit.stages.pools import connect, make_pool
 from pytest_imgedit.stages.score import Feed
 from pytest_imgedit.stages.trials import Trials, plan_trials
@@ -74,7 +74,7 @@ class Flow:
                 reason = f"the store has no edit of this pair, and stage {stage!r} makes none"
                 work.fail("edit", "not_edited", reason)
             missing = []
-        if stage != "report" and (missing or self._is_asked(plan, scorer)):
+        if is_remote(self.settings) and stage != "report" and (missing or self._is_asked(plan, scorer)):
             self.hosts = connect(self.settings, self.folder)
         self.settings = settle_editor(self.settings, len(plan), self.hosts)
         judging = None if scorer is None else make_pool(self.settings, "judge", self.folder, self.progress, self.hosts)

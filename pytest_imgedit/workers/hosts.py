@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import queue
 import threading
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit import __version__
@@ -165,16 +165,18 @@ class HostExecutor:
 class Hosts:
     """The hosts of a run; a subclass says how to `connect` to one by its name, and lets go of all in `close`.
 
-    `all` holds them in order, as they were when the run began.
+    `all` holds them in order, as they were when the run began. Raises `UsageError` for the first that cannot be had.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
         self._locks = {name: threading.Lock() for name in names}
+        with ThreadPoolExecutor(max(1, len(names))) as threads:  # to all at once
+            connecting = [threads.submit(self.connect, name) for name in names]
         try:
-            self.all = connect_all([partial(self.connect, name) for name in names])
-        except UsageError:
+            self.all = [one.result() for one in connecting]
+        except NotStarted as error:
             self.close()
-            raise
+            raise UsageError(str(error)) from None
         self._hosts = dict(zip(names, self.all, strict=True))
 
     def get(self, name: str) -> Host:
@@ -192,28 +194,3 @@ class Hosts:
         """End what was started, and let go of all hosts."""
         for host in getattr(self, "_hosts", {}).values():
             host.lost = True
-
-
-def connect_all(hosts: Sequence[Callable[[], Host]]) -> list[Host]:
-    """Connect to hosts, all at a time; raise `UsageError` for the first that cannot be had."""
-    found: dict[int, Host | NotStarted] = {}
-
-    def connect(number: int, make: Callable[[], Host]) -> None:
-        try:
-            found[number] = make()
-        except NotStarted as error:
-            found[number] = error
-
-    threads = [threading.Thread(target=connect, args=one, daemon=True) for one in enumerate(hosts)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    connected = [found.get(number, NotStarted("a host could not be asked")) for number in range(len(hosts))]
-    lost = next((one for one in connected if isinstance(one, NotStarted)), None)
-    if lost is not None:
-        for one in connected:
-            if isinstance(one, Host):
-                one.lost = True
-        raise UsageError(str(lost))
-    return [one for one in connected if isinstance(one, Host)]
