@@ -13,7 +13,7 @@ from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, is_local
 from pytest_imgedit.editors.base import resolve_editor
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.judges.base import MEASURING, resolve_judge
-from pytest_imgedit.params import find_problem
+from pytest_imgedit.params import OFFLOADS, find_problem
 from pytest_imgedit.redaction import mask_secrets
 from pytest_imgedit.report.write import check_writable
 from pytest_imgedit.rubrics.rubric import load_rubric
@@ -93,7 +93,7 @@ def _has_no_gpu(settings: Settings) -> bool:
 
 def _check_acceleration(params: dict[str, Any], settings: Settings) -> None:
     """Refuse what this machine cannot do, before gigabytes are read for it."""
-    if params.get("offload") == "model" and _has_no_gpu(settings):
+    if params.get("offload") in OFFLOADS and _has_no_gpu(settings):
         raise UsageError(f"{settings.place('editor', 'offload')}editor.offload: nothing to offload from without a GPU")
     ranks, shard = settings.workers.gpus_per_worker, params.get("shard", {})
     if "shard" in params and ranks == 1:

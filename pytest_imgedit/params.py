@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: How much of its size a first block's change may be for the others to be skipped, where nothing else is said.
 STEP_CACHE_THRESHOLD = 0.08
+#: What `editor.offload` may keep on a GPU, one at a time, of an editor whose weights are in host memory.
+OFFLOADS = ("model", "group")
 
 
 class ModelParams(BaseModel):
@@ -50,7 +52,7 @@ class DiffusersParams(ModelParams):
     quantize: Literal["fp8"] | None = None
     step_cache: Literal["first_block"] | None = None
     step_cache_threshold: float = Field(default=STEP_CACHE_THRESHOLD, gt=0, lt=1)
-    offload: Literal["auto", "none", "model"] = "auto"
+    offload: Literal["auto", "none", "model", "group"] = "auto"
     shard: ShardParams = Field(default_factory=ShardParams)
 
 

@@ -104,14 +104,14 @@ def _model(role: str, settings: Settings, problems: list[str]) -> dict[str, Any]
     gpus = choose_gpus(settings.workers.gpus)
     groups = group_gpus(gpus, size, f"{role}: GPUs of one worker")
     dtype = named.params.get("dtype", "auto")
-    measure = check_checkpoint
-    if role == "editor" and settle_editor(settings, 0).editor.params.get("offload") == "model":
-        measure = largest_component
+    offload = settle_editor(settings, 0).editor.params.get("offload") if role == "editor" else None
+    measure = largest_component if offload == "model" else check_checkpoint
     needed = measure(folder, target.kind, "float32" if dtype == "auto" and not gpus else dtype)
     found |= {"weights_gib": round(needed / GIB, 2), "folder": str(folder)}
     totals = {gpu["name"]: gpu["total_gib"] for gpu in gpu_memory(gpus)}
     room = [sum(totals[name] for name in group) for group in groups if all(name in totals for name in group)]
-    if not groups:
+    in_host_memory = not groups or offload == "group"
+    if in_host_memory:
         room = [_host_memory()]
     if room:
         found["fits"] = needed / GIB <= min(room)
@@ -119,7 +119,7 @@ def _model(role: str, settings: Settings, problems: list[str]) -> dict[str, Any]
             more = "--imgedit-gpus-per-worker" if role == "editor" else "judge.gpus_per_replica"
             problems.append(
                 f"{role} {named.spec}: {needed / GIB:.1f} GiB of weights do not fit into {min(room):.1f} GiB"
-                + (f", expected more GPUs a worker ({more})" if groups else " of host memory")
+                + (" of host memory" if in_host_memory else f", expected more GPUs a worker ({more})")
             )
     return found
 

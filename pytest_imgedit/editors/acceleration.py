@@ -1,4 +1,7 @@
-"""What makes a diffusers pipeline faster: compiled blocks, attention kernels, and, with loss, fp8 and step caches."""
+"""What makes a diffusers pipeline faster: compiled blocks, attention kernels, and, with loss, fp8 and step caches.
+
+And what makes it fit: offloading.
+"""
 
 from __future__ import annotations
 
@@ -81,6 +84,30 @@ def _quantize(network: Any) -> None:
     from torchao.quantization import Float8DynamicActivationFloat8WeightConfig, quantize_
 
     quantize_(network, Float8DynamicActivationFloat8WeightConfig())
+
+
+def offload(pipeline: Any, kind: str, device: torch.device) -> None:
+    """Keep a loaded pipeline's weights in host memory, and on the GPU only what is at work.
+
+    `kind="model"` keeps one component at a time there, `"group"` one block of the denoising network or one layer of a
+    text encoder, and the next one, which is copied meanwhile. The VAE, small beside these, then stays on the GPU.
+    """
+    if kind == "model":
+        pipeline.enable_model_cpu_offload(device=device)
+        return
+    from diffusers.hooks import apply_group_offloading
+
+    common: dict[str, Any] = {"offload_device": torch.device("cpu"), "use_stream": device.type == "cuda"}
+    for name, component in pipeline.components.items():
+        if not isinstance(component, torch.nn.Module):
+            continue
+        if name.startswith(("transformer", "unet")):
+            network: Any = component
+            network.enable_group_offload(device, offload_type="block_level", num_blocks_per_group=1, **common)
+        elif name.startswith("text_encoder"):
+            apply_group_offloading(component, device, offload_type="leaf_level", **common)
+        else:
+            component.to(device)
 
 
 def remember_negative(pipeline: Any, negative_prompt: str | None) -> None:

@@ -11,11 +11,13 @@ import torch
 from diffusers import DiffusionPipeline
 from PIL import Image
 
+from pytest_imgedit.editors import acceleration
 from pytest_imgedit.editors.acceleration import accelerate, remember_negative
 from pytest_imgedit.editors.output import require_finite
 from pytest_imgedit.editors.pipelines import IMAGE_NAMES, SET_BY_HARNESS
 from pytest_imgedit.errors import SetupError
 from pytest_imgedit.numerics import pick_dtype, set_deterministic
+from pytest_imgedit.params import OFFLOADS
 from pytest_imgedit.weights import read_ahead
 
 if TYPE_CHECKING:
@@ -47,13 +49,13 @@ class DiffusersEditor:
         **call: Any,
     ) -> None:
         set_deterministic(deterministic)
-        self.pipeline = load_pipeline(Path(model), "cpu" if offload == "model" else device, pick_dtype(dtype, device))
+        self.pipeline = load_pipeline(Path(model), "cpu" if offload in OFFLOADS else device, pick_dtype(dtype, device))
         compile = False if compile == "auto" else compile  # the harness says where it pays, and where to offload
         self.compiled = accelerate(
             self.pipeline, attention_backend, quantize, step_cache, step_cache_threshold, compile
         )
-        if offload == "model":
-            self.pipeline.enable_model_cpu_offload()
+        if offload in OFFLOADS:
+            acceleration.offload(self.pipeline, offload, torch.device(device))
         self._take(self.pipeline, call)
 
     @classmethod

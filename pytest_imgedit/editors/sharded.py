@@ -23,6 +23,7 @@ from pytest_imgedit.editors.sharding import Shard, load_sharded
 from pytest_imgedit.errors import SetupError
 from pytest_imgedit.images import decode, encode_png
 from pytest_imgedit.numerics import pick_dtype, set_deterministic
+from pytest_imgedit.params import OFFLOADS
 from pytest_imgedit.text import one_line
 
 if TYPE_CHECKING:
@@ -49,7 +50,6 @@ class ShardedEditor(DiffusersEditor):
         self._join(model, kind, 0, meeting, shard, params)
         for follower in self.followers:
             follower.report(None)  # it is loaded, or its end has ended this process
-        shutil.rmtree(meeting.parent, ignore_errors=True)
 
     def _join(
         self, model: str, kind: str, rank: int, meeting: Path, shard: Mapping[str, Any], params: Mapping[str, Any]
@@ -62,7 +62,7 @@ class ShardedEditor(DiffusersEditor):
         backend, quantize = own.pop("attention_backend", None), own.pop("quantize", None)
         cache, threshold = own.pop("step_cache", None), own.pop("step_cache_threshold", 0.08)
         compile_blocks = own.pop("compile", False)
-        if quantize or own.pop("offload", "auto") == "model":
+        if quantize or own.pop("offload", "auto") in OFFLOADS:
             raise SetupError("editor.shard: neither editor.quantize nor editor.offload goes with it")
         if kind == "cuda":
             torch.cuda.set_device(rank)
@@ -150,13 +150,14 @@ def follow() -> None:
     def listen() -> None:
         while (message := _receive(inbox)) is not None:
             jobs.put(message)
+        shutil.rmtree(meeting.parent, ignore_errors=True)  # not before: NCCL connects at the first call that needs it
         os._exit(0)
 
     setup = _receive(inbox)
+    meeting = Path(setup["meeting"])
     threading.Thread(target=listen, daemon=True).start()
     editor = ShardedEditor.__new__(ShardedEditor)
     editor.followers = []
-    meeting = Path(setup["meeting"])
 
     def attempt(call: Callable[..., Any], *arguments: Any) -> None:
         failure = ""

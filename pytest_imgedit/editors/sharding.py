@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from accelerate import init_empty_weights
 from torch import distributed as dist
-from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from pytest_imgedit.editors.diffusers import load_pipeline
 from pytest_imgedit.errors import SetupError
@@ -60,7 +60,7 @@ def load_sharded(
     change the pipeline before it is sharded. Raises `SetupError` for a pipeline that cannot be shared so.
     """
     if shard.strategy == "context":
-        pipeline = load_pipeline(folder, device.type, dtype)
+        pipeline = load_pipeline(folder, "cpu", dtype).to(device)  # a device_map would not tell the ranks' GPUs apart
         prepare(pipeline)
         _split_context(pipeline)
         return pipeline
@@ -130,17 +130,18 @@ def _fill(model: Any, cls: Any, folder: Path, device: torch.device, dtype: torch
     model.to_empty(device=place)
     for name, buffer in model.named_buffers():
         buffer.copy_(buffers[name])  # most are in no checkpoint
-    weights = {}
-    if dist.get_rank() == 0 or not shard.rank0_reads:
+    reads = dist.get_rank() == 0 or not shard.rank0_reads
+    if reads:
         options = {"use_safetensors": True, "trust_remote_code": False} if cls.__module__.startswith("transf") else {}
         weights = cls.from_pretrained(folder, dtype=dtype, **options).state_dict()
-    set_model_state_dict(
-        model,
-        weights,
-        options=StateDictOptions(
-            full_state_dict=True, broadcast_from_rank0=shard.rank0_reads, cpu_offload=shard.cpu_offload
-        ),
-    )
+    for name, own in model.state_dict().items():  # one after the other, so that one at a time is whole on a GPU
+        whole = weights.pop(name).to(device) if reads else torch.empty(own.shape, dtype=own.dtype, device=device)
+        if shard.rank0_reads:
+            dist.broadcast(whole, 0)
+        if isinstance(own, DTensor):
+            whole = distribute_tensor(whole, own.device_mesh, own.placements, src_data_rank=None).to_local()
+            own = own.to_local()
+        own.copy_(whole)
     if shard.cpu_offload:  # parameters stay in host memory, buffers are where the work is
         for module in model.modules():
             for name, buffer in module._buffers.items():

@@ -12,7 +12,7 @@ from pytest_imgedit.editors.base import resolve_editor
 from pytest_imgedit.endpoints import ENDPOINT_KINDS
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.judges.base import MEASURING, resolve_judge
-from pytest_imgedit.params import STEP_CACHE_THRESHOLD
+from pytest_imgedit.params import OFFLOADS, STEP_CACHE_THRESHOLD
 from pytest_imgedit.workers.gpus import choose_gpus, gpu_memory, group_gpus, require_memory
 
 if TYPE_CHECKING:
@@ -46,12 +46,14 @@ class Need:
     weights: int | None
     groups: tuple[tuple[str, tuple[str, ...]], ...]
     hint: str = ""
-    offloaded: bool = False
+    offload: str = "none"
 
     @property
     def size(self) -> str:
         """The weights as the plan shows them."""
-        return f"{_gib(self.weights)} at a time, offloaded" if self.offloaded else _gib(self.weights)
+        if self.offload == "group":
+            return "one block at a time, offloaded"
+        return f"{_gib(self.weights)} at a time, offloaded" if self.offload == "model" else _gib(self.weights)
 
     @property
     def total(self) -> int:
@@ -174,12 +176,14 @@ def _need(settings: Settings, role: str, gpus: Sequence[dict[str, Any]], hosts: 
         return Need(role, spec, 0 if idle else None, groups)
     folder = model_folder(target.argument or "", target.kind)
     weights = check_checkpoint(folder, target.kind, params.get("dtype", "auto"))
-    offloaded = role == "edit" and params.get("offload") == "model"
-    if offloaded:
+    offload = params.get("offload", "none") if role == "edit" else "none"
+    if offload == "group":
+        return Need(role, spec, None, groups, offload=offload)
+    if offload == "model":
         weights = largest_component(folder, target.kind, params.get("dtype", "auto"))
     hint, shard = _hint(role, folder, target.kind, weights, gpus), params.get("shard")
     if shard is None or role == "judge":
-        return Need(role, spec, weights, groups, hint, offloaded)
+        return Need(role, spec, weights, groups, hint, offload)
     if shard.get("cpu_offload"):
         return Need(role, spec, None, groups)
     copies = 1 if shard.get("strategy", "full") == "full" else shard["ranks"]  # each rank comes to hold all of it
@@ -197,6 +201,8 @@ def _hint(role: str, folder: Any, kind: str, weights: int, gpus: Sequence[dict[s
         return '; editor.offload="model" would fit'
     if weights <= total:
         return "; a GPU of its own would hold them"
+    if role == "edit":
+        return '; editor.offload="group" needs least'
     return f"; {math.ceil(weights / total)} such GPUs would hold them"
 
 
@@ -204,7 +210,8 @@ def settle_editor(settings: Settings, planned: int, hosts: Hosts | None = None) 
     """Decide what is left to the harness, `editor.compile` and `editor.offload`, for a run that plans so many edits.
 
     Where compiling pays, the workers' `compile` becomes `COMPILE_IF_POSSIBLE`; where a GPU cannot hold the editor but
-    its largest part, `offload` becomes `"model"`. Edits that are stored already count as planned.
+    its largest part, `offload` becomes `"model"`, and where not even that fits, `"group"`. Edits that are stored
+    already count as planned.
     """
     target, params = target_of(settings, "edit")
     workers = len(groups_of(settings, "edit", hosts))
@@ -215,9 +222,10 @@ def settle_editor(settings: Settings, planned: int, hosts: Hosts | None = None) 
     settled: dict[str, Any] = {}
     if params.get("offload", "auto") == "auto":
         smallest = min((gpu["total_gib"] for gpu in all_gpus(settings, hosts)), default=math.inf) * GIB
-        if largest_component(folder, target.kind, dtype) <= smallest < weights:
-            settled["offload"] = "model"
-    offloads = settled.get("offload", params.get("offload")) == "model"
+        if smallest < weights:
+            fits = largest_component(folder, target.kind, dtype) <= smallest
+            settled["offload"] = "model" if fits else "group"
+    offloads = settled.get("offload", params.get("offload")) in OFFLOADS
     steps = planned / workers * params.get("num_inference_steps", USUAL_STEPS)
     pays = steps >= COMPILE_STEPS and weights >= COMPILE_BYTES and not params.get("step_cache") and not offloads
     if pays and params.get("compile", "auto") == "auto":

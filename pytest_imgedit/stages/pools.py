@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, model_folder
 from pytest_imgedit.endpoints import CONCURRENCY, ENDPOINT_KINDS
+from pytest_imgedit.params import OFFLOADS
 from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.stages.placement import groups_of, target_of
 from pytest_imgedit.workers.base import Deadline, Slot
@@ -129,7 +130,7 @@ def _loads_at_once(settings: Settings, slots: list[Slot], kind: str, argument: s
     if kind not in MODEL_KINDS or argument is None or not slots[0].gpus:
         return 1
     # Processes read the same files, which the system holds once; each has its libraries and buffers beside them.
-    offloads = target_of(settings, "edit")[1].get("offload") == "model" and kind == "diffusers"
+    offloads = target_of(settings, "edit")[1].get("offload") in OFFLOADS and kind == "diffusers"
     copies = len(slots) if offloads else 1  # what is offloaded lies in each process's own memory
     needed = check_checkpoint(Path(argument), kind) * (1.2 if copies == 1 else copies) + len(slots) * PROCESS_BYTES
     return len(slots) if needed <= available_memory() else 1

@@ -119,3 +119,14 @@ def test_defaults_that_are_spelled_out_change_nothing(tiny, tmp_path):
     spelled = {"compile": "auto", "offload": "auto", "deterministic": True}
     assert identify(target, spelled, store) == identify(target, {}, store)
     assert identify(target, {"compile": True}, store) != identify(target, {}, store)
+
+
+@pytest.mark.parametrize("model", ["qwen-image-edit", "instruct-pix2pix"])
+def test_offload_by_blocks_changes_no_pixel(tiny, model):
+    folder = str(tiny(model))
+    call = SMALL if model == "qwen-image-edit" else {"num_inference_steps": 2}
+    plain = edit(DiffusersEditor(folder, device="cpu", **call), photo(1))
+    editor = DiffusersEditor(folder, device="cpu", offload="group", **call)
+    assert np.array_equal(edit(editor, photo(1)), plain)
+    hooked = [module for module in editor.pipeline.text_encoder.modules() if hasattr(module, "_diffusers_hook")]
+    assert len(hooked) > 4

@@ -78,7 +78,7 @@ def test_an_editor_that_needs_no_memory_leaves_it_to_the_judge(machine):
     [
         (2, 48.0, 39, "--imgedit-gpus-per-worker=2 would fit"),
         (1, 48.0, 39, 'editor.offload="model" would fit'),
-        (1, 24.0, 39, "3 such GPUs would hold them"),
+        (1, 24.0, 39, 'editor.offload="group" needs least'),
         (3, 48.0, 50, "--imgedit-gpus-per-worker=3 would fit"),
     ],
 )
@@ -118,6 +118,12 @@ def test_offload_needs_room_for_the_largest_component_only(machine):
     assert found.lines[-1].startswith("plan: edit 39.0 GiB at a time, offloaded on GPU 0")
 
 
+def test_offload_by_blocks_needs_no_room_that_is_known_beforehand(machine):
+    machine(total=8, largest=39)
+    found = place(settings({"offload": "group"}), ["edit"])
+    assert found.lines[-1].startswith("plan: edit one block at a time, offloaded on GPU 0")
+
+
 def test_an_editor_offloads_where_it_fits_no_other_way(machine):
     machine(total=48, largest=39)
     chosen = settle_editor(settings(), 1000).editor.params
@@ -125,7 +131,7 @@ def test_an_editor_offloads_where_it_fits_no_other_way(machine):
     assert "compile" not in chosen
     assert settle_editor(settings({"offload": "none"}), 1).editor.params["offload"] == "none"
     machine(total=24, largest=39)
-    assert "offload" not in settle_editor(settings(), 1).editor.params
+    assert settle_editor(settings(), 1).editor.params["offload"] == "group"
     machine(total=80, largest=39)
     assert "offload" not in settle_editor(settings(), 1).editor.params
 
