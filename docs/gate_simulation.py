@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,17 +39,29 @@ class Scores:
         return generator.normal(self.center, self.between, shape)
 
     def score(self, generator: np.random.Generator, pairs: Floats, drop: float = 0.0) -> Floats:
-        return np.clip(np.round(pairs - drop + generator.normal(0, self.within, pairs.shape)), 0, 10)
+        return grade(pairs - drop + generator.normal(0, self.within, pairs.shape))
 
     def true_mean(self, drop: float = 0.0) -> float:
-        generator = np.random.default_rng(7)
-        return float(self.score(generator, self.pairs(generator, (1_000_000,)), drop).mean())
+        return float(grade(population(self) - drop).mean())
 
     def latent_drop(self, wanted: float) -> float:
         """Find what must be taken from the difficulty so that the mean score, rounded and cut, falls by `wanted`."""
         grid = np.linspace(0, 8, 81)
         falls = self.true_mean() - np.array([self.true_mean(drop) for drop in grid])
         return float(np.interp(wanted, falls, grid))
+
+
+def grade(latent: Floats) -> Floats:
+    """Round and cut to the scale."""
+    return np.clip(np.round(latent), 0, 10)
+
+
+@lru_cache(maxsize=1)
+def population(kind: Scores) -> Floats:
+    """A million edits before they are graded."""
+    generator = np.random.default_rng(7)
+    pairs = kind.pairs(generator, (1_000_000,))
+    return pairs + generator.normal(0, kind.within, pairs.shape)
 
 
 KINDS = (Scores("middle", 6.0, 1.8, 1.2), Scores("ceiling", 10.0, 1.6, 0.9))

@@ -58,10 +58,17 @@ def check_hosts(settings: Settings) -> None:
     elif workers.ray_address is not None:
         where = settings.place("workers", "ray_address")
         raise UsageError(f"{where}workers.ray_address: expected it with --imgedit-executor=ray only")
-    from pytest_imgedit.workers.ssh import parse_host
+    from pytest_imgedit.workers.ssh import host_name, parse_host
 
+    where, names = settings.place("workers", "hosts"), set[str]()
     for text in workers.hosts:
-        parse_host(text)
+        try:
+            name = host_name(parse_host(text))
+        except UsageError as error:
+            raise UsageError(f"{where}{error}") from None
+        if name in names:
+            raise UsageError(f"{where}workers.hosts: {name} is there twice, expected each host once")
+        names.add(name)
 
 
 def _check_target(role: str, target: Target, params: dict[str, Any], settings: Settings) -> None:
@@ -103,7 +110,8 @@ def _check_acceleration(params: dict[str, Any], settings: Settings) -> None:
         raise UsageError(f"{settings.place('editor', 'quantize')}editor.quantize: not with a sharded editor")
     if ranks > 1 and shard.get("strategy") == "context" and _has_no_gpu(settings):
         raise UsageError(f"{settings.place('editor', 'shard')}editor.shard.strategy: 'context' needs GPUs")
-    if params.get("quantize") and settings.workers.editor_python is None and find_spec("torchao") is None:
+    elsewhere = is_remote(settings) or settings.workers.editor_python is not None
+    if params.get("quantize") and not elsewhere and find_spec("torchao") is None:
         where = settings.place("editor", "quantize")
         raise UsageError(f"{where}editor.quantize: torchao is not installed, pip install pytest-imgedit[fp8]")
 

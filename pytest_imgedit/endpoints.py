@@ -42,49 +42,63 @@ def parse_endpoint(kind: str, argument: str) -> Endpoint:
     return Endpoint(url.rstrip("/"), model.strip())
 
 
-def client_arguments(endpoint: Endpoint, api_key_env: str, timeout: float, retries: int) -> dict[str, Any]:
-    """Return the arguments of a client of the package `openai`; the key comes from the environment alone."""
-    key = os.environ.get(api_key_env) or _NO_KEY
-    return {"base_url": endpoint.url, "api_key": key, "timeout": timeout, "max_retries": retries}
+@dataclass(frozen=True)
+class Asking:
+    """How an endpoint is asked.
 
-
-def check_endpoint(endpoint: Endpoint, api_key_env: str, timeout: float) -> None:
-    """Ask a server for its models; raises `SetupError` if it cannot be reached or refuses the key, or if the package
-    `openai` is not installed. A server that does not list models is taken as it is.
+    The key is what the environment variable `api_key_env` holds. Requests that fail with 408, 409, 429 or 5xx, without
+    connection or after `timeout` seconds are sent again up to `retries` times, after waits that double from half a
+    second to eight, or as long as the server asks for.
     """
-    try:
-        import openai
-    except ImportError:
-        raise SetupError("the package openai is not installed: pip install pytest-imgedit[openai]") from None
-    with openai.OpenAI(**client_arguments(endpoint, api_key_env, min(timeout, 20), 2)) as client:
+
+    endpoint: Endpoint
+    api_key_env: str = API_KEY_ENV
+    timeout: float = TIMEOUT
+    retries: int = RETRIES
+
+    @property
+    def client(self) -> dict[str, Any]:
+        """The arguments of a client of the package `openai`."""
+        key = os.environ.get(self.api_key_env) or _NO_KEY
+        return {"base_url": self.endpoint.url, "api_key": key, "timeout": self.timeout, "max_retries": self.retries}
+
+    def check(self) -> None:
+        """Ask the server for its models; raises `SetupError` if it cannot be reached or refuses the key, or if the
+        package `openai` is not installed. A server that does not list models is taken as it is.
+        """
         try:
-            client.models.list()
-        except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
-            key = "the key in" if os.environ.get(api_key_env) else "no key:"
-            raise SetupError(f"{endpoint.url} refuses {key} {api_key_env} ({error.status_code})") from None
-        except openai.APITimeoutError:
-            raise SetupError(f"{endpoint.url} does not answer within {min(timeout, 20):g} s") from None
-        except openai.APIConnectionError as error:
-            raise SetupError(f"{endpoint.url} cannot be reached: {_cause(error)}") from None
-        except openai.APIError:
-            return  # it answers
+            import openai
+        except ImportError:
+            raise SetupError("the package openai is not installed: pip install pytest-imgedit[openai]") from None
+        url, timeout = self.endpoint.url, min(self.timeout, 20)
+        with openai.OpenAI(**{**self.client, "timeout": timeout, "max_retries": 2}) as client:
+            try:
+                client.models.list()
+            except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
+                key = "the key in" if os.environ.get(self.api_key_env) else "no key:"
+                raise SetupError(f"{url} refuses {key} {self.api_key_env} ({error.status_code})") from None
+            except openai.APITimeoutError:
+                raise SetupError(f"{url} does not answer within {timeout:g} s") from None
+            except openai.APIConnectionError as error:
+                raise SetupError(f"{url} cannot be reached: {_cause(error)}") from None
+            except openai.APIError:
+                return  # it answers
 
+    def describe(self, error: Exception) -> str:
+        """Say in one line why a request brought nothing, with how often it was tried."""
+        import openai
 
-def describe_failure(error: Exception, timeout: float, retries: int) -> str:
-    """Say in one line why a request brought nothing, with how often it was tried."""
-    import openai
-
-    tried = f", tried {retries + 1} times" if retries else ""
-    if isinstance(error, openai.APITimeoutError):
-        return f"no answer within {timeout:g} s{tried}"
-    if isinstance(error, openai.APIConnectionError):
-        return f"the server cannot be reached: {_cause(error)}{tried}"
-    if isinstance(error, openai.APIStatusError):
-        again = tried if error.status_code in (408, 409, 429) or error.status_code >= 500 else ""
-        body = error.body if isinstance(error.body, dict) else {}
-        message = " ".join(str(body.get("message") or body.get("detail") or error.message).split())
-        return f"the server answered {error.status_code}{again}: {message}"
-    return f"the server's answer is not what it should be: {type(error).__name__}: {one_line(error)}"
+        tried = f", tried {self.retries + 1} times" if self.retries else ""
+        if isinstance(error, openai.APITimeoutError):
+            return f"no answer within {self.timeout:g} s{tried}"
+        if isinstance(error, openai.APIConnectionError):
+            return f"the server cannot be reached: {_cause(error)}{tried}"
+        if isinstance(error, openai.APIStatusError):
+            again = tried if error.status_code in (408, 409, 429) or error.status_code >= 500 else ""
+            body = error.body if isinstance(error.body, dict) else {}
+            message = " ".join(str(body.get("message") or body.get("detail") or error.message).split())
+            return f"the server answered {error.status_code}{again}: {message}"
+        return f"the server's answer is not what it should be: {type(error).__name__}: {one_line(error)}"
 
 
 def _cause(error: Exception) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of tests that run side by side are in each other's way
 #: verl wants an older transformers than the one that all else is tested with, so it has an environment of its own.
 collect_ignore = [] if find_spec("verl") else ["with_verl"]
 

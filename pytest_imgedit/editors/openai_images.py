@@ -6,16 +6,7 @@ import base64
 import binascii
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.endpoints import (
-    API_KEY_ENV,
-    CONCURRENCY,
-    RETRIES,
-    TIMEOUT,
-    check_endpoint,
-    client_arguments,
-    describe_failure,
-    parse_endpoint,
-)
+from pytest_imgedit.endpoints import CONCURRENCY, Asking, parse_endpoint
 from pytest_imgedit.errors import ImageError, OutputError
 from pytest_imgedit.images import decode, encode_png
 
@@ -28,7 +19,7 @@ if TYPE_CHECKING:
 class OpenAIImagesEditor:
     """Asks `URL#MODEL` for one image a request, one request at a time; the harness runs `concurrency` such workers.
 
-    Failed requests are sent again as by the judge. `size` and what `extra` holds go into the request as they are; with
+    `asking` holds what `Asking` takes. `size` and what `extra` holds go into the request as they are; with
     `send_seed`, the pair's seed goes along as `seed`, for servers that take one. `response_format` may be
     `"b64_json"` for servers that would answer with a URL else.
     """
@@ -38,25 +29,23 @@ class OpenAIImagesEditor:
         endpoint: str,
         *,
         device: str,
-        api_key_env: str = API_KEY_ENV,
         concurrency: int = CONCURRENCY,
-        timeout: float = TIMEOUT,
-        retries: int = RETRIES,
         size: str | None = None,
         response_format: str | None = None,
         send_seed: bool = False,
         extra: dict[str, Any] | None = None,
+        **asking: Any,
     ) -> None:
         del device, concurrency
-        self.endpoint = parse_endpoint("openai-images", endpoint)
-        check_endpoint(self.endpoint, api_key_env, timeout)
+        self.asking = Asking(parse_endpoint("openai-images", endpoint), **asking)
+        self.asking.check()
         from openai import OpenAI
 
-        self.timeout, self.retries, self.send_seed, self.extra = timeout, retries, send_seed, extra or {}
-        self.request: dict[str, Any] = {"model": self.endpoint.model}
+        self.send_seed, self.extra = send_seed, extra or {}
+        self.request: dict[str, Any] = {"model": self.asking.endpoint.model}
         self.request |= {"size": size} if size else {}
         self.request |= {"response_format": response_format} if response_format else {}
-        self._client = OpenAI(**client_arguments(self.endpoint, api_key_env, timeout, retries))
+        self._client = OpenAI(**self.asking.client)
 
     def edit(self, request: EditRequest) -> Image.Image:
         """Edit one image; raises `OutputError` for an answer without one, `RuntimeError` for a failed request."""
@@ -71,7 +60,7 @@ class OpenAIImagesEditor:
                 **self.request,
             )
         except openai.OpenAIError as error:
-            raise RuntimeError(describe_failure(error, self.timeout, self.retries)) from None
+            raise RuntimeError(self.asking.describe(error)) from None
         first: Any = (answer.data or [None])[0]
         if getattr(first, "b64_json", None) is None:
             has_url = getattr(first, "url", None) is not None

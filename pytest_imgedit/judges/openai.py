@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
-from pytest_imgedit.endpoints import (
-    API_KEY_ENV,
-    CONCURRENCY,
-    RETRIES,
-    TIMEOUT,
-    check_endpoint,
-    client_arguments,
-    describe_failure,
-    parse_endpoint,
-)
+from pytest_imgedit.endpoints import CONCURRENCY, Asking, parse_endpoint
 from pytest_imgedit.images import encode_png
 from pytest_imgedit.judges.base import Answer, Question
 
@@ -28,12 +19,10 @@ if TYPE_CHECKING:
 
 
 class OpenAIJudge:
-    """Asks `URL#MODEL`, up to `concurrency` questions at a time.
+    """Asks `URL#MODEL`, up to `concurrency` questions at a time; `asking` holds what `Asking` takes.
 
-    Requests that fail with 408, 409, 429 or 5xx, without connection or after `timeout` seconds are sent again up to
-    `retries` times, after waits that double from half a second to eight, or as long as the server asks for. Images
-    larger than `max_pixels` are made smaller. `temperature` may be `"default"`, for models that take no other, and
-    `token_limit` is the name under which the server takes `max_new_tokens`. `extra` goes into each request's body.
+    Images larger than `max_pixels` are made smaller. `temperature` may be `"default"`, for models that take no other,
+    and `token_limit` is the name under which the server takes `max_new_tokens`. `extra` goes into each request's body.
     """
 
     def __init__(
@@ -41,10 +30,7 @@ class OpenAIJudge:
         endpoint: str,
         *,
         device: str,
-        api_key_env: str = API_KEY_ENV,
         concurrency: int = CONCURRENCY,
-        timeout: float = TIMEOUT,
-        retries: int = RETRIES,
         max_new_tokens: int = 128,
         max_pixels: int = 1_048_576,
         temperature: float | str = 0.0,
@@ -52,23 +38,24 @@ class OpenAIJudge:
         extra: dict[str, Any] | None = None,
         price_in: float = 0.0,
         price_out: float = 0.0,
+        **asking: Any,
     ) -> None:
         del device, price_in, price_out  # it uses none; prices are for the report
-        self.endpoint = parse_endpoint("openai", endpoint)
-        check_endpoint(self.endpoint, api_key_env, timeout)
+        self.asking = Asking(parse_endpoint("openai", endpoint), **asking)
+        self.asking.check()
         from openai import AsyncOpenAI
 
-        self.timeout, self.retries, self.max_pixels = timeout, retries, max_pixels
+        self.max_pixels = max_pixels
         #: Twice as many as at a time, so that a slow answer holds up few others.
         self.batch_size = 2 * concurrency
-        self.request: dict[str, Any] = {"model": self.endpoint.model, token_limit: max_new_tokens}
+        self.request: dict[str, Any] = {"model": self.asking.endpoint.model, token_limit: max_new_tokens}
         if temperature != "default":
             self.request["temperature"] = temperature
         if extra:
             self.request["extra_body"] = extra
         self._runner = asyncio.Runner()  # one loop for good, to which the client's connections belong
         self._free = asyncio.Semaphore(concurrency)
-        self._client = AsyncOpenAI(**client_arguments(self.endpoint, api_key_env, timeout, retries))
+        self._client = AsyncOpenAI(**self.asking.client)
 
     def preprocess(self, question: Question) -> list[dict[str, Any]]:
         """Turn a question into the messages of a chat, images as PNG in data URLs."""
@@ -97,7 +84,7 @@ class OpenAIJudge:
                 completion = await self._client.chat.completions.create(messages=messages, **self.request)
                 return read_completion(completion)
             except Exception as error:  # of this question alone
-                return Answer(error=describe_failure(error, self.timeout, self.retries))
+                return Answer(error=self.asking.describe(error))
 
 
 def read_completion(completion: Any) -> Answer:

@@ -58,13 +58,14 @@ class Subject:
     """What was evaluated by what: `editor` and `judge` hold kind, fingerprint and parameters.
 
     `editor["compiled"]` says whether compiled networks made the edits, `None` if only some; `judge["usage"]` holds the
-    tokens and the cost of a judge behind a server.
+    tokens and the cost of a judge behind a server. `hosts` tells of the hosts that computed in place of this one.
     """
 
     suite: Suite
     editor: dict[str, Any]
     judge: dict[str, Any]
     rubric_sha256: str
+    hosts: Sequence[dict[str, Any]]
 
 
 def make_document(
@@ -119,6 +120,7 @@ def make_document(
             "trials_left": 0 if trials is None else trials.left,
             "versions": provenance.versions(),
             "machine": provenance.machine(gpu["product"] for gpu in all_gpus(settings)),
+            "hosts": list(subject.hosts),
             "commit": provenance.commit(),
             "options": _options(settings),
         },

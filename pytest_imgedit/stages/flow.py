@@ -49,6 +49,7 @@ class Flow:
         self.trials: Trials | None = None
         self.workers: list[tuple[str, Worker]] = []
         self.hosts: Hosts | None = None
+        self.origins: list[dict[str, Any]] = []
 
     def take_stored_edits(self, plan: Sequence[Work]) -> None:
         """Give works the edits that the store has."""
@@ -76,6 +77,7 @@ class Flow:
             missing = []
         if is_remote(self.settings) and stage != "report" and (missing or self._is_asked(plan, scorer)):
             self.hosts = connect(self.settings, self.folder)
+            self.origins = [] if self.hosts is None else [host.origin for host in self.hosts.all]
         self.settings = settle_editor(self.settings, len(plan), self.hosts)
         judging = None if scorer is None else make_pool(self.settings, "judge", self.folder, self.progress, self.hosts)
         ended = 0.0

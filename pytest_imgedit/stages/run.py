@@ -119,7 +119,7 @@ class Engine:
         if scorer is not None and judge["kind"] in ENDPOINT_KINDS:
             prices = (settings.judge.params.get(name, 0.0) for name in ("price_in", "price_out"))
             judge = {**judge, "usage": scorer.usage(*prices)}
-        subject = Subject(self.suite, {**editor, "compiled": compiled}, judge, rubric.sha256)
+        subject = Subject(self.suite, {**editor, "compiled": compiled}, judge, rubric.sha256, flow.origins)
         return make_document(
             self.folder.name,
             self.started,

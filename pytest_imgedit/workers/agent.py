@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit import __version__
 from pytest_imgedit.errors import UsageError
+from pytest_imgedit.provenance import machine, versions
 from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.text import one_line
 from pytest_imgedit.workers.base import ENDED, Connection, Message, NotStarted, Slot
@@ -47,7 +48,8 @@ class Agent:
             self.send({"op": "refused", "message": str(error)})
             return
         described = {"host": socket.gethostname(), "cores": available_cores(), "memory": available_memory()}
-        self.send({"op": "hello", "version": __version__, "gpus": named, **described})
+        origin = {"versions": versions(), "machine": machine(gpu["product"] for gpu in named)}
+        self.send({"op": "hello", "version": __version__, "gpus": named, "origin": origin, **described})
 
     def handle(self, message: Message) -> None:
         """Do what a message says, in a thread if it takes time."""

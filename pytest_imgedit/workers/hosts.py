@@ -47,6 +47,11 @@ class Host:
         """The host's GPUs as `gpu_memory` describes them, each with the `host`."""
         return [{**gpu, "host": self.name} for gpu in self.facts["gpus"]]
 
+    @property
+    def origin(self) -> dict[str, Any]:
+        """The host's `name`, package `versions` and `machine`, as results tell them."""
+        return {"name": self.name, **self.facts["origin"]}
+
     def hear(self, message: Message | None) -> None:
         """Take what the agent says; `None` says that the connection is gone."""
         if message is None:

@@ -55,7 +55,7 @@ class SshHosts(Hosts):
     """
 
     def __init__(self, texts: Sequence[str], gpus: str, folder: Path) -> None:
-        self.specs = {_name(spec): spec for spec in map(parse_host, texts)}
+        self.specs = {host_name(spec): spec for spec in map(parse_host, texts)}
         self.gpus, self.folder = gpus, folder
         self._gateways: list[Any] = []
         super().__init__(list(self.specs))
@@ -95,7 +95,8 @@ class SshHosts(Hosts):
             threading.Thread(target=gateway.exit, daemon=True).start()
 
 
-def _name(spec: Any) -> str:
+def host_name(spec: execnet.XSpec) -> str:
+    """Return the name under which the run knows a host."""
     return "localhost" if spec.popen else shlex.split(spec.ssh)[-1].rpartition("@")[2]
 
 

@@ -6,12 +6,16 @@ import shutil
 import signal
 import subprocess
 import sys
+from fnmatch import fnmatch
 
 import psutil
 import pytest
 
+from pytest_imgedit.errors import UsageError
+from pytest_imgedit.workers.ssh import parse_host
+
 HALF_A_SECOND = "--imgedit-set=editor.delay=0.5"
-SUITE = ("--imgedit-suite=scenes", "--imgedit-set=editor.num_inference_steps=2", "--imgedit-editor=scenes")
+SUITE = ("--imgedit-suite=scenes", "--imgedit-set=editor.num_inference_steps=1", "--imgedit-editor=scenes")
 MODELS = (*SUITE, "--imgedit-judge=scenes")
 
 
@@ -131,10 +135,12 @@ def test_the_same_pairs_end_alike_on_this_machine_over_ssh_and_on_ray(bench, hos
     bench.run(*MODELS, hosts("node-a", "node-b"), "--imgedit-fresh")
     assert outcome(bench) == expected
     assert {worker["device"] for worker in bench.results["workers"]} == {"CPU of node-a", "CPU of node-b"}
-    ray = ("--imgedit-executor=ray", "--imgedit-set=workers.cpu_workers=3")
+    assert [host["name"] for host in bench.results["run"]["hosts"]] == ["node-a", "node-b"]
+    assert all(host["versions"] == bench.results["run"]["versions"] for host in bench.results["run"]["hosts"])
+    ray = ("--imgedit-executor=ray", "--imgedit-set=workers.cpu_workers=2")
     bench.run(*MODELS, *ray, f"--imgedit-set=workers.ray_address={cluster.address}", "--imgedit-fresh")
     assert outcome(bench) == expected
-    assert {worker["device"] for worker in bench.results["workers"]} == {f"CPU of ray-{n}" for n in range(3)}
+    assert {worker["device"] for worker in bench.results["workers"]} == {"CPU of ray-0", "CPU of ray-1"}
     bench.wait_for(lambda: not left_over(before))
 
 
@@ -214,9 +220,19 @@ def test_a_host_that_is_not_there_is_refused_in_one_line(bench, hosts):
         ("ssh=a//cores=3", "workers.hosts: 'ssh=a//cores=3': unknown key 'cores', expected *"),
     ],
 )
-def test_specs_of_hosts_are_checked_before_anything_starts(bench, spec, line):
-    (bench.path / "hosts.toml").write_text(f"[workers]\nhosts = [{json.dumps(spec)}]\n")
-    bench.refuses(line.replace("[", "[[]"), "--imgedit-config=hosts.toml")
+def test_specs_of_hosts_that_lead_nowhere_are_refused(spec, line):
+    with pytest.raises(UsageError) as caught:
+        parse_host(spec)
+    assert fnmatch(str(caught.value), line)
+
+
+def test_specs_of_hosts_are_checked_before_anything_starts(bench):
+    for specs, line in (
+        ('"ssh=a", "cores"', "*hosts.toml:2: workers.hosts: 'cores': unknown key 'cores', *"),
+        ('"ssh=me@a", "ssh=you@a"', "*hosts.toml:2: workers.hosts: a is there twice, expected each host once"),
+    ):
+        (bench.path / "hosts.toml").write_text(f"[workers]\nhosts = [{specs}]\n")
+        bench.refuses(line, "--imgedit-config=hosts.toml")
 
 
 def test_ray_takes_no_list_of_gpus_or_hosts(bench):
