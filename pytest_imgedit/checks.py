@@ -84,13 +84,13 @@ def _check_target(role: str, target: Target, params: dict[str, Any], settings: S
     if target.kind in MODEL_KINDS and "trust_remote_code" in params:
         where = settings.place(role, "trust_remote_code")
         raise UsageError(f"{where}{role}.trust_remote_code: code of a checkpoint is never run, expected no such key")
-    if role == "editor" and target.kind == "diffusers":
-        _check_acceleration(params, settings)
     problem = find_problem(target, params)
     if problem is not None:
         name, reason = problem
         taker = f" by {getattr(settings, role).spec}" if reason.endswith("taken") else ""
         raise UsageError(f"{settings.place(role, name)}{role}.{name}: {reason}{taker}")
+    if role == "editor" and target.kind == "diffusers":
+        _check_acceleration(params, settings)
 
 
 def _has_no_gpu(settings: Settings) -> bool:
@@ -108,8 +108,9 @@ def _check_acceleration(params: dict[str, Any], settings: Settings) -> None:
         raise UsageError(f"{where}editor.shard: nothing to share, expected --imgedit-gpus-per-worker of 2 or more")
     if ranks > 1 and shard.get("strategy") != "none" and params.get("quantize"):
         raise UsageError(f"{settings.place('editor', 'quantize')}editor.quantize: not with a sharded editor")
-    if ranks > 1 and shard.get("strategy") == "context" and _has_no_gpu(settings):
-        raise UsageError(f"{settings.place('editor', 'shard')}editor.shard.strategy: 'context' needs GPUs")
+    strategy = shard.get("strategy")
+    if ranks > 1 and strategy in ("context", "none") and _has_no_gpu(settings):
+        raise UsageError(f"{settings.place('editor', 'shard')}editor.shard.strategy: {strategy!r} needs GPUs")
     elsewhere = is_remote(settings) or settings.workers.editor_python is not None
     if params.get("quantize") and not elsewhere and find_spec("torchao") is None:
         where = settings.place("editor", "quantize")

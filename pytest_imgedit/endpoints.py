@@ -30,6 +30,8 @@ def parse_endpoint(kind: str, argument: str) -> Endpoint:
     """Read `URL#MODEL`; raises `UsageError` for anything else, also for a key or password in the URL."""
     expected = f"expected {kind}:URL#MODEL, such as {kind}:http://localhost:8000/v1#my-model"
     url, hash_sign, model = argument.partition("#")
+    if "@" in url or "?" in url:
+        raise UsageError(f"{kind}:…#{model}: a URL with credentials or a query, {expected}")
     try:
         parts = urlsplit(url)
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -37,8 +39,6 @@ def parse_endpoint(kind: str, argument: str) -> Endpoint:
         sound = False
     if not sound or not hash_sign or not model.strip():
         raise UsageError(f"{kind}:{argument}: {'no model' if sound else 'no http or https URL'}, {expected}")
-    if "@" in parts.netloc or parts.query:
-        raise UsageError(f"{kind}:{parts.scheme}://{parts.hostname}…: a URL with credentials or a query, {expected}")
     return Endpoint(url.rstrip("/"), model.strip())
 
 
@@ -75,8 +75,10 @@ class Asking:
             try:
                 client.models.list()
             except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
-                key = "the key in" if os.environ.get(self.api_key_env) else "no key:"
-                raise SetupError(f"{url} refuses {key} {self.api_key_env} ({error.status_code})") from None
+                name, status = self.api_key_env, error.status_code
+                if os.environ.get(name):
+                    raise SetupError(f"{url} refuses the key in {name} ({status})") from None
+                raise SetupError(f"{url} wants a key ({status}), expected one in {name}") from None
             except openai.APITimeoutError:
                 raise SetupError(f"{url} does not answer within {timeout:g} s") from None
             except openai.APIConnectionError as error:

@@ -138,6 +138,10 @@ def _impossible(own: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return the first parameter that cannot do what it says, with the reason."""
     if "step_cache_threshold" in own and not own.get("step_cache"):
         return "step_cache_threshold", "it does nothing without editor.step_cache"
+    shard = own.get("shard", {})
+    strategy, further = shard.get("strategy"), [name for name in shard if name != "strategy"]
+    if strategy in ("context", "none") and further:
+        return f"shard.{further[0]}", f"it does nothing with the strategy {strategy!r}"
     backend, known = own.get("attention_backend"), attention_backends()
     if backend is not None and known and backend not in known:
         return "attention_backend", f"found {backend!r}, expected one of {', '.join(sorted(known))}"

@@ -17,12 +17,19 @@ MASK = "***"
 MIN_LENGTH = 8
 _WORDS = r"(?:(?:api|access|private|auth)key|token|credential|password|passwd|passphrase|authorization|cookie)s?"
 _SECRET = re.compile(rf"secret|{_WORDS}$")
+#: Variables of a host's spec, see `workers/ssh.py`.
+_ENV = re.compile(r"env:([^=]+)=(.*?)(?=//|$)")
 _SHORT = re.compile(r"(?:^|[_-])(?:key|pass|pwd|auth)$", re.IGNORECASE)
 
 
 def is_secret(name: str) -> bool:
     """Tell whether a variable or parameter of this name holds a secret: `HF_TOKEN`, `x-api-key`, `accessToken`."""
     return bool(_SECRET.search(re.sub(r"[^a-z]", "", name.lower())) or _SHORT.search(name))
+
+
+def mask_variables(host: str) -> str:
+    """Return the spec of a host without the values of its variables."""
+    return _ENV.sub(rf"env:\1={MASK}", host)
 
 
 def mask_secrets(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,6 +46,11 @@ def _mask_inside(value: Any) -> Any:
     return [_mask_inside(one) for one in value] if isinstance(value, list) else value
 
 
+def server_key(params: Mapping[str, Any]) -> dict[str, str]:
+    """Return the key of the server that an editor or judge asks, where its variable has a name of its own."""
+    return {"key": os.environ.get(str(params.get("api_key_env")), "")}
+
+
 class Redactor:
     """Replaces the secrets of an environment and of parameters, known by their names, wherever they turn up."""
 
@@ -50,8 +62,11 @@ class Redactor:
 
     @classmethod
     def of(cls, settings: Settings) -> Redactor:
-        """Know the secrets of this process's environment, and of the editor's and the judge's parameters."""
-        return cls(os.environ, settings.editor.params, settings.judge.params)
+        """Know the secrets of this process's environment, of the editor's, judge's and hosts', and keys of servers."""
+        params = (settings.editor.params, settings.judge.params)
+        keys = map(server_key, params)
+        hosts = [dict(_ENV.findall(text)) for text in settings.workers.hosts]
+        return cls(os.environ, *params, *keys, *hosts)
 
     def text(self, text: str) -> str:
         """Return a text without secrets."""

@@ -19,6 +19,7 @@ from pytest_imgedit.checks import (
     check_rubric,
 )
 from pytest_imgedit.errors import StoreError, UsageError
+from pytest_imgedit.redaction import mask_variables
 from pytest_imgedit.report import model, terminal
 from pytest_imgedit.report.github import gate_commands
 from pytest_imgedit.report.progress import RunProgress
@@ -103,7 +104,7 @@ class Evaluation:
         """Say in one line what is evaluated, and on what."""
         gpus = f"GPUs {','.join(self.gpus)}" if self.gpus else "CPU"
         if is_remote(self.settings):
-            gpus = ", ".join(self.settings.workers.hosts) or "a Ray cluster"
+            gpus = ", ".join(map(mask_variables, self.settings.workers.hosts)) or "a Ray cluster"
         elif not self.gpus and self.settings.workers.gpus == "auto":
             gpus = "CPU (no GPU visible)"
         return (

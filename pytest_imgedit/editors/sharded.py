@@ -43,7 +43,7 @@ class ShardedEditor(DiffusersEditor):
 
     def __init__(self, model: str, *, device: str, shard: Mapping[str, Any], **params: Any) -> None:
         ranks = int(shard["ranks"])
-        meeting = Path(tempfile.mkdtemp(prefix="imgedit-ranks-")) / "ranks"
+        self.meeting = meeting = Path(tempfile.mkdtemp(prefix="imgedit-ranks-")) / "ranks"
         kind = "cpu" if device == "cpu" else "cuda"
         setup = {"model": model, "device": kind, "shard": dict(shard), "params": params, "meeting": str(meeting)}
         self.followers = [_Follower({**setup, "rank": rank}) for rank in range(1, ranks)]
@@ -92,6 +92,7 @@ class ShardedEditor(DiffusersEditor):
             raise
         for follower in self.followers:
             follower.report(None)
+        shutil.rmtree(self.meeting.parent, ignore_errors=True)  # not before: NCCL connects at a first call
         return output
 
 
@@ -150,14 +151,14 @@ def follow() -> None:
     def listen() -> None:
         while (message := _receive(inbox)) is not None:
             jobs.put(message)
-        shutil.rmtree(meeting.parent, ignore_errors=True)  # not before: NCCL connects at the first call that needs it
+        shutil.rmtree(meeting.parent, ignore_errors=True)
         os._exit(0)
 
     setup = _receive(inbox)
     meeting = Path(setup["meeting"])
     threading.Thread(target=listen, daemon=True).start()
     editor = ShardedEditor.__new__(ShardedEditor)
-    editor.followers = []
+    editor.followers, editor.meeting = [], meeting
 
     def attempt(call: Callable[..., Any], *arguments: Any) -> None:
         failure = ""

@@ -90,14 +90,17 @@ class OpenAIJudge:
 def read_completion(completion: Any) -> Answer:
     """Make an answer of a chat completion; raises whatever reading one that lacks its fields raises."""
     usage = getattr(completion, "usage", None)
-    tokens_in, tokens_out = getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None)
-    return replace(_read_choice(completion.choices[0]), tokens_in=tokens_in or 0, tokens_out=tokens_out or 0)
+    counts = (getattr(usage, "prompt_tokens", 0), getattr(usage, "completion_tokens", 0))
+    tokens_in, tokens_out = (count if isinstance(count, int) else 0 for count in counts)
+    return replace(_read_choice(completion.choices[0]), tokens_in=tokens_in, tokens_out=tokens_out)
 
 
 def _read_choice(choice: Any) -> Answer:
     refusal = getattr(choice.message, "refusal", None)
     if refusal or choice.finish_reason == "content_filter":
         return Answer(error=f"the model refuses to answer: {refusal or 'content filter'}")
+    if choice.finish_reason == "length":  # a 10 that is cut short reads as a 1
+        return Answer(error="the reply was cut short, expected a larger judge.max_new_tokens")
     if not isinstance(choice.message.content, str):
         return Answer(error=f"an answer without text (finish_reason {choice.finish_reason!r})")
     return Answer(choice.message.content.strip())

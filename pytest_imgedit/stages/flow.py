@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_imgedit.stages.document import Timing
 from pytest_imgedit.stages.edit import run_edits, stored_edit
 from pytest_imgedit.stages.placement import Placement, is_remote, place, settle_editor
-from pytest_imgedit.stages.pools import connect, make_pool
+from pytest_imgedit.stages.pools import ask_servers, connect, make_pool
 from pytest_imgedit.stages.score import Feed
 from pytest_imgedit.stages.trials import Trials, plan_trials
 from pytest_imgedit.workers.gpus import BusyMeter
@@ -78,11 +78,16 @@ class Flow:
         if is_remote(self.settings) and stage != "report" and (missing or self._is_asked(plan, scorer)):
             self.hosts = connect(self.settings, self.folder)
             self.origins = [] if self.hosts is None else [host.origin for host in self.hosts.all]
-        self.settings = settle_editor(self.settings, len(plan), self.hosts)
-        judging = None if scorer is None else make_pool(self.settings, "judge", self.folder, self.progress, self.hosts)
         ended = 0.0
-        beside = None
+        beside: _Beside | None = None
+        judging: Pool | None = None
         try:
+            self.settings = settle_editor(self.settings, len(plan), self.hosts)
+            if scorer is not None:
+                judging = make_pool(self.settings, "judge", self.folder, self.progress, self.hosts)
+            if stage != "report":
+                judged = scorer is not None and (missing or self._is_asked(plan, scorer))
+                ask_servers(self.settings, [*(["edit"] if missing else []), *(["judge"] if judged else [])])
             try:
                 if missing:
                     placement = self._place(["edit"] if scorer is None else ["edit", "judge"])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, model_folder
-from pytest_imgedit.endpoints import CONCURRENCY, ENDPOINT_KINDS
+from pytest_imgedit.endpoints import CONCURRENCY, ENDPOINT_KINDS, Asking, parse_endpoint
+from pytest_imgedit.errors import SetupError, UsageError
 from pytest_imgedit.params import OFFLOADS
 from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.stages.placement import groups_of, target_of
@@ -17,6 +19,8 @@ from pytest_imgedit.workers.local import LocalExecutor, available_cores, availab
 from pytest_imgedit.workers.pool import Pool
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_imgedit.config import Settings
     from pytest_imgedit.workers.base import Message, State
     from pytest_imgedit.workers.hosts import Hosts
@@ -39,6 +43,19 @@ def connect(settings: Settings, folder: Path) -> Hosts | None:
 
         return SshHosts(workers.hosts, workers.gpus, folder)
     return None
+
+
+def ask_servers(settings: Settings, roles: Sequence[str]) -> None:
+    """Raise `UsageError` for a server of a role that cannot be reached or refuses its key, before anything starts."""
+    for role in roles:
+        target, params = target_of(settings, role)
+        python = settings.workers.editor_python if role == "edit" else settings.workers.judge_python
+        if target.kind in ENDPOINT_KINDS and python is None:
+            named = {field.name: params[field.name] for field in fields(Asking) if field.name in params}
+            try:
+                Asking(parse_endpoint(target.kind, target.argument or ""), **named).check()
+            except SetupError as error:
+                raise UsageError(str(error)) from None
 
 
 def make_pool(settings: Settings, role: str, folder: Path, watcher: Watcher, hosts: Hosts | None = None) -> Pool:

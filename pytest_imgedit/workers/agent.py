@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import tempfile
 import threading
@@ -66,6 +67,10 @@ class Agent:
             del self._connections[number]
             threading.Thread(target=self._close, args=(number, connection), daemon=True).start()
 
+    def leave(self) -> None:
+        """Remove what this agent has written; its workers end with this process."""
+        shutil.rmtree(self._folder.name, ignore_errors=True)
+
     def _start(self, number: int, message: Message) -> None:
         slot = Slot(message["slot"], tuple(message["gpus"]))
         python, patience, threads = message["python"], message["patience"], message["threads"]
@@ -107,6 +112,7 @@ def serve(channel: Any, gpus: str) -> None:
 
     def receive(message: Message | None) -> None:
         if message is None:
+            agent.leave()
             os._exit(0)
         agent.handle(message)
 

@@ -17,18 +17,25 @@ from pytest_imgedit.workers.keeper import GRACE
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+#: Seconds between two tries to reach a host that was lost.
+WAITS = (1, 2, 4, 8, 16, 30)
 _NUMBERS = itertools.count()
 
 
 class Host:
-    """One host. A transport hands it what the agent says (`hear`), and takes what is for the agent (`send`)."""
+    """One host. A transport hands it what the agent says (`hear`), and takes what is for the agent (`send_out`).
+
+    That happens in a thread, since a connection may take its time; one that fails means that the host is lost.
+    """
 
     def __init__(self, name: str, send: Callable[[Message], None]) -> None:
         self.name, self._send_out = name, send
+        self._outbox: queue.Queue[Message | None] = queue.Queue()
         self.facts: Message = {}
         self.lost = False
         self._workers: dict[int, _Worker] = {}
         self._greeting: queue.Queue[Message] = queue.Queue()
+        threading.Thread(target=self._send_all, daemon=True).start()
 
     def greet(self, patience: float) -> None:
         """Wait until the agent has described its host; raise `NotStarted` if it does not, or is another version."""
@@ -55,7 +62,7 @@ class Host:
     def hear(self, message: Message | None) -> None:
         """Take what the agent says; `None` says that the connection is gone."""
         if message is None:
-            self.lost = True
+            self.leave()
             self._greeting.put({"op": "refused", "message": "the connection ended"})
             for worker in list(self._workers.values()):
                 worker.lose()
@@ -68,8 +75,19 @@ class Host:
 
     def send(self, message: Message) -> None:
         """Send to the agent; what is for a host that is gone is dropped, since its workers are told to have ended."""
-        if not self.lost:
-            self._send_out(message)
+        self._outbox.put(message)
+
+    def leave(self) -> None:
+        """Send nothing any more."""
+        self.lost = True
+        self._outbox.put(None)
+
+    def _send_all(self) -> None:
+        while (message := self._outbox.get()) is not None and not self.lost:
+            try:
+                self._send_out(message)
+            except Exception:  # whatever a transport raises when the other side is gone
+                self.hear(None)
 
     def start(self, slot: Slot, python: str | None, patience: float, threads: int) -> _Worker:
         """Start a worker; raise `NotStarted` if it does not come up."""
@@ -154,6 +172,7 @@ class _Worker:
         try:
             return self._closed.get(timeout=0 if self.host.lost and self._closed.empty() else 2 * GRACE + 10)
         except queue.Empty:
+            self.host.hear(None)  # its connection stands still: another one may not
             return "its host does not answer"
 
 
@@ -170,26 +189,47 @@ class HostExecutor:
 class Hosts:
     """The hosts of a run; a subclass says how to `connect` to one by its name, and lets go of all in `close`.
 
-    `all` holds them in order, as they were when the run began. Raises `UsageError` for the first that cannot be had.
+    `all` holds them in order, as they were when the run began.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self) -> None:
+        self.all: list[Host] = []
+        self._hosts: dict[str, Host] = {}
+        self._locks: dict[str, threading.Lock] = {}
+        self._leaving = threading.Event()
+
+    def connect_all(self, names: Sequence[str]) -> None:
+        """Connect to all hosts at once; raises `UsageError` for the first that cannot be had."""
         self._locks = {name: threading.Lock() for name in names}
-        with ThreadPoolExecutor(max(1, len(names))) as threads:  # to all at once
-            connecting = [threads.submit(self.connect, name) for name in names]
+        threads = ThreadPoolExecutor(max(1, len(names)))
+        connecting = [threads.submit(self.connect, name) for name in names]
         try:
             self.all = [one.result() for one in connecting]
         except NotStarted as error:
             self.close()
             raise UsageError(str(error)) from None
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)
         self._hosts = dict(zip(names, self.all, strict=True))
 
     def get(self, name: str) -> Host:
-        """Return a host, connected to anew if it was lost; raise `NotStarted` if that fails."""
+        """Return a host, connected to anew if it was lost; raise `NotStarted` if that fails for over a minute."""
         with self._locks[name]:
             if self._hosts[name].lost:
-                self._hosts[name] = self.connect(name)
+                self._hosts[name] = self._connect_again(name)
             return self._hosts[name]
+
+    def _connect_again(self, name: str) -> Host:
+        for wait in WAITS:
+            try:
+                return self.connect(name)
+            except NotStarted:
+                if self._leaving.wait(wait):
+                    raise
+        return self.connect(name)
 
     def connect(self, name: str) -> Host:
         """Return a host whose agent has described it; raise `NotStarted` if it cannot be had."""
@@ -197,5 +237,6 @@ class Hosts:
 
     def close(self) -> None:
         """End what was started, and let go of all hosts."""
-        for host in getattr(self, "_hosts", {}).values():
-            host.lost = True
+        self._leaving.set()
+        for host in self._hosts.values():
+            host.leave()

@@ -1,7 +1,7 @@
 """Becomes `ssh … COMMAND`, with the command quoted for the shell at the other end, or the command itself.
 
 The controller runs this file as a script, `python over_ssh.py LOG -- [ssh OPTIONS HOST] -- COMMAND…`. Ctrl-C at the
-terminal does not reach it, and errors go to the file `LOG`. It imports nothing of the package.
+terminal does not reach it, and its number and errors go to the file `LOG`. It imports nothing of the package.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ def main(log: str, rest: list[str]) -> None:
     way, command = rest[1:border], rest[border + 1 :]
     os.setsid()
     os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND), 2)
+    print(os.getpid(), file=sys.stderr, flush=True)  # of a group of its own, by which it can be ended
     full = [*way, "exec " + shlex.join(command)] if way else command
     try:
         os.execvp(full[0], full)

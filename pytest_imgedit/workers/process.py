@@ -21,7 +21,7 @@ from pytest_imgedit.editors.output import checked, is_near_copy
 from pytest_imgedit.errors import ImageError, OutputError, SetupError
 from pytest_imgedit.images import decode, encode_png
 from pytest_imgedit.judges.base import Answer, Question
-from pytest_imgedit.redaction import Redactor
+from pytest_imgedit.redaction import Redactor, server_key
 from pytest_imgedit.registry import Target
 from pytest_imgedit.text import one_line, shorten
 
@@ -117,7 +117,7 @@ class _Worker:
         """Import what the target needs, and do what its class has in `warm_up`, which may use a little of the GPU."""
         self.target = Target(**message["target"])
         self.params, self.device = message["params"], message["device"]
-        self.redactor = Redactor(os.environ, self.params)
+        self.redactor = Redactor(os.environ, self.params, server_key(self.params))
         if message.get("files"):
             require_files(Path(self.target.argument or ""), message["files"])
         warm_up = getattr(self.target.load(), "warm_up", None)

@@ -6,6 +6,7 @@ import itertools
 import logging
 import os
 import queue
+import secrets
 import socket
 import threading
 from contextlib import suppress
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 #: Seconds until the cluster must have placed an actor.
 PATIENCE = 120.0
+_LOCAL: dict[str, Any] = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
 
 
 class InOrder:
@@ -57,6 +59,10 @@ class AgentActor:
         """Hand over a message."""
         self._inbox.put(number, message)
 
+    def leave(self) -> None:
+        """Remove what was written on this host."""
+        self.agent.leave()
+
     def poll(self) -> list[Message]:
         """Return all messages that there are, at least one, or none after ten seconds."""
         messages = []
@@ -74,32 +80,48 @@ class RayHosts(Hosts):
     """
 
     def __init__(self, address: str | None, size: int, use_gpus: bool, cpu_places: int) -> None:
+        super().__init__()
+        address = address or os.environ.get("RAY_ADDRESS")
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        self._environment = {} if address else _keep_to_this_machine()
         try:
             import ray
         except ImportError:
             raise UsageError("--imgedit-executor=ray: ray is not installed, pip install pytest-imgedit[ray]") from None
         self.ray, self.own = ray, not ray.is_initialized()
-        address = address or os.environ.get("RAY_ADDRESS")
-        local: dict[str, Any] = {"address": "local", "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        self._actors: dict[str, Any] = {}
+        self._group: Any = None
         if self.own:
             try:
                 if address:
                     _reach(address)
-                ray.init(
-                    **({"address": address} if address else local), log_to_driver=False, logging_level=logging.ERROR
-                )
+                    ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+                else:
+                    cpus = max(os.cpu_count() or 1, cpu_places)
+                    ray.init("local", num_cpus=cpus, log_to_driver=False, logging_level=logging.ERROR, **_LOCAL)
             except (ConnectionError, OSError, RuntimeError, ValueError) as error:
                 raise UsageError(f"workers.ray_address: {address or 'a local cluster'}: {one_line(error)}") from None
-        gpus = int(ray.cluster_resources().get("GPU", 0)) if use_gpus else 0
+        room = ray.cluster_resources()
+        gpus = int(room.get("GPU", 0)) if use_gpus else 0
         self.bundle: dict[str, float] = {"GPU": size, "CPU": 1} if gpus else {"CPU": 1}
         count = gpus // size if gpus else cpu_places
-        self._actors: dict[str, Any] = {}
-        self._group = ray.util.placement_group([self.bundle] * count, strategy="SPREAD")
-        if not self._group.wait(PATIENCE):
+        try:
+            self._reserve(count, {name: int(room.get(name, 0)) for name in self.bundle})
+        except Exception as error:  # what Ray raises has no common class
             self.close()
-            raise UsageError(f"--imgedit-executor=ray: no room for {count} x {self.bundle} in the cluster")
-        super().__init__([f"ray-{number}" for number in range(count)])
+            raise UsageError(f"--imgedit-executor=ray: {one_line(error)}") from None
+        self.connect_all([f"ray-{number}" for number in range(count)])
+
+    def _reserve(self, count: int, room: dict[str, int]) -> None:
+        has = ", ".join(f"{number} {name}s" for name, number in room.items())
+        if room["CPU"] < count:
+            option = "" if "GPU" in room else " (workers.cpu_workers)"
+            raise ValueError(f"the cluster has {has}, expected a CPU for each of {count} places{option}")
+        self._group = self.ray.util.placement_group([self.bundle] * count, strategy="SPREAD")
+        if not self._group.wait(PATIENCE):
+            raise ValueError(
+                f"no room for {count} places of {self.bundle} within {PATIENCE:g} s; the cluster has {has}"
+            )
 
     def connect(self, name: str) -> Host:
         """Have an actor made at its place, which Ray moves to another node if there is room, and listen to it."""
@@ -107,7 +129,7 @@ class RayHosts(Hosts):
         strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(
             self._group, placement_group_bundle_index=int(name.removeprefix("ray-"))
         )
-        options = {"num_cpus": self.bundle["CPU"], "num_gpus": self.bundle.get("GPU", 0), "max_concurrency": 2}
+        options = {"num_cpus": self.bundle["CPU"], "num_gpus": self.bundle.get("GPU", 0), "max_concurrency": 3}
         try:
             actor = ray.remote(AgentActor).options(scheduling_strategy=strategy, **options).remote("GPU" in self.bundle)
         except Exception as error:
@@ -130,11 +152,14 @@ class RayHosts(Hosts):
             while True:
                 for message in self.ray.get(actor.poll.remote()):
                     host.hear(message)
-        except Exception:  # the actor, its node, or Ray itself is gone
+        except Exception as error:  # the actor, its node, or Ray itself is gone
+            host.hear({"op": "refused", "message": one_line(error.__cause__ or error)})
             host.hear(None)
 
     def close(self) -> None:
         super().close()
+        with suppress(Exception):
+            self.ray.wait([actor.leave.remote() for actor in self._actors.values()], timeout=5)
         for actor in self._actors.values():
             with suppress(Exception):
                 self.ray.kill(actor)
@@ -142,10 +167,25 @@ class RayHosts(Hosts):
             self.ray.util.remove_placement_group(self._group)
         if self.own:
             self.ray.shutdown()
+        for name in self._environment:
+            os.environ.pop(name, None)
+
+
+def _keep_to_this_machine() -> dict[str, str]:
+    """Have a local cluster listen on loopback, and to those who know its token; return the variables that say so.
+
+    Ray replaces a loopback address by a reachable one except where it has no clusters, as on macOS; its variable for
+    that is read when it is first imported.
+    """
+    wanted = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    if "RAY_AUTH_MODE" not in os.environ:
+        wanted |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    os.environ.update(wanted)
+    return wanted
 
 
 def _reach(address: str) -> None:
     """Raise `OSError` at once for an address that nobody listens at; Ray itself would try for minutes."""
     host, _, port = address.rpartition(":")
     if host and port.isdigit():
-        socket.create_connection((host.rpartition("/")[2], int(port)), timeout=10).close()
+        socket.create_connection((host.rpartition("/")[2].strip("[]"), int(port)), timeout=10).close()

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import queue
+import re
 import shlex
+import signal
+import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import execnet
 
 from pytest_imgedit.errors import UsageError
+from pytest_imgedit.redaction import mask_variables
 from pytest_imgedit.text import one_line
 from pytest_imgedit.workers import over_ssh
 from pytest_imgedit.workers.base import NotStarted
@@ -23,6 +31,10 @@ if TYPE_CHECKING:
 KEYS = ("ssh", "popen", "python", "gpus", "ssh_config")
 #: Seconds until a host must have answered.
 PATIENCE = 60.0
+#: Seconds in which an agent that is let go tidies up.
+FAREWELL = 3.0
+_NUMBERS = itertools.count()
+_NAME = re.compile(r"[\w.:\[\]%-]+")
 _SERVE = """
 import sys
 try:
@@ -37,14 +49,24 @@ else:
 def parse_host(text: str) -> execnet.XSpec:
     """Read the spec of a host; raises `UsageError` for one that names no way there, or says what is not known."""
     expected = "expected ssh=[user@]host//python=…//gpus=…//ssh_config=…//env:NAME=value, or popen"
+    shown = repr(mask_variables(text))
     try:
         spec = execnet.XSpec(text)
     except (AttributeError, ValueError, IndexError) as error:
-        raise UsageError(f"workers.hosts: {text!r}: {one_line(error)}, {expected}") from None
+        raise UsageError(f"workers.hosts: {shown}: {one_line(error)}, {expected}") from None
     said = {name: value for name, value in vars(spec).items() if name not in ("_spec", "env")}
     unknown = next((name for name in said if name not in KEYS), None)
-    if unknown is not None or ("ssh" in said) == ("popen" in said) or True in (said.get("ssh"), said.get("python")):
-        raise UsageError(f"workers.hosts: {text!r}{f': unknown key {unknown!r}' if unknown else ''}, {expected}")
+    if unknown is not None or ("ssh" in said) == ("popen" in said):
+        raise UsageError(f"workers.hosts: {shown}{f': unknown key {unknown!r}' if unknown else ''}, {expected}")
+    empty = next((name for name, value in said.items() if name != "popen" and value in (True, "")), None)
+    if empty is not None:
+        raise UsageError(f"workers.hosts: {shown}: {empty} says nothing, {expected}")
+    try:
+        sound = _NAME.fullmatch(host_name(spec))
+    except ValueError as error:  # a quote that does not end
+        raise UsageError(f"workers.hosts: {shown}: {one_line(error)}, {expected}") from None
+    if not sound:
+        raise UsageError(f"workers.hosts: {shown}: no name of a host, {expected}")
     return spec
 
 
@@ -55,14 +77,15 @@ class SshHosts(Hosts):
     """
 
     def __init__(self, texts: Sequence[str], gpus: str, folder: Path) -> None:
+        super().__init__()
         self.specs = {host_name(spec): spec for spec in map(parse_host, texts)}
         self.gpus, self.folder = gpus, folder
-        self._gateways: list[Any] = []
-        super().__init__(list(self.specs))
+        self._links: list[_Link] = []
+        self.connect_all(list(self.specs))
 
     def connect(self, name: str) -> Host:
         spec = self.specs[name]
-        log = self.folder.absolute() / f".{name}-{len(self._gateways)}.ssh"
+        log = self.folder.absolute() / f".{name}-{next(_NUMBERS)}.ssh"
         log.touch()
         python = spec.python or ("python3" if spec.ssh else sys.executable)
         environment = [f"{key}={value}" for key, value in spec.env.items()]
@@ -70,29 +93,75 @@ class SshHosts(Hosts):
         way = ["--", "ssh", *_options(spec), *shlex.split(spec.ssh), "--"] if spec.ssh else ["--", "--"]
         local = execnet.XSpec("popen")
         local.python = shlex.join([sys.executable, "-I", "-S", over_ssh.__file__, str(log), *way, *command])
+        link = _Link(local, log)
+        self._links.append(link)
         try:
-            gateway = execnet.Group().makegateway(local)
-            self._gateways.append(gateway)
-            channel = gateway.remote_exec(_SERVE.format(gpus=spec.gpus or self.gpus))
+            channel = link.open().remote_exec(_SERVE.format(gpus=spec.gpus or self.gpus))
             host = Host(name, channel.send)
             channel.setcallback(host.hear, endmarker=None)
             host.greet(PATIENCE)
         except (EOFError, OSError, execnet.RemoteError, AssertionError) as error:
-            said = log.read_text("utf-8", "replace").strip().splitlines() or [one_line(error)]
-            raise NotStarted(f"host {name}: {said[-1]}") from None
+            link.close()
+            raise NotStarted(f"host {name}: {link.last_words() or one_line(error)}") from None
         except NotStarted as error:
-            said = log.read_text("utf-8", "replace").strip().splitlines()
-            raise NotStarted(f"{error}{f': {said[-1]}' if said else ''}") from None
+            link.close()
+            said = link.last_words()
+            raise NotStarted(f"{error}{f': {said}' if said else ''}") from None
+        except queue.Empty:
+            link.close()
+            raise NotStarted(f"host {name}: no answer within {PATIENCE:g} s") from None
         finally:
             log.unlink(missing_ok=True)
         return host
 
     def close(self) -> None:
         super().close()
-        for gateway in self._gateways:
+        with ThreadPoolExecutor(max(1, len(self._links))) as threads:
+            list(threads.map(_Link.close, self._links))
+
+
+class _Link:
+    """The process through which a host is reached, opened within `PATIENCE` seconds."""
+
+    def __init__(self, spec: execnet.XSpec, log: Path) -> None:
+        self.spec, self.log = spec, log
+        self._opened: queue.Queue[Any] = queue.Queue()
+        self._gateway: Any = None
+
+    def open(self) -> Any:
+        """Return the execnet gateway; raises `queue.Empty` for a host that stays silent, else what execnet raises."""
+        threading.Thread(target=self._open, daemon=True).start()
+        opened = self._opened.get(timeout=PATIENCE)
+        if isinstance(opened, Exception):
+            raise opened
+        self._gateway = opened
+        return opened
+
+    def _open(self) -> None:
+        try:
+            self._opened.put(execnet.Group().makegateway(self.spec))
+        except Exception as error:
+            self._opened.put(error)
+
+    def last_words(self) -> str:
+        """Return the last line that came from the other side, beside execnet's messages."""
+        lines = self._lines()[1:]
+        return lines[-1] if lines else ""
+
+    def _lines(self) -> list[str]:
+        return self.log.read_text("utf-8", "replace").strip().splitlines() if self.log.exists() else []
+
+    def close(self) -> None:
+        """Have the other side end, and end the process if it does not, also one that never answered."""
+        if self._gateway is not None:
+            process: subprocess.Popen[bytes] = self._gateway._io.popen
+            threading.Thread(target=self._gateway.exit, daemon=True).start()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=FAREWELL)
+            process.terminate()
+        elif (first := self._lines()[:1]) and first[0].isdigit():
             with suppress(OSError):
-                gateway._io.popen.terminate()
-            threading.Thread(target=gateway.exit, daemon=True).start()
+                os.killpg(int(first[0]), signal.SIGKILL)
 
 
 def host_name(spec: execnet.XSpec) -> str:
@@ -101,5 +170,5 @@ def host_name(spec: execnet.XSpec) -> str:
 
 
 def _options(spec: Any) -> list[str]:
-    alive = ["-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"]
+    alive = ["-o", "ConnectTimeout=30", "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"]
     return ["-T", "-C", "-o", "BatchMode=yes", *alive, *(["-F", spec.ssh_config] if spec.ssh_config else [])]

@@ -147,8 +147,16 @@ def test_the_same_pairs_end_alike_on_this_machine_over_ssh_and_on_ray(bench, hos
 def test_without_an_address_ray_starts_on_this_machine(bench):
     before = {process.pid for process in workers_alive()}
     ray = ("--imgedit-executor=ray", "--imgedit-set=workers.cpu_workers=2", "-k", "physics")
-    result = bench.run("--imgedit-editor=fakes:Slow", *ray, "--imgedit-stage=edit")
-    assert result.ret == 0
+    run = bench.start("--imgedit-editor=fakes:Slow", HALF_A_SECOND, *ray, "--imgedit-stage=edit")
+    bench.wait_for(lambda: bench.stored_edits() >= 1)
+    processes = [psutil.Process(run.pid), *bench.children(run)]
+    listening = {
+        one.laddr.ip for process in processes for one in process.net_connections("tcp") if one.status == "LISTEN"
+    }
+    assert listening
+    assert listening <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+    run.communicate(timeout=120)
+    assert run.returncode == 0
     assert {worker["device"] for worker in bench.results["workers"]} == {"CPU of ray-0", "CPU of ray-1"}
     bench.wait_for(lambda: not left_over(before))
 
@@ -211,9 +219,26 @@ def test_a_host_that_is_not_there_is_refused_in_one_line(bench, hosts):
     result.stderr.fnmatch_lines(["ERROR: host nowhere.invalid: *ould not resolve hostname *"])
 
 
+def test_variables_of_hosts_stand_in_no_file_and_no_line(bench, monkeypatch):
+    (bench.path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(bench.path / "tmp"))
+    (bench.path / "hosts.toml").write_text('[workers]\nhosts = ["popen//env:SOME_TOKEN=abcdefgh12345"]\n')
+    options = ("--imgedit-editor=identity", "-k", "physics", "--imgedit-stage=edit", "--imgedit-config=hosts.toml")
+    result = bench.run(*options)
+    assert result.ret == 0
+    assert "abcdefgh12345" not in result.stdout.str() + result.stderr.str()
+    assert not [path for path in bench.runs[-1].iterdir() if "abcdefgh12345" in path.read_text("utf-8", "replace")]
+    bench.wait_for(lambda: not list((bench.path / "tmp").glob("imgedit-agent-*")))  # the agent has cleaned up
+
+
 @pytest.mark.parametrize(
     ("spec", "line"),
     [
+        ("ssh=", "workers.hosts: 'ssh=': ssh says nothing, expected *"),
+        ("ssh='a", 'workers.hosts: "ssh=\'a": No closing quotation, expected *'),
+        ("ssh=a/b", "workers.hosts: 'ssh=a/b': no name of a host, expected *"),
+        ("popen//gpus", "workers.hosts: 'popen//gpus': gpus says nothing, expected *"),
+        ("cores//env:A_KEY=abc", "workers.hosts: 'cores//env:A_KEY=[*][*][*]': unknown key 'cores', expected *"),
         ("node-a", "workers.hosts: 'node-a': unknown key 'node-a', expected ssh=*"),
         ("python=python3", "workers.hosts: 'python=python3', expected ssh=*"),
         ("ssh=a//popen", "workers.hosts: 'ssh=a//popen', expected ssh=*"),

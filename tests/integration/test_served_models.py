@@ -105,7 +105,7 @@ def test_the_key_comes_from_the_environment_and_stays_there(bench, server, monke
     server.key = "sk-very-secret-key-of-a-test"
     result = bench.run(*judge(server))
     assert result.ret == 4
-    result.stderr.fnmatch_lines([f"ERROR: {server.url} refuses no key: OPENAI_API_KEY (401)"])
+    result.stderr.fnmatch_lines([f"ERROR: {server.url} wants a key (401), expected one in OPENAI_API_KEY"])
     monkeypatch.setenv("OTHER_KEY", server.key)
     bench.run(*judge(server, "--imgedit-set=judge.api_key_env=OTHER_KEY"))
     assert not bench.error_kinds
@@ -124,7 +124,7 @@ def test_a_server_that_is_not_there_ends_the_run_in_one_line(bench):
     [
         ("--imgedit-judge=openai:localhost:8000#m", "openai:localhost:8000#m: no http or https URL, expected *"),
         ("--imgedit-judge=openai:http://h/v1", "openai:http://h/v1: no model, expected openai:URL#MODEL*"),
-        ("--imgedit-judge=openai:http://me:pw@h/v1#m", "openai:http://h…: a URL with credentials or a query, *"),
+        ("--imgedit-judge=openai:http://me:pw@h/v1#m", "openai:…#m: a URL with credentials or a query, *"),
         ("--imgedit-editor=openai-images:x#m", "openai-images:x#m: no http or https URL, *"),
     ],
 )

@@ -122,7 +122,9 @@ def edits(bench):
     return {name: np.asarray(Image.open(folder / blob[:2] / f"{blob}.png"), int) for name, blob in blobs.items()}
 
 
-def test_a_group_of_ranks_is_one_worker(bench, tiny):
+def test_a_group_of_ranks_is_one_worker(bench, tiny, monkeypatch):
+    (bench.path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(bench.path / "tmp"))
     editor = (f"--imgedit-editor=diffusers:{tiny('instruct-pix2pix')}", "--imgedit-set=editor.num_inference_steps=2")
     bench.run(*editor, *PAIRS)
     expected = edits(bench)
@@ -132,6 +134,7 @@ def test_a_group_of_ranks_is_one_worker(bench, tiny):
     found = edits(bench)
     assert all(abs(found[name] - expected[name]).max() <= 1 for name in expected)
     assert [worker["name"] for worker in bench.results["workers"]] == ["edit-0"]
+    assert not list(bench.path.glob("tmp/imgedit-*"))
 
 
 def test_one_rank_that_dies_ends_its_group_and_another_takes_the_place(bench, tiny):
@@ -151,6 +154,15 @@ def test_one_rank_that_dies_ends_its_group_and_another_takes_the_place(bench, ti
     ("options", "line"),
     [
         (["--imgedit-set=editor.shard.strategy=full"], "editor.shard: nothing to share, expected *"),
+        (["--imgedit-gpus-per-worker=2", "--imgedit-set=editor.shard=full"], "editor.shard: *, found 'full'"),
+        (
+            [
+                "--imgedit-gpus-per-worker=2",
+                "--imgedit-set=editor.shard.strategy=none",
+                "--imgedit-set=editor.shard.param_dtype=float16",
+            ],
+            "editor.shard.param_dtype: it does nothing with the strategy 'none'",
+        ),
         (["--imgedit-gpus-per-worker=2", "--imgedit-set=editor.shard.strategy=half"], "editor.shard.strategy: *"),
         (
             ["--imgedit-gpus-per-worker=2", "--imgedit-set=editor.shard.parts=2"],

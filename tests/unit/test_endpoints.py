@@ -49,9 +49,19 @@ def test_what_is_no_url_of_a_server(text):
         parse_endpoint("openai", text)
 
 
-def test_a_password_is_not_repeated():
-    with pytest.raises(UsageError) as caught:
-        parse_endpoint("openai", "https://me:hunter22@h/v1#m")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://me:hunter22@h/v1#m",
+        "https://me:hunter22@h/v1",
+        "http://me:hunter22@h:99999/v1#m",
+        "https://h/v1?key=hunter22",
+        "me:hunter22@h#m",
+    ],
+)
+def test_a_password_is_not_repeated(text):
+    with pytest.raises(UsageError, match="credentials or a query") as caught:
+        parse_endpoint("openai", text)
     assert "hunter22" not in str(caught.value)
 
 
@@ -65,6 +75,7 @@ def test_an_answer_is_its_text_and_its_tokens():
     answer = read_completion(completion(" fine\n"))
     assert (answer.reply, answer.error, answer.tokens_in, answer.tokens_out) == ("fine", None, 7, 2)
     assert read_completion(completion(usage=None)).tokens_in == 0
+    assert read_completion(completion(usage=(7, "two"))).tokens_out == 0
 
 
 @pytest.mark.parametrize(
@@ -72,7 +83,8 @@ def test_an_answer_is_its_text_and_its_tokens():
     [
         (completion(None, refusal="no"), "the model refuses to answer: no"),
         (completion("", "content_filter"), "the model refuses to answer: content filter"),
-        (completion(None, "length"), "an answer without text (finish_reason 'length')"),
+        (completion("realism: 1", "length"), "the reply was cut short, expected a larger judge.max_new_tokens"),
+        (completion(None, "stop"), "an answer without text (finish_reason 'stop')"),
     ],
 )
 def test_what_is_no_answer_is_an_error_that_costs_its_tokens(made, reason):

@@ -1,0 +1,95 @@
+"""Hosts whose connections stand still, break, or never come about."""
+
+import threading
+import time
+
+import psutil
+import pytest
+
+from pytest_imgedit.errors import UsageError
+from pytest_imgedit.workers import hosts, ssh
+from pytest_imgedit.workers.base import NotStarted
+from pytest_imgedit.workers.hosts import Host, Hosts
+from pytest_imgedit.workers.ssh import SshHosts
+
+
+def wait_until(condition, seconds=10):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_what_is_sent_waits_for_no_connection():
+    sent, stands = [], threading.Event()
+
+    def send_out(message):
+        stands.wait(10)
+        sent.append(message)
+
+    host = Host("a", send_out)
+    host.send({"op": "terminate", "id": 0})
+    host.send({"op": "close", "id": 0})
+    assert not sent
+    stands.set()
+    wait_until(lambda: len(sent) == 2)
+    assert [message["op"] for message in sent] == ["terminate", "close"]
+
+
+def test_a_connection_that_breaks_while_it_is_spoken_to_is_a_lost_host():
+    def send_out(message):
+        raise OSError("cannot send (already closed?)")
+
+    host = Host("a", send_out)
+    host.send({"op": "terminate", "id": 0})
+    wait_until(lambda: host.lost)
+    host.send({"op": "close", "id": 0})  # and is dropped
+
+
+class Rebooting(Hosts):
+    """One host that is away for the first tries after it was lost."""
+
+    def __init__(self, away):
+        super().__init__()
+        self.tries, self.away = 0, away
+        self.connect_all(["a"])
+
+    def connect(self, name):
+        self.tries += 1
+        if 1 < self.tries <= 1 + self.away:
+            raise NotStarted("host a: Connection refused")
+        return Host(name, lambda message: None)
+
+
+def test_a_lost_host_is_waited_for(monkeypatch):
+    monkeypatch.setattr(hosts, "WAITS", (0.01, 0.01, 0.01))
+    found = Rebooting(away=3)
+    found.get("a").hear(None)
+    assert not found.get("a").lost
+    assert found.tries == 5
+    gone = Rebooting(away=99)
+    gone.get("a").hear(None)
+    with pytest.raises(NotStarted, match="Connection refused"):
+        gone.get("a")
+    assert gone.tries == 5
+
+
+def test_a_host_that_is_let_go_is_not_waited_for():
+    found = Rebooting(away=99)
+    found.get("a").hear(None)
+    found.close()
+    with pytest.raises(NotStarted):
+        found.get("a")
+    assert found.tries == 2
+
+
+def test_a_host_that_never_answers_is_ended_and_refused_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(ssh, "PATIENCE", 2.0)
+    silent = tmp_path / "silent"
+    silent.write_text("#!/bin/sh\nsleep 600\n")
+    silent.chmod(0o755)
+    with pytest.raises(UsageError, match=r"^host localhost: no answer within 2 s$"):
+        SshHosts([f"popen//python={silent}"], "none", tmp_path)
+    wait_until(
+        lambda: not [one for one in psutil.Process().children(recursive=True) if one.name() in ("silent", "sleep")]
+    )
