@@ -23,8 +23,9 @@ class ModelServer(ThreadingHTTPServer):
     """Serves on a free port of this machine until it is closed.
 
     `faults` holds what happens to the next requests that ask for something: a status such as 429, `"hang"`, `"half"`
-    (the connection ends in the middle), `"garbage"` (no JSON), `"refusal"`, `"empty"`, `"url"`; `None` answers as it
-    should. `key` is the key that it wants. `asked` holds the bodies of requests, `most` how many were there at a time.
+    (the connection ends in the middle), `"garbage"` (no JSON), `"echo"` (the key), `"refusal"`, `"empty"`, `"url"`;
+    `None` answers as it should. `key` is the key that it wants. `asked` holds the bodies of requests, `most` how many
+    were there at a time.
     """
 
     daemon_threads = True
@@ -108,6 +109,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, data: bytes, fault: Any) -> None:
         if isinstance(fault, int):
             self._send(fault, {"error": {"message": f"told to answer {fault}", "type": "test"}}, {"Retry-After": "0"})
+            return
+        if fault == "echo":
+            self._send(400, {"error": {"message": f"no such key: {self.headers['Authorization']}"}})
             return
         if fault == "hang":
             time.sleep(30)

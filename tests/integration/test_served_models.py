@@ -106,9 +106,12 @@ def test_the_key_comes_from_the_environment_and_stays_there(bench, server, monke
     result = bench.run(*judge(server))
     assert result.ret == 4
     result.stderr.fnmatch_lines([f"ERROR: {server.url} wants a key (401), expected one in OPENAI_API_KEY"])
-    monkeypatch.setenv("OTHER_KEY", server.key)
-    bench.run(*judge(server, "--imgedit-set=judge.api_key_env=OTHER_KEY"))
-    assert not bench.error_kinds
+    assert bench.stored_edits() == 0  # it is asked before anything is edited
+    monkeypatch.setenv("MY_ENDPOINT", server.key)
+    server.faults.extend(["echo"])
+    bench.run(*judge(server, "--imgedit-set=judge.api_key_env=MY_ENDPOINT"))
+    (error,) = [item["error"]["message"] for item in bench.items.values() if item["error"]]
+    assert error == "the server answered 400: no such key: Bearer ***"
     files = [path for path in (bench.path / ".imgedit").rglob("*") if path.is_file()]
     assert not [path for path in files if server.key.encode() in path.read_bytes()]
 
@@ -117,6 +120,7 @@ def test_a_server_that_is_not_there_ends_the_run_in_one_line(bench):
     result = bench.run("--imgedit-judge=openai:http://127.0.0.1:9/v1#m", "--imgedit-suite=scenes", "--imgedit-limit=1")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: http://127.0.0.1:9/v1 cannot be reached: *"])
+    assert bench.stored_edits() == 0
 
 
 @pytest.mark.parametrize(
