@@ -103,15 +103,20 @@ class DiffusersEditor:
 
 
 def load_pipeline(folder: Path, device: str, dtype: torch.dtype, **components: Any) -> Any:
-    """Load a pipeline from a folder to `"cpu"`, `"cuda"` or `"balanced"`; `components` are taken as they are given."""
+    """Load a pipeline from a folder to `"cpu"`, `"cuda"`, one of several such as `"cuda:1"`, or `"balanced"` over all.
+
+    `components` are taken as they are given.
+    """
     if (folder / "processor").is_dir() and importlib.util.find_spec("torchvision") is None:
         from pytest_imgedit.qwen import AssembledProcessor
 
         components["processor"] = AssembledProcessor.load(folder / "processor")
-    placement = {} if device == "cpu" else {"device_map": device}
+    placement = {"device_map": device} if device in ("cuda", "balanced") else {}
     pipeline = DiffusionPipeline.from_pretrained(
         str(folder), dtype=dtype, use_safetensors=True, trust_remote_code=False, **placement, **components
     )
+    if ":" in device:
+        pipeline.to(device)  # a device_map does not tell GPUs apart
     encoder = getattr(pipeline, "text_encoder", None)
     if hasattr(getattr(encoder, "config", None), "image_token_id"):
         from pytest_imgedit.qwen import repair_mm_token_type_ids

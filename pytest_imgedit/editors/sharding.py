@@ -60,7 +60,7 @@ def load_sharded(
     change the pipeline before it is sharded. Raises `SetupError` for a pipeline that cannot be shared so.
     """
     if shard.strategy == "context":
-        pipeline = load_pipeline(folder, "cpu", dtype).to(device)  # a device_map would not tell the ranks' GPUs apart
+        pipeline = load_pipeline(folder, str(device), dtype)
         prepare(pipeline)
         _split_context(pipeline)
         return pipeline

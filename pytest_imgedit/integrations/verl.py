@@ -106,7 +106,7 @@ class ImageEditWorker(Worker):
             shard = Shard(strategy, config.fsdp_cpu_offload, rank0_reads=config.fsdp_sync_module_states)
             pipeline = load_sharded(Path(config.model_path), self.place, dtype, shard)
         else:
-            pipeline = load_pipeline(Path(config.model_path), self.place.type, dtype)
+            pipeline = load_pipeline(Path(config.model_path), str(self.place), dtype)
         self.editor = DiffusersEditor.around(pipeline, config.call)
         dist.barrier()
         self._move(to_rest=True)

@@ -8,6 +8,7 @@ import os
 import queue
 import secrets
 import socket
+import sys
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -83,12 +84,13 @@ class RayHosts(Hosts):
         super().__init__()
         address = address or os.environ.get("RAY_ADDRESS")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        self._environment = {} if address else _keep_to_this_machine()
+        self.own = "ray" not in sys.modules or not sys.modules["ray"].is_initialized()
+        self._environment = _keep_to_this_machine() if self.own and not address else {}
         try:
             import ray
         except ImportError:
             raise UsageError("--imgedit-executor=ray: ray is not installed, pip install pytest-imgedit[ray]") from None
-        self.ray, self.own = ray, not ray.is_initialized()
+        self.ray = ray
         self._actors: dict[str, Any] = {}
         self._group: Any = None
         if self.own:
@@ -102,9 +104,10 @@ class RayHosts(Hosts):
             except (ConnectionError, OSError, RuntimeError, ValueError) as error:
                 raise UsageError(f"workers.ray_address: {address or 'a local cluster'}: {one_line(error)}") from None
         room = ray.cluster_resources()
-        gpus = int(room.get("GPU", 0)) if use_gpus else 0
-        self.bundle: dict[str, float] = {"GPU": size, "CPU": 1} if gpus else {"CPU": 1}
-        count = gpus // size if gpus else cpu_places
+        has_gpus = use_gpus and room.get("GPU", 0) >= 1
+        self.bundle: dict[str, float] = {"GPU": size, "CPU": 1} if has_gpus else {"CPU": 1}
+        of_nodes = [int(node["Resources"].get("GPU", 0)) // size for node in ray.nodes() if node["Alive"]]
+        count = sum(of_nodes) if has_gpus else cpu_places
         try:
             self._reserve(count, {name: int(room.get(name, 0)) for name in self.bundle})
         except Exception as error:  # what Ray raises has no common class
@@ -114,6 +117,8 @@ class RayHosts(Hosts):
 
     def _reserve(self, count: int, room: dict[str, int]) -> None:
         has = ", ".join(f"{number} {name}s" for name, number in room.items())
+        if not count:
+            raise ValueError(f"the cluster has {has}, expected {self.bundle['GPU']} GPUs on one node")
         if room["CPU"] < count:
             option = "" if "GPU" in room else " (workers.cpu_workers)"
             raise ValueError(f"the cluster has {has}, expected a CPU for each of {count} places{option}")
