@@ -15,18 +15,18 @@ FOLDER = Path(__file__).parents[2] / "benchmarks" / "speed"
 @pytest.mark.parametrize(
     ("script", "figures"),
     [
-        ("edit_stage", {"bare_s", "eager", "compiled"}),
+        ("edit_stage --variants compiled", {"bare_s", "compiled"}),
         ("scaling", {"processes_of_linear", "threads_of_linear"}),
         ("swap", {"swap", "transformers"}),
         ("judge_stage", {"1 images", "2 images"}),
-        ("sharding", {"one GPU", "full"}),
+        ("sharding --ways full", {"one GPU", "full"}),
         ("overhead", {"runs", "rates", "start_up_ms"}),
     ],
 )
 def test_script_writes_its_figures(tmp_path, script, figures):
     found = tmp_path / "figures.json"
-    ways = ["--ways", "full"] if script == "sharding" else []
-    command = [sys.executable, str(FOLDER / f"{script}.py"), "--tiny", "--json", str(found), *ways]
+    name, *options = script.split()
+    command = [sys.executable, str(FOLDER / f"{name}.py"), "--tiny", "--json", str(found), *options]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert figures <= set(json.loads(found.read_text()))

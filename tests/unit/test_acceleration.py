@@ -13,7 +13,7 @@ from pytest_imgedit.registry import Target
 from pytest_imgedit.stages.run import identify
 from pytest_imgedit.store.runs import Store
 
-SMALL = {"num_inference_steps": 3, "true_cfg_scale": 4.0, "height": 64, "width": 64}
+SMALL = {"num_inference_steps": 2, "true_cfg_scale": 4.0, "height": 64, "width": 64}
 
 
 def photo(seed):
