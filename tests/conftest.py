@@ -145,7 +145,7 @@ class Bench:
 
     def wait_for(self, condition: Callable[[], bool], seconds: float = 60) -> None:
         """Wait until something is true of the running benchmark."""
-        _wait_until(condition, seconds)
+        wait_until(condition, seconds)
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
-def _wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited too long"
@@ -184,7 +184,7 @@ def page(browser: Any) -> Iterator[Any]:
     """
     page = browser.new_page(viewport={"width": 1200, "height": 900})
     page.problems = []
-    page.until = lambda condition: _wait_until(lambda: page.evaluate(condition))
+    page.until = lambda condition: wait_until(lambda: page.evaluate(condition))
     page.on("console", lambda message: page.problems.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: page.problems.append(str(error)))
     page.on("dialog", lambda dialog: (page.problems.append("a dialog opened"), dialog.dismiss()))

@@ -5,13 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import psutil
 import pytest
 from PIL import Image
 
+from conftest import wait_until
 from pytest_imgedit.config import Settings
 from pytest_imgedit.params import find_problem
 from pytest_imgedit.registry import Target
@@ -98,13 +98,6 @@ def test_ranks_may_share_the_sequence(tiny, tmp_path, monkeypatch):
     assert max(found["differences"]) <= 1
     assert found["share"] == 1
     wait_until(lambda: not list(meetings.iterdir()))  # nothing is left of where the ranks met
-
-
-def wait_until(condition, seconds=20):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.1)
 
 
 def test_blocks_may_compute_in_another_precision(tiny):

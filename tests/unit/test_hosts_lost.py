@@ -1,23 +1,16 @@
 """Hosts whose connections stand still, break, or never come about."""
 
 import threading
-import time
 
 import psutil
 import pytest
 
+from conftest import wait_until
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.workers import hosts, ssh
 from pytest_imgedit.workers.base import NotStarted
 from pytest_imgedit.workers.hosts import Host, Hosts
 from pytest_imgedit.workers.ssh import SshHosts
-
-
-def wait_until(condition, seconds=10):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def test_what_is_sent_waits_for_no_connection():
