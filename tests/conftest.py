@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 from folders import fill
+from waiting import wait_until
 
 import pytest_imgedit.session  # noqa: F401 - else pytester forgets it after each run in this process, numpy and all
 
@@ -167,13 +167,6 @@ def browser() -> Iterator[Any]:
         chromium = playwright.chromium.launch(**CHROMIUM)
         yield chromium
         chromium.close()
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.05)
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import numpy as np
 import psutil
 import pytest
 from PIL import Image
+from waiting import wait_until
 
-from conftest import wait_until
 from pytest_imgedit.config import Settings
 from pytest_imgedit.params import find_problem
 from pytest_imgedit.registry import Target

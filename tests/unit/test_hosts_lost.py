@@ -4,8 +4,8 @@ import threading
 
 import psutil
 import pytest
+from waiting import wait_until
 
-from conftest import wait_until
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.workers import hosts, ssh
 from pytest_imgedit.workers.base import NotStarted
