@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.errors import UsageError
+from pytest_imgedit.errors import SetupError, UsageError
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Holds the embedded models too.
+PACKAGE = Path(__file__).parent
 #: Kinds of editors and judges whose argument is a model: a checkpoint folder or a hub id.
 MODEL_KINDS = ("diffusers", "qwen-vl")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
@@ -47,6 +53,30 @@ def model_folder(model: str, kind: str, download: bool = True) -> Path:
             raise UsageError(f"model {model!r}: not on this machine yet; a run gets it from the hub") from error
         reason = str(error).splitlines()[0]
         raise UsageError(f"model {model!r}: neither a folder nor to be had from the hub: {reason}") from error
+
+
+def describe_checkpoint(folder: Path) -> dict[str, Any]:
+    """Return what `find_checkpoint` takes on another host: `folder`, the `package` folder and each file's size."""
+    sizes = {str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+    return {"folder": str(folder), "package": str(PACKAGE), "sizes": sizes}
+
+
+def find_checkpoint(folder: str, package: str, sizes: Mapping[str, int]) -> str:
+    """Return the folder here of a checkpoint elsewhere: the same path, or the same place in this package.
+
+    Raises `SetupError` unless its files have the same sizes.
+    """
+    here = Path(folder)
+    if here.is_relative_to(package):
+        here = PACKAGE / here.relative_to(package)
+    for name, size in sizes.items():
+        path = here / name
+        found = f"{path.stat().st_size} bytes" if path.is_file() else "no such file"
+        if not path.is_file() or path.stat().st_size != size:
+            raise SetupError(
+                f"{path} on {socket.gethostname()}: {found}, expected {size} bytes as where the run started"
+            )
+    return str(here)
 
 
 def check_checkpoint(folder: Path, kind: str, dtype: str = "float32") -> int:

@@ -1,7 +1,8 @@
 """An image editor as a worker of verl, for reinforcement learning that has edits made in its rollouts.
 
 Each rank edits its part of a batch (data parallel); with FSDP the ranks share the weights, so that all of them edit
-equally many images at the same time, which verl's dispatch sees to.
+equally many images at the same time, which verl's dispatch sees to. An edit that fails on one of these ranks fails the
+call, since the others wait for its part in vain.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pytest_imgedit.editors.base import EditRequest
 from pytest_imgedit.editors.diffusers import DiffusersEditor, load_pipeline
 from pytest_imgedit.editors.output import checked
 from pytest_imgedit.editors.sharding import Shard, load_sharded
+from pytest_imgedit.errors import OutputError
 from pytest_imgedit.images import decode
 from pytest_imgedit.numerics import pick_dtype, set_deterministic
 from pytest_imgedit.text import one_line
@@ -117,7 +119,8 @@ class ImageEditWorker(Worker):
 
         Images are PIL images, arrays of shape (H, W, 3) with values in [0, 255], or PNG, JPEG or WebP bytes. Returns
         `final_edited_images`, PIL images, and `edit_errors`, texts: an edit that failed is `None` with its reason, the
-        others have an empty one. `meta_info["seed"]` takes the place of the config's.
+        others have an empty one. Raises what the pipeline raises where ranks share its weights. `meta_info["seed"]`
+        takes the place of the config's.
         """
         images, instructions = (data.non_tensor_batch[name] for name in (IMAGES, INSTRUCTIONS))
         seed = int(data.meta_info.get("seed", self.config.seed))
@@ -155,9 +158,14 @@ class ImageEditWorker(Worker):
                 source = source.resize((width, height), Image.Resampling.LANCZOS)
         try:
             output = self.editor.edit(EditRequest("edit", "default", instruction, source, seed))
-            return (None, problem) if problem else (checked(output, source, may_be_blank=False), "")
         except Exception as error:
-            return None, problem or f"{type(error).__name__}: {one_line(error)}"
+            if self.sharded:  # the others wait for its part, and the next call would answer this one
+                raise
+            return None, f"{type(error).__name__}: {one_line(error)}"
+        try:
+            return (None, problem) if problem else (checked(output, source, may_be_blank=False), "")
+        except OutputError as error:
+            return None, f"{type(error).__name__}: {one_line(error)}"
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:

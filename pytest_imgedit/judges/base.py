@@ -49,6 +49,8 @@ class Question:
 class Answer:
     """A judge's answer: the raw `reply`, or a `score` in [0, 10] with its aspects from a judge that measures.
 
+    A reply is `cut` if the judge would have gone on but for a limit on its length.
+
     The rubric parses the reply of an answer without a score. `expected` may then hold an expected grade in [0, 10] for
     every aspect, from which the score is made in place of those that the reply names, with `off_scale` the largest
     probability that the judge gave to something else than a grade. `error` says why there is neither. `tokens_in` and
@@ -56,6 +58,7 @@ class Answer:
     """
 
     reply: str = ""
+    cut: bool = False
     score: float | None = None
     aspects: Mapping[str, float] = field(default_factory=dict)
     expected: Mapping[str, float] = field(default_factory=dict)

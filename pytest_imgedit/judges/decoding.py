@@ -9,7 +9,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,24 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Decoded:
-    """New tokens of each prompt, up to its end token, and the `logits` (steps, V) that chose them if they are kept."""
+    """New tokens of each prompt, up to its end token, and the `logits` (steps, V) that chose them if they are kept.
+
+    `cut` tells of each prompt whether there was none.
+    """
 
     tokens: list[list[int]]
+    cut: list[bool]
     logits: list[torch.Tensor]
+
+    @classmethod
+    def of(cls, rows: Iterable[Sequence[int]], ends: set[int], logits: Sequence[torch.Tensor]) -> Decoded:
+        """Leave out what follows the first end token of each row."""
+        tokens, cut = [], []
+        for row in rows:
+            end = next((place for place, token in enumerate(row) if token in ends), None)
+            tokens.append(list(row) if end is None else list(row[: end + 1]))
+            cut.append(end is None)
+        return cls(tokens, cut, list(logits))
 
 
 class Decoder(Protocol):
@@ -79,16 +93,10 @@ class PaddedDecoder:
         )
         new = output.sequences[:, inputs["input_ids"].shape[1] :].tolist()
         logits = torch.stack(output.logits).float().unbind(1) if keep_logits else ()
-        return Decoded([until_end(row, self.ends) for row in new], list(logits))
+        return Decoded.of(new, self.ends, logits)
 
 
 def end_tokens(model: Any) -> set[int]:
     """The tokens after which a reply is over."""
     ends = model.generation_config.eos_token_id
     return {ends} if isinstance(ends, int) else set(ends or ())
-
-
-def until_end(tokens: list[int], ends: set[int]) -> list[int]:
-    """Cut what follows the first end token."""
-    end = next((place for place, token in enumerate(tokens) if token in ends), len(tokens))
-    return tokens[: end + 1]

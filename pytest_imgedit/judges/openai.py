@@ -99,11 +99,11 @@ def _read_choice(choice: Any) -> Answer:
     refusal = getattr(choice.message, "refusal", None)
     if refusal or choice.finish_reason == "content_filter":
         return Answer(error=f"the model refuses to answer: {refusal or 'content filter'}")
-    if choice.finish_reason == "length":  # a 10 that is cut short reads as a 1
-        return Answer(error="the reply was cut short, expected a larger judge.max_new_tokens")
-    if not isinstance(choice.message.content, str):
+    cut = choice.finish_reason == "length"
+    content = "" if cut and choice.message.content is None else choice.message.content  # it may have thought only
+    if not isinstance(content, str):
         return Answer(error=f"an answer without text (finish_reason {choice.finish_reason!r})")
-    return Answer(choice.message.content.strip())
+    return Answer(content.strip(), cut)
 
 
 def fit(image: Image.Image, max_pixels: int) -> Image.Image:

@@ -15,7 +15,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from pytest_imgedit.judges.decoding import Decoded, end_tokens, until_end
+from pytest_imgedit.judges.decoding import Decoded, end_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,8 +56,7 @@ class PackedDecoder:
                 break
             step = step or _Step(self, _Cache(prefill, max_new_tokens), following)
             logits = step(chosen)
-        tokens = [until_end(list(row), self.ends) for row in zip(*steps, strict=True)]
-        return Decoded(tokens, list(torch.stack(kept).unbind(1)) if kept else [])
+        return Decoded.of(zip(*steps, strict=True), self.ends, torch.stack(kept).unbind(1) if kept else ())
 
     def _read(self, prompts: Sequence[Prompt], prefill: _Prefill) -> torch.Tensor:
         """Run all prompts through the model; return the last hidden states (T, hidden)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,14 +101,16 @@ class QwenVLJudge:
         """Answer questions, of which `prepared` holds what `preprocess` made, where that was done before."""
         prompts = prepared or [self.preprocess(question) for question in questions]
         decoded = self.decoder.decode(prompts, self.max_new_tokens, keep_logits=self.expects)
-        if self.expects:
-            rows = zip(questions, decoded.tokens, decoded.logits, strict=True)
-            return [self._expect(question, tokens, logits) for question, tokens, logits in rows]
         tokenizer = self.processor.tokenizer
-        return [Answer(tokenizer.decode(tokens, skip_special_tokens=True).strip()) for tokens in decoded.tokens]
+        replies = [tokenizer.decode(tokens, skip_special_tokens=True).strip() for tokens in decoded.tokens]
+        answers = [Answer(reply, cut) for reply, cut in zip(replies, decoded.cut, strict=True)]
+        if self.expects:
+            rows = zip(answers, questions, decoded.tokens, decoded.logits, strict=True)
+            return [self._expect(*row) for row in rows]
+        return answers
 
-    def _expect(self, question: Question, tokens: list[int], logits: torch.Tensor) -> Answer:
-        """Answer with the greedy reply and the expected grades; `logits` (steps, V) are those of each step."""
+    def _expect(self, answer: Answer, question: Question, tokens: list[int], logits: torch.Tensor) -> Answer:
+        """Add the expected grades to an answer; `logits` (steps, V) are those of each of its `tokens`."""
         tokenizer = self.processor.tokenizer
         grades = {}
         for place in find_places(tokenizer, tokens, question.aspects):
@@ -120,8 +123,8 @@ class QwenVLJudge:
                 return self.decoder.decode([prompt], 1, keep_logits=True).logits[0][0].softmax(-1)
 
             grades[place.aspect] = expected_grade(tokenizer, logits[place.step].softmax(-1), place, after_one)
-        return Answer(
-            tokenizer.decode(tokens, skip_special_tokens=True).strip(),
+        return replace(
+            answer,
             expected={aspect: grade for aspect, (grade, _) in grades.items()},
             off_scale=max((off for _, off in grades.values()), default=0.0),
         )

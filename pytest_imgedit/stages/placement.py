@@ -91,7 +91,7 @@ def is_remote(settings: Settings) -> bool:
 def all_gpus(settings: Settings, hosts: Hosts | None = None) -> list[dict[str, Any]]:
     """Describe the GPUs of a run as `gpu_memory` does, each with its `host`; none of hosts not connected to yet."""
     if hosts is not None:
-        return [gpu for host in hosts.all for gpu in host.gpus]
+        return [gpu for host in hosts.all for gpu in host.gpu_memory]
     return (
         [] if is_remote(settings) else [{**gpu, "host": ""} for gpu in gpu_memory(choose_gpus(settings.workers.gpus))]
     )
@@ -108,7 +108,7 @@ def groups_of(settings: Settings, role: str, hosts: Hosts | None = None) -> list
     if hosts is None:
         of_host = {"": choose_gpus(settings.workers.gpus)}
     else:
-        of_host = {host.name: [gpu["name"] for gpu in host.gpus] for host in hosts.all}
+        of_host = {host.name: host.gpus for host in hosts.all}
     if role == "edit" and "shard" in params and not any(of_host.values()):
         return []  # its ranks share the CPU
     grouped = {host: group_gpus(gpus, size, option) for host, gpus in of_host.items() if gpus or hosts is None}
@@ -134,12 +134,17 @@ def place(settings: Settings, roles: Sequence[str], hosts: Hosts | None = None) 
     models = [f"{need.role} {need.size}" for need in needs if need.weights != 0]
     room = ", ".join(f"GPU {_named(gpu)} {gpu['free_gib']} of {gpu['total_gib']} GiB free" for gpu in gpus)
     where = {"swap": "one after the other", "resident": "both stay, no swap"}[mode] if len(models) > 1 else "stays"
+    idle = [
+        f"warning: {host.name} has no GPU, beside hosts that have: it takes no part"
+        for host in (hosts.all if hosts is not None else [])
+        if not host.gpus
+    ]
     busy = [
         f"warning: GPU {_named(gpu)} is busy: {gpu['held_gib']} GiB held by {gpu['holders'] or 'other processes'}"
         for gpu in gpus
         if gpu["held_gib"] >= 1
     ]
-    return Placement(mode, (*busy, f"plan: {' and '.join(models) or 'no model'} on {room}: {where}"))
+    return Placement(mode, (*idle, *busy, f"plan: {' and '.join(models) or 'no model'} on {room}: {where}"))
 
 
 def _is_in(gpu: dict[str, Any], group: tuple[str, tuple[str, ...]]) -> bool:

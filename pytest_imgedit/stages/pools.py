@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, model_folder
+from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, describe_checkpoint, model_folder
 from pytest_imgedit.endpoints import CONCURRENCY, ENDPOINT_KINDS, Asking, parse_endpoint
 from pytest_imgedit.errors import SetupError, UsageError
 from pytest_imgedit.params import OFFLOADS
@@ -81,22 +82,31 @@ def make_pool(settings: Settings, role: str, folder: Path, watcher: Watcher, hos
     load = Deadline(workers.load_timeout, "workers.load_timeout")
     job = Deadline(getattr(workers, f"{role}_timeout"), f"workers.{role}_timeout")
     deadlines: dict[State, Deadline] = {"starting": load, "loading": load, "busy": job}
+    at_once = _loads_at_once(settings, slots, target.kind, argument, hosts)
     if hosts is not None:
-        setup["files"] = _sizes(Path(argument)) if target.kind in MODEL_KINDS and argument else {}
-        return Pool(
-            _on_hosts(hosts, slots, python, load.seconds),
-            slots,
-            setup,
-            _loads_on_hosts(settings, hosts, slots, sum(setup["files"].values())),
-            deadlines,
-            watcher,
-        )
+        if target.kind in MODEL_KINDS and argument:
+            setup["checkpoint"] = describe_checkpoint(Path(argument))
+        workers_of = _by_machine(hosts, slots)
+        threads = {h.name: _threads(h.facts["cores"], workers_of[h.facts["host"]]) for h in hosts.all}
+        on_hosts = HostExecutor(hosts, python, load.seconds, threads)
+        return Pool(on_hosts, slots, setup, at_once, deadlines, watcher)
     if python is not None and os.sep in python:
         python = str(Path(python).absolute())
-    threads = max(1, (available_cores() - 1) // len(slots))  # one core is the run's own
-    executor = LocalExecutor(folder, python, load.seconds, Redactor.of(settings), threads)
-    at_once = _loads_at_once(settings, slots, target.kind, argument)
+    executor = LocalExecutor(
+        folder, python, load.seconds, Redactor.of(settings), _threads(available_cores(), len(slots))
+    )
     return Pool(executor, slots, setup, at_once, deadlines, watcher)
+
+
+def _by_machine(hosts: Hosts, slots: Sequence[Slot]) -> Counter[str]:
+    """How many workers each machine has; several places of Ray may be on one."""
+    machine = {host.name: host.facts["host"] for host in hosts.all}
+    return Counter(machine[slot.host] for slot in slots)
+
+
+def _threads(cores: int, workers: int) -> int:
+    """Threads of each worker of a machine: one core is that of the run, or of the agent that leads to it."""
+    return max(1, (cores - 1) // max(1, workers))
 
 
 def _cpu_places(settings: Settings, role: str, hosts: Hosts | None) -> list[tuple[str, tuple[str, ...]]]:
@@ -114,40 +124,24 @@ def _cpu_places(settings: Settings, role: str, hosts: Hosts | None) -> list[tupl
     return places * times
 
 
-def _sizes(folder: Path) -> dict[str, int]:
-    """The size of each file of a checkpoint, by which other hosts can tell whether they have the same."""
-    return {str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
-
-
-def _on_hosts(hosts: Hosts, slots: list[Slot], python: str | None, patience: float) -> HostExecutor:
-    of_host = {host.name: sum(slot.host == host.name for slot in slots) for host in hosts.all}
-    threads = {host.name: max(1, host.facts["cores"] // max(1, of_host[host.name])) for host in hosts.all}
-    return HostExecutor(hosts, python, patience, threads)
-
-
-def _loads_on_hosts(settings: Settings, hosts: Hosts, slots: list[Slot], weights: int) -> int:
-    """As `_loads_at_once`: all at a time if every host has room for that, else as many as there are hosts."""
-    wanted = settings.workers.load_concurrency
-    if wanted != "auto":
-        return wanted
-    for host in hosts.all:
-        own = sum(slot.host == host.name for slot in slots)
-        if weights * 1.2 + own * PROCESS_BYTES > host.facts["memory"]:
-            return len(hosts.all)
-    return len(slots)
-
-
-def _loads_at_once(settings: Settings, slots: list[Slot], kind: str, argument: str | None) -> int:
-    """How many models may load at the same time: on every GPU if the host's memory has room for that, else one."""
+def _loads_at_once(settings: Settings, slots: list[Slot], kind: str, argument: str | None, hosts: Hosts | None) -> int:
+    """How many models may load at the same time: all if every machine's memory has room for that, else one on each."""
     wanted = settings.workers.load_concurrency
     if wanted != "auto":
         return wanted
     if kind in ENDPOINT_KINDS:
         return len(slots)
+    machines = [(len(slots), available_memory())]
+    if hosts is not None:
+        memory_of = {host.facts["host"]: host.facts["memory"] for host in hosts.all}
+        machines = [(count, memory_of[machine]) for machine, count in _by_machine(hosts, slots).items()]
     if kind not in MODEL_KINDS or argument is None or not slots[0].gpus:
-        return 1
+        return len(machines)
     # Processes read the same files, which the system holds once; each has its libraries and buffers beside them.
     offloads = target_of(settings, "edit")[1].get("offload") in OFFLOADS and kind == "diffusers"
-    copies = len(slots) if offloads else 1  # what is offloaded lies in each process's own memory
-    needed = check_checkpoint(Path(argument), kind) * (1.2 if copies == 1 else copies) + len(slots) * PROCESS_BYTES
-    return len(slots) if needed <= available_memory() else 1
+    weights = check_checkpoint(Path(argument), kind)
+    for count, memory in machines:
+        copies = count if offloads else 1  # what is offloaded lies in each process's own memory
+        if weights * (1.2 if copies == 1 else copies) + count * PROCESS_BYTES > memory:
+            return len(machines)
+    return len(slots)

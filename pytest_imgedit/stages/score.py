@@ -218,7 +218,8 @@ class Scorer:
         if answer["error"] is not None:
             raise ReplyError(answer["error"])
         if answer["score"] is None:
-            reply, (aspects, score) = self.redactor.text(answer["reply"]), self.rubric.read(answer["reply"])
+            aspects, score = self.rubric.read(answer["reply"], answer["cut"])
+            reply = self.redactor.text(answer["reply"])
             if not answer["expected"]:
                 return Verdict(reply, aspects, score, answer["batch_size"])
             expected = self._expected(answer["expected"])

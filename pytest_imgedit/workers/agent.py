@@ -44,13 +44,15 @@ class Agent:
     def hello(self, gpus: str) -> None:
         """Describe this host; `gpus` is a list as `--imgedit-gpus` takes it."""
         try:
-            named = gpu_memory(choose_gpus(gpus))
+            names = choose_gpus(gpus)
         except UsageError as error:
             self.send({"op": "refused", "message": str(error)})
             return
+        known = gpu_memory(names)
         described = {"host": socket.gethostname(), "cores": available_cores(), "memory": available_memory()}
-        origin = {"versions": versions(), "machine": machine(gpu["product"] for gpu in named)}
-        self.send({"op": "hello", "version": __version__, "gpus": named, "origin": origin, **described})
+        origin = {"versions": versions(), "machine": machine(gpu["product"] for gpu in known)}
+        told = {"gpus": names, "gpu_memory": known, "origin": origin, **described}
+        self.send({"op": "hello", "version": __version__, **told})
 
     def handle(self, message: Message) -> None:
         """Do what a message says, in a thread if it takes time."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.errors import UsageError
@@ -91,14 +92,13 @@ def gpu_memory(gpus: Sequence[str]) -> list[dict[str, Any]]:
         return found
     try:
         for name in gpus:
-            handle = _handle(name)
-            memory, product = pynvml.nvmlDeviceGetMemoryInfo(handle), str(pynvml.nvmlDeviceGetName(handle))
-            holders = ", ".join(str(one.pid) for one in pynvml.nvmlDeviceGetComputeRunningProcesses(handle))
-            sizes = {"free_gib": memory.free, "total_gib": memory.total, "held_gib": memory.used}
-            rounded = {key: round(size / 2**30, 1) for key, size in sizes.items()}
-            found.append({"name": name, "product": product, **rounded, "holders": holders})
-    except pynvml.NVMLError:
-        pass
+            with suppress(pynvml.NVMLError):  # it does not tell
+                handle = _handle(name)
+                memory, product = pynvml.nvmlDeviceGetMemoryInfo(handle), str(pynvml.nvmlDeviceGetName(handle))
+                holders = ", ".join(str(one.pid) for one in pynvml.nvmlDeviceGetComputeRunningProcesses(handle))
+                sizes = {"free_gib": memory.free, "total_gib": memory.total, "held_gib": memory.used}
+                rounded = {key: round(size / 2**30, 1) for key, size in sizes.items()}
+                found.append({"name": name, "product": product, **rounded, "holders": holders})
     finally:
         pynvml.nvmlShutdown()
     return found

@@ -50,9 +50,14 @@ class Host:
         self.facts = said
 
     @property
-    def gpus(self) -> list[dict[str, Any]]:
-        """The host's GPUs as `gpu_memory` describes them, each with the `host`."""
-        return [{**gpu, "host": self.name} for gpu in self.facts["gpus"]]
+    def gpus(self) -> list[str]:
+        """The CUDA names of the host's GPUs that the run may use."""
+        return list(self.facts["gpus"])
+
+    @property
+    def gpu_memory(self) -> list[dict[str, Any]]:
+        """Those of its GPUs that tell, as `gpus.gpu_memory` describes them, each with the `host`."""
+        return [{**gpu, "host": self.name} for gpu in self.facts["gpu_memory"]]
 
     @property
     def origin(self) -> dict[str, Any]:

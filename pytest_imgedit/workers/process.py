@@ -6,16 +6,15 @@ import gc
 import inspect
 import os
 import queue
-import socket
 import sys
 import time
 import traceback
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_imgedit.checkpoints import find_checkpoint
 from pytest_imgedit.editors.base import EditRequest, build
 from pytest_imgedit.editors.output import checked, is_near_copy
 from pytest_imgedit.errors import ImageError, OutputError, SetupError
@@ -118,8 +117,8 @@ class _Worker:
         self.target = Target(**message["target"])
         self.params, self.device = message["params"], message["device"]
         self.redactor = Redactor(os.environ, self.params, server_key(self.params))
-        if message.get("files"):
-            require_files(Path(self.target.argument or ""), message["files"])
+        if message.get("checkpoint"):  # the run was started on another host
+            self.target = replace(self.target, argument=find_checkpoint(**message["checkpoint"]))
         warm_up = getattr(self.target.load(), "warm_up", None)
         if callable(warm_up):
             arguments = () if self.target.argument is None else (self.target.argument,)
@@ -210,17 +209,6 @@ class _Worker:
         return answers
 
 
-def require_files(folder: Path, sizes: Mapping[str, int]) -> None:
-    """Raise `SetupError` unless a checkpoint on this host has the files that it has where the run was started."""
-    for name, size in sizes.items():
-        path = folder / name
-        found = f"{path.stat().st_size} bytes" if path.is_file() else "no such file"
-        if not path.is_file() or path.stat().st_size != size:
-            raise SetupError(
-                f"{path} on {socket.gethostname()}: {found}, expected {size} bytes as where the run started"
-            )
-
-
 def make_edit(edit: Callable[[EditRequest], Any], message: Message, may_be_blank: bool) -> Message:
     """Do the edit that a message asks for: return `image` (PNG), `edit_s` and `near_copy`."""
     request = edit_request(message)
@@ -273,6 +261,7 @@ def _plain(answer: Answer) -> Message:
             return _plain(Answer(error=f"a reply of {len(answer.reply)} characters, expected at most {MAX_REPLY}"))
         return {
             "reply": _encodable(answer.reply),
+            "cut": bool(answer.cut),
             "score": None if answer.score is None else float(answer.score),
             "aspects": {shorten(str(name)): float(value) for name, value in answer.aspects.items()},
             "expected": {shorten(str(name)): float(value) for name, value in answer.expected.items()},

@@ -93,23 +93,19 @@ class SshHosts(Hosts):
         way = ["--", "ssh", *_options(spec), *shlex.split(spec.ssh), "--"] if spec.ssh else ["--", "--"]
         local = execnet.XSpec("popen")
         local.python = shlex.join([sys.executable, "-I", "-S", over_ssh.__file__, str(log), *way, *command])
-        link = _Link(local, log)
+        link = _Link(name, local, log)
         self._links.append(link)
         try:
             channel = link.open().remote_exec(_SERVE.format(gpus=spec.gpus or self.gpus))
             host = Host(name, channel.send)
             channel.setcallback(host.hear, endmarker=None)
             host.greet(PATIENCE)
-        except (EOFError, OSError, execnet.RemoteError, AssertionError) as error:
-            link.close()
-            raise NotStarted(f"host {name}: {link.last_words() or one_line(error)}") from None
-        except NotStarted as error:
+        except (NotStarted, EOFError, OSError, execnet.RemoteError, AssertionError) as error:
             link.close()
             said = link.last_words()
-            raise NotStarted(f"{error}{f': {said}' if said else ''}") from None
-        except queue.Empty:
-            link.close()
-            raise NotStarted(f"host {name}: no answer within {PATIENCE:g} s") from None
+            if isinstance(error, NotStarted):
+                raise NotStarted(f"{error}{f': {said}' if said else ''}") from None
+            raise NotStarted(f"host {name}: {said or one_line(error)}") from None
         finally:
             log.unlink(missing_ok=True)
         return host
@@ -123,15 +119,18 @@ class SshHosts(Hosts):
 class _Link:
     """The process through which a host is reached, opened within `PATIENCE` seconds."""
 
-    def __init__(self, spec: execnet.XSpec, log: Path) -> None:
-        self.spec, self.log = spec, log
+    def __init__(self, name: str, spec: execnet.XSpec, log: Path) -> None:
+        self.name, self.spec, self.log = name, spec, log
         self._opened: queue.Queue[Any] = queue.Queue()
         self._gateway: Any = None
 
     def open(self) -> Any:
-        """Return the execnet gateway; raises `queue.Empty` for a host that stays silent, else what execnet raises."""
+        """Return the execnet gateway; raises `NotStarted` for a host that stays silent, else what execnet raises."""
         threading.Thread(target=self._open, daemon=True).start()
-        opened = self._opened.get(timeout=PATIENCE)
+        try:
+            opened = self._opened.get(timeout=PATIENCE)
+        except queue.Empty:
+            raise NotStarted(f"host {self.name}: no answer within {PATIENCE:g} s") from None
         if isinstance(opened, Exception):
             raise opened
         self._gateway = opened

@@ -11,6 +11,7 @@ from PIL import Image
 
 from pytest_imgedit.endpoints import ENDPOINT_KINDS, HOW_ASKED, Endpoint, parse_endpoint
 from pytest_imgedit.errors import UsageError
+from pytest_imgedit.judges.base import Answer
 from pytest_imgedit.judges.openai import data_url, fit, read_completion
 from pytest_imgedit.params import ENDPOINT_PARAMS
 from pytest_imgedit.registry import Target
@@ -75,6 +76,9 @@ def test_an_answer_is_its_text_and_its_tokens():
     answer = read_completion(completion(" fine\n"))
     assert (answer.reply, answer.error, answer.tokens_in, answer.tokens_out) == ("fine", None, 7, 2)
     assert read_completion(completion(usage=None)).tokens_in == 0
+    assert not answer.cut
+    assert read_completion(completion("realism: 1", "length")) == Answer("realism: 1", True, tokens_in=7, tokens_out=2)
+    assert read_completion(completion(None, "length")).cut
     assert read_completion(completion(usage=(7, "two"))).tokens_out == 0
 
 
@@ -83,7 +87,6 @@ def test_an_answer_is_its_text_and_its_tokens():
     [
         (completion(None, refusal="no"), "the model refuses to answer: no"),
         (completion("", "content_filter"), "the model refuses to answer: content filter"),
-        (completion("realism: 1", "length"), "the reply was cut short, expected a larger judge.max_new_tokens"),
         (completion(None, "stop"), "an answer without text (finish_reason 'stop')"),
     ],
 )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pytest_imgedit.config import SuiteSettings
 from pytest_imgedit.errors import SetupError
 from pytest_imgedit.images import decode
-from pytest_imgedit.judges.base import Question
+from pytest_imgedit.judges.base import Answer, Question
 from pytest_imgedit.judges.expected import Place, expected_grade, find_places
 from pytest_imgedit.judges.qwen_vl import QwenVLJudge
 from pytest_imgedit.rubrics.reply import number_places, parse_reply
@@ -161,7 +161,7 @@ def test_a_tokenizer_of_digits_looks_at_what_follows_a_1(tiny, questions):
     question = Question("p", "social", "x", questions[0].images, "s", questions[0].parts, ("realism",))
     plain = QwenVLJudge(str(tiny("judge-qwen3-vl")), device="cpu", attention="sdpa")
     with torch.inference_mode():
-        answer = judge._expect(question, reply, torch.stack(logits[: len(reply)]))
+        answer = judge._expect(Answer(), question, reply, torch.stack(logits[: len(reply)]))
         inputs = plain.decoder.inputs([plain._prepare(question, "realism: 1")])
         following = plain.model(**inputs, logits_to_keep=1).logits[0, -1].softmax(-1)
     zero = float(following[tokenizer.encode("0", add_special_tokens=False)[0]])

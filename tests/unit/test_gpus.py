@@ -94,8 +94,12 @@ def test_busy_gpu_is_refused_with_who_holds_it(driver):
 
 
 def test_gpu_that_does_not_tell_its_memory_is_not_described(driver, monkeypatch):
+    tell = driver.nvmlDeviceGetMemoryInfo
+
     def unsupported(handle):
-        raise driver.NVMLError_NotSupported
+        if handle == driver.nvmlDeviceGetHandleByIndex(0):
+            raise driver.NVMLError_NotSupported
+        return tell(handle)
 
     monkeypatch.setattr(driver, "nvmlDeviceGetMemoryInfo", unsupported)
-    assert gpus.gpu_memory(["1"]) == []
+    assert [gpu["name"] for gpu in gpus.gpu_memory(["0", "1"])] == ["1"]

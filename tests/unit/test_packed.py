@@ -45,25 +45,42 @@ def test_replies_and_logits_equal_those_of_generate_for_uneven_prompts_and_image
     ours = packed.decoder.decode(prompts, 9, keep_logits=True)
     theirs = plain.decoder.decode(prompts, 9, keep_logits=True)
     assert ours.tokens == theirs.tokens
+    assert ours.cut == theirs.cut == [tokens[-1] not in packed.decoder.ends for tokens in ours.tokens]
     assert len({tuple(tokens) for tokens in ours.tokens}) > 1
     for mine, other, tokens in zip(ours.logits, theirs.logits, ours.tokens, strict=True):
         torch.testing.assert_close(mine[: len(tokens)], other[: len(tokens)], rtol=1e-3, atol=1e-4)
 
 
-def test_the_embedded_judge_grades_alike_packed_and_plain():
+@pytest.fixture(scope="module")
+def scenes():
+    """Questions about the embedded suite, half of them about pairs that were not edited."""
     rubric = load_rubric("aspects", {})
-    pairs = load_suite(SuiteSettings(spec="scenes:n=3")).pairs
     asked = []
-    for n, pair in enumerate(pairs):
+    for n, pair in enumerate(load_suite(SuiteSettings(spec="scenes:n=3")).pairs):
         edited = pair.reference if n % 2 else pair.source
         images = {"source": decode(pair.source.read()), "edited": decode(edited.read())}
         asked.append(Question(pair.id, pair.category, pair.instruction, images, *rubric.render(pair), rubric.aspects))
-    replies = [
-        [answer.reply for answer in QwenVLJudge(str(WEIGHTS / "judge"), device="cpu", attention=how).answer(asked)]
+    return asked
+
+
+def test_the_embedded_judge_grades_alike_packed_and_plain(scenes):
+    answers = [
+        QwenVLJudge(str(WEIGHTS / "judge"), device="cpu", attention=how).answer(scenes)
         for how in ("auto", "sdpa", "eager")
     ]
-    assert replies[0] == replies[1] == replies[2]
-    assert len(set(replies[0])) > 1
+    assert answers[0] == answers[1] == answers[2]
+    assert len({answer.reply for answer in answers[0]}) > 1
+
+
+@pytest.mark.parametrize("attention", ["auto", "sdpa"])
+def test_a_reply_that_reaches_its_limit_is_cut(scenes, attention):
+    judge = QwenVLJudge(str(WEIGHTS / "judge"), device="cpu", attention=attention)
+    (whole,) = judge.answer(scenes[:1])
+    judge.max_new_tokens = len(judge.processor.tokenizer.encode(whole.reply, add_special_tokens=False))
+    assert not whole.cut
+    (cut,) = judge.answer(scenes[:1])
+    assert cut.cut
+    assert cut.reply == whole.reply
 
 
 def test_prompts_without_images_and_of_one_token_more_than_their_common_beginning(tiny):

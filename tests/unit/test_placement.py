@@ -5,7 +5,8 @@ import pytest
 from pytest_imgedit.config import Settings
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.stages import placement
-from pytest_imgedit.stages.placement import COMPILE_IF_POSSIBLE, lossy, place, settle_editor
+from pytest_imgedit.stages.placement import COMPILE_IF_POSSIBLE, groups_of, lossy, place, settle_editor
+from pytest_imgedit.workers.hosts import Host, Hosts
 
 GIB = 2**30
 
@@ -145,6 +146,33 @@ def test_without_gpus_there_is_nothing_to_place(machine, monkeypatch):
     machine()
     monkeypatch.setattr(placement, "gpu_memory", lambda gpus: [])
     assert place(settings(), ["edit", "judge"]).mode == "cpu"
+
+
+def connected(**gpus):
+    """Hosts `name=(names of its GPUs, those of which tell their memory)`."""
+    found = Hosts()
+    for name, (names, tell) in gpus.items():
+        host = Host(name, lambda message: None)
+        sizes = {"free_gib": 80.0, "total_gib": 80.0, "held_gib": 0.0, "holders": ""}
+        host.facts = {"gpus": names, "gpu_memory": [{"name": gpu, "product": "X", **sizes} for gpu in tell]}
+        found.all.append(host)
+    return found
+
+
+def test_a_host_without_gpus_beside_others_takes_no_part_and_is_named(machine):
+    machine()
+    hosts = connected(a=(["0", "1"], ["0", "1"]), b=([], []))
+    wanted = settings(hosts=["popen"])
+    assert groups_of(wanted, "edit", hosts) == [("a", ("0",)), ("a", ("1",))]
+    assert place(wanted, ["edit"], hosts).lines[0] == "warning: b has no GPU, beside hosts that have: it takes no part"
+
+
+def test_a_gpu_of_a_host_that_does_not_tell_its_memory_is_used(machine):
+    machine()
+    hosts = connected(a=(["0", "1"], ["1"]), b=(["0"], []))
+    wanted = settings(hosts=["popen"])
+    assert groups_of(wanted, "edit", hosts) == [("a", ("0",)), ("b", ("0",)), ("a", ("1",))]
+    assert len(place(wanted, ["edit"], hosts).lines) == 1
 
 
 def test_compiling_is_decided_by_the_planned_work(machine):

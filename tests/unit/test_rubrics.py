@@ -63,6 +63,7 @@ GOOD = [
     ("**instruction**: 9/10\n- preservation: **8 / 10**\n`realism`：7", (9, 8, 7)),
     ("The ball fell 3 m.\n\ninstruction: 9\npreservation: 8\nrealism: 7\nDone: 5", (9, 8, 7)),
     ("<think>instruction: 1\nrealism: 2</think>instruction: 9\npreservation: 8\nrealism: 7", (9, 8, 7)),
+    ("instruction: 1\nrealism: 2</think>instruction: 9\npreservation: 8\nrealism: 7", (9, 8, 7)),
 ]
 
 
@@ -85,6 +86,7 @@ BAD = [
     ("instruction: ٩\npreservation: 8\nrealism: 7", "expected one number"),
     ("instruction: 9/5\npreservation: 8\nrealism: 7", "expected one number"),
     ("I cannot grade this image.", "no line 'instruction'"),
+    ("<think>instruction: 9\npreservation: 8\nrealism: 7\nNo:", "no line 'instruction'"),
 ]
 
 
@@ -94,10 +96,17 @@ def test_unreadable_replies(reply, message):
         parse_reply(reply, ASPECTS)
 
 
-@given(st.text())
-def test_any_reply_is_read_in_range_or_refused(reply):
+def test_the_unfinished_line_of_a_reply_that_was_cut_is_not_read():
+    reply = "instruction: 9\npreservation: 8\nrealism: 1"
+    with pytest.raises(ReplyError, match=r"no line 'realism': .*; the reply was cut at judge.max_new_tokens"):
+        parse_reply(reply, ASPECTS, cut=True)
+    assert tuple(parse_reply(f"{reply}0\nFor it is", ASPECTS, cut=True).values()) == (9, 8, 10)
+
+
+@given(st.text(), st.booleans())
+def test_any_reply_is_read_in_range_or_refused(reply, cut):
     try:
-        values = parse_reply(reply, ASPECTS)
+        values = parse_reply(reply, ASPECTS, cut)
     except ReplyError:
         return
     assert all(0 <= value <= 10 for value in values.values())

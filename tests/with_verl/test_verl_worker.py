@@ -1,10 +1,13 @@
 """The editor as a worker of verl's own worker group, on real Ray actors; runs where verl is installed."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import ray
 from PIL import Image
 from verl import DataProto
+from verl.single_controller.base.decorator import Dispatch, register
 from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup
 
 from pytest_imgedit.editors.base import EditRequest
@@ -17,7 +20,8 @@ STEPS = 2
 
 @pytest.fixture(scope="module")
 def cluster():
-    environment = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    own = str(Path(__file__).parent)  # actors import this file too
+    environment = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": own}
     # verl asks for ten CPUs a worker; they are counted, not used
     ray.init("local", num_cpus=400, include_dashboard=False, runtime_env={"env_vars": environment}, log_to_driver=False)
     yield
@@ -28,12 +32,10 @@ def cluster():
 def group(cluster, tiny):
     made = []
 
-    def make(**config):
+    def make(worker=ImageEditWorker, **config):
         config = {"model_path": str(tiny("instruct-pix2pix")), "num_inference_steps": STEPS, "device": "cpu", **config}
         pool = RayResourcePool(process_on_nodes=[2], use_gpu=False)
-        workers = RayWorkerGroup(
-            pool, RayClassWithInitArgs(ray.remote(ImageEditWorker), config=config), device_name="cpu"
-        )
+        workers = RayWorkerGroup(pool, RayClassWithInitArgs(ray.remote(worker), config=config), device_name="cpu")
         made.append(workers)
         workers.init_model()
         return workers
@@ -83,6 +85,26 @@ def test_what_cannot_be_edited_is_an_error_and_holds_up_no_other(group):
     assert errors[1] == "TypeError: an image that is a str"
     assert errors[3] == "TypeError: an instruction that is None"
     assert edited[0].size == (64, 64)
+
+
+class SecondRankFails(ImageEditWorker):
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def init_model(self):
+        super().init_model()
+        if self.rank == 1:
+            self.editor.edit = fail
+
+
+def fail(*args, **kwargs):
+    raise MemoryError("nothing left")
+
+
+def test_where_ranks_share_weights_an_edit_that_fails_on_one_fails_the_call(group):
+    images, words = [photo(1), photo(2)], ["a", "b"]
+    with pytest.raises(MemoryError, match="nothing left"):
+        group(SecondRankFails).edit_images_batch(batch(images, words))
+    found = group(SecondRankFails, enable_fsdp=False).edit_images_batch(batch(images, words))
+    assert list(found.non_tensor_batch["edit_errors"]) == ["", "MemoryError: nothing left"]
 
 
 def test_a_config_that_means_nothing_is_refused():
