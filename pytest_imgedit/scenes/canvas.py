@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from PIL import Image, ImageChops, ImageDraw, ImageEnhance, ImageFilter
@@ -30,6 +31,24 @@ def darker(color: Rgb, share: float = 0.3) -> Rgb:
 def lighter(color: Rgb, share: float = 0.4) -> Rgb:
     """Move a colour towards white."""
     return mix(color, (255, 255, 255), share)
+
+
+def _reached(image: Image.Image, blur: float) -> tuple[int, int, int, int] | None:
+    """The part of a large image to which what is not black in it comes when it is blurred; `None` if all is black.
+
+    Pillow's Gaussian blur is three box blurs, each less than one pixel wider to a side than `blur`.
+    """
+    box = image.getbbox()
+    if box is None:
+        return None
+    left, top, right, bottom = box
+    reach = math.ceil(3 * (blur + 1))
+    return (
+        max(0, left - reach),
+        max(0, top - reach),
+        min(image.width, right + reach),
+        min(image.height, bottom + reach),
+    )
 
 
 class Canvas:
@@ -78,16 +97,23 @@ class Canvas:
         shape = Canvas((255, 255, 255) if mask is None else (0, 0, 0))
         if mask is not None:
             mask(shape)
-        alpha = shape.image.convert("L").point(lambda value: round(value * opacity))
+        box = _reached(shape.image, blur * SCALE)
+        if box is None:
+            return
+        alpha = shape.image.crop(box).convert("L").point(lambda value: round(value * opacity))
         if blur:
             alpha = alpha.filter(ImageFilter.GaussianBlur(blur * SCALE))
-        self._replace(Image.composite(Image.new("RGB", self.image.size, color), self.image, alpha))
+        self.image.paste(color, box, alpha)
 
     def glow(self, x: float, y: float, radius: float, color: Rgb, strength: float = 0.6) -> None:
         """Add soft light around a point."""
         light = Canvas((0, 0, 0))
         light.ellipse(x, y, radius * 0.55, radius * 0.55, mix((0, 0, 0), color, strength))
-        self._replace(ImageChops.screen(self.image, light.image.filter(ImageFilter.GaussianBlur(radius * SCALE * 0.3))))
+        blur = radius * SCALE * 0.3
+        box = _reached(light.image, blur)
+        if box is not None:
+            soft = light.image.crop(box).filter(ImageFilter.GaussianBlur(blur))
+            self.image.paste(ImageChops.screen(self.image.crop(box), soft), box)
 
     def dim(self, brightness: float, saturation: float = 1.0) -> None:
         """Scale the brightness and saturation of all that is drawn so far."""

@@ -15,10 +15,10 @@ FOLDER = Path(__file__).parents[2] / "benchmarks" / "speed"
 @pytest.mark.parametrize(
     ("script", "figures"),
     [
-        ("edit_stage --variants compiled", {"bare_s", "compiled"}),
+        ("edit_stage --variants eager", {"bare_s", "eager"}),
         ("scaling", {"processes_of_linear", "threads_of_linear"}),
         ("swap", {"swap", "transformers"}),
-        ("judge_stage", {"1 images", "2 images"}),
+        ("judge_stage --images 1", {"first_run_items_s", "1 images"}),
         ("sharding --ways full", {"one GPU", "full"}),
         ("overhead", {"runs", "rates", "start_up_ms"}),
     ],

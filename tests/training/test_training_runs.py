@@ -16,12 +16,12 @@ from pytest_imgedit.editors.diffusers import DiffusersEditor
 from pytest_imgedit.judges.base import Question
 from pytest_imgedit.judges.qwen_vl import QwenVLJudge
 from pytest_imgedit.rubrics.rubric import load_rubric
-from training import bank, editor, judge
+from training import bank, editor, judge, pool
 from training.records import as_pair, draw, make_scenes
 
 FOLDER = Path(editor.__file__).parent
 EDITOR = {
-    "data": {"capacity": 24, "first": 24, "workers": 0},
+    "data": {"capacity": 8, "first": 8, "workers": 0},
     "vae": {"steps": 2, "batch": 2},
     "vae.sizes": {"block_out_channels": [8, 8, 8, 8]},
     "unet": {"steps": 2, "batch": 2},
@@ -29,7 +29,7 @@ EDITOR = {
     "text": {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1},
 }
 JUDGE = {
-    "data": {"capacity": 24, "first": 24, "workers": 0, "held_out": 96},
+    "data": {"capacity": 16, "first": 16, "workers": 0, "held_out": 96},
     "train": {"steps": 2, "batch": 4, "measure_every": 1},
     "editor": {"bank": 8, "batch": 4, "every": 1},
     "vision": {"depth": 2, "hidden_size": 48, "intermediate_size": 48},
@@ -64,6 +64,7 @@ def _logged(path: Path) -> list[dict[str, Any]]:
 
 
 def test_trained_models_load_as_any_other_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "CHUNK", 8)
     work, out = tmp_path / "work", tmp_path / "out"
     config = _smaller("editor.toml", {name: dict(keys) for name, keys in EDITOR.items()}, tmp_path)
     _call(editor, monkeypatch, work=work, config=config, out=out / "editor", minutes=0)
