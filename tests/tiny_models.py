@@ -187,7 +187,7 @@ def qwen_image_edit(folder: Path, kind: str = "QwenImageEditPipeline") -> Path:
     words = tokenizer()
     torch.manual_seed(0)
     vae = AutoencoderKLQwenImage(
-        base_dim=2, z_dim=4, dim_mult=[1, 1, 1, 1], num_res_blocks=1, temperal_downsample=[False, True, True],
+        base_dim=8, z_dim=4, dim_mult=[1, 1, 1, 1], num_res_blocks=1, temperal_downsample=[False, True, True],
         latents_mean=[0.0] * 4, latents_std=[1.0] * 4,
     )  # fmt: skip
     transformer = QwenImageTransformer2DModel(
