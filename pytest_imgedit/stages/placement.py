@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,6 +15,7 @@ from pytest_imgedit.errors import UsageError
 from pytest_imgedit.judges.base import MEASURING, resolve_judge
 from pytest_imgedit.params import OFFLOADS, STEP_CACHE_THRESHOLD
 from pytest_imgedit.workers.gpus import choose_gpus, gpu_memory, group_gpus, require_memory
+from pytest_imgedit.workers.local import available_memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +41,10 @@ LOSSY_ATTENTION = ("sage", "int8", "fp8")
 
 @dataclass(frozen=True)
 class Need:
-    """What one role needs on its GPUs: bytes of `weights`, `None` if that is not known before loading."""
+    """What one role needs: bytes of `weights` on its GPUs, `None` if that is not known before loading.
+
+    `kept` are the bytes of weights that each of its workers keeps in host memory.
+    """
 
     role: str
     spec: str
@@ -47,6 +52,7 @@ class Need:
     groups: tuple[tuple[str, tuple[str, ...]], ...]
     hint: str = ""
     offload: str = "none"
+    kept: int = 0
 
     @property
     def size(self) -> str:
@@ -125,6 +131,7 @@ def place(settings: Settings, roles: Sequence[str], hosts: Hosts | None = None) 
         return Placement("resident" if beside else "cpu")
     needs = [_need(settings, role, gpus, hosts) for role in roles]
     for need in needs:
+        _require_host_memory(need, hosts)
         if need.weights:
             for group in need.groups:
                 known = [gpu for gpu in gpus if _is_in(gpu, group)]
@@ -145,6 +152,20 @@ def place(settings: Settings, roles: Sequence[str], hosts: Hosts | None = None) 
         if gpu["held_gib"] >= 1
     ]
     return Placement(mode, (*idle, *busy, f"plan: {' and '.join(models) or 'no model'} on {room}: {where}"))
+
+
+def _require_host_memory(need: Need, hosts: Hosts | None) -> None:
+    """Raise `UsageError` where workers of a machine keep more in its memory than is available, if that is known."""
+    names = [host for host, _ in need.groups]
+    counts = Counter(names) if hosts is None else hosts.count_by_machine(names)
+    memory = {"": available_memory()} if hosts is None else hosts.memory
+    for machine, count in counts.items():
+        if 0 < memory[machine] < count * need.kept:
+            where = f" on {machine}" if machine else ""
+            raise UsageError(
+                f"{need.spec}: {count} offloading workers keep {_gib(need.kept)} of weights each in host memory, "
+                f"expected at most {_gib(memory[machine])} in all, which is available{where}"
+            )
 
 
 def _is_in(gpu: dict[str, Any], group: tuple[str, tuple[str, ...]]) -> bool:
@@ -182,15 +203,16 @@ def _need(settings: Settings, role: str, gpus: Sequence[dict[str, Any]], hosts: 
     folder = model_folder(target.argument or "", target.kind)
     weights = check_checkpoint(folder, target.kind, params.get("dtype", "auto"))
     offload = params.get("offload", "none") if role == "edit" else "none"
+    kept = weights if offload in OFFLOADS else 0
     if offload == "group":
-        return Need(role, spec, None, groups, offload=offload)
+        return Need(role, spec, None, groups, offload=offload, kept=kept)
     if offload == "model":
         weights = largest_component(folder, target.kind, params.get("dtype", "auto"))
     hint, shard = _hint(role, folder, target.kind, weights, gpus), params.get("shard")
     if shard is None or role == "judge":
-        return Need(role, spec, weights, groups, hint, offload)
+        return Need(role, spec, weights, groups, hint, offload, kept)
     if shard.get("cpu_offload"):
-        return Need(role, spec, None, groups)
+        return Need(role, spec, None, groups, kept=weights)
     copies = 1 if shard.get("strategy", "full") == "full" else shard["ranks"]  # each rank comes to hold all of it
     return Need(role, spec, copies * weights, groups, hint)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -86,7 +85,7 @@ def make_pool(settings: Settings, role: str, folder: Path, watcher: Watcher, hos
     if hosts is not None:
         if target.kind in MODEL_KINDS and argument:
             setup["checkpoint"] = describe_checkpoint(Path(argument))
-        workers_of = _by_machine(hosts, slots)
+        workers_of = hosts.count_by_machine(slot.host for slot in slots)
         threads = {h.name: _threads(h.facts["cores"], workers_of[h.facts["host"]]) for h in hosts.all}
         on_hosts = HostExecutor(hosts, python, load.seconds, threads)
         return Pool(on_hosts, slots, setup, at_once, deadlines, watcher)
@@ -96,12 +95,6 @@ def make_pool(settings: Settings, role: str, folder: Path, watcher: Watcher, hos
         folder, python, load.seconds, Redactor.of(settings), _threads(available_cores(), len(slots))
     )
     return Pool(executor, slots, setup, at_once, deadlines, watcher)
-
-
-def _by_machine(hosts: Hosts, slots: Sequence[Slot]) -> Counter[str]:
-    """How many workers each machine has; several places of Ray may be on one."""
-    machine = {host.name: host.facts["host"] for host in hosts.all}
-    return Counter(machine[slot.host] for slot in slots)
 
 
 def _threads(cores: int, workers: int) -> int:
@@ -133,8 +126,8 @@ def _loads_at_once(settings: Settings, slots: list[Slot], kind: str, argument: s
         return len(slots)
     machines = [(len(slots), available_memory())]
     if hosts is not None:
-        memory_of = {host.facts["host"]: host.facts["memory"] for host in hosts.all}
-        machines = [(count, memory_of[machine]) for machine, count in _by_machine(hosts, slots).items()]
+        counts = hosts.count_by_machine(slot.host for slot in slots)
+        machines = [(count, hosts.memory[name]) for name, count in counts.items()]
     if kind not in MODEL_KINDS or argument is None or not slots[0].gpus:
         return len(machines)
     # Processes read the same files, which the system holds once; each has its libraries and buffers beside them.

@@ -15,7 +15,7 @@ GIB = 2**30
 def machine(monkeypatch):
     """Put GPUs and checkpoints of some size in place: `machine(gpus=2, total=80, edit=54, judge=58, held=0)`."""
 
-    def put(gpus=1, total=80.0, edit=54, judge=58, held=0.0, largest=39):
+    def put(gpus=1, total=80.0, edit=54, judge=58, held=0.0, largest=39, memory=900):
         names = [str(n) for n in range(gpus)]
         sizes = {"diffusers": edit, "qwen-vl": judge}
         found = [
@@ -32,6 +32,7 @@ def machine(monkeypatch):
 
         monkeypatch.setattr(placement, "choose_gpus", lambda text: names)
         monkeypatch.setattr(placement, "gpu_memory", lambda gpus: found)
+        monkeypatch.setattr(placement, "available_memory", lambda: memory * GIB)
         monkeypatch.setattr(placement, "model_folder", lambda model, kind: kind)
         monkeypatch.setattr(placement, "check_checkpoint", lambda folder, kind, dtype="x": sizes[kind] * GIB)
         monkeypatch.setattr(placement, "largest_component", lambda folder, kind, dtype="x": largest * GIB)
@@ -125,6 +126,23 @@ def test_offload_by_blocks_needs_no_room_that_is_known_beforehand(machine):
     assert found.lines[-1].startswith("plan: edit one block at a time, offloaded on GPU 0")
 
 
+def test_workers_that_offload_must_fit_into_host_memory(machine):
+    machine(gpus=4, total=24, memory=128)
+    says = (
+        r"^diffusers:a/b: 4 offloading workers keep 54.0 GiB of weights each in host memory, expected at most 128.0 GiB"
+    )
+    with pytest.raises(UsageError, match=says):
+        place(settings({"offload": "group"}), ["edit"])
+    place(settings({"offload": "group"}, gpus_per_worker=1), ["edit"], connected(a=(["0", "1"], ["0", "1"])))
+    with pytest.raises(UsageError, match=r"3 offloading workers .* which is available on machine$"):
+        place(settings({"offload": "model"}), ["edit"], connected(a=(["0", "1"], ["0"]), b=(["0"], [])))
+    machine(gpus=4, total=24, memory=128, edit=130)
+    with pytest.raises(UsageError, match=r"2 offloading workers keep 130.0 GiB"):
+        place(settings({"shard": {"cpu_offload": True}}, gpus_per_worker=2), ["edit"])
+    machine(gpus=4, total=24, memory=0)
+    assert place(settings({"offload": "group"}), ["edit"]).lines
+
+
 def test_an_editor_offloads_where_it_fits_no_other_way(machine):
     machine(total=48, largest=39)
     chosen = settle_editor(settings(), 1000).editor.params
@@ -154,7 +172,8 @@ def connected(**gpus):
     for name, (names, tell) in gpus.items():
         host = Host(name, lambda message: None)
         sizes = {"free_gib": 80.0, "total_gib": 80.0, "held_gib": 0.0, "holders": ""}
-        host.facts = {"gpus": names, "gpu_memory": [{"name": gpu, "product": "X", **sizes} for gpu in tell]}
+        known = [{"name": gpu, "product": "X", **sizes} for gpu in tell]
+        host.facts = {"gpus": names, "gpu_memory": known, "host": "machine", "memory": 128 * GIB}
         found.all.append(host)
     return found
 
