@@ -23,9 +23,9 @@ class ModelServer(ThreadingHTTPServer):
     """Serves on a free port of this machine until it is closed.
 
     `faults` holds what happens to the next requests that ask for something: a status such as 429, `"hang"`, `"half"`
-    (the connection ends in the middle), `"garbage"` (no JSON), `"echo"` (the key), `"refusal"`, `"empty"`, `"url"`;
-    `None` answers as it should. `key` is the key that it wants. `asked` holds the bodies of requests, `most` how many
-    were there at a time.
+    (the connection ends in the middle), `"garbage"` (no JSON), `"echo"` (the key), `"refusal"`, `"empty"`, `"length"`
+    (the reply lacks its last letter), `"url"`; `None` answers as it should. `key` is the key that it wants. `asked`
+    holds the bodies of requests, `most` how many were there at a time.
     """
 
     daemon_threads = True
@@ -125,10 +125,14 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self.server.asked.append(json.loads(data))
             answer = self.server.chat(self.server.asked[-1])
-            message = answer["choices"][0]["message"]
-            message |= {"refusal": {"content": None, "refusal": "I would rather not"}, "empty": {"content": None}}.get(
-                fault, {}
-            )
+            choice = answer["choices"][0]
+            if fault == "refusal":
+                choice["message"] |= {"content": None, "refusal": "I would rather not"}
+            elif fault == "empty":
+                choice["message"]["content"] = None
+            elif fault == "length":
+                choice["message"]["content"] = choice["message"]["content"][:-1]
+                choice["finish_reason"] = "length"
         self._send(200, answer, broken=fault)
 
     def _allowed(self) -> bool:

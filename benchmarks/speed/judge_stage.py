@@ -98,7 +98,7 @@ def main() -> None:
     described = parser(__doc__)
     described.add_argument("--items", type=int, default=96)
     described.add_argument("--new-tokens", type=int, default=16, help="three lines of the rubric have about 16")
-    described.add_argument("--images", type=int, nargs="*", choices=(1, 2), default=[1, 2], help="images of an item")
+    described.add_argument("--images", type=int, nargs="+", choices=(1, 2), default=[1, 2], help="images of an item")
     described.add_argument("--plain", type=Path, help="do the plain way of a job file, and nothing else")
     options = described.parse_args()
     if options.plain:

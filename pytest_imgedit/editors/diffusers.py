@@ -93,7 +93,10 @@ class DiffusersEditor:
 
         Raises `OutputError` if what comes out is not finite.
         """
-        output = self.run(request, "pt")
+        return self.picture(self.run(request, "pt"))
+
+    def picture(self, output: Any) -> Image.Image:
+        """Turn what `run` returned for `"pt"` into an image; raises `OutputError` if it is not finite."""
         if any(getattr(output, "nsfw_content_detected", None) or ()):
             raise RuntimeError("the pipeline's safety checker replaced the image")
         pixels = output.images[0].float()  # (3, H, W) on [0, 1]

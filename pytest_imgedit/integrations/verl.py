@@ -1,8 +1,8 @@
 """An image editor as a worker of verl, for reinforcement learning that has edits made in its rollouts.
 
 Each rank edits its part of a batch (data parallel); with FSDP the ranks share the weights, so that all of them edit
-equally many images at the same time, which verl's dispatch sees to. An edit that fails on one of these ranks fails the
-call, since the others wait for its part in vain.
+equally many images at the same time, which verl's dispatch sees to. A rank whose pipeline fails raises, since the
+others wait for its part in vain, and edits no more.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from pytest_imgedit.editors.base import EditRequest
 from pytest_imgedit.editors.diffusers import DiffusersEditor, load_pipeline
 from pytest_imgedit.editors.output import checked
 from pytest_imgedit.editors.sharding import Shard, load_sharded
-from pytest_imgedit.errors import OutputError
 from pytest_imgedit.images import decode
 from pytest_imgedit.numerics import pick_dtype, set_deterministic
 from pytest_imgedit.text import one_line
@@ -86,6 +85,7 @@ class ImageEditWorker(Worker):
         super().__init__()
         self.config = config if isinstance(config, ImageEditConfig) else ImageEditConfig(**dict(config))
         self.editor: DiffusersEditor | None = None
+        self.out_of_step = ""
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def init_model(self) -> None:
@@ -119,8 +119,8 @@ class ImageEditWorker(Worker):
 
         Images are PIL images, arrays of shape (H, W, 3) with values in [0, 255], or PNG, JPEG or WebP bytes. Returns
         `final_edited_images`, PIL images, and `edit_errors`, texts: an edit that failed is `None` with its reason, the
-        others have an empty one. Raises what the pipeline raises where ranks share its weights. `meta_info["seed"]`
-        takes the place of the config's.
+        others have an empty one. Where ranks share weights, raises what the pipeline itself raises, and `RuntimeError`
+        from then on. `meta_info["seed"]` takes the place of the config's.
         """
         images, instructions = (data.non_tensor_batch[name] for name in (IMAGES, INSTRUCTIONS))
         seed = int(data.meta_info.get("seed", self.config.seed))
@@ -140,6 +140,10 @@ class ImageEditWorker(Worker):
     def _edit(self, image: Any, instruction: Any, seed: int) -> tuple[Image.Image | None, str]:
         """Edit one image; where ranks share weights, one that cannot be edited still takes its part in the calls."""
         assert self.editor is not None, "init_model comes first"
+        if self.out_of_step:
+            raise RuntimeError(
+                f"this rank fell out of step with the others ({self.out_of_step}): make a new worker group"
+            )
         problem = ""
         try:
             source = _picture(image)
@@ -157,14 +161,18 @@ class ImageEditWorker(Worker):
             else:  # it makes images of the size that it is given
                 source = source.resize((width, height), Image.Resampling.LANCZOS)
         try:
-            output = self.editor.edit(EditRequest("edit", "default", instruction, source, seed))
+            output = self.editor.run(EditRequest("edit", "default", instruction, source, seed), "pt")
         except Exception as error:
-            if self.sharded:  # the others wait for its part, and the next call would answer this one
+            problem = f"{type(error).__name__}: {one_line(error)}"
+            if self.sharded:  # the others wait for its part, and what they send next would answer that
+                self.out_of_step = problem
                 raise
-            return None, f"{type(error).__name__}: {one_line(error)}"
+            return None, problem
         try:
-            return (None, problem) if problem else (checked(output, source, may_be_blank=False), "")
-        except OutputError as error:
+            return (
+                (None, problem) if problem else (checked(self.editor.picture(output), source, may_be_blank=False), "")
+            )
+        except Exception as error:
             return None, f"{type(error).__name__}: {one_line(error)}"
 
     @contextmanager

@@ -49,7 +49,7 @@ class Question:
 class Answer:
     """A judge's answer: the raw `reply`, or a `score` in [0, 10] with its aspects from a judge that measures.
 
-    A reply is `cut` if the judge would have gone on but for a limit on its length.
+    A reply that is `cut`, which would have gone on but for a limit on its length, is not read.
 
     The rubric parses the reply of an answer without a score. `expected` may then hold an expected grade in [0, 10] for
     every aspect, from which the score is made in place of those that the reply names, with `off_scale` the largest
@@ -58,7 +58,6 @@ class Answer:
     """
 
     reply: str = ""
-    cut: bool = False
     score: float | None = None
     aspects: Mapping[str, float] = field(default_factory=dict)
     expected: Mapping[str, float] = field(default_factory=dict)
@@ -66,6 +65,7 @@ class Answer:
     error: str | None = None
     tokens_in: int = 0
     tokens_out: int = 0
+    cut: bool = False
 
 
 class Judge(Protocol):

@@ -103,7 +103,7 @@ def _read_choice(choice: Any) -> Answer:
     content = "" if cut and choice.message.content is None else choice.message.content  # it may have thought only
     if not isinstance(content, str):
         return Answer(error=f"an answer without text (finish_reason {choice.finish_reason!r})")
-    return Answer(content.strip(), cut)
+    return Answer(content.strip(), cut=cut)
 
 
 def fit(image: Image.Image, max_pixels: int) -> Image.Image:

@@ -103,7 +103,7 @@ class QwenVLJudge:
         decoded = self.decoder.decode(prompts, self.max_new_tokens, keep_logits=self.expects)
         tokenizer = self.processor.tokenizer
         replies = [tokenizer.decode(tokens, skip_special_tokens=True).strip() for tokens in decoded.tokens]
-        answers = [Answer(reply, cut) for reply, cut in zip(replies, decoded.cut, strict=True)]
+        answers = [Answer(reply, cut=cut) for reply, cut in zip(replies, decoded.cut, strict=True)]
         if self.expects:
             rows = zip(answers, questions, decoded.tokens, decoded.logits, strict=True)
             return [self._expect(*row) for row in rows]

@@ -11,23 +11,21 @@ from pytest_imgedit.errors import ReplyError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Servers and prompts may keep the mark that opens a thought, and a limit the one that closes it.
+#: Prompts and servers may keep the mark that opens a thought; one that is not closed goes to the end.
 _THINKING = re.compile(r"\A(?:(?!<think>).)*</think>|<think>.*?(?:</think>|\Z)", re.DOTALL)
 _NUMBER = re.compile(r"\d{1,3}(?:\.\d{1,6})?", re.ASCII)
 SCALE = (0.0, 10.0)
 
 
-def parse_reply(reply: str, aspects: Sequence[str], cut: bool = False) -> dict[str, float]:
+def parse_reply(reply: str, aspects: Sequence[str]) -> dict[str, float]:
     """Read `name: number` lines; return one number in [0, 10] for each aspect.
 
     Names are matched without regard to case; a number may be bold or followed by `/10`. Lines that do not
-    start with an aspect's name are passed over, so numbers elsewhere never count. The last line of a reply that was
-    `cut` at its greatest length is not read: of a 10 it may hold the 1. Raises `ReplyError` if an aspect is missing,
-    stands there twice, is followed by anything but one number, or is out of range.
+    start with an aspect's name are passed over, so numbers elsewhere never count. Raises `ReplyError` if
+    an aspect is missing, stands there twice, is followed by anything but one number, or is out of range.
     """
     found: dict[str, float] = {}
-    lines = _THINKING.sub("", reply).splitlines()
-    for line in lines[:-1] if cut else lines:
+    for line in _THINKING.sub("", reply).splitlines():
         name, value = _split(line, aspects)
         if name is None:
             continue
@@ -36,8 +34,7 @@ def parse_reply(reply: str, aspects: Sequence[str], cut: bool = False) -> dict[s
         found[name] = _number(name, value)
     missing = [name for name in aspects if name not in found]
     if missing:
-        short = "; the reply was cut at judge.max_new_tokens" if cut else ""
-        raise ReplyError(f"no line {missing[0]!r}: expected '{missing[0]}: <number>'{short}")
+        raise ReplyError(f"no line {missing[0]!r}: expected '{missing[0]}: <number>'")
     return {name: found[name] for name in aspects}
 
 

@@ -99,9 +99,9 @@ class Rubric(BaseModel):
         """Render the reminder that follows an unreadable reply."""
         return _template(self.reminder).render(problem=problem, aspects=self.aspects).strip()
 
-    def read(self, reply: str, cut: bool = False) -> tuple[dict[str, float], float]:
-        """Parse a reply, whole or `cut`, to its aspects and the score in [0, 10]; raise `ReplyError` if that fails."""
-        aspects = parse_reply(reply, self.aspects, cut)
+    def read(self, reply: str) -> tuple[dict[str, float], float]:
+        """Parse a reply to its aspects and the score in [0, 10]; raise `ReplyError` if it cannot be read."""
+        aspects = parse_reply(reply, self.aspects)
         return aspects, self.combine(aspects)
 
     def combine(self, aspects: Mapping[str, float]) -> float:

@@ -206,7 +206,7 @@ class Scorer:
             except ReplyError as error:
                 readable = answer["error"] is not None or isinstance(error, BadScore)
                 if not readable and len(work.reminders) < self.settings.reasks:
-                    work.reminders.append(self.rubric.remind(str(error)))
+                    work.reminders.append(self.rubric.remind("it was too long" if answer["cut"] else str(error)))
                     continue
                 reply = None if readable else self.redactor.text(answer["reply"])
                 kind = "judge" if answer["error"] is not None else "bad_score" if readable else "unreadable_reply"
@@ -218,8 +218,9 @@ class Scorer:
         if answer["error"] is not None:
             raise ReplyError(answer["error"])
         if answer["score"] is None:
-            aspects, score = self.rubric.read(answer["reply"], answer["cut"])
-            reply = self.redactor.text(answer["reply"])
+            if answer["cut"]:  # in the middle of a number, or of a thought
+                raise ReplyError("the reply was cut short, expected a larger judge.max_new_tokens or shorter replies")
+            reply, (aspects, score) = self.redactor.text(answer["reply"]), self.rubric.read(answer["reply"])
             if not answer["expected"]:
                 return Verdict(reply, aspects, score, answer["batch_size"])
             expected = self._expected(answer["expected"])

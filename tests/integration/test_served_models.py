@@ -30,10 +30,11 @@ def judge(server, *more):
     )
 
 
-def verdicts(bench):
+def verdicts(bench, but=""):
     return {
         name: (item["score"], item["aspects"], item["seeds"][0]["verdict"]["reply"])
         for name, item in bench.items.items()
+        if name != but
     }
 
 
@@ -92,6 +93,27 @@ def test_what_stays_broken_is_an_error_with_its_reason(bench, server):
     bench.run(*judge(server, "--imgedit-set=judge.concurrency=1"))
     assert bench.timing["verdicts_cached"] == 6
     assert not bench.error_kinds
+
+
+def test_a_reply_that_was_cut_is_no_grade(bench, server):
+    spec, model = "--imgedit-suite=scenes", f"--imgedit-judge=openai:{server.url}#scenes"
+    options = (spec, model, "--imgedit-limit=2", "-kphysics", "--imgedit-set=judge.concurrency=1")
+    bench.run(*options)
+    whole = verdicts(bench)
+    assert all(reply.endswith("realism: 10") for _, _, reply in whole.values())
+    server.faults.append("length")
+    bench.run(*options, "--imgedit-set=judge.reasks=0", "--imgedit-fresh")
+    (cut,) = [name for name, item in bench.items.items() if item["error"]]
+    assert bench.error_kinds[cut] == "unreadable_reply"
+    error = bench.items[cut]["error"]
+    assert error["message"] == "the reply was cut short, expected a larger judge.max_new_tokens or shorter replies"
+    assert error["reply"].endswith("realism: 1")
+    del whole[cut]
+    assert verdicts(bench, but=cut) == whole
+    server.asked.clear()
+    server.faults.append("length")
+    bench.run(*options, "--imgedit-set=judge.reasks=1")
+    assert sum("it was too long" in str(asked["messages"]) for asked in server.asked) == 1
 
 
 def test_a_server_that_only_fails_is_given_up(bench, server):

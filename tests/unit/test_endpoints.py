@@ -77,7 +77,9 @@ def test_an_answer_is_its_text_and_its_tokens():
     assert (answer.reply, answer.error, answer.tokens_in, answer.tokens_out) == ("fine", None, 7, 2)
     assert read_completion(completion(usage=None)).tokens_in == 0
     assert not answer.cut
-    assert read_completion(completion("realism: 1", "length")) == Answer("realism: 1", True, tokens_in=7, tokens_out=2)
+    assert read_completion(completion("realism: 1", "length")) == Answer(
+        "realism: 1", cut=True, tokens_in=7, tokens_out=2
+    )
     assert read_completion(completion(None, "length")).cut
     assert read_completion(completion(usage=(7, "two"))).tokens_out == 0
 

@@ -96,17 +96,10 @@ def test_unreadable_replies(reply, message):
         parse_reply(reply, ASPECTS)
 
 
-def test_the_unfinished_line_of_a_reply_that_was_cut_is_not_read():
-    reply = "instruction: 9\npreservation: 8\nrealism: 1"
-    with pytest.raises(ReplyError, match=r"no line 'realism': .*; the reply was cut at judge.max_new_tokens"):
-        parse_reply(reply, ASPECTS, cut=True)
-    assert tuple(parse_reply(f"{reply}0\nFor it is", ASPECTS, cut=True).values()) == (9, 8, 10)
-
-
-@given(st.text(), st.booleans())
-def test_any_reply_is_read_in_range_or_refused(reply, cut):
+@given(st.text())
+def test_any_reply_is_read_in_range_or_refused(reply):
     try:
-        values = parse_reply(reply, ASPECTS, cut)
+        values = parse_reply(reply, ASPECTS)
     except ReplyError:
         return
     assert all(0 <= value <= 10 for value in values.values())

@@ -1,6 +1,7 @@
 """The editor as a worker of verl's own worker group, on real Ray actors; runs where verl is installed."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -92,19 +93,39 @@ class SecondRankFails(ImageEditWorker):
     def init_model(self):
         super().init_model()
         if self.rank == 1:
-            self.editor.edit = fail
+            self.editor.run = fail
 
 
-def fail(*args, **kwargs):
+class SecondRankMakesNan(ImageEditWorker):
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def init_model(self):
+        super().init_model()
+        if self.rank == 1:
+            run = self.editor.run
+            self.editor.run = lambda *arguments: SimpleNamespace(images=run(*arguments).images * float("nan"))
+
+
+def fail(*args):
     raise MemoryError("nothing left")
 
 
-def test_where_ranks_share_weights_an_edit_that_fails_on_one_fails_the_call(group):
-    images, words = [photo(1), photo(2)], ["a", "b"]
+def test_where_ranks_share_weights_one_whose_pipeline_fails_fails_the_call_and_those_after_it(group):
+    asked = batch([photo(1), photo(2)], ["a", "b"])
+    workers = group(SecondRankFails)
     with pytest.raises(MemoryError, match="nothing left"):
-        group(SecondRankFails).edit_images_batch(batch(images, words))
-    found = group(SecondRankFails, enable_fsdp=False).edit_images_batch(batch(images, words))
+        workers.edit_images_batch(asked)
+    with pytest.raises(RuntimeError, match=r"out of step with the others \(MemoryError: nothing left\): make a new"):
+        workers.edit_images_batch(asked)
+    found = group(SecondRankFails, enable_fsdp=False).edit_images_batch(asked)
     assert list(found.non_tensor_batch["edit_errors"]) == ["", "MemoryError: nothing left"]
+
+
+def test_where_ranks_share_weights_an_image_that_is_none_is_an_error_of_its_own(group):
+    workers = group(SecondRankMakesNan)
+    for _ in range(2):
+        found = workers.edit_images_batch(batch([photo(1), photo(2)], ["a", "b"])).non_tensor_batch["edit_errors"]
+        assert found[0] == ""
+        assert found[1].startswith("OutputError: ")
 
 
 def test_a_config_that_means_nothing_is_refused():
