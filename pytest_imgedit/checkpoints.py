@@ -56,19 +56,19 @@ def model_folder(model: str, kind: str, download: bool = True) -> Path:
 
 
 def describe_checkpoint(folder: Path) -> dict[str, Any]:
-    """Return what `find_checkpoint` takes on another host: `folder`, the `package` folder and each file's size."""
+    """Return what `find_checkpoint` takes on another host: `folder`, its place in the package, each file's size."""
     sizes = {str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
-    return {"folder": str(folder), "package": str(PACKAGE), "sizes": sizes}
+    real, package = folder.resolve(), PACKAGE.resolve()
+    embedded = str(real.relative_to(package)) if real.is_relative_to(package) else None
+    return {"folder": str(folder), "embedded": embedded, "sizes": sizes}
 
 
-def find_checkpoint(folder: str, package: str, sizes: Mapping[str, int]) -> str:
+def find_checkpoint(folder: str, embedded: str | None, sizes: Mapping[str, int]) -> str:
     """Return the folder here of a checkpoint elsewhere: the same path, or the same place in this package.
 
     Raises `SetupError` unless its files have the same sizes.
     """
-    here = Path(folder)
-    if here.is_relative_to(package):
-        here = PACKAGE / here.relative_to(package)
+    here = Path(folder) if embedded is None else PACKAGE / embedded
     for name, size in sizes.items():
         path = here / name
         found = f"{path.stat().st_size} bytes" if path.is_file() else "no such file"

@@ -14,7 +14,7 @@ from pytest_imgedit.editors.base import resolve_editor
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.judges.base import MEASURING, resolve_judge
 from pytest_imgedit.params import OFFLOADS, find_problem
-from pytest_imgedit.redaction import mask_secrets
+from pytest_imgedit.redaction import mask_secrets, mask_variables
 from pytest_imgedit.report.write import check_writable
 from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.stages.placement import is_remote
@@ -67,7 +67,8 @@ def check_hosts(settings: Settings) -> None:
         except UsageError as error:
             raise UsageError(f"{where}{error}") from None
         if name in names:
-            raise UsageError(f"{where}workers.hosts: {name} is there twice, expected each host once")
+            found = f"{name} is there twice" if name in text else f"{mask_variables(text)!r}: {name} is there twice"
+            raise UsageError(f"{where}workers.hosts: {found}, expected each host once")
         names.add(name)
 
 

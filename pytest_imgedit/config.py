@@ -89,9 +89,10 @@ class WorkersSettings(_Section):
     """`[workers]`: GPUs and processes. `cpu_workers` counts only where no GPU is used.
 
     `placement`: editor and judge share the GPUs (`resident`) or follow each other (`swap`); `auto` shares where both
-    fit. `load_concurrency`: models that load at the same time; `auto` is one on every GPU if the host's memory holds
-    the checkpoint and the processes, else one. `hosts` names machines on which workers run in place of this one, as
-    execnet specs; `ray_address` the cluster of the executor `ray`, which starts one of its own where it is not given.
+    fit. `load_concurrency`: models that load at the same time on a machine; `auto` is one on every GPU if its memory
+    holds the checkpoint and the processes, else one. `hosts` names machines on which workers run in place of this
+    one, as execnet specs; `ray_address` the cluster of the executor `ray`, which starts one of its own where it is
+    not given.
 
     Timeouts are in seconds: for one edit, for one batch of the judge, and for starting up or loading. A process that
     takes longer is ended. One edit of 50 steps takes about a minute on an H200, and several on older or shared GPUs.
@@ -115,6 +116,13 @@ class WorkersSettings(_Section):
     @classmethod
     def _auto_or_count(cls, value: object) -> object:
         return _auto_or_count(value)
+
+    @field_validator("hosts", mode="before")
+    @classmethod
+    def _list_of_hosts(cls, value: object) -> object:
+        if not isinstance(value, list | tuple):
+            raise ValueError('expected a list such as ["ssh=user@host", "popen"]')
+        return value
 
     @field_validator("gpus", mode="before")
     @classmethod

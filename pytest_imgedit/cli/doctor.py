@@ -18,6 +18,7 @@ from pytest_imgedit.config_file import ConfigFile
 from pytest_imgedit.editors.base import resolve_editor
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.judges.base import resolve_judge
+from pytest_imgedit.redaction import mask_variables
 from pytest_imgedit.report import terminal
 from pytest_imgedit.stages.placement import settle_editor
 from pytest_imgedit.suites.base import load_suite
@@ -40,6 +41,7 @@ def examine(config: Path | None) -> Outcome:
         "memory_gib": round(_host_memory(), 1),
         "disk_free_gib": round(shutil.disk_usage(Path.cwd()).free / GIB, 1),
         "gpus": gpus,
+        "elsewhere": _elsewhere(settings),
         "models": [],
     }
     problems += _package_problems()
@@ -59,6 +61,13 @@ def examine(config: Path | None) -> Outcome:
             problems.append(f"{role}: {error}")
     document["problems"] = list(dict.fromkeys(problems))
     return document, _text(document), int(bool(document["problems"]))
+
+
+def _elsewhere(settings: Settings) -> str | None:
+    """Where workers run if not, or not all, on this machine alone."""
+    if settings.workers.executor == "ray":
+        return settings.workers.ray_address or "a Ray cluster"
+    return ", ".join(map(mask_variables, settings.workers.hosts)) or None
 
 
 def _host_memory() -> float:
@@ -136,6 +145,10 @@ def _text(document: dict[str, Any]) -> str:
         lines.append(terminal.render_table(("GPU", "product", "free GiB", "total GiB"), rows))
     else:
         lines.append("no GPU visible: editors and judges run on the CPU")
+    if document["elsewhere"]:
+        lines.append(
+            f"workers run on {document['elsewhere']}, which is not looked at: all that is said is of this machine"
+        )
     if "suite" in document:
         lines.append(f"suite {document['suite']['spec']}: {document['suite']['pairs']} pairs")
     for found in document["models"]:

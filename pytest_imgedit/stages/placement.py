@@ -126,8 +126,8 @@ def place(settings: Settings, roles: Sequence[str], hosts: Hosts | None = None) 
     """Decide where the models of a run stand; raises `UsageError` for one that does not fit, with what would help."""
     served = [role for role in roles if target_of(settings, role)[0].kind in ENDPOINT_KINDS]
     beside = len(roles) > 1 and bool(served) and settings.workers.placement != "swap"
-    gpus = all_gpus(settings, hosts)
-    if not gpus or len(served) == len(roles):
+    gpus = all_gpus(settings, hosts)  # that tell their memory
+    if not any(groups_of(settings, role, hosts) for role in roles):
         return Placement("resident" if beside else "cpu")
     needs = [_need(settings, role, gpus, hosts) for role in roles]
     for need in needs:
@@ -140,6 +140,7 @@ def place(settings: Settings, roles: Sequence[str], hosts: Hosts | None = None) 
     mode = "resident" if beside else _mode(settings, needs, gpus)
     models = [f"{need.role} {need.size}" for need in needs if need.weights != 0]
     room = ", ".join(f"GPU {_named(gpu)} {gpu['free_gib']} of {gpu['total_gib']} GiB free" for gpu in gpus)
+    room = room or "GPUs that do not tell their memory"
     where = {"swap": "one after the other", "resident": "both stay, no swap"}[mode] if len(models) > 1 else "stays"
     idle = [
         f"warning: {host.name} has no GPU, beside hosts that have: it takes no part"
@@ -156,16 +157,23 @@ def place(settings: Settings, roles: Sequence[str], hosts: Hosts | None = None) 
 
 def _require_host_memory(need: Need, hosts: Hosts | None) -> None:
     """Raise `UsageError` where workers of a machine keep more in its memory than is available, if that is known."""
-    names = [host for host, _ in need.groups]
-    counts = Counter(names) if hosts is None else hosts.count_by_machine(names)
-    memory = {"": available_memory()} if hosts is None else hosts.memory
-    for machine, count in counts.items():
+    machines = {"": ""} if hosts is None else {host.name: host.machine for host in hosts.all}
+    memory = {"": available_memory()} if hosts is None else {host.machine: host.memory for host in hosts.all}
+    for machine, count in Counter(machines[host] for host, _ in need.groups).items():
         if 0 < memory[machine] < count * need.kept:
-            where = f" on {machine}" if machine else ""
+            names = ", ".join(name for name, its in machines.items() if its == machine)
+            fewer = memory[machine] // need.kept * len(need.groups[0][1])
+            hint = f"; {fewer} GPUs (--imgedit-gpus) would fit" if fewer else ""
             raise UsageError(
-                f"{need.spec}: {count} offloading workers keep {_gib(need.kept)} of weights each in host memory, "
-                f"expected at most {_gib(memory[machine])} in all, which is available{where}"
+                f"{need.spec}: {count} workers that offload (editor.offload, editor.shard.cpu_offload) keep "
+                f"{_gib(need.kept)} of weights each in host memory, expected at most {_gib(memory[machine])} in all, "
+                f"which is available{f' on {names}' if names else ''}{hint}"
             )
+
+
+def keeps_weights(params: dict[str, Any]) -> bool:
+    """Tell from an editor's parameters whether each of its workers keeps the weights in host memory."""
+    return params.get("offload") in OFFLOADS or bool(params.get("shard", {}).get("cpu_offload"))
 
 
 def _is_in(gpu: dict[str, Any], group: tuple[str, tuple[str, ...]]) -> bool:
@@ -180,7 +188,7 @@ def _mode(settings: Settings, needs: Sequence[Need], gpus: Sequence[dict[str, An
     wanted = settings.workers.placement
     if wanted == "swap" or len(needs) < 2:
         return "swap"
-    if any(need.weights is None for need in needs):
+    if not gpus or any(need.weights is None for need in needs):
         return "resident" if wanted == "resident" else "swap"
     sizes = [len(group) for need in needs for _, group in need.groups]
     together = sum(need.total / max((len(group) for _, group in need.groups), default=1) for need in needs)
@@ -203,7 +211,7 @@ def _need(settings: Settings, role: str, gpus: Sequence[dict[str, Any]], hosts: 
     folder = model_folder(target.argument or "", target.kind)
     weights = check_checkpoint(folder, target.kind, params.get("dtype", "auto"))
     offload = params.get("offload", "none") if role == "edit" else "none"
-    kept = weights if offload in OFFLOADS else 0
+    kept = weights if role == "edit" and keeps_weights(params) else 0
     if offload == "group":
         return Need(role, spec, None, groups, offload=offload, kept=kept)
     if offload == "model":
@@ -212,13 +220,15 @@ def _need(settings: Settings, role: str, gpus: Sequence[dict[str, Any]], hosts: 
     if shard is None or role == "judge":
         return Need(role, spec, weights, groups, hint, offload, kept)
     if shard.get("cpu_offload"):
-        return Need(role, spec, None, groups, kept=weights)
+        return Need(role, spec, None, groups, kept=kept)
     copies = 1 if shard.get("strategy", "full") == "full" else shard["ranks"]  # each rank comes to hold all of it
     return Need(role, spec, copies * weights, groups, hint)
 
 
 def _hint(role: str, folder: Any, kind: str, weights: int, gpus: Sequence[dict[str, Any]]) -> str:
-    """Name the option with which weights would fit into what is free, if there is one."""
+    """Name the option with which weights would fit into what is free, if there is one; nothing if that is not told."""
+    if not gpus:
+        return ""
     free, total = (min(gpu[name] for gpu in gpus) * GIB for name in ("free_gib", "total_gib"))
     count = next((k for k in range(2, len(gpus) + 1) if len(gpus) % k == 0 and weights <= k * free), None)
     if count is not None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, describe_checkpoint, model_folder
 from pytest_imgedit.endpoints import CONCURRENCY, ENDPOINT_KINDS, Asking, parse_endpoint
 from pytest_imgedit.errors import SetupError, UsageError
-from pytest_imgedit.params import OFFLOADS
 from pytest_imgedit.redaction import Redactor
-from pytest_imgedit.stages.placement import groups_of, target_of
+from pytest_imgedit.stages.placement import groups_of, keeps_weights, target_of
 from pytest_imgedit.workers.base import Deadline, Slot
 from pytest_imgedit.workers.hosts import HostExecutor
 from pytest_imgedit.workers.local import LocalExecutor, available_cores, available_memory
@@ -68,7 +68,8 @@ def make_pool(settings: Settings, role: str, folder: Path, watcher: Watcher, hos
     if target.kind in ENDPOINT_KINDS:
         hosts = None  # a server is asked from here, with this environment's key
     places = groups_of(settings, role, hosts) or _cpu_places(settings, role, hosts)
-    slots = [Slot(f"{role}-{index}", group, host) for index, (host, group) in enumerate(places)]
+    machines = {} if hosts is None else {host.name: host.machine for host in hosts.all}
+    slots = [Slot(f"{role}-{n}", group, host, machines.get(host, "")) for n, (host, group) in enumerate(places)]
     setup: Message = {
         "target": {
             "kind": target.kind,
@@ -81,12 +82,12 @@ def make_pool(settings: Settings, role: str, folder: Path, watcher: Watcher, hos
     load = Deadline(workers.load_timeout, "workers.load_timeout")
     job = Deadline(getattr(workers, f"{role}_timeout"), f"workers.{role}_timeout")
     deadlines: dict[State, Deadline] = {"starting": load, "loading": load, "busy": job}
-    at_once = _loads_at_once(settings, slots, target.kind, argument, hosts)
+    at_once = _loads_at_once(settings, slots, target.kind, argument, params, hosts)
     if hosts is not None:
         if target.kind in MODEL_KINDS and argument:
             setup["checkpoint"] = describe_checkpoint(Path(argument))
-        workers_of = hosts.count_by_machine(slot.host for slot in slots)
-        threads = {h.name: _threads(h.facts["cores"], workers_of[h.facts["host"]]) for h in hosts.all}
+        workers_of = Counter(slot.machine for slot in slots)
+        threads = {host.name: _threads(host.facts["cores"], workers_of[host.machine]) for host in hosts.all}
         on_hosts = HostExecutor(hosts, python, load.seconds, threads)
         return Pool(on_hosts, slots, setup, at_once, deadlines, watcher)
     if python is not None and os.sep in python:
@@ -117,24 +118,27 @@ def _cpu_places(settings: Settings, role: str, hosts: Hosts | None) -> list[tupl
     return places * times
 
 
-def _loads_at_once(settings: Settings, slots: list[Slot], kind: str, argument: str | None, hosts: Hosts | None) -> int:
-    """How many models may load at the same time: all if every machine's memory has room for that, else one on each."""
+def _loads_at_once(
+    settings: Settings,
+    slots: list[Slot],
+    kind: str,
+    argument: str | None,
+    params: dict[str, Any],
+    hosts: Hosts | None,
+) -> int:
+    """How many models may load at the same time on a machine: all if its memory has room for that, else one."""
     wanted = settings.workers.load_concurrency
     if wanted != "auto":
         return wanted
     if kind in ENDPOINT_KINDS:
         return len(slots)
-    machines = [(len(slots), available_memory())]
-    if hosts is not None:
-        counts = hosts.count_by_machine(slot.host for slot in slots)
-        machines = [(count, hosts.memory[name]) for name, count in counts.items()]
     if kind not in MODEL_KINDS or argument is None or not slots[0].gpus:
-        return len(machines)
+        return 1
     # Processes read the same files, which the system holds once; each has its libraries and buffers beside them.
-    offloads = target_of(settings, "edit")[1].get("offload") in OFFLOADS and kind == "diffusers"
     weights = check_checkpoint(Path(argument), kind)
-    for count, memory in machines:
-        copies = count if offloads else 1  # what is offloaded lies in each process's own memory
-        if weights * (1.2 if copies == 1 else copies) + count * PROCESS_BYTES > memory:
-            return len(machines)
+    memory = {"": available_memory()} if hosts is None else {host.machine: host.memory for host in hosts.all}
+    for machine, count in Counter(slot.machine for slot in slots).items():
+        copies = count if keeps_weights(params) else 1
+        if weights * (1.2 if copies == 1 else copies) + count * PROCESS_BYTES > memory[machine]:
+            return 1
     return len(slots)

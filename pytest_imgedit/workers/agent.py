@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import tempfile
 import threading
@@ -36,7 +35,6 @@ class Agent:
 
     def __init__(self, send: Callable[[Message], None]) -> None:
         self.send = send
-        self._folder = tempfile.TemporaryDirectory(prefix="imgedit-agent-")
         self._connections: dict[int, Connection] = {}
         self._told_gone: set[int] = set()
         threading.Thread(target=self._watch, daemon=True).start()
@@ -49,7 +47,7 @@ class Agent:
             self.send({"op": "refused", "message": str(error)})
             return
         known = gpu_memory(names)
-        described = {"host": socket.gethostname(), "cores": available_cores(), "memory": available_memory()}
+        described = {"machine": machine_id(), "cores": available_cores(), "memory": available_memory()}
         origin = {"versions": versions(), "machine": machine(gpu["product"] for gpu in known)}
         told = {"gpus": names, "gpu_memory": known, "origin": origin, **described}
         self.send({"op": "hello", "version": __version__, **told})
@@ -69,17 +67,17 @@ class Agent:
             del self._connections[number]
             threading.Thread(target=self._close, args=(number, connection), daemon=True).start()
 
-    def leave(self) -> None:
-        """Remove what this agent has written; its workers end with this process."""
-        shutil.rmtree(self._folder.name, ignore_errors=True)
-
     def _start(self, number: int, message: Message) -> None:
         slot = Slot(message["slot"], tuple(message["gpus"]))
         python, patience, threads = message["python"], message["patience"], message["threads"]
-        folder, redactor = Path(self._folder.name), Redactor(os.environ)
-        executor = LocalExecutor(folder, python, patience, redactor, threads, message["paths"])
         try:
-            connection = executor.start(slot)
+            with tempfile.TemporaryDirectory(
+                prefix="imgedit-agent-"
+            ) as folder:  # nothing of it is named once a worker is up
+                executor = LocalExecutor(
+                    Path(folder), python, patience, Redactor(os.environ), threads, message["paths"]
+                )
+                connection = executor.start(slot)
         except Exception as error:  # NotStarted, or what the system has to say
             reason = str(error) if isinstance(error, NotStarted) else one_line(error)
             self.send({"op": "not_started", "id": number, "message": reason})
@@ -107,6 +105,14 @@ class Agent:
         self.send({"op": "closed", "id": number, "how": how, "lines": connection.lines(final=True)})
 
 
+def machine_id() -> str:
+    """Tell this machine from others, also those of the same name; its containers are one machine."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:  # not everywhere
+        return socket.gethostname()
+
+
 def serve(channel: Any, gpus: str) -> None:
     """Be an agent at the other end of an execnet channel until that ends; workers end with it."""
     agent = Agent(channel.send)
@@ -114,7 +120,6 @@ def serve(channel: Any, gpus: str) -> None:
 
     def receive(message: Message | None) -> None:
         if message is None:
-            agent.leave()
             os._exit(0)
         agent.handle(message)
 

@@ -17,11 +17,15 @@ ENDED: Message = {"op": "ended"}
 
 @dataclass(frozen=True)
 class Slot:
-    """A place for one worker at a time: a name such as `edit-0`, its GPUs (none: the CPU), its host if another one."""
+    """A place for one worker at a time: a name such as `edit-0`, its GPUs (none: the CPU), its host if another one.
+
+    Several hosts may be on one `machine`.
+    """
 
     name: str
     gpus: tuple[str, ...]
     host: str = ""
+    machine: str = ""
 
     @property
     def device(self) -> str:

@@ -124,7 +124,9 @@ def choose_gpus(text: str) -> list[str]:
 
 def group_gpus(gpus: list[str], size: int, option: str) -> list[tuple[str, ...]]:
     """Split GPUs into groups of `size`; raise `UsageError` naming `option` if they do not come out even."""
-    if size > 1 and (not gpus or len(gpus) % size):
+    if size > 1 and not gpus:
+        raise UsageError(f"{option}={size}: no GPU, and only diffusers editors are shared by processes without one")
+    if len(gpus) % size:
         raise UsageError(f"{option}={size}: {len(gpus)} GPUs, expected a multiple of {size}")
     return [tuple(gpus[start : start + size]) for start in range(0, len(gpus), size)]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import queue
 import threading
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from pytest_imgedit.workers.base import ENDED, Message, NotStarted, Slot
 from pytest_imgedit.workers.keeper import GRACE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
 #: Seconds between two tries to reach a host that was lost.
 WAITS = (1, 2, 4, 8, 16, 30)
@@ -59,6 +58,16 @@ class Host:
     def gpu_memory(self) -> list[dict[str, Any]]:
         """Those of its GPUs that tell, as `gpus.gpu_memory` describes them, each with the `host`."""
         return [{**gpu, "host": self.name} for gpu in self.facts["gpu_memory"]]
+
+    @property
+    def machine(self) -> str:
+        """Which machine it is; several places of Ray may be on one."""
+        return str(self.facts["machine"])
+
+    @property
+    def memory(self) -> int:
+        """Bytes of memory that were available on its machine, 0 if it does not tell."""
+        return int(self.facts["memory"])
 
     @property
     def origin(self) -> dict[str, Any]:
@@ -220,16 +229,6 @@ class Hosts:
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
         self._hosts = dict(zip(names, self.all, strict=True))
-
-    def count_by_machine(self, names: Iterable[str]) -> Counter[str]:
-        """Count names of hosts by their machine; several places of Ray may be on one."""
-        machine = {host.name: host.facts["host"] for host in self.all}
-        return Counter(machine[name] for name in names)
-
-    @property
-    def memory(self) -> dict[str, int]:
-        """Bytes of host memory that were available on each machine, 0 where that is not known."""
-        return {host.facts["host"]: host.facts["memory"] for host in self.all}
 
     def get(self, name: str) -> Host:
         """Return a host, connected to anew if it was lost; raise `NotStarted` if that fails for over a minute."""

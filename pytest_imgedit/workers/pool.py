@@ -45,7 +45,8 @@ class Watcher(Protocol):
 class Pool:
     """Workers of one role. `setup` is the message that tells a worker what to prepare.
 
-    `deadlines` says for some states after how long a worker that is still in it is ended.
+    On each machine `load_concurrency` of them load at a time. `deadlines` says for some states after how long a worker
+    that is still in it is ended.
     """
 
     def __init__(
@@ -144,11 +145,13 @@ class Pool:
         return not idle and any(w.state in ("starting", "waiting", "loading") for w in self.workers)
 
     def _load_waiting(self) -> None:
-        free = self.load_concurrency - sum(w.state == "loading" for w in self.workers)
-        for worker in [w for w in self.workers if w.state == "waiting"][: max(0, free)]:
-            if not self.watcher.stopping:
+        loading = Counter(w.slot.machine for w in self.workers if w.state == "loading")
+        for worker in [w for w in self.workers if w.state == "waiting"]:
+            machine = worker.slot.machine
+            if loading[machine] < self.load_concurrency and not self.watcher.stopping:
                 _to(worker).send({"op": "load"})
                 self._set(worker, "loading")
+                loading[machine] += 1
 
     def _dispatch(self, worker: Worker, take: Callable[[Worker], tuple[Any, Message] | None]) -> None:
         if self.watcher.stopping:

@@ -60,10 +60,6 @@ class AgentActor:
         """Hand over a message."""
         self._inbox.put(number, message)
 
-    def leave(self) -> None:
-        """Remove what was written on this host."""
-        self.agent.leave()
-
     def poll(self) -> list[Message]:
         """Return all messages that there are, at least one, or none after ten seconds."""
         messages = []
@@ -163,8 +159,6 @@ class RayHosts(Hosts):
 
     def close(self) -> None:
         super().close()
-        with suppress(Exception):
-            self.ray.wait([actor.leave.remote() for actor in self._actors.values()], timeout=5)
         for actor in self._actors.values():
             with suppress(Exception):
                 self.ray.kill(actor)

@@ -10,7 +10,10 @@ BAD_OPTIONS = [
     pytest.param(["--imgedit-gpus=5-0"], "--imgedit-gpus=5-0: '5-0' counts down, expected *", id="gpus-down"),
     pytest.param(["--imgedit-gpus=0,0"], "*a GPU is named twice*", id="gpus-twice"),
     pytest.param(["--imgedit-gpus=97"], "*no GPU 97, this machine shows *", id="gpu-absent"),
-    pytest.param(["--imgedit-gpus-per-worker=2", "--imgedit-gpus=none"], "*expected a multiple of 2", id="group"),
+    pytest.param(
+        ["--imgedit-gpus-per-worker=2", "--imgedit-gpus=none"], "*=2: no GPU, and only diffusers *", id="group"
+    ),
+    pytest.param(["--imgedit-set=workers.hosts=popen"], "workers.hosts: expected a list such as *", id="hosts"),
     pytest.param(["--imgedit-suite=nope"], "unknown suite 'nope', expected one of *scenes*", id="suite"),
     pytest.param(["--imgedit-suite=nope.json"], "nope.json: no such file, expected *", id="suite-file"),
     pytest.param(["--imgedit-suite=scenes:n=0"], "suite scenes:n=0: 'n=0', expected full, or *", id="scenes"),

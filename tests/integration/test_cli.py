@@ -172,6 +172,10 @@ def test_doctor_says_what_is_there_and_what_is_missing(imgedit, finished, tiny):
         "[suite]\nspec = 'nowhere.json'\n[editor]\nspec = 'diffusers:Some/Model'\n"
         f"[judge]\nspec = 'qwen-vl:{tiny('judge-qwen3-vl')}'\n"
     )
+    Path("far.toml").write_text('[workers]\nhosts = ["ssh=me@a//env:KEY=hunter22", "popen"]\n')
+    code, out, _ = imgedit("doctor", "--config=far.toml")
+    assert code == 0
+    assert "workers run on ssh=me@a//env:KEY=***, popen, which is not looked at" in out
     code, out, _ = imgedit("doctor", "--config=bad.toml")
     assert code == 1
     assert "problem: nowhere.json: no such file" in out

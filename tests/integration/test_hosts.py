@@ -255,6 +255,7 @@ def test_specs_of_hosts_are_checked_before_anything_starts(bench):
     for specs, line in (
         ('"ssh=a", "cores"', "*hosts.toml:2: workers.hosts: 'cores': unknown key 'cores', *"),
         ('"ssh=me@a", "ssh=you@a"', "*hosts.toml:2: workers.hosts: a is there twice, expected each host once"),
+        ('"popen", "popen//gpus=0"', "*: workers.hosts: 'popen//gpus=0': localhost is there twice, expected each *"),
     ):
         (bench.path / "hosts.toml").write_text(f"[workers]\nhosts = [{specs}]\n")
         bench.refuses(line, "--imgedit-config=hosts.toml")

@@ -3,7 +3,7 @@
 import pytest
 
 from pytest_imgedit import checkpoints
-from pytest_imgedit.checkpoints import describe_checkpoint, find_checkpoint
+from pytest_imgedit.checkpoints import PACKAGE, describe_checkpoint, find_checkpoint
 from pytest_imgedit.errors import SetupError
 from pytest_imgedit.scenes import WEIGHTS
 
@@ -23,6 +23,7 @@ def test_other_models_have_the_same_path_and_the_same_sizes(tmp_path):
     weights.write_bytes(b"1234")
     there = describe_checkpoint(tmp_path)
     assert find_checkpoint(**there) == str(tmp_path)
+    assert describe_checkpoint(PACKAGE / ".." / "benchmarks")["embedded"] is None
     weights.write_bytes(b"123")
     with pytest.raises(
         SetupError, match=r"model.safetensors on .*: 3 bytes, expected 4 bytes as where the run started"
