@@ -19,13 +19,15 @@ def server(served):
     return served
 
 
-def judge(server, *more):
+EDITED = ("--imgedit-editor=scenes", "--imgedit-set=editor.num_inference_steps=2")
+
+
+def judge(server, *more, editor=("--imgedit-editor=shuffled",)):
     return (
         "--imgedit-suite=scenes",
         f"--imgedit-judge=openai:{server.url}#scenes",
-        "--imgedit-editor=scenes",
-        "--imgedit-set=editor.num_inference_steps=2",
         "--imgedit-limit=2",
+        *editor,
         *more,
     )
 
@@ -46,22 +48,24 @@ def edited(bench):
 
 
 def test_scores_are_those_of_the_same_judge_in_process(bench, server):
-    bench.run(*(option for option in judge(server) if "judge" not in option), "--imgedit-judge=scenes")
+    bench.run(*(option for option in judge(server, editor=EDITED) if "judge" not in option), "--imgedit-judge=scenes")
     expected = verdicts(bench)
-    result = bench.run(*judge(server, "--imgedit-set=judge.price_in=2", "--imgedit-set=judge.price_out=8.0"))
+    prices = ("--imgedit-set=judge.price_in=2", "--imgedit-set=judge.price_out=8.0")
+    result = bench.run(*judge(server, *prices, editor=EDITED))
     assert verdicts(bench) == expected
     assert len(server.asked) == 10
     assert 1 < server.most <= 8
     assert bench.results["judge"]["usage"] == {"tokens_in": 1000, "tokens_out": 100, "cost": 0.0028}
     result.stdout.fnmatch_lines(["judge: 1,000 tokens in, 100 out, cost 0.0028"])
-    again = bench.run(*judge(server, "--imgedit-set=judge.concurrency=2", "--imgedit-set=judge.timeout=9"))
+    other = ("--imgedit-set=judge.concurrency=2", "--imgedit-set=judge.timeout=9")
+    again = bench.run(*judge(server, *other, editor=EDITED))
     assert again.ret == result.ret
     assert len(server.asked) == 10  # how it is asked is no part of what it said
     assert bench.timing["verdicts_cached"] == 10
 
 
 def test_scoring_runs_beside_editing(bench, server):
-    bench.run(*judge(server))
+    bench.run(*judge(server, editor=EDITED))
     assert bench.timing["swaps"] == 0
     assert bench.log_says("judge-0 (CPU): loading")
     log = (bench.runs[-1] / "run.log").read_text()
@@ -71,6 +75,7 @@ def test_scoring_runs_beside_editing(bench, server):
 def test_faults_lose_and_invent_no_verdict(bench, server):
     bench.run(*judge(server))
     expected = verdicts(bench)
+    assert len(set(map(str, expected.values()))) > 3
     server.faults.extend([429, 500, "half", 503, "hang", 429, 502])
     bench.run(*judge(server, "--imgedit-set=judge.timeout=2", "--imgedit-fresh"))
     assert not server.faults
