@@ -11,7 +11,7 @@ SMALL = ("--imgedit-set=editor.height=64", "--imgedit-set=editor.width=64")
 @pytest.mark.parametrize(
     ("pipeline", "options"),
     [
-        pytest.param("qwen-image-edit", [*SMALL, "--imgedit-limit=2"], id="QwenImageEdit"),
+        pytest.param("qwen-image-edit", [*SMALL, "--imgedit-limit=1"], id="QwenImageEdit"),
         pytest.param("qwen-image-edit-plus", [*SMALL, "--imgedit-limit=1"], id="QwenImageEditPlus"),
         pytest.param(
             "flux-kontext", ["--imgedit-set=editor.guidance_scale=2.5", "--imgedit-limit=1"], id="FluxKontext"
