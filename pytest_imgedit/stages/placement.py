@@ -158,7 +158,7 @@ def place(settings: Settings, roles: Sequence[str], hosts: Hosts | None = None) 
 def _require_host_memory(need: Need, hosts: Hosts | None) -> None:
     """Raise `UsageError` where workers of a machine keep more in its memory than is available, if that is known."""
     machines = {"": ""} if hosts is None else {host.name: host.machine for host in hosts.all}
-    memory = {"": available_memory()} if hosts is None else {host.machine: host.memory for host in hosts.all}
+    memory = memory_by_machine(hosts)
     for machine, count in Counter(machines[host] for host, _ in need.groups).items():
         if 0 < memory[machine] < count * need.kept:
             names = ", ".join(name for name, its in machines.items() if its == machine)
@@ -169,6 +169,11 @@ def _require_host_memory(need: Need, hosts: Hosts | None) -> None:
                 f"{_gib(need.kept)} of weights each in host memory, expected at most {_gib(memory[machine])} in all, "
                 f"which is available{f' on {names}' if names else ''}{hint}"
             )
+
+
+def memory_by_machine(hosts: Hosts | None) -> dict[str, int]:
+    """Bytes of host memory that are available on each machine of a run; `""` is this one, where no hosts are named."""
+    return {"": available_memory()} if hosts is None else {host.machine: host.memory for host in hosts.all}
 
 
 def keeps_weights(params: dict[str, Any]) -> bool:

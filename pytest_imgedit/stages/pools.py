@@ -12,10 +12,10 @@ from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, describe_c
 from pytest_imgedit.endpoints import CONCURRENCY, ENDPOINT_KINDS, Asking, parse_endpoint
 from pytest_imgedit.errors import SetupError, UsageError
 from pytest_imgedit.redaction import Redactor
-from pytest_imgedit.stages.placement import groups_of, keeps_weights, target_of
+from pytest_imgedit.stages.placement import groups_of, keeps_weights, memory_by_machine, target_of
 from pytest_imgedit.workers.base import Deadline, Slot
 from pytest_imgedit.workers.hosts import HostExecutor
-from pytest_imgedit.workers.local import LocalExecutor, available_cores, available_memory
+from pytest_imgedit.workers.local import LocalExecutor, available_cores
 from pytest_imgedit.workers.pool import Pool
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _loads_at_once(
         return 1
     # Processes read the same files, which the system holds once; each has its libraries and buffers beside them.
     weights = check_checkpoint(Path(argument), kind)
-    memory = {"": available_memory()} if hosts is None else {host.machine: host.memory for host in hosts.all}
+    memory = memory_by_machine(hosts)
     for machine, count in Counter(slot.machine for slot in slots).items():
         copies = count if keeps_weights(params) else 1
         if weights * (1.2 if copies == 1 else copies) + count * PROCESS_BYTES > memory[machine]:
