@@ -168,10 +168,10 @@ class ImageEditWorker(Worker):
                 self.out_of_step = problem
                 raise
             return None, problem
+        if problem:
+            return None, problem
         try:
-            return (
-                (None, problem) if problem else (checked(self.editor.picture(output), source, may_be_blank=False), "")
-            )
+            return checked(self.editor.picture(output), source, may_be_blank=False), ""
         except Exception as error:
             return None, f"{type(error).__name__}: {one_line(error)}"
 

@@ -69,15 +69,11 @@ class Agent:
 
     def _start(self, number: int, message: Message) -> None:
         slot = Slot(message["slot"], tuple(message["gpus"]))
-        python, patience, threads = message["python"], message["patience"], message["threads"]
+        given = (message["python"], message["patience"], Redactor(os.environ), message["threads"], message["paths"])
         try:
-            with tempfile.TemporaryDirectory(
-                prefix="imgedit-agent-"
-            ) as folder:  # nothing of it is named once a worker is up
-                executor = LocalExecutor(
-                    Path(folder), python, patience, Redactor(os.environ), threads, message["paths"]
-                )
-                connection = executor.start(slot)
+            # Nothing in the folder has a name any more once the worker is up.
+            with tempfile.TemporaryDirectory(prefix="imgedit-agent-") as folder:
+                connection = LocalExecutor(Path(folder), *given).start(slot)
         except Exception as error:  # NotStarted, or what the system has to say
             reason = str(error) if isinstance(error, NotStarted) else one_line(error)
             self.send({"op": "not_started", "id": number, "message": reason})
