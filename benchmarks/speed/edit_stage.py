@@ -19,9 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from checkpoints import build, write_suite
-from harness import evaluate, finish, parser, scratch, table
+from harness import evaluate, finish, parser, psnr, scratch, table
 from PIL import Image
 
 from pytest_imgedit.config import SuiteSettings
@@ -55,13 +54,6 @@ def bare(job: dict[str, Any]) -> dict[str, Any]:
         pipeline(image, item["prompt"], negative_prompt=" ", generator=generator, **job["call"])
         seconds.append(time.perf_counter() - started)
     return {"seconds": seconds}
-
-
-def psnr(first: Path, second: Path) -> float:
-    """Peak signal-to-noise ratio of two image files in dB."""
-    one, other = (np.asarray(Image.open(path), dtype=np.float64) for path in (first, second))
-    error = float(((one - other) ** 2).mean())
-    return float("inf") if error == 0 else 10 * float(np.log10(255**2 / error))
 
 
 def edits(folder: Path, document: dict[str, Any]) -> dict[str, tuple[Path, float]]:

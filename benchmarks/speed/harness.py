@@ -1,4 +1,4 @@
-"""What the speed scripts share: run the harness in a folder, scratch space, the machine's own speed, tables, JSON."""
+"""What the speed scripts share: run the harness in a folder, scratch space, the machine's speed, PSNR, tables, JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from PIL import Image
 
 from pytest_imgedit.provenance import versions
 
@@ -87,6 +89,13 @@ def clock(function: Any, times: int = 1) -> float:
         function()
     wait()
     return (time.perf_counter() - started) / times
+
+
+def psnr(first: Path, second: Path) -> float:
+    """Peak signal-to-noise ratio of two image files in dB."""
+    one, other = (np.asarray(Image.open(path), dtype=np.float64) for path in (first, second))
+    error = float(((one - other) ** 2).mean())
+    return float("inf") if error == 0 else 10 * float(np.log10(255**2 / error))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -221,16 +221,20 @@ def _need(settings: Settings, role: str, gpus: Sequence[dict[str, Any]], hosts: 
         return Need(role, spec, None, groups, offload=offload, kept=kept)
     if offload == "model":
         weights = largest_component(folder, target.kind, params.get("dtype", "auto"))
-    hint, shard = _hint(role, folder, target.kind, weights, gpus), params.get("shard")
+    hint, shard = _hint(role, weights, gpus), params.get("shard")
     if shard is None or role == "judge":
         return Need(role, spec, weights, groups, hint, offload, kept)
     if shard.get("cpu_offload"):
         return Need(role, spec, None, groups, kept=kept)
-    copies = 1 if shard.get("strategy", "full") == "full" else shard["ranks"]  # each rank comes to hold all of it
-    return Need(role, spec, copies * weights, groups, hint)
+    copies = {
+        "full": 1,
+        "grad_op": shard["ranks"] + 1,
+        "context": shard["ranks"],
+    }  # grad_op: all on each, and the parts
+    return Need(role, spec, copies[shard.get("strategy", "full")] * weights, groups, hint)
 
 
-def _hint(role: str, folder: Any, kind: str, weights: int, gpus: Sequence[dict[str, Any]]) -> str:
+def _hint(role: str, weights: int, gpus: Sequence[dict[str, Any]]) -> str:
     """Name the option with which weights would fit into what is free, if there is one; nothing if that is not told."""
     if not gpus:
         return ""
@@ -239,21 +243,19 @@ def _hint(role: str, folder: Any, kind: str, weights: int, gpus: Sequence[dict[s
     if count is not None:
         option = "--imgedit-gpus-per-worker" if role == "edit" else "judge.gpus_per_replica"
         return f"; {option}={count} would fit"
-    if role == "edit" and largest_component(folder, kind, "auto") <= free:
-        return '; editor.offload="model" would fit'
+    if role == "edit":
+        return f'; {"a GPU of its own would hold them, " if weights <= total else ""}editor.offload="group" needs least'
     if weights <= total:
         return "; a GPU of its own would hold them"
-    if role == "edit":
-        return '; editor.offload="group" needs least'
     return f"; {math.ceil(weights / total)} such GPUs would hold them"
 
 
 def settle_editor(settings: Settings, planned: int, hosts: Hosts | None = None) -> Settings:
     """Decide what is left to the harness, `editor.compile` and `editor.offload`, for a run that plans so many edits.
 
-    Where compiling pays, the workers' `compile` becomes `COMPILE_IF_POSSIBLE`; where a GPU cannot hold the editor but
-    its largest part, `offload` becomes `"model"`, and where not even that fits, `"group"`. Edits that are stored
-    already count as planned.
+    Where compiling pays, the workers' `compile` becomes `COMPILE_IF_POSSIBLE`; where a GPU cannot hold the editor,
+    `offload` becomes `"group"`, which also where whole components would fit takes no longer for an edit of up to 50
+    steps. Edits that are stored already count as planned.
     """
     target, params = target_of(settings, "edit")
     workers = len(groups_of(settings, "edit", hosts))
@@ -265,8 +267,7 @@ def settle_editor(settings: Settings, planned: int, hosts: Hosts | None = None) 
     if params.get("offload", "auto") == "auto":
         smallest = min((gpu["total_gib"] for gpu in all_gpus(settings, hosts)), default=math.inf) * GIB
         if smallest < weights:
-            fits = largest_component(folder, target.kind, dtype) <= smallest
-            settled["offload"] = "model" if fits else "group"
+            settled["offload"] = "group"
     offloads = settled.get("offload", params.get("offload")) in OFFLOADS
     steps = planned / workers * params.get("num_inference_steps", USUAL_STEPS)
     pays = steps >= COMPILE_STEPS and weights >= COMPILE_BYTES and not params.get("step_cache") and not offloads

@@ -76,16 +76,15 @@ def test_an_editor_that_needs_no_memory_leaves_it_to_the_judge(machine):
 
 
 @pytest.mark.parametrize(
-    ("gpus", "total", "largest", "hint"),
+    ("gpus", "total", "hint"),
     [
-        (2, 48.0, 39, "--imgedit-gpus-per-worker=2 would fit"),
-        (1, 48.0, 39, 'editor.offload="model" would fit'),
-        (1, 24.0, 39, 'editor.offload="group" needs least'),
-        (3, 48.0, 50, "--imgedit-gpus-per-worker=3 would fit"),
+        (2, 48.0, "--imgedit-gpus-per-worker=2 would fit"),
+        (1, 48.0, 'editor.offload="group" needs least'),
+        (3, 48.0, "--imgedit-gpus-per-worker=3 would fit"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_what_would(machine, gpus, total, largest, hint):
-    machine(gpus=gpus, total=total, largest=largest)
+def test_what_does_not_fit_is_refused_with_what_would(machine, gpus, total, hint):
+    machine(gpus=gpus, total=total)
     with pytest.raises(UsageError) as caught:
         place(settings(), ["edit"])
     assert str(caught.value).endswith(hint)
@@ -93,15 +92,11 @@ def test_what_does_not_fit_is_refused_with_what_would(machine, gpus, total, larg
 
 
 def test_what_is_named_would_fit_into_what_is_free(machine):
-    machine(total=80, held=35.0)
-    with pytest.raises(UsageError, match=r'; editor.offload="model" would fit$'):
-        place(settings(), ["edit"])
-    machine(total=80, held=50.0)
-    with pytest.raises(UsageError, match=r"; a GPU of its own would hold them$"):
-        place(settings(), ["edit"])
     machine(gpus=2, total=80, held=55.0)
-    with pytest.raises(UsageError, match=r"; a GPU of its own would hold them$"):
+    with pytest.raises(UsageError, match=r'; a GPU of its own would hold them, editor.offload="group" needs least$'):
         place(settings(), ["edit"])
+    with pytest.raises(UsageError, match=r"; a GPU of its own would hold them$"):
+        place(settings(), ["judge"])
 
 
 def test_groups_of_gpus_share_what_their_models_need(machine):
@@ -112,6 +107,13 @@ def test_groups_of_gpus_share_what_their_models_need(machine):
     machine(gpus=4, total=140)
     assert place(both, ["edit", "judge"]).mode == "resident"
     assert place(settings(gpus_per_worker=2), ["edit", "judge"]).mode == "swap"
+
+
+@pytest.mark.parametrize(("strategy", "gib"), [("full", 54.0), ("context", 108.0), ("grad_op", 162.0)])
+def test_ranks_hold_parts_or_all_or_both(machine, strategy, gib):
+    machine(gpus=2, total=140)
+    found = place(settings({"shard": {"strategy": strategy}}, gpus_per_worker=2), ["edit"])
+    assert found.lines[-1].startswith(f"plan: edit {gib} GiB on GPU 0")
 
 
 def test_offload_needs_room_for_the_largest_component_only(machine):
@@ -142,14 +144,12 @@ def test_workers_that_offload_must_fit_into_host_memory(machine):
 
 
 def test_an_editor_offloads_where_it_fits_no_other_way(machine):
-    machine(total=48, largest=39)
+    machine(total=48)
     chosen = settle_editor(settings(), 1000).editor.params
-    assert chosen["offload"] == "model"
+    assert chosen["offload"] == "group"
     assert "compile" not in chosen
     assert settle_editor(settings({"offload": "none"}), 1).editor.params["offload"] == "none"
-    machine(total=24, largest=39)
-    assert settle_editor(settings(), 1).editor.params["offload"] == "group"
-    machine(total=80, largest=39)
+    machine(total=80)
     assert "offload" not in settle_editor(settings(), 1).editor.params
 
 
