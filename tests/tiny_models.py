@@ -183,17 +183,21 @@ def _save_pipeline(folder: Path, kind: str, parts: dict[str, tuple[str, str, Any
 
 
 def qwen_image_edit(folder: Path, kind: str = "QwenImageEditPipeline") -> Path:
-    """A tiny Qwen-Image-Edit; `kind` may name `QwenImageEditPlusPipeline`."""
+    """A tiny Qwen-Image-Edit; `kind` may name `QwenImageEditPlusPipeline`.
+
+    The pipeline enlarges every source to 1024², so that a VAE that leaves a 16th of a side saves most of the time.
+    """
     words = tokenizer()
     torch.manual_seed(0)
     vae = AutoencoderKLQwenImage(
-        base_dim=8, z_dim=4, dim_mult=[1, 1, 1, 1], num_res_blocks=1, temperal_downsample=[False, True, True],
+        base_dim=2, z_dim=4, dim_mult=[1] * 5, num_res_blocks=1, temperal_downsample=[False, True, True, True],
         latents_mean=[0.0] * 4, latents_std=[1.0] * 4,
     )  # fmt: skip
     transformer = QwenImageTransformer2DModel(
         patch_size=2, in_channels=16, out_channels=4, num_layers=2, attention_head_dim=16, num_attention_heads=2,
         joint_attention_dim=64, axes_dims_rope=(4, 6, 6),
     )  # fmt: skip
+    transformer.proj_out.weight.data.mul_(8)  # so that another source, instruction or seed is seen in the image
     processor = AssembledProcessor(words, image_processor(14, 56 * 56))
     parts = {
         "scheduler": ("diffusers", "FlowMatchEulerDiscreteScheduler", FlowMatchEulerDiscreteScheduler()),
@@ -217,11 +221,11 @@ def _clip(words: PreTrainedTokenizerFast) -> CLIPTextModel:
     )  # fmt: skip
 
 
-def _vae(latent_channels: int, **options: Any) -> AutoencoderKL:
+def _vae(latent_channels: int, levels: int, **options: Any) -> AutoencoderKL:
     torch.manual_seed(0)
     return AutoencoderKL(
-        block_out_channels=(8, 8, 8, 8), in_channels=3, out_channels=3, layers_per_block=1, norm_num_groups=4,
-        down_block_types=("DownEncoderBlock2D",) * 4, up_block_types=("UpDecoderBlock2D",) * 4,
+        block_out_channels=(8,) * levels, in_channels=3, out_channels=3, layers_per_block=1, norm_num_groups=4,
+        down_block_types=("DownEncoderBlock2D",) * levels, up_block_types=("UpDecoderBlock2D",) * levels,
         latent_channels=latent_channels, sample_size=64, **options,
     )  # fmt: skip
 
@@ -240,7 +244,7 @@ def instruct_pix2pix(folder: Path) -> Path:
         "text_encoder": ("transformers", "CLIPTextModel", _clip(words)),
         "tokenizer": ("transformers", "PreTrainedTokenizerFast", words),
         "unet": ("diffusers", "UNet2DConditionModel", unet),
-        "vae": ("diffusers", "AutoencoderKL", _vae(4)),
+        "vae": ("diffusers", "AutoencoderKL", _vae(4, 4)),
         "safety_checker": (None, None, None),
         "feature_extractor": (None, None, None),
         "image_encoder": (None, None, None),
@@ -249,7 +253,7 @@ def instruct_pix2pix(folder: Path) -> Path:
 
 
 def flux_kontext(folder: Path) -> Path:
-    """A tiny FLUX.1 Kontext."""
+    """A tiny FLUX.1 Kontext, whose VAE leaves a 16th of a side of what is about 1024² too."""
     words, long_words = tokenizer(model_max_length=77), tokenizer(model_max_length=512)
     torch.manual_seed(0)
     transformer = FluxTransformer2DModel(
@@ -267,7 +271,7 @@ def flux_kontext(folder: Path) -> Path:
             decoder_start_token_id=0,
         )
     )
-    vae = _vae(4, use_quant_conv=False, use_post_quant_conv=False, shift_factor=0.1159, scaling_factor=0.3611)
+    vae = _vae(4, 5, use_quant_conv=False, use_post_quant_conv=False, shift_factor=0.1159, scaling_factor=0.3611)
     parts = {
         "scheduler": ("diffusers", "FlowMatchEulerDiscreteScheduler", FlowMatchEulerDiscreteScheduler()),
         "text_encoder": ("transformers", "CLIPTextModel", _clip(words)),

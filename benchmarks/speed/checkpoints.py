@@ -43,8 +43,8 @@ TINY_TRANSFORMER = {
     "axes_dims_rope": (4, 6, 6), "in_channels": 16, "out_channels": 4,
 }  # fmt: skip
 TINY_VAE = {
-    "base_dim": 2, "z_dim": 4, "dim_mult": [1, 1, 1, 1], "num_res_blocks": 1, "latents_mean": [0.0] * 4,
-    "latents_std": [1.0] * 4,
+    "base_dim": 2, "z_dim": 4, "dim_mult": [1] * 5, "num_res_blocks": 1, "latents_mean": [0.0] * 4,
+    "latents_std": [1.0] * 4, "temperal_downsample": [False, True, True, True],
 }  # fmt: skip
 SCHEDULER = {
     "use_dynamic_shifting": True, "base_shift": 0.5, "max_shift": 0.9, "base_image_seq_len": 256,
