@@ -226,12 +226,11 @@ def _need(settings: Settings, role: str, gpus: Sequence[dict[str, Any]], hosts: 
         return Need(role, spec, weights, groups, hint, offload, kept)
     if shard.get("cpu_offload"):
         return Need(role, spec, None, groups, kept=kept)
-    copies = {
-        "full": 1,
-        "grad_op": shard["ranks"] + 1,
-        "context": shard["ranks"],
-    }  # grad_op: all on each, and the parts
-    return Need(role, spec, copies[shard.get("strategy", "full")] * weights, groups, hint)
+    strategy, ranks = shard.get("strategy", "full"), shard["ranks"]
+    if strategy == "full":
+        return Need(role, spec, weights, groups, hint)
+    copies = ranks if strategy == "context" else ranks + 1  # with grad_op each rank holds all of it, and its part
+    return Need(role, spec, copies * weights, groups, '; editor.shard.strategy="full" needs least')
 
 
 def _hint(role: str, weights: int, gpus: Sequence[dict[str, Any]]) -> str:

@@ -114,6 +114,10 @@ def test_ranks_hold_parts_or_all_or_both(machine, strategy, gib):
     machine(gpus=2, total=140)
     found = place(settings({"shard": {"strategy": strategy}}, gpus_per_worker=2), ["edit"])
     assert found.lines[-1].startswith(f"plan: edit {gib} GiB on GPU 0")
+    machine(gpus=2, total=53)
+    if strategy != "full":
+        with pytest.raises(UsageError, match=r'; editor.shard.strategy="full" needs least$'):
+            place(settings({"shard": {"strategy": strategy}}, gpus_per_worker=2), ["edit"])
 
 
 def test_offload_needs_room_for_the_largest_component_only(machine):
