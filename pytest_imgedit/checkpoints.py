@@ -87,14 +87,13 @@ def check_checkpoint(folder: Path, kind: str, dtype: str = "float32") -> int:
     Raises `UsageError`, naming the file, if weights are missing, cut short, or not safetensors, and if the
     checkpoint wants code of its own to be run.
     """
-    shrink = 1 if dtype == "float32" else 2
-    return sum(_weight_bytes(model, shrink) for model in _model_folders(folder, kind))
+    return sum(component_bytes(folder, kind, dtype).values())
 
 
-def largest_component(folder: Path, kind: str, dtype: str = "float32") -> int:
-    """Return the bytes of a checkpoint's largest model, counted as in `check_checkpoint`; raises as it does."""
+def component_bytes(folder: Path, kind: str, dtype: str = "float32") -> dict[str, int]:
+    """Return the bytes of a checkpoint's models by the names of their folders, as `check_checkpoint` counts them."""
     shrink = 1 if dtype == "float32" else 2
-    return max(_weight_bytes(model, shrink) for model in _model_folders(folder, kind))
+    return {model.name: _weight_bytes(model, shrink) for model in _model_folders(folder, kind)}
 
 
 def _model_folders(folder: Path, kind: str) -> list[Path]:

@@ -104,6 +104,11 @@ def _check_acceleration(params: dict[str, Any], settings: Settings) -> None:
     if params.get("offload") in OFFLOADS and _has_no_gpu(settings):
         raise UsageError(f"{settings.place('editor', 'offload')}editor.offload: nothing to offload from without a GPU")
     ranks, shard = settings.workers.gpus_per_worker, params.get("shard", {})
+    if ranks > 1 and params.get("offload") in OFFLOADS:
+        where = settings.place("editor", "offload")
+        raise UsageError(
+            f"{where}editor.offload: not with --imgedit-gpus-per-worker, where editor.shard.cpu_offload does that"
+        )
     if "shard" in params and ranks == 1:
         where = settings.place("editor", "shard")
         raise UsageError(f"{where}editor.shard: nothing to share, expected --imgedit-gpus-per-worker of 2 or more")

@@ -130,8 +130,13 @@ def deciding(target: Target, params: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in params.items()
         if name not in apart and (name not in defaults or value != defaults[name])
     }
-    computed_in = params.get("shard", {}).get("param_dtype", "auto") if target.kind == "diffusers" else "auto"
-    return found if computed_in == "auto" else {**found, "shard": {"param_dtype": computed_in}}
+    shard = params.get("shard", {}) if target.kind == "diffusers" else {}
+    changing = {
+        name: value
+        for name, value in shard.items()
+        if (name == "param_dtype" and value != "auto") or (name, value) == ("strategy", "context")
+    }
+    return {**found, "shard": changing} if changing else found
 
 
 def _impossible(own: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -157,7 +162,12 @@ def _validate(model: type[BaseModel], params: Mapping[str, Any]) -> tuple[str, s
         inside = isinstance(params.get(name), dict)  # a table: what is wrong is one of its keys
         path = ".".join(map(str, first["loc"])) if inside else name
         if first["type"] == "extra_forbidden":
-            return path, "no such argument is taken"
+            if not inside:
+                return path, "no such argument is taken"
+            table: Any = model.model_fields[name].annotation
+            return path, f"no such key, expected one of {', '.join(table.model_fields)}"
+        if first["type"] == "model_type":
+            return path, f"expected a table, found {first['input']!r}"
         ways = dict.fromkeys(one["msg"] for one in error.errors() if one["loc"][0] == name)
         return path, f"{' or '.join(ways)}, found {first['input']!r}"
     return None

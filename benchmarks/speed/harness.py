@@ -91,11 +91,11 @@ def clock(function: Any, times: int = 1) -> float:
     return (time.perf_counter() - started) / times
 
 
-def psnr(first: Path, second: Path) -> float:
-    """Peak signal-to-noise ratio of two image files in dB."""
+def psnr(first: Path, second: Path) -> float | None:
+    """Peak signal-to-noise ratio of two image files in dB; `None` if they are equal."""
     one, other = (np.asarray(Image.open(path), dtype=np.float64) for path in (first, second))
     error = float(((one - other) ** 2).mean())
-    return float("inf") if error == 0 else 10 * float(np.log10(255**2 / error))
+    return None if error == 0 else 10 * float(np.log10(255**2 / error))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

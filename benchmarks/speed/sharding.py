@@ -35,6 +35,8 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 #: Ways of one GPU.
 OFFLOADS = {"offload model": {"offload": "model"}, "offload group": {"offload": "group"}}
+#: What the others are compared with.
+ALONE = "one GPU"
 #: Seconds after which a way has failed.
 PATIENCE = 300
 
@@ -68,7 +70,9 @@ def edit(job: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     described = parser(__doc__)
     described.add_argument("--steps", type=int, default=6)
-    described.add_argument("--ways", nargs="*", choices=[*WAYS, *OFFLOADS], help='default: all ("context" takes GPUs)')
+    described.add_argument(
+        "--ways", nargs="*", choices=[*WAYS, *OFFLOADS], help="default: all that this machine can do"
+    )
     described.add_argument("--dtype", default="auto", choices=["auto", *DTYPES])
     described.add_argument("--run", type=Path, help="do a job file, and nothing else")
     options = described.parse_args()
@@ -77,7 +81,8 @@ def main() -> None:
         os._exit(0)  # as a worker ends: NCCL may not let the interpreter end while the other ranks hold its groups
     ranks = max(2, torch.cuda.device_count())
     side, steps = (64, 2) if options.tiny else (1024, options.steps)
-    ways = options.ways or [*WAYS, *OFFLOADS]
+    possible = [name for name in WAYS if name != "context" or torch.cuda.is_available()]
+    ways = options.ways or [*possible, *OFFLOADS]
     figures: dict[str, Any] = {"ranks": ranks, "steps": steps, "dtype": options.dtype}
     rows = []
     with scratch(options) as folder:
@@ -86,7 +91,7 @@ def main() -> None:
         suite = write_suite(folder / "suite", [(side, side)] * 2)
         size = {"height": side, "width": side} if options.tiny else {}
         call = {"num_inference_steps": steps, "true_cfg_scale": 4.0, "dtype": options.dtype, **size}
-        for number, name in enumerate(["one GPU", *ways]):
+        for number, name in enumerate([ALONE, *ways]):
             shard = {"ranks": ranks, **WAYS[name]} if name in WAYS else None
             image = folder / f"{number}.png"
             job = folder / "job.json"
@@ -97,17 +102,20 @@ def main() -> None:
             try:
                 done = subprocess.run(command, stdout=subprocess.PIPE, timeout=PATIENCE, check=True)
             except subprocess.SubprocessError as error:
+                if name == ALONE:
+                    raise
                 figures[name] = {"failed": str(error)}
                 rows.append((name, "failed", *[""] * 5))
+                finish(options, figures)
                 continue
             found = json.loads(done.stdout.splitlines()[-1])
             paths = folder / "0.png", image
             first, other = (np.asarray(Image.open(path), int) for path in paths)
-            found["largest_difference"], found["psnr_db"] = int(abs(first - other).max()), psnr(*paths)
-            figures[name] = found
+            largest, noise = int(abs(first - other).max()), psnr(*paths)
+            figures[name] = {**found, "largest_difference": largest, "psnr_db": noise}
             second = found["seconds"][-1] / steps
-            differs = found["largest_difference"], found["psnr_db"]
-            rows.append((name, found["load_s"], found["held_gib"], found["most_gib"], second, *differs))
+            shown = found["load_s"], found["held_gib"], found["most_gib"], second
+            rows.append((name, *shown, largest, "same" if noise is None else noise))
             finish(options, figures)  # what there is, should a later way fail
     table(("way", "load s", "GiB held", "GiB at most", "s a step", "largest difference", "PSNR dB"), rows)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.requirements import Requirement
 
 from pytest_imgedit import provenance
-from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, largest_component, model_folder
+from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, model_folder
 from pytest_imgedit.checks import check_models
 from pytest_imgedit.config import make_settings
 from pytest_imgedit.config_file import ConfigFile
@@ -20,9 +20,9 @@ from pytest_imgedit.errors import UsageError
 from pytest_imgedit.judges.base import resolve_judge
 from pytest_imgedit.redaction import mask_variables
 from pytest_imgedit.report import terminal
-from pytest_imgedit.stages.placement import settle_editor
+from pytest_imgedit.stages.placement import all_gpus, is_remote, need_of, settle_editor
 from pytest_imgedit.suites.base import load_suite
-from pytest_imgedit.workers.gpus import choose_gpus, gpu_memory, group_gpus, visible_gpus
+from pytest_imgedit.workers.gpus import choose_gpus, gpu_memory, visible_gpus
 
 if TYPE_CHECKING:
     from pytest_imgedit.cli.runs import Outcome
@@ -105,31 +105,27 @@ def _model(role: str, settings: Settings, problems: list[str]) -> dict[str, Any]
     """Describe an editor or judge: where its weights are, what they take, and whether its GPUs hold that."""
     named = settings.editor if role == "editor" else settings.judge
     target = resolve_editor(named.spec) if role == "editor" else resolve_judge(named.spec)
-    size = settings.workers.gpus_per_worker if role == "editor" else settings.judge.gpus_per_replica
     found: dict[str, Any] = {"role": role, "spec": named.spec, "weights_gib": None, "folder": None, "fits": None}
     if target.kind not in MODEL_KINDS:
         return found
     folder = model_folder(target.argument or "", target.kind, download=False)
-    gpus = choose_gpus(settings.workers.gpus)
-    groups = group_gpus(gpus, size, f"{role}: GPUs of one worker")
-    dtype = named.params.get("dtype", "auto")
-    offload = settle_editor(settings, 0).editor.params.get("offload") if role == "editor" else None
-    measure = largest_component if offload == "model" else check_checkpoint
-    needed = measure(folder, target.kind, "float32" if dtype == "auto" and not gpus else dtype)
-    found |= {"weights_gib": round(needed / GIB, 2), "folder": str(folder)}
-    totals = {gpu["name"]: gpu["total_gib"] for gpu in gpu_memory(gpus)}
-    room = [sum(totals[name] for name in group) for group in groups if all(name in totals for name in group)]
-    in_host_memory = not groups or offload == "group"
-    if in_host_memory:
-        room = [_host_memory()]
+    gpus, dtype = choose_gpus(settings.workers.gpus), named.params.get("dtype", "auto")
+    weights = check_checkpoint(folder, target.kind, "float32" if dtype == "auto" and not gpus else dtype)
+    found |= {"weights_gib": round(weights / GIB, 2), "folder": str(folder)}
+    if is_remote(settings):
+        return found
+    described = all_gpus(settings)
+    need = need_of(settle_editor(settings, 0), "edit" if role == "editor" else role, described)
+    totals = {gpu["name"]: gpu["total_gib"] for gpu in described}
+    room = [sum(totals[name] for name in group) for _, group in need.groups if all(name in totals for name in group)]
+    needed, where = need.weights, " of GPU memory" + need.hint
+    if not need.groups or needed is None:  # on the CPU, or moved from host memory to a GPU part by part
+        needed, room, where = need.kept * len(need.groups) or weights, [_host_memory()], " of host memory"
     if room:
         found["fits"] = needed / GIB <= min(room)
         if not found["fits"]:
-            more = "--imgedit-gpus-per-worker" if role == "editor" else "judge.gpus_per_replica"
-            problems.append(
-                f"{role} {named.spec}: {needed / GIB:.1f} GiB of weights do not fit into {min(room):.1f} GiB"
-                + (" of host memory" if in_host_memory else f", expected more GPUs a worker ({more})")
-            )
+            sizes = f"{needed / GIB:.1f} GiB of weights do not fit into {min(room):.1f} GiB"
+            problems.append(f"{role} {named.spec}: {sizes}{where}")
     return found
 
 
@@ -162,5 +158,5 @@ def _text(document: dict[str, Any]) -> str:
 def _weights(found: dict[str, Any]) -> str:
     if found["weights_gib"] is None:
         return "no weights to look for"
-    fits = {True: "fits", False: "does not fit", None: "no GPU tells its memory"}[found["fits"]]
+    fits = {True: "fits", False: "does not fit", None: "whether they fit is not known"}[found["fits"]]
     return f"{found['weights_gib']} GiB of weights in {found['folder']}, {fits}"

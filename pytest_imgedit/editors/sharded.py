@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import queue
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -43,16 +42,17 @@ class ShardedEditor(DiffusersEditor):
 
     def __init__(self, model: str, *, device: str, shard: Mapping[str, Any], **params: Any) -> None:
         ranks = int(shard["ranks"])
-        self.meeting = meeting = Path(tempfile.mkdtemp(prefix="imgedit-ranks-")) / "ranks"
+        self._meeting = tempfile.TemporaryFile()  # noqa: SIM115 - without a name, it ends with the ranks that hold it
+        meeting = self._meeting.fileno()
         kind = "cpu" if device == "cpu" else "cuda"
-        setup = {"model": model, "device": kind, "shard": dict(shard), "params": params, "meeting": str(meeting)}
+        setup = {"model": model, "device": kind, "shard": dict(shard), "params": params, "meeting": meeting}
         self.followers = [_Follower({**setup, "rank": rank}) for rank in range(1, ranks)]
         self._join(model, kind, 0, meeting, shard, params)
         for follower in self.followers:
             follower.report(None)  # it is loaded, or its end has ended this process
 
     def _join(
-        self, model: str, kind: str, rank: int, meeting: Path, shard: Mapping[str, Any], params: Mapping[str, Any]
+        self, model: str, kind: str, rank: int, meeting: int, shard: Mapping[str, Any], params: Mapping[str, Any]
     ) -> None:
         """Meet the other ranks, and load this one's part."""
         options = {name: value for name, value in shard.items() if name != "ranks"}
@@ -68,7 +68,9 @@ class ShardedEditor(DiffusersEditor):
             torch.cuda.set_device(rank)
         device = torch.device(kind, rank) if kind == "cuda" else torch.device(kind)
         both = "cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo"
-        dist.init_process_group(both, init_method=f"file://{meeting}", rank=rank, world_size=int(shard["ranks"]))
+        dist.init_process_group(
+            both, init_method=f"file:///proc/self/fd/{meeting}", rank=rank, world_size=int(shard["ranks"])
+        )
 
         def prepare(pipeline: Any) -> None:
             compiled = compile_blocks if compile_blocks != "auto" else False
@@ -92,7 +94,6 @@ class ShardedEditor(DiffusersEditor):
             raise
         for follower in self.followers:
             follower.report(None)
-        shutil.rmtree(self.meeting.parent, ignore_errors=True)  # not before: NCCL connects at a first call
         return output
 
 
@@ -106,6 +107,7 @@ class _Follower:
             [sys.executable, "-c", _FOLLOW],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            pass_fds=(setup["meeting"],),
             env={**os.environ, "PYTHONPATH": paths},
         )
         self._reports: queue.Queue[str] = queue.Queue()
@@ -151,14 +153,12 @@ def follow() -> None:
     def listen() -> None:
         while (message := _receive(inbox)) is not None:
             jobs.put(message)
-        shutil.rmtree(meeting.parent, ignore_errors=True)
         os._exit(0)
 
     setup = _receive(inbox)
-    meeting = Path(setup["meeting"])
     threading.Thread(target=listen, daemon=True).start()
     editor = ShardedEditor.__new__(ShardedEditor)
-    editor.followers, editor.meeting = [], meeting
+    editor.followers = []
 
     def attempt(call: Callable[..., Any], *arguments: Any) -> None:
         failure = ""
@@ -168,7 +168,7 @@ def follow() -> None:
             failure = f"{type(error).__name__}: {one_line(error)}"
         _send(outbox, failure)
 
-    attempt(editor._join, setup["model"], setup["device"], setup["rank"], meeting, setup["shard"], setup["params"])
+    attempt(editor._join, *(setup[name] for name in ("model", "device", "rank", "meeting", "shard", "params")))
     while True:
         job = jobs.get()
         request = EditRequest(job["pair"], job["category"], job["instruction"], decode(job["source"]), job["seed"])

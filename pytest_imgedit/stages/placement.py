@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, largest_component, model_folder
+from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, component_bytes, model_folder
 from pytest_imgedit.editors import controls
 from pytest_imgedit.editors.base import resolve_editor
 from pytest_imgedit.endpoints import ENDPOINT_KINDS
@@ -129,7 +129,7 @@ def place(settings: Settings, roles: Sequence[str], hosts: Hosts | None = None) 
     gpus = all_gpus(settings, hosts)  # that tell their memory
     if not any(groups_of(settings, role, hosts) for role in roles):
         return Placement("resident" if beside else "cpu")
-    needs = [_need(settings, role, gpus, hosts) for role in roles]
+    needs = [need_of(settings, role, gpus, hosts) for role in roles]
     for need in needs:
         _require_host_memory(need, hosts)
         if need.weights:
@@ -206,47 +206,59 @@ def _mode(settings: Settings, needs: Sequence[Need], gpus: Sequence[dict[str, An
     return "swap"
 
 
-def _need(settings: Settings, role: str, gpus: Sequence[dict[str, Any]], hosts: Hosts | None) -> Need:
+def need_of(settings: Settings, role: str, gpus: Sequence[dict[str, Any]] = (), hosts: Hosts | None = None) -> Need:
+    """Tell what a role needs; `gpus`, as `all_gpus` describes them, are what its hint is for."""
     target, params = target_of(settings, role)
     groups = tuple(groups_of(settings, role, hosts))
     spec = settings.editor.spec if role == "edit" else settings.judge.spec
     if target.kind not in MODEL_KINDS:
         idle = target.module == controls.__name__ or target.kind in ("folder", *MEASURING, *ENDPOINT_KINDS)
         return Need(role, spec, 0 if idle else None, groups)
-    folder = model_folder(target.argument or "", target.kind)
-    weights = check_checkpoint(folder, target.kind, params.get("dtype", "auto"))
-    offload = params.get("offload", "none") if role == "edit" else "none"
-    kept = weights if role == "edit" and keeps_weights(params) else 0
-    if offload == "group":
+    parts = component_bytes(model_folder(target.argument or "", target.kind), target.kind, params.get("dtype", "auto"))
+    weights = sum(parts.values())
+    hint = _hint(role, weights, params, gpus, settings.workers.gpus_per_worker)
+    if role == "judge":
+        return Need(role, spec, weights, groups, hint)
+    kept, offload, shard = weights if keeps_weights(params) else 0, params.get("offload", "none"), params.get("shard")
+    if offload == "group" or (shard and shard.get("cpu_offload")):
         return Need(role, spec, None, groups, offload=offload, kept=kept)
     if offload == "model":
-        weights = largest_component(folder, target.kind, params.get("dtype", "auto"))
-    hint, shard = _hint(role, weights, gpus), params.get("shard")
-    if shard is None or role == "judge":
-        return Need(role, spec, weights, groups, hint, offload, kept)
-    if shard.get("cpu_offload"):
-        return Need(role, spec, None, groups, kept=kept)
-    strategy, ranks = shard.get("strategy", "full"), shard["ranks"]
-    if strategy == "full":
-        return Need(role, spec, weights, groups, hint)
-    copies = ranks if strategy == "context" else ranks + 1  # with grad_op each rank holds all of it, and its part
-    return Need(role, spec, copies * weights, groups, '; editor.shard.strategy="full" needs least')
+        return Need(role, spec, max(parts.values()), groups, hint, offload, kept)
+    return Need(role, spec, weights if shard is None else _shared(parts, shard), groups, hint)
 
 
-def _hint(role: str, weights: int, gpus: Sequence[dict[str, Any]]) -> str:
+def _shared(parts: dict[str, int], shard: dict[str, Any]) -> int:
+    """Bytes that the ranks of a group hold together: a part each, all of it each, or with `"grad_op"` both."""
+    strategy, ranks = shard.get("strategy", "full"), int(shard["ranks"])
+    copies = {"full": 1, "grad_op": ranks + 1, "context": ranks}[strategy]
+    replicates = shard.get("text_encoder") == "replicate"
+    whole = sum(size for name, size in parts.items() if replicates and name.startswith("text_encoder"))
+    return copies * (sum(parts.values()) - whole) + ranks * whole
+
+
+def _hint(role: str, weights: int, params: dict[str, Any], gpus: Sequence[dict[str, Any]], ranks: int) -> str:
     """Name the option with which weights would fit into what is free, if there is one; nothing if that is not told."""
     if not gpus:
         return ""
     free, total = (min(gpu[name] for gpu in gpus) * GIB for name in ("free_gib", "total_gib"))
     count = next((k for k in range(2, len(gpus) + 1) if len(gpus) % k == 0 and weights <= k * free), None)
+    if role == "judge":
+        if count is not None:
+            return f"; judge.gpus_per_replica={count} would fit"
+        own = f"; {math.ceil(weights / total)} such GPUs would hold them"
+        return "; a GPU of its own would hold them" if weights <= total else own
+    shard = params.get("shard", {})
+    if shard.get("strategy", "full") != "full":
+        return '; editor.shard.strategy="full" needs less'
+    if shard.get("text_encoder") == "replicate":
+        return '; editor.shard.text_encoder="shard" needs less'
+    if params.get("offload") == "model":
+        return '; editor.offload="group" needs least'
     if count is not None:
-        option = "--imgedit-gpus-per-worker" if role == "edit" else "judge.gpus_per_replica"
-        return f"; {option}={count} would fit"
-    if role == "edit":
-        return f'; {"a GPU of its own would hold them, " if weights <= total else ""}editor.offload="group" needs least'
-    if weights <= total:
-        return "; a GPU of its own would hold them"
-    return f"; {math.ceil(weights / total)} such GPUs would hold them"
+        return f"; --imgedit-gpus-per-worker={count} would fit"
+    if ranks > 1:
+        return '; editor.shard.strategy="full" with editor.shard.cpu_offload=true needs least'
+    return f'; {"a GPU of its own would hold them, " if weights <= total else ""}editor.offload="group" needs least'
 
 
 def settle_editor(settings: Settings, planned: int, hosts: Hosts | None = None) -> Settings:

@@ -176,6 +176,9 @@ def test_doctor_says_what_is_there_and_what_is_missing(imgedit, finished, tiny):
     code, out, _ = imgedit("doctor", "--config=far.toml")
     assert code == 0
     assert "workers run on ssh=me@a//env:KEY=***, popen, which is not looked at" in out
+    shared = f"[editor]\nspec = 'diffusers:{tiny('instruct-pix2pix')}'\n[workers]\ngpus = 'none'\ngpus_per_worker = 2\n"
+    Path("shared.toml").write_text(shared)
+    assert imgedit("doctor", "--config=shared.toml")[0] == 0
     code, out, _ = imgedit("doctor", "--config=bad.toml")
     assert code == 1
     assert "problem: nowhere.json: no such file" in out

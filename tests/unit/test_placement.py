@@ -2,6 +2,7 @@
 
 import pytest
 
+from pytest_imgedit.cli import doctor
 from pytest_imgedit.config import Settings
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.stages import placement
@@ -34,8 +35,11 @@ def machine(monkeypatch):
         monkeypatch.setattr(placement, "gpu_memory", lambda gpus: found)
         monkeypatch.setattr(placement, "available_memory", lambda: memory * GIB)
         monkeypatch.setattr(placement, "model_folder", lambda model, kind: kind)
+        parts = {
+            kind: {"transformer": largest * GIB, "text_encoder": (all - largest) * GIB} for kind, all in sizes.items()
+        }
         monkeypatch.setattr(placement, "check_checkpoint", lambda folder, kind, dtype="x": sizes[kind] * GIB)
-        monkeypatch.setattr(placement, "largest_component", lambda folder, kind, dtype="x": largest * GIB)
+        monkeypatch.setattr(placement, "component_bytes", lambda folder, kind, dtype="x": parts[kind])
 
     return put
 
@@ -81,6 +85,7 @@ def test_an_editor_that_needs_no_memory_leaves_it_to_the_judge(machine):
         (2, 48.0, "--imgedit-gpus-per-worker=2 would fit"),
         (1, 48.0, 'editor.offload="group" needs least'),
         (3, 48.0, "--imgedit-gpus-per-worker=3 would fit"),
+        (2, 24.0, 'editor.offload="group" needs least'),
     ],
 )
 def test_what_does_not_fit_is_refused_with_what_would(machine, gpus, total, hint):
@@ -114,10 +119,54 @@ def test_ranks_hold_parts_or_all_or_both(machine, strategy, gib):
     machine(gpus=2, total=140)
     found = place(settings({"shard": {"strategy": strategy}}, gpus_per_worker=2), ["edit"])
     assert found.lines[-1].startswith(f"plan: edit {gib} GiB on GPU 0")
-    machine(gpus=2, total=53)
-    if strategy != "full":
-        with pytest.raises(UsageError, match=r'; editor.shard.strategy="full" needs least$'):
-            place(settings({"shard": {"strategy": strategy}}, gpus_per_worker=2), ["edit"])
+
+
+@pytest.mark.parametrize(
+    ("total", "editor", "fits"),
+    [
+        (48, {"shard": {"strategy": "full"}}, True),
+        (48, {"shard": {"strategy": "context"}}, False),
+        (48, {"shard": {"strategy": "grad_op"}}, False),
+        (24, {"shard": {"strategy": "full"}}, False),
+        (24, {"shard": {"cpu_offload": True}}, True),
+    ],
+)
+def test_doctor_says_of_groups_what_a_run_would(machine, monkeypatch, total, editor, fits):
+    machine(gpus=2, total=total)
+    for name in ("choose_gpus", "check_checkpoint"):
+        monkeypatch.setattr(doctor, name, getattr(placement, name))
+    monkeypatch.setattr(doctor, "model_folder", lambda model, kind, download: kind)
+    monkeypatch.setattr(doctor, "_host_memory", lambda: 900.0)
+    problems = []
+    found = doctor._model("editor", settings(editor, gpus_per_worker=2), problems)
+    assert (found["fits"], found["weights_gib"], len(problems)) == (fits, 54.0, 0 if fits else 1)
+
+
+LEAST = 'editor.shard.strategy="full" with editor.shard.cpu_offload=true needs least'
+
+
+@pytest.mark.parametrize(
+    ("editor", "gib", "hint"),
+    [
+        ({"shard": {"strategy": "context"}}, 108.0, 'editor.shard.strategy="full" needs less'),
+        ({"shard": {"text_encoder": "replicate"}}, 69.0, 'editor.shard.text_encoder="shard" needs less'),
+        ({"shard": {"strategy": "grad_op", "text_encoder": "replicate"}}, 147.0, 'strategy="full" needs less'),
+        ({}, 54.0, LEAST),
+        ({"shard": {"strategy": "none"}}, 54.0, LEAST),
+    ],
+)
+def test_what_a_group_cannot_hold_is_refused_with_what_needs_less(machine, editor, gib, hint):
+    machine(gpus=2, total=24)
+    with pytest.raises(UsageError) as caught:
+        place(settings(editor, gpus_per_worker=2), ["edit"])
+    assert str(caught.value).endswith(hint)
+    assert f"{gib} GiB" in str(caught.value)
+
+
+def test_where_no_component_fits_blocks_need_least(machine):
+    machine(gpus=2, total=24)
+    with pytest.raises(UsageError, match=r'39.0 GiB.*; editor.offload="group" needs least$'):
+        place(settings({"offload": "model"}), ["edit"])
 
 
 def test_offload_needs_room_for_the_largest_component_only(machine):
