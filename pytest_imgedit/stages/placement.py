@@ -206,7 +206,7 @@ def _mode(settings: Settings, needs: Sequence[Need], gpus: Sequence[dict[str, An
     return "swap"
 
 
-def need_of(settings: Settings, role: str, gpus: Sequence[dict[str, Any]] = (), hosts: Hosts | None = None) -> Need:
+def need_of(settings: Settings, role: str, gpus: Sequence[dict[str, Any]], hosts: Hosts | None = None) -> Need:
     """Tell what a role needs; `gpus`, as `all_gpus` describes them, are what its hint is for."""
     target, params = target_of(settings, role)
     groups = tuple(groups_of(settings, role, hosts))

@@ -51,10 +51,12 @@ def test_few_sources_are_remembered(tiny, monkeypatch):
 
 def test_step_cache_starts_afresh_for_every_edit(tiny):
     folder = str(tiny("qwen-image-edit"))
-    cached = DiffusersEditor(folder, device="cpu", step_cache="first_block", step_cache_threshold=0.9, **SMALL)
+    options = {"step_cache": "first_block", "step_cache_threshold": 0.9, **SMALL}
+    cached, fresh = (DiffusersEditor(folder, device="cpu", **options) for _ in range(2))
     first, again = edit(cached, photo(1)), edit(cached, photo(1))
     other = edit(cached, photo(1), seed=6)
     assert np.array_equal(first, again)
+    assert np.array_equal(other, edit(fresh, photo(1), seed=6))
     assert not np.array_equal(first, other)
     assert not np.array_equal(first, edit(DiffusersEditor(folder, device="cpu", **SMALL), photo(1)))
 
