@@ -12,6 +12,7 @@ from pytest_imgedit import gates
 from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, is_local
 from pytest_imgedit.editors.base import resolve_editor
 from pytest_imgedit.errors import UsageError
+from pytest_imgedit.judges.architectures import read_config
 from pytest_imgedit.judges.base import MEASURING, resolve_judge
 from pytest_imgedit.params import OFFLOADS, find_problem
 from pytest_imgedit.redaction import mask_secrets, mask_variables
@@ -80,6 +81,8 @@ def _check_target(role: str, target: Target, params: dict[str, Any], settings: S
             if not Path(model_name).is_dir():
                 raise UsageError(f"{place}{role} {target.kind}:{model_name}: no such folder")
             check_checkpoint(Path(model_name), target.kind)
+            if target.kind == "qwen-vl":
+                read_config(Path(model_name))
     if target.kind == "folder" and not Path(target.argument or "").is_dir():
         raise UsageError(f"{place}{role} folder:{target.argument}: no such folder")
     if target.kind in MODEL_KINDS and "trust_remote_code" in params:

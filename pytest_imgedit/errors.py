@@ -1,4 +1,4 @@
-"""Errors that a user can cause; each carries one line made for a person."""
+"""Errors that a user can cause, each with one line made for a person; and how to tell an error of memory."""
 
 from __future__ import annotations
 
@@ -25,3 +25,13 @@ class StoreError(UsageError):
 
 class SetupError(Exception):
     """An editor or judge that refuses its settings while it loads: no job can run with it."""
+
+
+_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "_ALLOC_FAILED")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell GPU and host memory errors from others without importing torch, which words them in several ways."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _OUT_OF_MEMORY)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 
 from pytest_imgedit.errors import ImageError
 
@@ -23,6 +23,7 @@ MAX_BYTES = 64 * 2**20
 MAX_PIXELS = 64_000_000
 MIN_SIDE = 8
 MAX_ASPECT = 50
+_SRGB = ImageCms.createProfile("sRGB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +77,11 @@ def count_pixels(data: bytes) -> int:
 
 
 def decode(data: bytes) -> Image.Image:
-    """Decode PNG, JPEG or WebP bytes to an 8-bit RGB image of shape (H, W, 3).
+    """Decode PNG, JPEG or WebP bytes to an 8-bit sRGB image of shape (H, W, 3).
 
-    EXIF orientation is applied; alpha is composited over white; 16-bit greys keep their high byte; CMYK and
-    palettes are converted. Raises `ImageError` for any other format, several frames, more than
+    EXIF orientation is applied; colours of an ICC profile become sRGB; alpha is composited over white; 16-bit greys
+    keep their high byte; CMYK and palettes are converted. Of a phone's photograph with further frames (MPO) the first
+    counts, which is the photograph. Raises `ImageError` for any other format, several frames, more than
     `MAX_BYTES`, a size that `check_size` refuses, or data that does not decode to its end.
     """
     if len(data) > MAX_BYTES:
@@ -89,10 +91,10 @@ def decode(data: bytes) -> Image.Image:
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # MAX_PIXELS decides
             image = Image.open(io.BytesIO(data), formats=FORMATS)
         check_size(image.width, image.height)
-        if getattr(image, "n_frames", 1) != 1:
+        if getattr(image, "n_frames", 1) != 1 and image.format != "MPO":
             raise ImageError("animated image, expected one frame")
         image.load()
-        return to_rgb(ImageOps.exif_transpose(image))
+        return to_rgb(to_srgb(ImageOps.exif_transpose(image)))
     except UnidentifiedImageError as error:
         raise ImageError(f"not an image in one of the formats {', '.join(FORMATS)}") from error
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
@@ -110,6 +112,35 @@ def check_size(width: int, height: int) -> None:
         raise ImageError(f"{found}, expected sides of at least {MIN_SIDE}")
     if max(width, height) > MAX_ASPECT * min(width, height):
         raise ImageError(f"{found}, expected no side over {MAX_ASPECT} times the other")
+
+
+def to_srgb(image: Image.Image) -> Image.Image:
+    """Convert the colours of an image with an ICC profile to sRGB (relative colorimetric); alpha stays as it is.
+
+    A profile that cannot be read, or is none of the image's colour space, is left out of account, as browsers do. So
+    are profiles of images of 16 bits a channel, which Pillow cannot convert.
+    """
+    data = image.info.pop("icc_profile", None)
+    if not data or image.mode not in ("RGB", "RGBA", "L", "LA", "CMYK", "P"):
+        return image
+    if image.mode == "P":
+        image = image.convert("RGBA" if "transparency" in image.info else "RGB")
+    alpha = image.getchannel("A") if "A" in image.getbands() else None
+    try:
+        profile = ImageCms.ImageCmsProfile(io.BytesIO(data))
+        if ImageCms.getProfileDescription(profile).startswith("sRGB"):
+            return image
+        colours = image.convert(image.mode.removesuffix("A")) if alpha is not None else image
+        converted = ImageCms.profileToProfile(
+            colours, profile, _SRGB, ImageCms.Intent.RELATIVE_COLORIMETRIC, outputMode="RGB"
+        )
+    except (ImageCms.PyCMSError, OSError, TypeError, ValueError):
+        return image
+    assert converted is not None  # nothing is converted in place
+    if alpha is not None:
+        converted.putalpha(alpha)
+    converted.info.pop("icc_profile", None)
+    return converted
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

@@ -41,3 +41,8 @@ def shorten(text: str, most: int = 1000) -> str:
     """Return a text that can be encoded, cut to so many characters."""
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
+
+
+def plain(text: str) -> str:
+    """Keep a text from being read as a chat model's control tokens, such as `<|im_end|>`."""
+    return text.replace("<|", "< |")

@@ -56,7 +56,9 @@ class EditRequest:
 class Editor(Protocol):
     """Built once a worker as `Class(argument, device=…, **params)`; the argument only if the spec has one.
 
-    `device` is `"cpu"`, `"cuda"`, or `"balanced"` (spread over all GPUs that the worker sees).
+    `device` is `"cpu"`, `"cuda"`, or `"balanced"` (spread over all GPUs that the worker sees). An editor may have a
+    method `self_check()`, which a worker calls once after building it: `SetupError` from it ends the run. The global
+    generators of Python, numpy and torch are seeded with the request's seed before every edit.
     """
 
     def edit(self, request: EditRequest) -> Image.Image:

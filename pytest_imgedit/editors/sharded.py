@@ -23,6 +23,7 @@ from pytest_imgedit.errors import SetupError
 from pytest_imgedit.images import decode, encode_png
 from pytest_imgedit.numerics import pick_dtype, set_deterministic
 from pytest_imgedit.params import OFFLOADS
+from pytest_imgedit.seeding import seed_all
 from pytest_imgedit.text import one_line
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ class ShardedEditor(DiffusersEditor):
         """Meet the other ranks, and load this one's part."""
         options = {name: value for name, value in shard.items() if name != "ranks"}
         own = dict(params)
-        set_deterministic(own.pop("deterministic", True))
+        self.deterministic = own.pop("deterministic", True)
+        set_deterministic(self.deterministic)
         dtype = pick_dtype(own.pop("dtype", "auto"), kind)
         backend, quantize = own.pop("attention_backend", None), own.pop("quantize", None)
         cache, threshold = own.pop("step_cache", None), own.pop("step_cache_threshold", 0.08)
@@ -82,12 +84,12 @@ class ShardedEditor(DiffusersEditor):
         self._take(pipeline, own)
         dist.barrier()
 
-    def run(self, request: EditRequest, output_type: str) -> Any:
+    def run(self, request: EditRequest, output_type: str, **override: int) -> Any:
         """Call the pipeline on all ranks; raises what it raises on all of them."""
         for follower in self.followers:
-            follower.ask(request)
+            follower.ask(request, override)
         try:
-            output = super().run(request, output_type)
+            output = super().run(request, output_type, **override)
         except Exception as error:
             for follower in self.followers:
                 follower.report(error)
@@ -126,10 +128,11 @@ class _Follower:
             self._reports.put(failure)
         _end(f"rank {self.rank} ended with status {self.process.wait()}, and its group with it")
 
-    def ask(self, request: EditRequest) -> None:
+    def ask(self, request: EditRequest, override: dict[str, int]) -> None:
         assert self.process.stdin is not None
         named = {"pair": request.pair_id, "category": request.category, "instruction": request.instruction}
-        _send(self.process.stdin, {**named, "seed": request.seed, "source": encode_png(request.source)})
+        asked = {"seed": request.seed, "source": encode_png(request.source), "override": override}
+        _send(self.process.stdin, {**named, **asked})
 
     def report(self, error: Exception | None) -> None:
         """Wait for what a rank says of its part; end the process if it is not what became of rank 0's."""
@@ -160,10 +163,10 @@ def follow() -> None:
     editor = ShardedEditor.__new__(ShardedEditor)
     editor.followers = []
 
-    def attempt(call: Callable[..., Any], *arguments: Any) -> None:
+    def attempt(call: Callable[..., Any], *arguments: Any, **named: Any) -> None:
         failure = ""
         try:
-            call(*arguments)
+            call(*arguments, **named)
         except Exception as error:
             failure = f"{type(error).__name__}: {one_line(error)}"
         _send(outbox, failure)
@@ -172,7 +175,8 @@ def follow() -> None:
     while True:
         job = jobs.get()
         request = EditRequest(job["pair"], job["category"], job["instruction"], decode(job["source"]), job["seed"])
-        attempt(editor.run, request, "latent")
+        seed_all(request.seed)
+        attempt(editor.run, request, "latent", **job["override"])
 
 
 def _send(file: IO[bytes], message: Any) -> None:

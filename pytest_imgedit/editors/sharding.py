@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from pytest_imgedit.editors.diffusers import load_pipeline
 from pytest_imgedit.errors import SetupError
+from pytest_imgedit.integrity import whole_checkpoints
 from pytest_imgedit.numerics import DTYPES
 
 if TYPE_CHECKING:
@@ -65,15 +67,17 @@ def load_sharded(
         _split_context(pipeline)
         return pipeline
     classes = _sharded_classes(folder, shard)
-    empty = {name: _empty(cls, folder / name, dtype) for name, cls in classes.items()}
+    empty = {name: _empty(cls, folder / name) for name, cls in classes.items()}
     pipeline = load_pipeline(folder, "cpu", dtype, **empty)
     prepare(pipeline)
     for name, component in pipeline.components.items():
         if isinstance(component, torch.nn.Module) and name not in empty:
             component.to(device)
     for name, cls in classes.items():
-        _wrap(empty[name], device, shard)
-        _fill(empty[name], cls, folder / name, device, dtype, shard)
+        weights = _read(cls, folder / name, dtype, shard)
+        apart = _take_dtypes(empty[name], weights, shard)
+        _wrap(empty[name], device, shard, apart)
+        _fill(empty[name], weights, device, shard)
     _place(pipeline, device)
     return pipeline
 
@@ -91,26 +95,55 @@ def _sharded_classes(folder: Path, shard: Shard) -> dict[str, Any]:
     return found
 
 
-def _empty(cls: Any, folder: Path, dtype: torch.dtype) -> Any:
+def _empty(cls: Any, folder: Path) -> Any:
     """Build a model whose parameters have no memory yet; what else it computes when it is built is real."""
     with init_empty_weights():
         if hasattr(cls, "load_config"):  # of diffusers
             model = cls.from_config(cls.load_config(folder))
         else:
             model = cls._from_config(cls.config_class.from_pretrained(folder))
-    for parameter in model.parameters():
-        if parameter.is_floating_point():
-            parameter.data = parameter.data.to(dtype)
     return model.eval().requires_grad_(False)
 
 
-def _wrap(model: Any, device: torch.device, shard: Shard) -> None:
-    """Shard a model: each of the blocks that must stay whole by itself, then what is left."""
+def _read(cls: Any, folder: Path, dtype: torch.dtype, shard: Shard) -> dict[str, torch.Tensor] | None:
+    """Read a model's tensors on the ranks that read; raises `SetupError` if they are not those of its config."""
+    if shard.rank0_reads and dist.get_rank() != 0:
+        return None
+    options = {"use_safetensors": True, "trust_remote_code": False} if cls.__module__.startswith("transf") else {}
+    with whole_checkpoints():
+        weights: dict[str, torch.Tensor] = cls.from_pretrained(folder, dtype=dtype, **options).state_dict()
+    return weights
+
+
+def _take_dtypes(model: Any, weights: dict[str, torch.Tensor] | None, shard: Shard) -> set[torch.nn.Parameter]:
+    """Give an empty model the dtypes in which its tensors were read, on all ranks alike.
+
+    Return the parameters of another dtype than most, such as those of modules that stay in float32: a shard has one
+    dtype, so that they stay whole on every rank.
+    """
+    told = [None if weights is None else {name: tensor.dtype for name, tensor in weights.items()}]
+    if shard.rank0_reads:
+        dist.broadcast_object_list(told, 0)
+    dtypes = told[0]
+    assert dtypes is not None
+    parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.is_floating_point()}
+    for name, parameter in parameters.items():
+        parameter.data = parameter.data.to(dtypes[name])
+    sizes = Counter[torch.dtype]()
+    for parameter in parameters.values():
+        sizes[parameter.dtype] += parameter.numel()
+    usual = sizes.most_common(1)[0][0]
+    return {parameter for parameter in parameters.values() if parameter.dtype != usual}
+
+
+def _wrap(model: Any, device: torch.device, shard: Shard, apart: set[torch.nn.Parameter]) -> None:
+    """Shard a model, but for the parameters `apart`: each block that must stay whole by itself, then what is left."""
     options: dict[str, Any] = {
         "mesh": init_device_mesh(device.type, (dist.get_world_size(),)),
         "reshard_after_forward": shard.strategy == "full",
         "mp_policy": MixedPrecisionPolicy(_dtype(shard.param_dtype), _dtype(shard.reduce_dtype)),
         "offload_policy": CPUOffloadPolicy(pin_memory=device.type == "cuda") if shard.cpu_offload else OffloadPolicy(),
+        "ignored_params": apart,
     }
     names = {*(getattr(model, "_no_split_modules", None) or ()), *(getattr(model, "_repeated_blocks", None) or ())}
     for module in reversed(list(model.modules())):  # what is inside a block comes before it
@@ -123,26 +156,28 @@ def _dtype(name: str) -> torch.dtype | None:
     return None if name == "auto" else DTYPES[name]
 
 
-def _fill(model: Any, cls: Any, folder: Path, device: torch.device, dtype: torch.dtype, shard: Shard) -> None:
-    """Give a sharded model memory, and the weights that rank 0 reads."""
+def _fill(model: Any, weights: dict[str, torch.Tensor] | None, device: torch.device, shard: Shard) -> None:
+    """Give a sharded model memory, and the `weights` of the ranks that read (`None` on the others)."""
     place = torch.device("cpu") if shard.cpu_offload else device
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     model.to_empty(device=place)
     for name, buffer in model.named_buffers():
         buffer.copy_(buffers[name])  # most are in no checkpoint
-    reads = dist.get_rank() == 0 or not shard.rank0_reads
-    if reads:
-        options = {"use_safetensors": True, "trust_remote_code": False} if cls.__module__.startswith("transf") else {}
-        weights = cls.from_pretrained(folder, dtype=dtype, **options).state_dict()
     for name, own in model.state_dict().items():  # one after the other, so that one at a time is whole on a GPU
-        whole = weights.pop(name).to(device) if reads else torch.empty(own.shape, dtype=own.dtype, device=device)
+        if weights is None:
+            whole = torch.empty(own.shape, dtype=own.dtype, device=device)
+        else:
+            whole = weights.pop(name).to(device)
         if shard.rank0_reads:
             dist.broadcast(whole, 0)
         if isinstance(own, DTensor):
             whole = distribute_tensor(whole, own.device_mesh, own.placements, src_data_rank=None).to_local()
             own = own.to_local()
         own.copy_(whole)
-    if shard.cpu_offload:  # parameters stay in host memory, buffers are where the work is
+    if shard.cpu_offload:  # shards stay in host memory, all else is where the work is
+        for parameter in model.parameters():
+            if not isinstance(parameter, DTensor):
+                parameter.data = parameter.data.to(device)
         for module in model.modules():
             for name, buffer in module._buffers.items():
                 module._buffers[name] = None if buffer is None else buffer.to(device)

@@ -29,6 +29,7 @@ from pytest_imgedit.editors.output import checked
 from pytest_imgedit.editors.sharding import Shard, load_sharded
 from pytest_imgedit.images import decode
 from pytest_imgedit.numerics import pick_dtype, set_deterministic
+from pytest_imgedit.seeding import seed_all
 from pytest_imgedit.text import one_line
 
 if TYPE_CHECKING:
@@ -117,7 +118,8 @@ class ImageEditWorker(Worker):
     def edit_images_batch(self, data: DataProto) -> DataProto:
         """Edit `preliminary_edited_images` as `re_edit_instructions` say; both are in `non_tensor_batch`.
 
-        Images are PIL images, arrays of shape (H, W, 3) with values in [0, 255], or PNG, JPEG or WebP bytes. Returns
+        Images are PIL images, arrays of shape (H, W, 3), or PNG, JPEG or WebP bytes. Arrays hold integers in [0, 255]
+        or floats in [0, 1]. All images of a batch are edited with one seed. Returns
         `final_edited_images`, PIL images, and `edit_errors`, texts: an edit that failed is `None` with its reason, the
         others have an empty one. Where ranks share weights, raises what the pipeline itself raises, and `RuntimeError`
         from then on. `meta_info["seed"]` takes the place of the config's.
@@ -160,6 +162,7 @@ class ImageEditWorker(Worker):
                 self.editor.call = {**self.editor.call, "width": width, "height": height}
             else:  # it makes images of the size that it is given
                 source = source.resize((width, height), Image.Resampling.LANCZOS)
+        seed_all(seed)
         try:
             output = self.editor.run(EditRequest("edit", "default", instruction, source, seed), "pt")
         except Exception as error:
@@ -200,11 +203,24 @@ def fitted(size: tuple[int, int], side: int) -> tuple[int, int]:
     return max(32, round(side * ratio / 32) * 32), max(32, round(side / ratio / 32) * 32)
 
 
+def _bytes(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Return pixel values as uint8: integers in [0, 255] as they are, floats in [0, 1] times 255.
+
+    Raises `ValueError` for any others; floats of a larger range do not say what white is.
+    """
+    floats = np.issubdtype(pixels.dtype, np.floating)
+    low, high = (float(pixels.min()), float(pixels.max())) if pixels.size else (0.0, 0.0)
+    top = 1.0 if floats else 255.0
+    if not 0 <= low <= high <= top:  # also for NaN
+        raise ValueError(f"{pixels.dtype} values from {low:g} to {high:g}, expected [0, {top:g}]")
+    return (pixels * 255).round().astype(np.uint8) if floats else pixels.astype(np.uint8)
+
+
 def _picture(image: Any) -> Image.Image:
     if isinstance(image, bytes):
         return decode(image)
     if isinstance(image, np.ndarray):
-        return Image.fromarray(np.asarray(image, dtype=np.uint8)).convert("RGB")
+        return Image.fromarray(_bytes(image)).convert("RGB")
     if not isinstance(image, Image.Image):
         raise TypeError(f"an image that is a {type(image).__name__}")
     return image.convert("RGB")

@@ -13,6 +13,7 @@ from PIL import Image
 from pytest_imgedit.endpoints import CONCURRENCY, Asking, parse_endpoint
 from pytest_imgedit.images import encode_png
 from pytest_imgedit.judges.base import Answer, Question
+from pytest_imgedit.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,8 +66,8 @@ class OpenAIJudge:
                 url = data_url(fit(question.images[value], self.max_pixels))
                 content.append({"type": "image_url", "image_url": {"url": url}})
             else:
-                content.append({"type": "text", "text": value})
-        return [{"role": "system", "content": question.system}, {"role": "user", "content": content}]
+                content.append({"type": "text", "text": plain(value)})
+        return [{"role": "system", "content": plain(question.system)}, {"role": "user", "content": content}]
 
     def answer(
         self, questions: Sequence[Question], prepared: Sequence[list[dict[str, Any]]] | None = None

@@ -7,6 +7,7 @@ with. Prompts see nothing of each other.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,9 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from pytest_imgedit.errors import is_out_of_memory
 from pytest_imgedit.judges.decoding import Decoded, end_tokens
+from pytest_imgedit.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +39,7 @@ class PackedDecoder:
         for part in (model.model.visual, model.model.language_model):
             part.config._attn_implementation = NAME
         self.ends = end_tokens(model)
+        self.records_steps = True  # until a GPU cannot do it
 
     @torch.inference_mode()
     def decode(self, prompts: Sequence[Prompt], max_new_tokens: int, keep_logits: bool = False) -> Decoded:
@@ -109,7 +113,7 @@ class _Step:
         """Follow the chosen tokens (B,); the logits (B, V) that come back hold until the next call."""
         self.tokens.copy_(tokens)
         self.done += 1
-        if self.done == 2 and tokens.is_cuda:
+        if self.done == 2 and tokens.is_cuda and self.decoder.records_steps:
             self._record()
         if self.graph is not None:
             self.graph.replay()
@@ -124,9 +128,22 @@ class _Step:
         self.cache.filled += 1
 
     def _record(self) -> None:
+        """Record a step as a graph; where that cannot be done, steps stay as they are, with this decoder for good.
+
+        A grouped matrix product of the experts without a kernel of its own asks the GPU for sizes, which no graph can
+        hold: in float32 anywhere, in bfloat16 on GPUs before Hopper.
+        """
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads prepare images meanwhile
-            self._advance()
+        try:
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads prepare images meanwhile
+                self._advance()
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
+            torch.cuda.synchronize()
+            self.decoder.records_steps = False
+            print(f"steps are not recorded as a CUDA graph: {one_line(error)}"[:300], file=sys.stderr)
+            return
         self.graph = graph
 
 

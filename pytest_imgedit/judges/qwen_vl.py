@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
+from PIL import Image
 from transformers import AutoConfig, AutoModelForImageTextToText
 
 from pytest_imgedit.errors import SetupError
-from pytest_imgedit.judges.base import Answer
+from pytest_imgedit.integrity import whole_checkpoints
+from pytest_imgedit.judges.architectures import read_config, unpackable
+from pytest_imgedit.judges.base import Answer, Question
 from pytest_imgedit.judges.decoding import Decoder, PaddedDecoder, Prompt
 from pytest_imgedit.judges.expected import Place, expected_grade, find_places
 from pytest_imgedit.judges.fused import compiles, fuse
 from pytest_imgedit.judges.packed import PackedDecoder
 from pytest_imgedit.numerics import pick_dtype, set_deterministic
 from pytest_imgedit.qwen import IMAGE, AssembledProcessor
+from pytest_imgedit.text import plain
 from pytest_imgedit.weights import load_on_gpu, read_ahead, weight_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from pytest_imgedit.judges.base import Question
 
 #: GPU memory that one question is expected to need beside the weights: two images of a megapixel, in bytes.
 QUESTION_BYTES = 3 * 2**30 // 2
@@ -35,13 +38,13 @@ VISION = f"<|vision_start|>{IMAGE}<|vision_end|>"
 
 
 class QwenVLJudge:
-    """Answers in batches, decoded greedily and, unless `attention` says otherwise, without padding.
+    """Answers in batches, decoded greedily and, unless `attention` or the architecture says otherwise, without padding.
 
     `dtype` and `deterministic` are as for the diffusers editor. `max_new_tokens` bounds a reply; images over
     `max_pixels` are scaled down. `attention` other than `auto` is transformers' `attn_implementation`, and its
     `generate` decodes; so it does for a judge over several GPUs. With `scoring="expected"` an answer also holds the
     expected grade of each aspect; that costs another look at an edit for each number that may start with a 1, with
-    tokenizers that write 10 as 1 and 0.
+    tokenizers that write 10 as 1 and 0, and up to two for each number that may have a decimal.
     """
 
     def __init__(
@@ -59,7 +62,10 @@ class QwenVLJudge:
         set_deterministic(deterministic)
         folder = Path(model)
         self.processor = AssembledProcessor.load(folder)
-        packed = attention == "auto" and device != "balanced"
+        reason = unpackable(read_config(folder))
+        if attention == "auto" and reason:
+            print(f"prompts are padded and decoded by transformers: {reason}", file=sys.stderr)
+        packed = attention == "auto" and device != "balanced" and not reason
         self.model = _load(folder, device, pick_dtype(dtype, device), "sdpa" if attention == "auto" else attention)
         if packed and device == "cuda" and _is_large(folder):
             fuse(self.model)
@@ -80,6 +86,27 @@ class QwenVLJudge:
         else:
             self.decoder = PaddedDecoder(self.model, self.processor.tokenizer.pad_token_id)
         self.batch_size = CPU_BATCH if device == "cpu" else _fitting_batch()
+        self.deterministic = deterministic
+
+    def self_check(self) -> None:
+        """Ask one question twice; raises `SetupError` unless both answers have equal probabilities.
+
+        With `deterministic=False` nothing is promised, so nothing is checked.
+        """
+        if not self.deterministic:
+            return
+        images = {
+            "source": Image.linear_gradient("L").convert("RGB"),
+            "edited": Image.radial_gradient("L").convert("RGB"),
+        }
+        parts = (("image", "source"), ("image", "edited"), ("text", "Which image is brighter?"))
+        prompt = self.preprocess(Question("self-check", "default", "", images, "", parts))
+        first, again = (self.decoder.decode([prompt], 4, keep_logits=True) for _ in range(2))
+        if first.tokens != again.tokens or not torch.equal(first.logits[0], again.logits[0]):
+            raise SetupError(
+                "the judge answers one question in two ways: its grades would depend on chance; "
+                "judge.deterministic=false accepts that"
+            )
 
     @staticmethod
     def warm_up(model: str, *, device: str, attention: str = "auto", deterministic: bool = True, **_: Any) -> None:
@@ -115,14 +142,15 @@ class QwenVLJudge:
         grades = {}
         for place in find_places(tokenizer, tokens, question.aspects):
 
-            def after_one(place: Place = place) -> torch.Tensor:
-                one = tokenizer.encode(f"{place.lead}1", add_special_tokens=False)
-                if tokens[place.step] == one[0] and place.step + 1 < len(logits):
-                    return logits[place.step + 1].softmax(-1)
-                prompt = self._prepare(question, f"{place.before}{place.lead}1")
+            def after(text: str, place: Place = place) -> torch.Tensor:
+                written = tokenizer.encode(f"{place.lead}{text}", add_special_tokens=False)
+                step = place.step + len(written)
+                if tokens[place.step : step] == written and step < len(logits):
+                    return logits[step].softmax(-1)
+                prompt = self._prepare(question, f"{place.before}{place.lead}{text}")
                 return self.decoder.decode([prompt], 1, keep_logits=True).logits[0][0].softmax(-1)
 
-            grades[place.aspect] = expected_grade(tokenizer, logits[place.step].softmax(-1), place, after_one)
+            grades[place.aspect] = expected_grade(tokenizer, logits[place.step].softmax(-1), place, after)
         return replace(
             answer,
             expected={aspect: grade for aspect, (grade, _) in grades.items()},
@@ -150,11 +178,11 @@ class QwenVLJudge:
         if tokenizer.chat_template is None:
             return chatml(question.system, question.parts)
         parts = [
-            {"type": "image"} if kind == "image" else {"type": "text", "text": _plain(text)}
+            {"type": "image"} if kind == "image" else {"type": "text", "text": plain(text)}
             for kind, text in question.parts
         ]
         messages = [
-            {"role": "system", "content": [{"type": "text", "text": _plain(question.system)}]},
+            {"role": "system", "content": [{"type": "text", "text": plain(question.system)}]},
             {"role": "user", "content": parts},
         ]
         prompt: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
@@ -163,24 +191,18 @@ class QwenVLJudge:
 
 def chatml(system: str, parts: Sequence[tuple[str, str]]) -> str:
     """Put a question into ChatML, Qwen's own chat format, up to where the answer starts."""
-    user = "".join(VISION if kind == "image" else _plain(text) for kind, text in parts)
-    return (
-        f"<|im_start|>system\n{_plain(system)}<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
-    )
-
-
-def _plain(text: str) -> str:
-    """Keep a text from a suite from being read as the model's own control tokens."""
-    return text.replace("<|", "< |")
+    user = "".join(VISION if kind == "image" else plain(text) for kind, text in parts)
+    return f"<|im_start|>system\n{plain(system)}<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
 
 
 def _load(folder: Path, device: str, dtype: torch.dtype, attention: str) -> Any:
-    """Load a model for inference; raises what transformers raises."""
+    """Load a model for inference; raises `SetupError` for weights that do not fit its config."""
     options = {"attn_implementation": attention, "use_safetensors": True, "trust_remote_code": False}
-    if device != "cuda":
+    with whole_checkpoints():
+        if device == "cuda":
+            return load_on_gpu(folder, "cuda:0", dtype, **options).eval()
         spread = "auto" if device == "balanced" else None
         return AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype, device_map=spread, **options).eval()
-    return load_on_gpu(folder, "cuda:0", dtype, **options).eval()
 
 
 def _is_large(folder: Path) -> bool:

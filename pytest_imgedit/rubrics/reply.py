@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 #: Prompts and servers may keep the mark that opens a thought; one that is not closed goes to the end.
 _THINKING = re.compile(r"\A(?:(?!<think>).)*</think>|<think>.*?(?:</think>|\Z)", re.DOTALL)
-_NUMBER = re.compile(r"\d{1,3}(?:\.\d{1,6})?", re.ASCII)
+NUMBER = re.compile(r"\d{1,3}(?:\.\d{1,6})?", re.ASCII)
 SCALE = (0.0, 10.0)
 
 
@@ -60,7 +60,7 @@ def _split(line: str, aspects: Sequence[str]) -> tuple[str | None, str]:
 
 def _number(name: str, text: str) -> float:
     text = re.sub(r"\s*/\s*10$", "", text).rstrip("*_` ")
-    if not _NUMBER.fullmatch(text):
+    if not NUMBER.fullmatch(text):
         raise ReplyError(f"{name!r} is {text[:40]!r}, expected one number from 0 to 10")
     value = float(text)
     if not (math.isfinite(value) and SCALE[0] <= value <= SCALE[1]):

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 from pytest_imgedit.checkpoints import find_checkpoint
 from pytest_imgedit.editors.base import EditRequest, build
 from pytest_imgedit.editors.output import checked, is_near_copy
-from pytest_imgedit.errors import ImageError, OutputError, SetupError
+from pytest_imgedit.errors import ImageError, OutputError, SetupError, is_out_of_memory
 from pytest_imgedit.images import decode, encode_png
 from pytest_imgedit.judges.base import Answer, Question
 from pytest_imgedit.redaction import Redactor, server_key
 from pytest_imgedit.registry import Target
+from pytest_imgedit.seeding import seed_all
 from pytest_imgedit.text import one_line, shorten
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ Message = dict[str, Any]
 MAX_REPLY = 100_000
 #: The most threads that read images.
 READERS = 8
-_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "_ALLOC_FAILED")
 
 
 def serve(channel: Any) -> None:
@@ -127,6 +127,9 @@ class _Worker:
 
     def load(self, message: Message, _: object) -> Callable[[], Message]:
         self.model = build(self.target, self.device, self.params)
+        self_check = getattr(self.model, "self_check", None)
+        if callable(self_check):
+            self_check()
         # A judge that prepares questions in a thread is given what came of it, if its `answer` takes that.
         self.preprocess = getattr(self.model, "preprocess", None)
         if not (callable(self.preprocess) and "prepared" in inspect.signature(self.model.answer).parameters):
@@ -154,14 +157,23 @@ class _Worker:
         }
 
     def _edit(self, request: EditRequest) -> Any:
-        """Edit; when memory runs out, free what can be freed and try once more. The editor may draw on its source."""
+        """Edit; when memory runs out, free what can be freed and try once more."""
         try:
-            return self.model.edit(replace(request, source=request.source.copy()))
+            return self._edit_seeded(request)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
         free_memory()  # the failed call's tensors live until its exception is gone, so not before here
-        return self.model.edit(replace(request, source=request.source.copy()))
+        return self._edit_seeded(request)
+
+    def _edit_seeded(self, request: EditRequest) -> Any:
+        """Edit with all global generators seeded, so that the seed alone decides; the editor may draw on its source."""
+        seeded = seed_all(request.seed)
+        output = self.model.edit(replace(request, source=request.source.copy()))
+        if any(name in sys.modules for name in {"numpy", "torch"} - seeded):  # imported, unseeded, by this first edit
+            seed_all(request.seed)
+            output = self.model.edit(replace(request, source=request.source.copy()))
+        return output
 
     def judge(self, message: Message, read: list[Future[Any]]) -> Callable[[], Message]:
         """Ask the judge; a question whose images do not decode is answered by its own error, without the judge."""
@@ -289,13 +301,6 @@ def describe(error: BaseException) -> dict[str, str]:
         return {"kind": "degenerate_output", "message": text}
     kind = "oom" if is_out_of_memory(error) else "exception"
     return {"kind": kind, "message": f"{type(error).__name__}: {text}"}
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Tell GPU and host memory errors from others without importing torch, which words them in several ways."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return True
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in _OUT_OF_MEMORY)
 
 
 def free_memory() -> None:

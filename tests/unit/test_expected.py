@@ -40,39 +40,63 @@ def spread(**chances):
     return probabilities
 
 
-def never():
-    raise AssertionError("nothing is to be asked")
+def never(text):
+    raise AssertionError(f"nothing is to be asked after {text!r}")
+
+
+def no_point(text):
+    assert text == "8"  # the number that was chosen, whose continuation is known
+    return spread(x=1.0)
 
 
 def test_expected_grade_by_hand():
-    place = Place("realism", 0, "", "")
-    grade, off = expected_grade(Letters(), spread(d8=0.5, d9=0.25, x=0.25), place, never)
+    place = Place("realism", 0, "", "", "8")
+    grade, off = expected_grade(Letters(), spread(d8=0.5, d9=0.25, x=0.25), place, no_point)
     assert grade == pytest.approx((8 * 0.5 + 9 * 0.25) / 0.75)
     assert off == pytest.approx(0.25)
 
 
 def test_what_starts_with_1_is_divided_between_1_and_10():
-    place = Place("realism", 0, "", "")
-    grade, off = expected_grade(Letters(), spread(d9=0.5, d1=0.5), place, lambda: spread(d0=0.8, x=0.2))
+    place = Place("realism", 0, "", "", "9")
+    grade, off = expected_grade(Letters(), spread(d9=0.5, d1=0.5), place, lambda text: spread(d0=0.8, x=0.2))
     assert grade == pytest.approx(9 * 0.5 + 10 * 0.4 + 1 * 0.1)
     assert off == pytest.approx(0, abs=1e-6)
 
 
 def test_nothing_on_the_scale_is_all_off_the_scale():
-    assert expected_grade(Letters(), spread(x=1.0), Place("realism", 0, "", ""), never) == (0.0, 1.0)
+    assert expected_grade(Letters(), spread(x=1.0), Place("realism", 0, "", "", ""), never) == (0.0, 1.0)
+
+
+def test_decimals_are_expanded_and_not_floored():
+    follows = {
+        "8": spread(**{".": 0.9, "x": 0.1}),
+        "8.": spread(d5=1.0),
+        "9": spread(**{".": 0.2, "x": 0.8}),
+        "9.": spread(d5=0.5, d0=0.5),
+    }
+    place = Place("realism", 0, "", "", "8.5")
+    grade, off = expected_grade(Letters(), spread(d8=0.75, d9=0.25), place, follows.__getitem__)
+    assert grade == pytest.approx(0.75 * (0.9 * 8.5 + 0.1 * 8) + 0.25 * (0.2 * 9.25 + 0.8 * 9))
+    assert off == pytest.approx(0, abs=1e-6)
+
+
+def test_a_judge_that_is_certain_of_a_decimal_gets_it():
+    follows = {"8": spread(**{".": 1.0}), "8.": spread(d5=1.0)}
+    place = Place("realism", 0, "", "", "8.5")
+    assert expected_grade(Letters(), spread(d8=1.0), place, follows.__getitem__) == (pytest.approx(8.5), 0.0)
 
 
 def test_a_tokenizer_that_splits_digits_is_refused():
     with pytest.raises(SetupError, match="expected one token a digit"):
-        expected_grade(Letters(), spread(x=1.0), Place("realism", 0, "", " "), never)
+        expected_grade(Letters(), spread(x=1.0), Place("realism", 0, "", " ", "7"), never)
 
 
 def test_places_are_those_of_the_numbers_tokens():
     reply = "instruction: 10\nRealism: **7**/10"
     places = find_places(Letters(), [ord(char) for char in reply], ASPECTS)
-    assert [(place.aspect, place.step, place.lead) for place in places] == [
-        ("instruction", 13, ""),
-        ("realism", 27, ""),
+    assert [(place.aspect, place.step, place.lead, place.number) for place in places] == [
+        ("instruction", 13, "", "10"),
+        ("realism", 27, "", "7"),
     ]
     assert places[0].before == "instruction: "
     assert find_places(Letters(), [ord(char) for char in "realism: 7"], ASPECTS) == []

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageCms
 
 from pytest_imgedit import images
 from pytest_imgedit.errors import ImageError
@@ -103,3 +103,40 @@ def test_base64_is_strict_and_takes_a_data_url():
 def test_missing_file_is_an_image_error_that_names_it(tmp_path):
     with pytest.raises(ImageError, match=r"gone\.png: No such file"):
         FileImage(tmp_path / "gone.png").read()
+
+
+def wide_gamut() -> bytes:
+    """An ICC profile whose red and green are swapped: a matrix profile made of sRGB's own."""
+    profile = bytearray(ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes())
+    tags = {bytes(profile[at : at + 4]): at for at in range(132, 132 + 12 * int.from_bytes(profile[128:132]), 12)}
+    red, green = tags[b"rXYZ"], tags[b"gXYZ"]
+    profile[red + 4 : red + 12], profile[green + 4 : green + 12] = (
+        profile[green + 4 : green + 12],
+        profile[red + 4 : red + 12],
+    )
+    return bytes(profile).replace("sRGB".encode("utf-16-be"), "swap".encode("utf-16-be"))
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA"])
+@pytest.mark.parametrize("kind", ["PNG", "WEBP"])
+def test_colours_of_an_icc_profile_become_srgb(mode, kind):
+    image = Image.new("RGB", (8, 8), (255, 0, 0)).convert(mode)
+    data = encoded(image, kind, icc_profile=wide_gamut(), **({"lossless": True} if kind == "WEBP" else {}))
+    found = decode(data)
+    assert found.getpixel((4, 4)) == pytest.approx((0, 255, 0), abs=2)
+    assert "icc_profile" not in found.info
+    assert decode(encode_png(found)).getpixel((4, 4)) == found.getpixel((4, 4))
+
+
+def test_pixels_of_srgb_and_of_a_broken_profile_stay_as_they_are():
+    pixels = Image.effect_noise((16, 16), 90).convert("RGB")
+    srgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    for profile in (srgb, b"no profile", srgb[:200]):
+        assert np.array_equal(np.asarray(decode(encoded(pixels, icc_profile=profile))), np.asarray(pixels))
+
+
+def test_the_first_frame_of_a_phones_photograph_is_read():
+    first, second = Image.new("RGB", (16, 16), "red"), Image.new("RGB", (8, 8), "blue")
+    data = encoded(first, "MPO", save_all=True, append_images=[second])
+    assert decode(data).size == (16, 16)
+    assert decode(data).getpixel((8, 8)) == pytest.approx((254, 0, 0), abs=2)

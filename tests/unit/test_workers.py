@@ -12,12 +12,12 @@ import psutil
 import pytest
 from PIL import Image
 
-from pytest_imgedit.errors import ImageError, OutputError, SetupError
+from pytest_imgedit.errors import ImageError, OutputError, SetupError, is_out_of_memory
 from pytest_imgedit.judges.base import Answer, Question
 from pytest_imgedit.stages.retry import MAX_IN_VAIN, Retries
 from pytest_imgedit.workers import keeper
 from pytest_imgedit.workers.base import Slot, Worker
-from pytest_imgedit.workers.process import _Worker, describe, is_out_of_memory
+from pytest_imgedit.workers.process import _Worker, describe
 
 
 def keep(tmp_path, script, patience="60"):

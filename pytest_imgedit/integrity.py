@@ -1,0 +1,92 @@
+"""Whether a loaded model is the one that its checkpoint and config describe."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+from pytest_imgedit.errors import SetupError, is_out_of_memory
+from pytest_imgedit.text import shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Where the libraries load one model from a folder.
+_LOADERS = (("diffusers.models.modeling_utils", "ModelMixin"), ("transformers.modeling_utils", "PreTrainedModel"))
+#: transformers names tensors of other shapes only where they are ignored; diffusers names them in its error.
+_OPTIONS = {"PreTrainedModel": {"ignore_mismatched_sizes": True}}
+#: Output heads, which a language model that serves as a text encoder does not compute.
+_HEADS = ("lm_head.",)
+_SHOWN = 3
+
+
+@contextmanager
+def whole_checkpoints() -> Iterator[None]:
+    """Have every model that diffusers and transformers load in this block be the whole of its checkpoint.
+
+    Both libraries draw random weights for a tensor that the checkpoint lacks, drop one that the config does not
+    know, and say so in their logs only. Inside this block they raise `SetupError`, which names the folder and the
+    tensors. Tied tensors and those that a model class declares as ignorable are no such case.
+    """
+    with ExitStack() as stack:
+        for module, name in _LOADERS:
+            if module in sys.modules:
+                base = getattr(sys.modules[module], name)
+                stack.enter_context(patch.object(base, "from_pretrained", _checked(base, _OPTIONS.get(name, {}))))
+        yield
+
+
+def _checked(base: Any, further: dict[str, Any]) -> Any:
+    load = base.from_pretrained.__func__
+
+    def from_pretrained(cls: Any, source: Any = None, *arguments: Any, **options: Any) -> Any:
+        wants_info = options.pop("output_loading_info", False)
+        try:
+            model, info = load(cls, source, *arguments, output_loading_info=True, **further, **options)
+        except (RuntimeError, ValueError, KeyError) as error:
+            if is_out_of_memory(error):
+                raise
+            reason = " ".join(str(error).partition("If you want")[0].split())  # the first line alone names no tensor
+            raise SetupError(f"{_named(cls, source)}: {shorten(reason, 400)}") from error
+        require_whole(_named(cls, source), model, info)
+        return (model, info) if wants_info else model
+
+    return classmethod(from_pretrained)
+
+
+def _named(cls: Any, source: Any) -> str:
+    return f"{source or 'checkpoint'} ({cls.__name__})"
+
+
+def require_whole(name: str, model: Any, info: dict[str, Any]) -> None:
+    """Raise `SetupError` if loading `model` left tensors missing, unexpected or mismatched.
+
+    `info` is what `from_pretrained(output_loading_info=True)` of both libraries returns; `name` begins the message.
+    """
+    unexpected = [key for key in info["unexpected_keys"] if not _is_unused_head(key, model)]
+    mismatched = [key if isinstance(key, str) else key[0] for key in info["mismatched_keys"]]
+    found = [
+        f"{what} {_list(keys)}"
+        for what, keys in (
+            ("lacks", info["missing_keys"]),
+            ("has unexpected", unexpected),
+            ("has other shapes than its config for", mismatched),
+        )
+        if keys
+    ]
+    if info.get("error_msgs"):
+        found.append("; ".join(map(str, info["error_msgs"]))[:300])
+    if found:
+        raise SetupError(f"{name}: the checkpoint {' and '.join(found)}, expected exactly the tensors of its config")
+
+
+def _is_unused_head(key: str, model: Any) -> bool:
+    return key.startswith(_HEADS) and not hasattr(model, key.partition(".")[0])
+
+
+def _list(keys: Any) -> str:
+    names = sorted(map(str, keys))
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"

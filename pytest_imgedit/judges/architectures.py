@@ -1,0 +1,49 @@
+"""Which models can be judges, and which of them the packed decoder covers; read from config.json, without torch."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pytest_imgedit.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+#: Architectures whose attention the packed decoder computes as transformers does.
+PACKED = (
+    "Qwen2_5_VLForConditionalGeneration",
+    "Qwen3VLForConditionalGeneration",
+    "Qwen3VLMoeForConditionalGeneration",
+)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Read a judge's config.json; raises `UsageError` unless it is that of a vision-language model of Qwen's kind."""
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"{path}: {getattr(error, 'strerror', None) or 'not JSON'}, expected a model's config"
+        ) from None
+    if not (isinstance(config, dict) and isinstance(config.get("architectures"), list) and config["architectures"]):
+        raise UsageError(f"{path}: no 'architectures', expected the config of a transformers model")
+    missing = next((name for name in ("vision_config", "image_token_id") if name not in config), None)
+    if missing:
+        found = config["architectures"][0]
+        raise UsageError(f"{path}: {found} has no {missing!r}, expected a Qwen-VL model as the judge qwen-vl")
+    return config
+
+
+def unpackable(config: Mapping[str, Any]) -> str:
+    """Say why the packed decoder would compute a model wrongly; an empty text if it would not."""
+    architecture = config["architectures"][0]
+    if architecture not in PACKED:
+        return f"{architecture} is not one of {', '.join(PACKED)}"
+    text = config.get("text_config") or config
+    kinds = set(text.get("layer_types") or ()) - {"full_attention"}
+    if kinds:
+        return f"it has layers of {', '.join(sorted(kinds))}"
+    return "it attends through a sliding window" if text.get("use_sliding_window") else ""

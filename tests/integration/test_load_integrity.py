@@ -1,0 +1,70 @@
+"""Checkpoints whose tensors are not those of their configs: refused before the first edit, by name."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+STEPS = "--imgedit-set=editor.num_inference_steps=2"
+
+
+def change(path, edit):
+    """Rewrite a safetensors file with tensors that `edit` changes in place."""
+    tensors = load_file(path)
+    edit(tensors)
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+def drop(name):
+    return lambda tensors: tensors.pop(name)
+
+
+def rename(name, to):
+    return lambda tensors: tensors.update({to: tensors.pop(name)})
+
+
+def prefix(tensors):
+    """Name tensors as a compiled module does that is saved as it is."""
+    for name in list(tensors):
+        tensors[f"_orig_mod.{name}"] = tensors.pop(name)
+
+
+def grow(name):
+    return lambda tensors: tensors.update({name: tensors[name].repeat(2, *[1] * (tensors[name].dim() - 1))})
+
+
+UNET = "unet/diffusion_pytorch_model.safetensors"
+CLIP = "text_encoder/model.safetensors"
+NORM = "final_layer_norm.bias"
+
+
+@pytest.mark.parametrize(
+    ("file", "edit", "words"),
+    [
+        pytest.param(UNET, drop("conv_in.bias"), "*lacks conv_in.bias*", id="unet-missing"),
+        pytest.param(UNET, rename("conv_in.bias", "new.bias"), "*conv_in.bias*unexpected new.bias*", id="unet-renamed"),
+        pytest.param(UNET, grow("conv_in.bias"), "*conv_in.bias*shape*", id="unet-shape"),
+        pytest.param(UNET, prefix, "*lacks *unexpected _orig_mod.*", id="unet-prefixed"),
+        pytest.param(CLIP, drop(NORM), f"*lacks *{NORM}*", id="text-encoder-missing"),
+        pytest.param(CLIP, prefix, "*lacks *", id="text-encoder-prefixed"),
+        pytest.param(CLIP, grow(NORM), f"*shapes than its config for *{NORM}*", id="text-encoder-shape"),
+    ],
+)  # fmt: skip
+def test_editor_whose_tensors_are_not_its_configs_is_a_usage_error(bench, tiny, tmp_path, file, edit, words):
+    model = shutil.copytree(tiny("instruct-pix2pix"), tmp_path / "model")
+    change(model / file, edit)
+    result = bench.run(f"--imgedit-editor=diffusers:{model}", "--imgedit-judge=fakes:Constant", STEPS)
+    assert result.ret == 4
+    result.stderr.fnmatch_lines([f"ERROR: {model / file.split('/')[0]}*{words}"])
+    assert bench.stored_edits() == 0
+
+
+@pytest.mark.parametrize("edit", [drop("model.language_model.norm.weight"), prefix], ids=["missing", "prefixed"])
+def test_judge_whose_tensors_are_not_its_configs_is_a_usage_error(bench, tiny, tmp_path, edit):
+    model = shutil.copytree(tiny("judge-qwen3-vl"), tmp_path / "judge")
+    change(model / "model.safetensors", edit)
+    result = bench.run("--imgedit-editor=identity", f"--imgedit-judge=qwen-vl:{model}", "--imgedit-limit=1")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines([f"ERROR: {model}*the checkpoint*expected exactly the tensors of its config"])
