@@ -1,9 +1,8 @@
-"""Checkpoint folders: where a model is, and whether it is whole, in safetensors, and free of code."""
+"""Checkpoint folders: which files are loaded, and whether they are whole, in safetensors, and free of code."""
 
 from __future__ import annotations
 
 import json
-import re
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,65 +16,86 @@ if TYPE_CHECKING:
 PACKAGE = Path(__file__).parent
 #: Kinds of editors and judges whose argument is a model: a checkpoint folder or a hub id.
 MODEL_KINDS = ("diffusers", "qwen-vl")
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 #: Names under which diffusers and transformers look for weights, and suffixes of formats that can run code.
 _WEIGHTS = ("diffusion_pytorch_model.safetensors", "model.safetensors")
+#: What loaders of models, tokenizers, processors and schedulers read beside weights, where it is there.
+_SMALL = (
+    "config.json",
+    "generation_config.json",
+    "scheduler_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "tekken.json",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "video_preprocessor_config.json",
+    "chat_template.json",
+    "chat_template.jinja",
+)
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
 _MAX_HEADER = 100 * 2**20
 
 
-def is_local(model: str) -> bool:
-    """Tell whether a MODEL names a folder here rather than a hub id."""
-    return Path(model).is_dir() or not _HUB_ID.fullmatch(model)
+def loaded_files(folder: Path, kind: str) -> list[str]:
+    """Return the names, relative to a checkpoint's folder, of the files that its loader opens.
 
-
-def model_folder(model: str, kind: str, download: bool = True) -> Path:
-    """Return the folder of a model: the local one, or the hub snapshot, which is downloaded if need be and allowed.
-
-    Raises `UsageError` if a local folder does not exist or the snapshot cannot be had.
+    What lies beside them, such as a README or the states of an optimizer, is never read and is left out. Links are
+    followed. Raises `UsageError` as `check_checkpoint` does.
     """
-    if is_local(model):
-        if not Path(model).is_dir():
-            raise UsageError(f"model {model!r}: no such folder, expected a checkpoint folder or a hub id")
-        return Path(model)
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    suffixes = ("json", "safetensors", "txt", "model", "jinja")
-    # A pipeline's weights lie in folders; safetensors beside model_index.json are the same weights again.
-    patterns = ["model_index.json"] + [f"*/*.{suffix}" for suffix in suffixes]
     if kind != "diffusers":
-        patterns = [f"*.{suffix}" for suffix in suffixes]
-    try:
-        return Path(snapshot_download(model, allow_patterns=patterns, local_files_only=not download))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
-        if not download:
-            raise UsageError(f"model {model!r}: not on this machine yet; a run gets it from the hub") from error
-        reason = str(error).splitlines()[0]
-        raise UsageError(f"model {model!r}: neither a folder nor to be had from the hub: {reason}") from error
+        return sorted(_component_files(folder))
+    names = ["model_index.json"]
+    for component in _components(folder):
+        names += [f"{component}/{name}" for name in _component_files(folder / component)]
+    return sorted(names)
 
 
-def describe_checkpoint(folder: Path) -> dict[str, Any]:
-    """Return what `find_checkpoint` takes on another host: `folder`, its place in the package, each file's size."""
-    sizes = {str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+def _component_files(folder: Path) -> list[str]:
+    names = [name for name in _SMALL if (folder / name).is_file()]
+    if (folder / "config.json").exists():
+        names += [path.name for path in weight_files(folder)]
+        names += [f"{name}.index.json" for name in _WEIGHTS if (folder / f"{name}.index.json").is_file()]
+    return names
+
+
+def describe_checkpoint(folder: Path, kind: str, digests: Mapping[str, str]) -> dict[str, Any]:
+    """Return what `find_checkpoint` takes on another host; `digests` are the SHA-256 of `loaded_files`, by name."""
     real, package = folder.resolve(), PACKAGE.resolve()
     embedded = str(real.relative_to(package)) if real.is_relative_to(package) else None
-    return {"folder": str(folder), "embedded": embedded, "sizes": sizes}
+    return {"folder": str(folder), "embedded": embedded, "kind": kind, "digests": dict(digests)}
 
 
-def find_checkpoint(folder: str, embedded: str | None, sizes: Mapping[str, int]) -> str:
+def find_checkpoint(folder: str, embedded: str | None, kind: str, digests: Mapping[str, str]) -> str:
     """Return the folder here of a checkpoint elsewhere: the same path, or the same place in this package.
 
-    Raises `SetupError` unless its files have the same sizes.
+    Raises `SetupError`, naming the file, unless every file that is loaded has the same content. This host remembers
+    its own digests by path, size and time, so that weights are read once, not once a run.
     """
+    from pytest_imgedit.fingerprints import digest_files, host_cache
+
     here = Path(folder) if embedded is None else PACKAGE / embedded
-    for name, size in sizes.items():
-        path = here / name
-        found = f"{path.stat().st_size} bytes" if path.is_file() else "no such file"
-        if not path.is_file() or path.stat().st_size != size:
-            raise SetupError(
-                f"{path} on {socket.gethostname()}: {found}, expected {size} bytes as where the run started"
-            )
+    host = socket.gethostname()
+    missing = next((name for name in digests if not (here / name).is_file()), None)
+    if missing is not None:
+        raise SetupError(f"{here / missing} on {host}: no such file, expected the one where the run started")
+    try:
+        names = loaded_files(here, kind)
+        found = digest_files(here, names, host_cache())
+    except UsageError as error:
+        raise SetupError(f"{error} (on {host})") from None
+    for name in sorted({*digests, *found}):
+        was, now = digests.get(name), found.get(name)
+        if was != now:
+            then, here_is = (f"SHA-256 {sha[:12]}…" if sha else "no such file" for sha in (was, now))
+            raise SetupError(f"{here / name} on {host}: {here_is}, expected {then} as where the run started")
     return str(here)
 
 
@@ -105,6 +125,12 @@ def _model_folders(folder: Path, kind: str) -> list[Path]:
                 f"{folder / 'config.json'}: 'auto_map' wants code of the checkpoint to run, which is refused"
             )
         return [folder]
+    # schedulers, tokenizers and processors have other files
+    return [folder / name for name in _components(folder) if (folder / name / "config.json").exists()]
+
+
+def _components(folder: Path) -> list[str]:
+    """Names of the folders that a pipeline's model_index.json has."""
     index = _read_json(folder / "model_index.json", "a diffusers checkpoint")
     if not isinstance(index.get("_class_name"), str):
         raise UsageError(
@@ -121,21 +147,29 @@ def _model_folders(folder: Path, kind: str) -> list[Path]:
             raise UsageError(f"{component / library}.py: code of the checkpoint, expected none: it is never run")
         if not component.is_dir():
             raise UsageError(f"{component}: no such folder, expected the component that model_index.json names")
-        if (component / "config.json").exists():  # a model; schedulers, tokenizers and processors have other files
-            components.append(component)
+        components.append(name)
     return components
 
 
 def _weight_bytes(folder: Path, shrink: int) -> int:
-    found = sorted(path for path in folder.iterdir() if path.is_file())
+    return sum(_tensor_bytes(path, shrink) for path in weight_files(folder))
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Return the safetensors files that the loader of a model's folder opens; raises `UsageError` if there are none.
+
+    Of one file and the index of several, diffusers takes the index and transformers the one file.
+    """
     for name in _WEIGHTS:
-        if (index := folder / f"{name}.index.json").exists():
+        index, single = folder / f"{name}.index.json", folder / name
+        if single.exists() and (name == _WEIGHTS[1] or not index.exists()):
+            return [single]
+        if index.exists():
             names = _read_json(index, "an index of weights").get("weight_map")
             if not isinstance(names, dict) or not all(isinstance(shard, str) for shard in names.values()):
                 raise UsageError(f"{index}: no 'weight_map', expected file names by tensor")
-            return sum(_tensor_bytes(folder / shard, shrink) for shard in sorted(set(names.values())))
-        if (folder / name).exists():
-            return _tensor_bytes(folder / name, shrink)
+            return [folder / shard for shard in sorted(set(names.values()))]
+    found = sorted(path for path in folder.iterdir() if path.is_file())
     pickled = next((path for path in found if path.suffix in _PICKLES), None)
     if pickled is not None:
         raise UsageError(f"{pickled}: weights that can run code when they load, expected safetensors")

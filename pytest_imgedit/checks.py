@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit import gates
-from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, is_local
+from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint
 from pytest_imgedit.editors.base import resolve_editor
 from pytest_imgedit.errors import UsageError
+from pytest_imgedit.hub import is_local
 from pytest_imgedit.judges.architectures import read_config
 from pytest_imgedit.judges.base import MEASURING, resolve_judge
-from pytest_imgedit.params import OFFLOADS, find_problem
+from pytest_imgedit.params import OFFLOADS, deciding, find_problem
 from pytest_imgedit.redaction import mask_secrets, mask_variables
 from pytest_imgedit.report.write import check_writable
 from pytest_imgedit.rubrics.rubric import load_rubric
@@ -188,11 +189,12 @@ def check_edits_only(settings: Settings) -> None:
 
 def check_baseline(settings: Settings, baseline: dict[str, Any]) -> None:
     """Refuse a baseline that is of another judge, as far as can be told before any weights are read."""
-    judge, measures = settings.judge, resolve_judge(settings.judge.spec).kind in MEASURING
+    judge, target = settings.judge, resolve_judge(settings.judge.spec)
+    measures = target.kind in MEASURING
     rubric = load_rubric(judge.rubric, settings.rubrics)
     asked = {
         "spec": judge.spec,
-        "params": mask_secrets(judge.params),
+        "params": mask_secrets(deciding(target, judge.params)),
         "rubric": None if measures else judge.rubric,
         "rubric_sha256": None if measures else rubric.sha256,
     }

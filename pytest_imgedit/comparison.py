@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pytest_imgedit.environments import Environment
 from pytest_imgedit.gates import Observation, categories_of, estimate_field
 from pytest_imgedit.stats import holm
 
@@ -41,14 +42,19 @@ def differences(before: Iterable[Document], now: Iterable[Document]) -> list[Obs
 
 
 def compare(
-    baseline: Document, items: Sequence[Document], alpha: float, gates: Sequence[GateResult] = ()
+    baseline: Document,
+    items: Sequence[Document],
+    alpha: float,
+    gates: Sequence[GateResult] = (),
+    environments: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Compare a run's items with a baseline: the section `comparison` of results.json.
 
     `rows` has one entry a category and `overall`: means of the pairs that have a score on both sides, their mean
     difference with 95% interval, one-sided p of a drop and of a rise, each after Holm over all rows, verdict and MDE;
     a row that one of the `max_drop` gates is on has that gate's p, state and MDE. `pairs` holds what the baseline
-    has of each pair; `fell` and `rose` name those that moved most.
+    has of each pair; `fell` and `rose` name those that moved most. `environment` says in what the `environments` of
+    this run's edits and verdicts differ from the baseline's.
     """
     observations = differences(baseline["items"], items)
     old = {item["id"]: item for item in baseline["items"]}
@@ -88,6 +94,7 @@ def compare(
         "run": baseline["run"],
         "editor": baseline["editor"]["spec"],
         "commit": baseline["commit"],
+        "environment": environment_differences(baseline.get("environments", {}), environments or {}),
         "size": len(baseline["items"]),
         "rows": rows,
         "pairs": {
@@ -101,6 +108,22 @@ def compare(
         "fell": [pair for pair in moved if pair["difference"] < 0][:MOST],
         "rose": [pair for pair in reversed(moved) if pair["difference"] > 0][:MOST],
     }
+
+
+def environment_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Say in what the environments of two runs differ, for edits and verdicts apart; nothing where they agree."""
+    found = []
+    for what in ("edits", "verdicts"):
+        theirs, ours = ([_bare(one) for one in side.values() if one[what]] for side in (before, now))
+        if theirs and ours:
+            unlike = dict.fromkeys(text for old in theirs for new in ours for text in old.differences(new))
+            if not all(old in ours for old in theirs) or not all(new in theirs for new in ours):
+                found += [f"{what}: {text}" for text in unlike]
+    return found
+
+
+def _bare(environment: Mapping[str, Any]) -> Environment:
+    return Environment(**{name: value for name, value in environment.items() if name not in ("edits", "verdicts")})
 
 
 def _row_verdict(found: Estimate | None, drop: float, rise: float, alpha: float, rows: int) -> dict[str, Any]:

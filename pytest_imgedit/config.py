@@ -201,13 +201,18 @@ def _split_gate(text: object) -> tuple[str, str]:
 
 
 class RunSettings(BaseModel):
-    """Where results go and which stages run; set on the command line or as ini keys only."""
+    """Where results go and which stages run; set on the command line or as ini keys only, but for `reuse`.
+
+    `reuse` says which stored edits and verdicts count: those of the `exact` same environment, of a `compatible` one
+    (the same device kind and the same major and minor versions of the libraries), or `any`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True)
 
     stage: Literal["all", "edit", "score", "report"] = "all"
     out: Path = Path(".imgedit")
     fresh: bool = False
+    reuse: Literal["exact", "compatible", "any"] = "compatible"
     save: str | None = None
     json_path: Path | None = None
     md_path: Path | None = None
@@ -241,8 +246,8 @@ class Settings(_Section):
 def make_settings(raw: dict[str, dict[str, Any]]) -> Settings:
     """Check raw settings; raise `UsageError` with one line for the first thing that is wrong."""
     file: ConfigFile = raw["run"]["config_file"]
-    if "run" in file.tables:
-        raise UsageError(f"{file.place('run', '')}unknown section [run]")
+    if unknown := next((key for key in file.tables.get("run", {}) if key != "reuse"), None):
+        raise UsageError(f"{file.place('run', unknown)}run.{unknown}: not a key of a config, expected run.reuse")
     for section in ("editor", "judge"):
         for key, value in raw.get(section, {}).items():
             if not _is_plain(value):

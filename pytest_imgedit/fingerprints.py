@@ -1,57 +1,70 @@
-"""What identifies an editor or judge for good: hashes of weights, folders and source files."""
+"""What identifies an editor or judge for good: digests of the files that it loads and of the code that it runs."""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
+import os
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.checkpoints import MODEL_KINDS, model_folder
-from pytest_imgedit.endpoints import ENDPOINT_KINDS
+from pytest_imgedit.checkpoints import MODEL_KINDS, loaded_files
+from pytest_imgedit.closure import source_closure
+from pytest_imgedit.endpoints import ENDPOINT_KINDS, parse_endpoint
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.registry import source_file
+from pytest_imgedit.hub import model_folder
 from pytest_imgedit.store.runs import write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Sequence
 
     from pytest_imgedit.registry import Target
 
 #: To be raised when a built-in editor or judge changes what it computes, so that stored results are not reused.
-REVISION = 2
+REVISION = 3
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-def fingerprint(target: Target, params: Mapping[str, object], cache: Path) -> str:
-    """Return what identifies an editor or judge apart from the text of its parameters, as 64 hex digits.
+def content(target: Target, cache: Path) -> dict[str, Any]:
+    """Return what an editor or judge is made of, apart from its parameters, as plain JSON values.
 
-    A model folder counts with every byte of its files, a server with its URL and the model's name, a folder of
-    finished images with names, sizes and times. A class counts with its own source file, and with every byte of the
-    files and folders that its parameters name; other modules that it imports do not count. `cache` remembers file
-    hashes by path, size and time, so that weights are read once, not once a run. Raises `UsageError` if a model is not
-    there.
+    A model is the files that its loader opens, by name and SHA-256; a class is the source files of its module and of
+    the first-party modules that this imports; a server is the name of a model; a folder of finished images is
+    nothing, since each edit counts with its own image. `cache` remembers file digests by path, size and times, so
+    that weights are read once, not once a run. Raises `UsageError` if something is not there.
     """
-    parts: list[object] = [target.kind, target.attribute]
-    if target.module.startswith("pytest_imgedit."):
-        parts.append(REVISION)
+    made: dict[str, Any] = {"kind": target.kind, "revision": REVISION}
     if target.kind in MODEL_KINDS:
-        parts.append(_folder_digest(model_folder(target.argument or "", target.kind), cache))
+        folder = model_folder(target.argument or "", target.kind)
+        made["files"] = digest_files(folder, loaded_files(folder, target.kind), cache)
     elif target.kind in ENDPOINT_KINDS:
-        parts.append(target.argument)
-    elif target.kind == "folder":
-        files = sorted(path for path in Path(target.argument or "").rglob("*") if path.is_file())
-        parts.append([(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files])
+        made["model"] = parse_endpoint(target.kind, target.argument or "").model
     elif not target.module.startswith("pytest_imgedit."):
-        path = source_file(target.module)
-        named = (value for value in (target.argument, *params.values()) if isinstance(value, str) and value)
-        parts += [target.module, target.argument, _sha256(path) if path else ""]
-        parts += [_folder_digest(Path(value), cache) for value in named if _is_named_data(value, cache)]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        made["class"] = f"{target.module}:{target.attribute}"
+        files = source_closure(target.module).files
+        made["code"] = {name: _digest(path) for name, path in sorted(files.items())}
+    return made
+
+
+def resolved(value: Any, cache: Path) -> Any:
+    """Return a parameter with each file and folder that it names, in lists and tables too, replaced by its content.
+
+    A number that is whole is written as such, so that 4 and 4.0 are one parameter.
+    """
+    if isinstance(value, dict):
+        return {name: resolved(inner, cache) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [resolved(inner, cache) for inner in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str) and value and _is_named_data(value, cache):
+        return {"content": digest_files(Path(value), _files_below(Path(value)), cache)}
+    return value
 
 
 def _is_named_data(name: str, cache: Path) -> bool:
@@ -63,39 +76,75 @@ def _is_named_data(name: str, cache: Path) -> bool:
         return False
 
 
-def _folder_digest(folder: Path, cache: Path) -> list[tuple[str, str]]:
-    known = _read_cache(cache)
-    files = [folder] if folder.is_file() else sorted(folder.rglob("*"))
-    files = [path for path in files if path.is_file() and not _hidden(path.relative_to(folder))]
-
-    stop = threading.Event()
-
-    def digest(path: Path) -> tuple[str, str]:
-        real = path.resolve()
-        if _SHA256.fullmatch(real.name):  # the hub's cache names large files by their SHA-256
-            return str(real), real.name
-        status = real.stat()
-        stamp = f"{real}:{status.st_size}:{status.st_mtime_ns}"
-        return stamp, known.get(stamp) or _sha256(real, stop)
-
-    with ThreadPoolExecutor(8) as pool:
-        try:
-            digests = list(pool.map(digest, files))
-        except OSError as error:
-            raise UsageError(
-                f"{error.filename or folder}: {error.strerror}, expected a file that can be read"
-            ) from error
-        finally:
-            stop.set()  # after Ctrl-C the other threads end at once
-    fresh = {stamp: sha256 for stamp, sha256 in digests if ":" in stamp and stamp not in known}
-    if fresh:
-        with suppress(OSError):  # it saves time only
-            write_json(cache, {**known, **fresh})
-    return [(str(path.relative_to(folder)), sha256) for path, (_, sha256) in zip(files, digests, strict=True)]
+def _files_below(folder: Path) -> list[str]:
+    """Names of all files below a folder, through links to folders too, but no folder inside itself; hidden ones not."""
+    if folder.is_file():
+        return ["."]
+    names = []
+    for place, folders, files in os.walk(folder, followlinks=True):
+        above = Path(place).resolve()
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith(".") and not above.is_relative_to(Path(place, name).resolve())
+        ]
+        names += [str(Path(place, name).relative_to(folder)) for name in files if not name.startswith(".")]
+    return sorted(name for name in names if (folder / name).is_file())
 
 
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
+def digest_files(folder: Path, names: Sequence[str], cache: Path) -> dict[str, str]:
+    """Return the SHA-256 of files by their names relative to `folder`; links are followed.
+
+    Raises `UsageError`, naming the file, for one that cannot be read.
+    """
+    with _locked(cache):
+        known = _read_cache(cache)
+        stop = threading.Event()
+
+        def digest(name: str) -> tuple[str, str]:
+            real = (folder / name).resolve()
+            if _SHA256.fullmatch(real.name):  # the hub's cache names large files by their SHA-256
+                return str(real), real.name
+            status = real.stat()
+            stamp = f"{real}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
+            return stamp, known.get(stamp) or _digest(real, stop)
+
+        with ThreadPoolExecutor(8) as pool:
+            try:
+                digests = list(pool.map(digest, names))
+            except OSError as error:
+                raise UsageError(
+                    f"{error.filename or folder}: {error.strerror}, expected a file that can be read"
+                ) from error
+            finally:
+                stop.set()  # after Ctrl-C the other threads end at once
+        fresh = {stamp: sha256 for stamp, sha256 in digests if ":" in stamp and stamp not in known}
+        if fresh:
+            with suppress(OSError):  # it saves time only
+                cache.parent.mkdir(parents=True, exist_ok=True)
+                write_json(cache, {**known, **fresh})
+    return {name: sha256 for name, (_, sha256) in zip(names, digests, strict=True)}
+
+
+def host_cache() -> Path:
+    """Where a host that workers run on remembers digests: in the user's cache folder."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "pytest-imgedit" / "fingerprints.json"
+
+
+@contextmanager
+def _locked(cache: Path) -> Iterator[None]:
+    """Have processes of one host that want the same digests wait for the first one, where a lock can be had."""
+    try:
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        file = cache.with_name(f".{cache.name}.lock").open("ab")
+    except OSError:
+        yield
+        return
+    with file:
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _read_cache(path: Path) -> dict[str, str]:
@@ -107,7 +156,7 @@ def _read_cache(path: Path) -> dict[str, str]:
     return known if isinstance(known, dict) else {}
 
 
-def _sha256(path: Path, stop: threading.Event | None = None) -> str:
+def _digest(path: Path, stop: threading.Event | None = None) -> str:
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while (chunk := file.read(2**23)) and not (stop is not None and stop.is_set()):

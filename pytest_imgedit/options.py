@@ -58,6 +58,12 @@ OPTIONS = (
     Option("out", "folder of the store and the runs (default: .imgedit)", "run.out", "DIR"),
     Option("fresh", "ignore stored edits and verdicts", "run.fresh", kind="flag"),
     Option(
+        "reuse",
+        "which stored results count: of the exact environment, a compatible one, or any (default: compatible)",
+        "run.reuse",
+        "POLICY",
+    ),
+    Option(
         "fail-under",
         "fail when FIELD (overall or a category) is under MIN",
         "gates.fail_under",
@@ -176,7 +182,7 @@ def _assign(merged: dict[str, dict[str, Any]], assignments: Iterable[str]) -> No
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         section, dot, name = key.strip().partition(".")
-        if not (equals and dot and name) or section == "run":
+        if not (equals and dot and name) or (section == "run" and name != "reuse"):
             raise UsageError(
                 f"--imgedit-set={assignment}: expected SECTION.KEY=VALUE with a section of the TOML config"
             )

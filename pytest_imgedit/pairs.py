@@ -94,8 +94,10 @@ class EditPair:
 class Edit:
     """One edited image: `blob` is the SHA-256 of its PNG in the store, `seconds` the editor's own time.
 
-    `near_copy` says that it hardly differs from the source; see `editors/output.py`. `compiled` says that a compiled
-    network made it, whose images differ from others by rounding.
+    `near_copy` says that it hardly differs from the source, `reframed` that its aspect ratio does by over 3%; see
+    `editors/output.py`. `width` and `height` are in pixels. `compiled` says that a compiled network made it, whose
+    images differ from others by rounding. `key` is that of its record in the store, `environment` the digest of where
+    it was computed.
     """
 
     blob: str
@@ -103,6 +105,11 @@ class Edit:
     worker: str
     near_copy: bool = False
     compiled: bool = False
+    width: int = 0
+    height: int = 0
+    reframed: bool = False
+    key: str = ""
+    environment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +118,9 @@ class Verdict:
 
     `batch_size` is the number of edits that were judged together with this one. Where aspects and score are
     expectations over the judge's probabilities, `greedy` is the score of the reply as it stands, and `off_scale` the
-    largest probability in [0, 1] that the judge gave to something else than a grade.
+    largest probability in [0, 1] that the judge gave to something else than a grade. `measured` says that the judge
+    gave the score itself, rather than a reply to read. `key` is that of its record in the store, `environment` the
+    digest of where it was computed.
     """
 
     reply: str
@@ -120,6 +129,9 @@ class Verdict:
     batch_size: int = 1
     greedy: float | None = None
     off_scale: float | None = None
+    measured: bool = False
+    key: str = ""
+    environment: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pytest_imgedit.editors.base import check_params
-from pytest_imgedit.editors.pipelines import OWN, attention_backends, check_arguments
+from pytest_imgedit.editors.pipelines import (
+    OWN,
+    attention_backends,
+    call_signature,
+    check_arguments,
+    given_by_harness,
+    pipeline_class,
+)
 from pytest_imgedit.endpoints import API_KEY_ENV, CONCURRENCY, HOW_ASKED, RETRIES, TIMEOUT, parse_endpoint
 from pytest_imgedit.redaction import is_secret
+from pytest_imgedit.registry import signature, source_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,6 +61,7 @@ class DiffusersParams(ModelParams):
     step_cache: Literal["first_block"] | None = None
     step_cache_threshold: float = Field(default=STEP_CACHE_THRESHOLD, gt=0, lt=1)
     offload: Literal["auto", "none", "model", "group"] = "auto"
+    area: int | None = Field(default=None, ge=4096)
     shard: ShardParams = Field(default_factory=ShardParams)
 
 
@@ -122,8 +131,11 @@ def deciding(target: Target, params: Mapping[str, Any]) -> dict[str, Any]:
     models: dict[str, type[BaseModel]] = {**ENDPOINT_PARAMS, "qwen-vl": QwenVLParams, "diffusers": DiffusersParams}
     model = models.get(target.kind)
     if model is None:
-        return dict(params)
+        return _without_defaults(params, _defaults_of_class(target))
     defaults = {name: field.get_default(call_default_factory=True) for name, field in model.model_fields.items()}
+    params = {name: value for name, value in params.items() if name != "dtype"}  # counts as resolved for the device
+    if target.kind == "diffusers":
+        params = _without_call_defaults(target.argument or "", params)
     apart = HOW_ASKED if target.kind in ENDPOINT_PARAMS else ("offload", "shard")
     found = {
         name: value
@@ -137,6 +149,32 @@ def deciding(target: Target, params: Mapping[str, Any]) -> dict[str, Any]:
         if (name == "param_dtype" and value != "auto") or (name, value) == ("strategy", "context")
     }
     return {**found, "shard": changing} if changing else found
+
+
+def _without_defaults(params: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what is written out although it holds anyway, also 4 for 4.0 but not 1 for true."""
+    return {
+        name: value
+        for name, value in params.items()
+        if name not in defaults
+        or value != defaults[name]
+        or isinstance(value, bool) != isinstance(defaults[name], bool)
+    }
+
+
+def _defaults_of_class(target: Target) -> Mapping[str, Any]:
+    path = source_file(target.module)
+    found = signature(path, target.attribute, "__init__") if path else None
+    return {} if found is None else found.defaults
+
+
+def _without_call_defaults(model: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out arguments that the pipeline's call has by default, or that the harness gives it anyway."""
+    name = pipeline_class(model)
+    call = call_signature(name) if name else None
+    return (
+        dict(params) if call is None else _without_defaults(params, {**call.defaults, **given_by_harness(call, params)})
+    )
 
 
 def _impossible(own: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -5,23 +5,27 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-PACKAGES = ("pytest-imgedit", "pytest", "torch", "diffusers", "transformers", "pillow", "numpy")
+PACKAGES = ("pytest-imgedit", "pytest", "torch", "torchvision", "diffusers", "transformers", "pillow", "numpy")
 
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that decide results, as far as they are installed."""
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
+    return {"python": platform.python_version(), **versions_of(PACKAGES)}
+
+
+def versions_of(packages: Iterable[str]) -> dict[str, str]:
+    """Versions of packages, as far as they are installed."""
+    found = {}
+    for package in packages:
+        with suppress(PackageNotFoundError):
             found[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return found
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 IMAGE = "<|image_pad|>"
+_TEXT_OPTIONS = ("padding", "padding_side", "max_length", "truncation")
 
 
 class AssembledProcessor(ProcessorMixin):  # type: ignore[misc]
@@ -35,19 +36,39 @@ class AssembledProcessor(ProcessorMixin):  # type: ignore[misc]
             tokenizer.chat_template = json.loads(template.read_text("utf-8"))["chat_template"]
         return cls(tokenizer, AutoImageProcessor.from_pretrained(folder, trust_remote_code=False))
 
+    @property
+    def chat_template(self) -> Any:
+        """The tokenizer's template."""
+        return self.tokenizer.chat_template
+
+    def apply_chat_template(self, conversation: Any, **options: Any) -> Any:
+        """Apply the tokenizer's template; as processors do, one conversation gives a batch of one."""
+        batch = conversation if isinstance(conversation[0], list) else [conversation]
+        return self.tokenizer.apply_chat_template(batch, **options)
+
+    def decode(self, *arguments: Any, **options: Any) -> Any:
+        """Do what the tokenizer does."""
+        return self.tokenizer.decode(*arguments, **options)
+
     def __call__(
         self,
         text: str | Sequence[str],
         images: Image.Image | Sequence[Image.Image] | None = None,
-        padding: bool = True,
+        videos: None = None,
         return_tensors: str = "pt",
-        **image_options: Any,
+        **options: Any,
     ) -> BatchFeature:
         """Return `input_ids`, `attention_mask` and `mm_token_type_ids`, each (B, L), and, where there are images,
         `pixel_values` (patches, channels·time·height·width) and `image_grid_thw` (images, 3).
 
-        Images go to the marks in order, through all texts. Raises `ValueError` if their numbers differ.
+        Images go to the marks in order, through all texts; texts are padded unless `padding` says otherwise. Raises
+        `ValueError` if their numbers differ, and for a text with images that is over `max_length` tokens, since
+        cutting it would part an image from its mark.
         """
+        if videos is not None:
+            raise ValueError("no videos are taken")
+        words = {"padding": True, **{name: options.pop(name) for name in _TEXT_OPTIONS if name in options}}
+        image_options = options
         texts = [text] if isinstance(text, str) else list(text)
         vision: dict[str, Any] = {}
         counts: list[int] = []
@@ -58,7 +79,11 @@ class AssembledProcessor(ProcessorMixin):  # type: ignore[misc]
         marks = sum(one.count(IMAGE) for one in texts)
         if marks != len(counts):
             raise ValueError(f"{len(counts)} images for {marks} image marks")
-        tokens = self.tokenizer(_expand(texts, counts), padding=padding, return_tensors=return_tensors)
+        if counts and words.pop("truncation", False):
+            most = words.get("max_length") or self.tokenizer.model_max_length
+            if max(len(one) for one in self.tokenizer(_expand(texts, counts))["input_ids"]) > most:
+                raise ValueError(f"an instruction and its image of more than {most} tokens")
+        tokens = self.tokenizer(_expand(texts, counts), return_tensors=return_tensors, **words)
         kinds = (tokens["input_ids"] == self.image_token_id).int()
         return BatchFeature(
             {

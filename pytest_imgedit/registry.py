@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import sys
 import sysconfig
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -106,10 +107,14 @@ def top_level_names(path: Path) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Parameters of a method as its source writes them: name -> annotation, and whether it takes `**kwargs`."""
+    """Parameters of a method as its source writes them: name -> annotation, and whether it takes `**kwargs`.
+
+    `defaults` holds those that are plain values.
+    """
 
     annotations: Mapping[str, str]
     open_ended: bool
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def problem(self, params: Mapping[str, Any], reserved: Container[str]) -> tuple[str, str] | None:
         """Return the first parameter that does not fit, with the reason; `reserved` names are set by the harness."""
@@ -139,12 +144,32 @@ def signature(path: Path, class_name: str, method: str) -> Signature | None:
                     written = {
                         a.arg: ast.unparse(a.annotation) if a.annotation else "" for a in every if a.arg != "self"
                     }
-                    return Signature(written, item.args.kwarg is not None)
+                    return Signature(written, item.args.kwarg is not None, _defaults(item.args))
     return None
+
+
+def _defaults(arguments: ast.arguments) -> dict[str, Any]:
+    positional = [*arguments.posonlyargs, *arguments.args]
+    given = positional[len(positional) - len(arguments.defaults) :]
+    pairs = [
+        *zip(given, arguments.defaults, strict=True),
+        *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
+    ]
+    found = {}
+    for argument, value in pairs:
+        if value is not None:
+            with suppress(ValueError):  # computed: not known without running it
+                found[argument.arg] = ast.literal_eval(value)
+    return found
+
+
+def is_installed(path: Path) -> bool:
+    """Tell whether a path lies in the folders of this interpreter: its library and what is installed there."""
+    own = (Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    return any(path.is_relative_to(folder) for folder in own)
 
 
 def user_import_paths() -> list[str]:
     """Entries of `sys.path` that a worker needs so that it finds the modules that this process finds."""
-    own = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     entries = [Path(entry).absolute() for entry in sys.path if not entry.endswith(".zip")]
-    return [str(entry) for entry in entries if not any(entry.is_relative_to(folder) for folder in own)]
+    return [str(entry) for entry in entries if not is_installed(entry)]

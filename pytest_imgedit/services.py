@@ -7,13 +7,14 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_imgedit.editors.base import resolve_editor
+from pytest_imgedit.environments import Environment
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.images import decode, encode_png
-from pytest_imgedit.judges.base import resolve_judge
 from pytest_imgedit.pairs import Edit, EditPair, category_slug
+from pytest_imgedit.recipes import Identity
 from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.rubrics.rubric import load_rubric
@@ -21,7 +22,7 @@ from pytest_imgedit.stages.edit import run_edits, stored_edit
 from pytest_imgedit.stages.placement import place, settle_editor
 from pytest_imgedit.stages.plan import make_plan
 from pytest_imgedit.stages.pools import connect, make_pool
-from pytest_imgedit.stages.run import identify
+from pytest_imgedit.stages.run import identify_role
 from pytest_imgedit.stages.score import Scorer
 from pytest_imgedit.suites.base import Suite
 
@@ -70,6 +71,7 @@ class _Service:
     """Workers of one role, started at the first call. That ends the workers of `rivals`, which need the same GPUs."""
 
     role: str
+    identity: Identity
 
     def __init__(self, settings: Settings, store: Store, file: TextIO, rivals: Sequence[_Service]) -> None:
         self.settings, self.store, self.rivals = settings, store, rivals
@@ -90,7 +92,7 @@ class _Service:
             settled = settle_editor(self.settings, 0, self._hosts)
             for line in place(settled, [self.role], self._hosts).lines:
                 self.progress.note(line)
-            self._pool = make_pool(settled, self.role, folder, self.progress, self._hosts)
+            self._pool = make_pool(settled, self.role, self.identity, folder, self.progress, self._hosts)
             self._pool.start(len(self._pool.slots))
         return self._pool
 
@@ -117,7 +119,8 @@ class EditWorkers(_Service):
 
     def __init__(self, settings: Settings, store: Store, file: TextIO, rivals: Sequence[_Service] = ()) -> None:
         super().__init__(settings, store, file, rivals)
-        self.editor = identify(resolve_editor(settings.editor.spec), settings.editor.params, store)
+        self.target = resolve_editor(settings.editor.spec)
+        self.identity = identify_role(settings, "edit", store.fingerprints)
 
     def edit(self, source: Image.Image, instruction: str, seed: int = 0) -> Image.Image:
         """Edit one RGB image; raises `EditFailed` if the editor fails."""
@@ -126,14 +129,14 @@ class EditWorkers(_Service):
     def edit_batch(self, requests: Sequence[tuple[Image.Image, str]], seed: int = 0) -> list[Image.Image]:
         """Edit (image, instruction) pairs on all workers at once, in order; raises `EditFailed` at a failure."""
         pairs = [_pair(source, instruction, seed) for source, instruction in requests]
-        plan = make_plan(Suite("calls", pairs, ""), pairs, 1, self.editor, self.store)
+        plan = make_plan(Suite("calls", pairs, ""), pairs, 1, self.identity, self.target.argument, self.store)
         for work in plan:
-            work.edit = stored_edit(work, self.store)
-        pending = {work.edit_key: work for work in plan if work.edit is None}
+            work.edit = stored_edit(work, self.identity, self.store, self.settings.run.reuse)
+        pending = {work.content: work for work in plan if work.edit is None}
         if pending:  # asking for the pool starts it
             with _failures():
-                run_edits(list(pending.values()), self.pool, self.store, lambda work: None)
-        return [self._image(pending.get(work.edit_key, work)) for work in plan]
+                run_edits(list(pending.values()), self.identity, self.pool, self.store, lambda work: None)
+        return [self._image(pending.get(work.content, work)) for work in plan]
 
     def _image(self, work: Work) -> Image.Image:
         data = self.store.blobs.get(work.edit.blob) if work.edit else None
@@ -149,9 +152,10 @@ class RewardModel(_Service):
 
     def __init__(self, settings: Settings, store: Store, file: TextIO, rivals: Sequence[_Service] = ()) -> None:
         super().__init__(settings, store, file, rivals)
-        judge = identify(resolve_judge(settings.judge.spec), settings.judge.params, store)
+        self.identity = identify_role(settings, "judge", store.fingerprints)
+        store.remember(self.identity)
         rubric = load_rubric(settings.judge.rubric, settings.rubrics)
-        self.scorer = Scorer(settings.judge, judge, rubric, store, Redactor.of(settings))
+        self.scorer = Scorer(settings.judge, self.identity, rubric, store, Redactor.of(settings))
 
     def score(
         self,
@@ -167,10 +171,10 @@ class RewardModel(_Service):
             category=category_slug(category),
             reference=None if reference is None else _Bytes(encode_png(reference)),
         )
-        nothing: dict[str, Any] = {"kind": "call", "fingerprint": None, "params": {}}
-        work = make_plan(Suite("calls", [pair], ""), [pair], 1, nothing, self.store)[0]
+        caller = Identity("call", "", {}, {"kind": "call"}, Environment(device="cpu", versions={}), None, False)
+        work = make_plan(Suite("calls", [pair], ""), [pair], 1, caller, None, self.store)[0]
         work.edit = Edit(self.store.blobs.put(encode_png(edited)), 0.0, "call")
-        work.verdict = self.scorer.stored_verdict(work)
+        work.verdict = self.scorer.stored_verdict(work, self.settings.run.reuse)
         if work.verdict is None:
             with _failures():
                 self.scorer.run([work], self.pool, lambda work: None)

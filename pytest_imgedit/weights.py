@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pytest_imgedit.checkpoints import weight_files
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 CHUNK = 16 * 2**20
@@ -117,21 +120,12 @@ def load_on_gpu(folder: Path, device: str, dtype: torch.dtype, **options: Any) -
     return model
 
 
-def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a transformers checkpoint."""
-    index = folder / "model.safetensors.index.json"
-    if not index.exists():
-        return [folder / "model.safetensors"]
-    names = json.loads(index.read_text("utf-8"))["weight_map"].values()
-    return [folder / name for name in sorted(set(names))]
-
-
-def read_ahead(folder: Path) -> None:
-    """Have the system hold a checkpoint's files in memory by reading them in threads; returns at once.
+def read_ahead(paths: Iterable[Path]) -> None:
+    """Have the system hold files in memory by reading them in threads; returns at once.
 
     To advise the system to read (`POSIX_FADV_WILLNEED`) is not enough: Linux cuts each advice to a few hundred KiB.
     """
-    waiting = deque(sorted(folder.rglob("*.safetensors")))
+    waiting = deque(paths)
 
     def read() -> None:
         buffer = bytearray(CHUNK)

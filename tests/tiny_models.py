@@ -66,7 +66,7 @@ def tokenizer(**options: Any) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|im_end|>", pad_token="<|endoftext|>", **options)
 
 
-def _vl_config(words: PreTrainedTokenizerFast, **text: Any) -> dict[str, Any]:
+def vl_config(words: PreTrainedTokenizerFast, **text: Any) -> dict[str, Any]:
     ids = {
         name: words.convert_tokens_to_ids(f"<|{name}|>")
         for name in ("vision_start", "vision_end", "image_pad", "video_pad")
@@ -108,7 +108,7 @@ def qwen25_vl(words: PreTrainedTokenizerFast) -> Qwen2_5_VLForConditionalGenerat
         "patch_size": 14, "spatial_merge_size": 2, "window_size": 56, "fullatt_block_indexes": [1],
     }  # fmt: skip
     torch.manual_seed(0)
-    return Qwen2_5_VLForConditionalGeneration(Qwen2_5_VLConfig(vision_config=vision, **_vl_config(words))).eval()
+    return Qwen2_5_VLForConditionalGeneration(Qwen2_5_VLConfig(vision_config=vision, **vl_config(words))).eval()
 
 
 def _qwen3_vision() -> dict[str, Any]:
@@ -120,7 +120,7 @@ def _qwen3_vision() -> dict[str, Any]:
 
 def qwen3_vl(words: PreTrainedTokenizerFast) -> Qwen3VLForConditionalGeneration:
     torch.manual_seed(0)
-    return Qwen3VLForConditionalGeneration(Qwen3VLConfig(vision_config=_qwen3_vision(), **_vl_config(words))).eval()
+    return Qwen3VLForConditionalGeneration(Qwen3VLConfig(vision_config=_qwen3_vision(), **vl_config(words))).eval()
 
 
 def qwen3_vl_moe(words: PreTrainedTokenizerFast) -> Qwen3VLMoeForConditionalGeneration:
@@ -132,7 +132,7 @@ def qwen3_vl_moe(words: PreTrainedTokenizerFast) -> Qwen3VLMoeForConditionalGene
     }
     torch.manual_seed(0)
     return Qwen3VLMoeForConditionalGeneration(
-        Qwen3VLMoeConfig(vision_config=_qwen3_vision(), **_vl_config(words, **experts))
+        Qwen3VLMoeConfig(vision_config=_qwen3_vision(), **vl_config(words, **experts))
     ).eval()
 
 
@@ -171,7 +171,7 @@ def train_judge(folder: Path, steps: int = 80) -> Path:
     return save_judge(folder, model.eval(), 8)
 
 
-def _save_pipeline(folder: Path, kind: str, parts: dict[str, tuple[str, str, Any]]) -> Path:
+def save_pipeline(folder: Path, kind: str, parts: dict[str, tuple[str, str, Any]]) -> Path:
     index: dict[str, Any] = {"_class_name": kind, "_diffusers_version": "0.42.1"}
     for name, (library, class_name, part) in parts.items():
         index[name] = [library, class_name]
@@ -207,7 +207,7 @@ def qwen_image_edit(folder: Path, kind: str = "QwenImageEditPipeline") -> Path:
         "transformer": ("diffusers", "QwenImageTransformer2DModel", transformer),
         "vae": ("diffusers", "AutoencoderKLQwenImage", vae),
     }
-    return _save_pipeline(folder, kind, parts)
+    return save_pipeline(folder, kind, parts)
 
 
 def _clip(words: PreTrainedTokenizerFast) -> CLIPTextModel:
@@ -249,7 +249,7 @@ def instruct_pix2pix(folder: Path) -> Path:
         "feature_extractor": (None, None, None),
         "image_encoder": (None, None, None),
     }
-    return _save_pipeline(folder, "StableDiffusionInstructPix2PixPipeline", parts)
+    return save_pipeline(folder, "StableDiffusionInstructPix2PixPipeline", parts)
 
 
 def flux_kontext(folder: Path) -> Path:
@@ -283,7 +283,7 @@ def flux_kontext(folder: Path) -> Path:
         "image_encoder": (None, None, None),
         "feature_extractor": (None, None, None),
     }
-    return _save_pipeline(folder, "FluxKontextPipeline", parts)
+    return save_pipeline(folder, "FluxKontextPipeline", parts)
 
 
 BUILDERS = {

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 from packaging.requirements import Requirement
 
 from pytest_imgedit import provenance
-from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, model_folder
+from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint
 from pytest_imgedit.checks import check_models
 from pytest_imgedit.config import make_settings
 from pytest_imgedit.config_file import ConfigFile
 from pytest_imgedit.editors.base import resolve_editor
 from pytest_imgedit.errors import UsageError
+from pytest_imgedit.hub import model_folder
 from pytest_imgedit.judges.base import resolve_judge
 from pytest_imgedit.redaction import mask_variables
 from pytest_imgedit.report import terminal

@@ -68,6 +68,9 @@ def _parser() -> argparse.ArgumentParser:
 
     _add(commands, "runs", _runs, "list the runs of a store, oldest first", "a run could not be read")
 
+    one = _add(commands, "explain", _explain, "say all that decided an edit or a verdict", "not used")
+    one.add_argument("key", metavar="EDIT|VERDICT", help="the first characters of its key, or of an image's SHA-256")
+
     one = _add(commands, "agreement", _agreement, "compare the judge with people", "no rating fits a scored pair")
     one.add_argument("run", metavar="RUN", help=run)
     one.add_argument("ratings", type=Path, metavar="HUMAN.csv", help="columns id and score, one row a rating")
@@ -107,6 +110,12 @@ def _runs(given: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
     from pytest_imgedit.cli import runs
 
     return runs.list_runs(given.out)
+
+
+def _explain(given: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+    from pytest_imgedit.cli import explain
+
+    return explain.explain(given.key, given.out)
 
 
 def _agreement(given: argparse.Namespace) -> tuple[dict[str, Any], str, int]:

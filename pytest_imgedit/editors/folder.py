@@ -27,9 +27,17 @@ class FolderEditor:
 
     def edit(self, request: EditRequest) -> Image.Image:
         """Raises `ImageError` if there is no image for the pair, or if it cannot be read."""
-        for base in (self.folder / request.category / request.pair_id, self.folder / request.pair_id):
-            for suffix in SUFFIXES:
-                path = base.with_name(base.name + suffix)
-                if path.is_file():
-                    return decode(FileImage(path).read())
-        raise ImageError(f"no image in {self.folder}, expected {request.category}/{request.pair_id}.png")
+        path = find_image(self.folder, request.category, request.pair_id)
+        if path is None:
+            raise ImageError(f"no image in {self.folder}, expected {request.category}/{request.pair_id}.png")
+        return decode(FileImage(path).read())
+
+
+def find_image(folder: Path, category: str, pair_id: str) -> Path | None:
+    """Return the finished image of a pair: that of its category's folder before that of the folder itself."""
+    for base in (folder / category / pair_id, folder / pair_id):
+        for suffix in SUFFIXES:
+            path = base.with_name(base.name + suffix)
+            if path.is_file():
+                return path
+    return None

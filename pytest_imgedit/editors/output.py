@@ -15,6 +15,8 @@ BLANK_LEVELS = 2
 #: Both images are averaged over a grid of so many cells a side; a copy differs by at most so many levels in any cell.
 COPY_GRID = 64
 COPY_LEVELS = 8.0
+#: An edit whose aspect ratio differs from its source's by a larger share is flagged: it was cropped or squashed.
+ASPECT_TOLERANCE = 0.03
 
 
 def checked(output: Any, source: Image.Image, may_be_blank: bool) -> Image.Image:
@@ -51,6 +53,12 @@ def is_blank(image: Image.Image) -> bool:
 def _span(band: Image.Image) -> tuple[int, int]:
     low, high = band.getextrema()
     return int(low), int(high)  # type: ignore[arg-type]
+
+
+def is_reframed(source: Image.Image, edited: Image.Image) -> bool:
+    """Tell whether the aspect ratios of an edit and its source differ by more than `ASPECT_TOLERANCE`."""
+    ratio = edited.width * source.height / (edited.height * source.width)
+    return not 1 / (1 + ASPECT_TOLERANCE) <= ratio <= 1 + ASPECT_TOLERANCE
 
 
 def is_near_copy(source: Image.Image, edited: Image.Image) -> bool:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import ast
 import json
 from functools import cache
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_imgedit.editors.adapters import ADAPTERS, why_refused
 from pytest_imgedit.errors import UsageError
+from pytest_imgedit.hub import split_id
 from pytest_imgedit.registry import Signature, signature, source_file
 
 if TYPE_CHECKING:
@@ -25,11 +28,13 @@ OWN = (
     "step_cache",
     "step_cache_threshold",
     "offload",
+    "area",
     "shard",
 )
 #: Arguments that the harness sets for every pair.
 SET_BY_HARNESS = (
     "image",
+    "images",
     "input_images",
     "prompt",
     "generator",
@@ -37,26 +42,42 @@ SET_BY_HARNESS = (
     "return_dict",
     "num_images_per_prompt",
 )
-IMAGE_NAMES = ("image", "input_images")
 
 
 def check_arguments(model: str, params: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return the first of `params` that the pipeline of a checkpoint does not take as it is, with the reason.
 
-    What cannot be known without loading (a hub id that is not here, a pipeline class of unknown source) is
-    left to the worker. Raises `UsageError` for a folder without `model_index.json` and for a pipeline that
-    takes no image.
+    What cannot be known without loading (a hub id that is not here) is left to the worker. Raises `UsageError` for a
+    folder without `model_index.json`, for a pipeline that is no instruction editor, and for one that the installed
+    diffusers lacks.
     """
     steps = params.get("num_inference_steps")
     if isinstance(steps, int) and steps < 1:
         return "num_inference_steps", f"found {steps}, expected a count of at least 1"
     name = pipeline_class(model)
-    call = call_signature(name) if name else None
-    if call is None:
+    if name is None:
         return None
-    if not set(IMAGE_NAMES) & set(call.annotations):
-        raise UsageError(f"editor diffusers:{model}: {name} takes no image, expected an image editing pipeline")
+    call = call_signature(name)
+    if name not in ADAPTERS:
+        missing = f"{name} is not in diffusers {version('diffusers')}" if call is None else why_refused(name)
+        raise UsageError(f"editor diffusers:{model}: {missing}")
+    if call is None:
+        raise UsageError(f"editor diffusers:{model}: {name} is not in diffusers {version('diffusers')}")
+    if "area" in params and not ({"width", "height"} <= set(call.annotations) or ADAPTERS[name].scales):
+        return "area", f"{name} takes no size"
     return call.problem({key: value for key, value in params.items() if key not in OWN}, SET_BY_HARNESS)
+
+
+def given_by_harness(call: Signature, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that every call gets where `params` do not name them.
+
+    A pipeline with true classifier-free guidance runs it only if it gets a negative prompt, so that is `" "`.
+    """
+    if "true_cfg_scale" in call.annotations and "negative_prompt" in call.annotations:
+        scale = params.get("true_cfg_scale", call.defaults.get("true_cfg_scale"))
+        if isinstance(scale, int | float) and scale > 1:
+            return {"negative_prompt": " "}
+    return {}
 
 
 def pipeline_class(model: str) -> str | None:
@@ -65,7 +86,8 @@ def pipeline_class(model: str) -> str | None:
     if not Path(model).is_dir():
         from huggingface_hub import try_to_load_from_cache
 
-        cached = try_to_load_from_cache(model, "model_index.json")
+        repository, revision = split_id(model)
+        cached = try_to_load_from_cache(repository, "model_index.json", revision=revision)
         if not isinstance(cached, str):
             return None
         index = Path(cached)
@@ -101,5 +123,5 @@ def call_signature(name: str) -> Signature | None:
     for path in sorted(Path(spec.origin).parent.glob("pipelines/**/*.py")):
         if f"class {name}(" in path.read_text("utf-8"):
             found = signature(path, name, "__call__")
-            return None if found is None else Signature(found.annotations, open_ended=False)
+            return None if found is None else Signature(found.annotations, False, found.defaults)
     return None

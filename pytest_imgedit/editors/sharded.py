@@ -81,7 +81,8 @@ class ShardedEditor(DiffusersEditor):
         _tell_memory(rank, "before loading", kind)
         pipeline = load_sharded(Path(model), device, dtype, Shard(**options), prepare)
         _tell_memory(rank, "after loading", kind)
-        self._take(pipeline, own)
+        area = own.pop("area", None)
+        self._take(pipeline, own, area)
         dist.barrier()
 
     def run(self, request: EditRequest, output_type: str, **override: int) -> Any:

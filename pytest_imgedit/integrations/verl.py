@@ -7,8 +7,6 @@ others wait for its part in vain, and edits no more.
 
 from __future__ import annotations
 
-import inspect
-import math
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +22,8 @@ from verl.single_controller.base import Worker
 from verl.single_controller.base.decorator import Dispatch, register
 
 from pytest_imgedit.editors.base import EditRequest
-from pytest_imgedit.editors.diffusers import DiffusersEditor, load_pipeline
+from pytest_imgedit.editors.diffusers import DiffusersEditor
+from pytest_imgedit.editors.loading import load_pipeline
 from pytest_imgedit.editors.output import checked
 from pytest_imgedit.editors.sharding import Shard, load_sharded
 from pytest_imgedit.images import decode
@@ -157,11 +156,7 @@ class ImageEditWorker(Worker):
                 return None, problem
             source, instruction = Image.new("RGB", (256, 256)), ""
         if self.config.image_size is not None:
-            width, height = fitted(source.size, self.config.image_size)
-            if {"width", "height"} <= inspect.signature(self.editor.pipeline.__call__).parameters.keys():
-                self.editor.call = {**self.editor.call, "width": width, "height": height}
-            else:  # it makes images of the size that it is given
-                source = source.resize((width, height), Image.Resampling.LANCZOS)
+            self.editor.area = self.config.image_size**2
         seed_all(seed)
         try:
             output = self.editor.run(EditRequest("edit", "default", instruction, source, seed), "pt")
@@ -195,12 +190,6 @@ class ImageEditWorker(Worker):
                 component.to("cpu" if to_rest else self.place)
         if to_rest and self.place.type == "cuda":
             torch.cuda.empty_cache()
-
-
-def fitted(size: tuple[int, int], side: int) -> tuple[int, int]:
-    """Width and height, multiples of 32 as models need, of an image of this shape as large as a square of that side."""
-    ratio = math.sqrt(size[0] / size[1])
-    return max(32, round(side * ratio / 32) * 32), max(32, round(side / ratio / 32) * 32)
 
 
 def _bytes(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -12,6 +12,7 @@ import transformers
 from PIL import Image
 from transformers import AutoConfig, AutoModelForImageTextToText
 
+from pytest_imgedit.checkpoints import weight_files
 from pytest_imgedit.errors import SetupError
 from pytest_imgedit.integrity import whole_checkpoints
 from pytest_imgedit.judges.architectures import read_config, unpackable
@@ -23,7 +24,7 @@ from pytest_imgedit.judges.packed import PackedDecoder
 from pytest_imgedit.numerics import pick_dtype, set_deterministic
 from pytest_imgedit.qwen import IMAGE, AssembledProcessor
 from pytest_imgedit.text import plain
-from pytest_imgedit.weights import load_on_gpu, read_ahead, weight_files
+from pytest_imgedit.weights import load_on_gpu, read_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,6 +75,7 @@ class QwenVLJudge:
                 f"{model}: tokenizer and model disagree on the image token "
                 f"({self.processor.image_token_id} and {self.model.config.image_token_id})"
             )
+        self.processor_name = type(self.processor.image_processor).__name__
         self.max_new_tokens, self.expects = max_new_tokens, scoring == "expected"
         size = self.processor.image_processor.size
         self.size = {
@@ -113,7 +115,7 @@ class QwenVLJudge:
         """Do what takes time and no GPU memory to speak of, while another process still uses the GPU."""
         set_deterministic(deterministic)
         folder = Path(model)
-        read_ahead(folder)
+        read_ahead(weight_files(folder))
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         model_class = getattr(transformers, config.architectures[0])
         AssembledProcessor.load(folder)  # imports what it needs

@@ -135,6 +135,22 @@ def is_near_copy(seed: Document) -> bool:
     return bool(seed["edit"] and seed["edit"]["near_copy"])
 
 
+def reframed_line(document: Document) -> str | None:
+    """Count the edits whose aspect ratio is not that of their source; `None` if there is none."""
+    edits = [seed["edit"] for item in document["items"] for seed in item["seeds"] if seed["edit"]]
+    reframed = sum(bool(edit.get("reframed")) for edit in edits)
+    if not reframed:
+        return None
+    return f"reframed: {reframed} of {len(edits)} edits have another aspect ratio than their source (over 3%)"
+
+
+def reuse_line(document: Document) -> str | None:
+    """Say how many edits and verdicts were computed in another environment than this one; `None` if none was."""
+    reuse = document.get("reuse", {"edits": 0, "verdicts": 0})
+    counts = [f"{reuse[name]} {name}" for name in ("edits", "verdicts") if reuse[name]]
+    return f"other environments: {' and '.join(counts)} ({'; '.join(reuse['differences'])})" if counts else None
+
+
 def worker_rows(document: Document) -> list[tuple[str, ...]]:
     """What each worker did, as `WORKER_HEADER` says."""
     return [
@@ -213,5 +229,5 @@ def expected_line(document: Document) -> str | None:
 
 def remarks(document: Document) -> list[str]:
     """Lines that follow the table of scores."""
-    lines = (best_and_worst, near_copy_line, expected_line, mde_line, usage_line)
+    lines = (best_and_worst, near_copy_line, reframed_line, reuse_line, expected_line, mde_line, usage_line)
     return [text for text in (line(document) for line in lines) if text is not None]

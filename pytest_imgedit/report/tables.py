@@ -52,6 +52,8 @@ def comparison_notes(document: Document) -> list[str]:
     family = "over all rows" if not gated else f"of rows with a gate {gates}, of the others over all rows"
     over = gates if gated == len(found["rows"]) else family
     notes = [f"p is one-sided, after Holm {over}; an interval is two-sided, of its row alone"]
+    if found.get("environment"):
+        notes.append(f"computed in other environments: {'; '.join(found['environment'])}")
     for verb in ("fell", "rose"):
         if found[verb]:
             pairs = (f"{pair['id']} {pair['before']:.2f} → {pair['now']:.2f}" for pair in found[verb])

@@ -16,8 +16,10 @@ from pytest_imgedit.workers.process import describe, make_edit
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from pytest_imgedit.environments import Reuse
     from pytest_imgedit.gates import State
     from pytest_imgedit.pairs import EditPair
+    from pytest_imgedit.recipes import Identity
     from pytest_imgedit.registry import Target
     from pytest_imgedit.stages.plan import Work
     from pytest_imgedit.store.runs import Store
@@ -34,7 +36,12 @@ Trials = dict[str, list["Work"]]
 
 
 def plan_controls(
-    suite: Suite, pairs: Sequence[EditPair], store: Store, identify: Callable[[Target], dict[str, Any]], make: bool
+    suite: Suite,
+    pairs: Sequence[EditPair],
+    store: Store,
+    identify: Callable[[Target], Identity],
+    policy: Reuse,
+    make: bool,
 ) -> Trials:
     """Edit a sample of the pairs with every control, here and now, and return the work to be scored by control.
 
@@ -47,11 +54,13 @@ def plan_controls(
     for name in CONTROLS:
         target = resolve_editor(name)
         suited = sample if name not in SHOWN_REFERENCE else [pair for pair in sample if pair.reference is not None]
-        plan = make_plan(suite, suited, 1, identify(target), store)
+        identity = identify(target)
+        plan = make_plan(suite, suited, 1, identity, None, store)
         works = [work for work in plan if name not in SHOWN_REFERENCE or work.shown is not None or work.error]
         editor = build(target, "cpu", {})
         for work in works:
-            _edit(work, name, editor, store, make)
+            work.edit = None if work.error else stored_edit(work, identity, store, policy)
+            _edit(work, identity, editor, store, make)
         if works:
             trials[name] = works
     return trials
@@ -66,19 +75,18 @@ def _sample(pairs: Sequence[EditPair]) -> list[EditPair]:
     return [pair for group in by_category.values() for pair in group[:most]]
 
 
-def _edit(work: Work, name: str, editor: Any, store: Store, make: bool) -> None:
-    if work.error is not None:
+def _edit(work: Work, identity: Identity, editor: Any, store: Store, make: bool) -> None:
+    if work.error is not None or work.edit is not None:
         return
-    work.edit = stored_edit(work, store)
-    if work.edit is None and not make:
+    if not make:
         work.fail("edit", "not_edited", "the store has no such edit, and stage 'report' makes none")
-    elif work.edit is None:
-        try:
-            made = make_edit(editor.edit, edit_message(work), may_be_blank=name == "blank")
-        except Exception as error:  # such as an image that does not decode
-            work.fail("edit", **describe(error))
-        else:
-            store_edit(work, "controls", made, store)
+        return
+    try:
+        made = make_edit(editor.edit, edit_message(work), may_be_blank=identity.kind == "blank")
+    except Exception as error:  # such as an image that does not decode
+        work.fail("edit", **describe(error))
+    else:
+        store_edit(work, identity, None, made, store)
 
 
 def controls_document(trials: Trials, own: Mapping[str, float], alpha: float) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -16,10 +17,12 @@ from pytest_imgedit.stages.placement import all_gpus, lossy
 from pytest_imgedit.stages.repeats import noise_document
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_imgedit.config import Settings
+    from pytest_imgedit.environments import Environment
     from pytest_imgedit.pairs import ItemResult
+    from pytest_imgedit.recipes import Identity
     from pytest_imgedit.stages.plan import Work
     from pytest_imgedit.stages.trials import Trials
     from pytest_imgedit.suites.base import Suite
@@ -55,17 +58,21 @@ class Timing:
 
 @dataclass(frozen=True)
 class Subject:
-    """What was evaluated by what: `editor` and `judge` hold kind, fingerprint and parameters.
+    """What was evaluated by what; no `judge` in a run that only edits.
 
-    `editor["compiled"]` says whether compiled networks made the edits, `None` if only some; `judge["usage"]` holds the
-    tokens and the cost of a judge behind a server. `hosts` tells of the hosts that computed in place of this one.
+    `compiled` says whether compiled networks made the edits, `None` if only some; `usage` holds the tokens and the cost
+    of a judge behind a server. `hosts` tells of the hosts that computed in place of this one, `environments` where
+    edits and verdicts were computed, by digest.
     """
 
     suite: Suite
-    editor: dict[str, Any]
-    judge: dict[str, Any]
+    editor: Identity
+    compiled: bool | None
+    judge: Identity | None
+    usage: dict[str, float | None] | None
     rubric_sha256: str
     hosts: Sequence[dict[str, Any]]
+    environments: Mapping[str, Environment]
 
 
 def make_document(
@@ -91,6 +98,7 @@ def make_document(
     complete = not any(seed.error is not None and seed.error.kind == "interrupted" for i in items for seed in i.seeds)
     complete = complete and trials is not None and not trials.left
     suite, editor, judge = subject.suite, subject.editor, subject.judge
+    measures = judge is not None and judge.kind in MEASURING
     documents = [results.item_document(item, works[item.id]) for item in items]
     tried: dict[str, Any] = {}
     own = {item.id: item.score for item in items if item.score is not None}
@@ -105,7 +113,7 @@ def make_document(
     if baseline is not None:
         moved = differences(baseline["items"], documents)
         drops = gates.max_drop(settings.gates, moved, baseline["name"])
-        tried["comparison"] = compare(baseline, documents, settings.gates.alpha, drops)
+        tried["comparison"] = compare(baseline, documents, settings.gates.alpha, drops, _environments(subject, plan))
         found += drops
     if "controls" in tried:
         found.append(controls_gate(tried["controls"]))
@@ -127,19 +135,23 @@ def make_document(
         "suite": {"name": suite.name, "sha256": suite.sha256, "pairs": len(suite.pairs)},
         "editor": {
             "spec": settings.editor.spec,
-            "fingerprint": editor["fingerprint"],
-            "params": mask_secrets(editor["params"]),
-            "compiled": editor["compiled"],
-            "lossy": lossy(editor["params"]),
+            "fingerprint": editor.fingerprint,
+            "commit": editor.commit,
+            "params": mask_secrets(editor.params),
+            "compiled": subject.compiled,
+            "lossy": lossy(editor.params),
         },
         "judge": {
             "spec": settings.judge.spec,
-            "fingerprint": judge["fingerprint"],
-            "params": mask_secrets(judge["params"]),
-            "usage": judge.get("usage"),
-            "rubric": None if judge["kind"] in MEASURING else settings.judge.rubric,
-            "rubric_sha256": None if judge["kind"] in MEASURING else subject.rubric_sha256,
+            "fingerprint": judge and judge.fingerprint,
+            "commit": judge and judge.commit,
+            "params": mask_secrets(judge.params) if judge else {},
+            "usage": subject.usage,
+            "rubric": None if measures else settings.judge.rubric,
+            "rubric_sha256": None if measures else subject.rubric_sha256,
         },
+        "environments": _environments(subject, plan),
+        "reuse": _reuse(settings, subject, plan),
         "timing": {name: None if value is None else round(value, 3) for name, value in vars(timing).items()},
         "workers": [_worker_document(stage, worker) for stage, worker in workers],
         "categories": {name: summary.to_dict() for name, summary in categories.items()},
@@ -148,6 +160,29 @@ def make_document(
         **tried,
         "items": documents,
     }
+
+
+def _environments(subject: Subject, plan: Sequence[Work]) -> dict[str, Any]:
+    """Describe where the run's edits and verdicts were computed, by digest, with how many of each."""
+    edits = Counter(work.edit.environment for work in plan if work.edit is not None)
+    verdicts = Counter(work.verdict.environment for work in plan if work.verdict is not None)
+    return {
+        digest: {**subject.environments[digest].model_dump(), "edits": edits[digest], "verdicts": verdicts[digest]}
+        for digest in dict.fromkeys([*edits, *verdicts])
+    }
+
+
+def _reuse(settings: Settings, subject: Subject, plan: Sequence[Work]) -> dict[str, Any]:
+    """Count the edits and verdicts that were computed in another environment than that of this run, and say which."""
+    found: dict[str, Any] = {"policy": settings.run.reuse, "edits": 0, "verdicts": 0, "differences": []}
+    differences: dict[str, None] = {}
+    for name, identity in (("edit", subject.editor), ("verdict", subject.judge)):
+        made = [getattr(work, name) for work in plan if getattr(work, name) is not None]
+        for digest, count in Counter(one.environment for one in made).items():
+            unlike = [] if identity is None else subject.environments[digest].differences(identity.here)
+            found[f"{name}s"] += count if unlike else 0
+            differences |= dict.fromkeys(unlike)
+    return {**found, "differences": list(differences)}
 
 
 def _worker_document(stage: str, worker: Worker) -> dict[str, Any]:
@@ -172,5 +207,5 @@ def _options(settings: Settings) -> dict[str, Any]:
         ),
         "workers": settings.workers.model_dump(include={"gpus", "gpus_per_worker", "executor", "cpu_workers"}),
         "gates": settings.gates.model_dump(),
-        "run": settings.run.model_dump(include={"stage", "fresh"}),
+        "run": settings.run.model_dump(include={"stage", "fresh", "reuse"}),
     }

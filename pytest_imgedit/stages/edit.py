@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import asdict
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.editors.base import job_seed
+from pytest_imgedit.environments import Environment
 from pytest_imgedit.errors import ImageError
 from pytest_imgedit.pairs import Edit
+from pytest_imgedit.recipes import key
 from pytest_imgedit.stages.retry import Retries
+from pytest_imgedit.stages.reuse import reusable
+from pytest_imgedit.store.records import EditRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pytest_imgedit.environments import Reuse
+    from pytest_imgedit.recipes import Identity
     from pytest_imgedit.stages.plan import Work
     from pytest_imgedit.store.runs import Store
     from pytest_imgedit.workers.base import Message, Worker
@@ -24,13 +29,30 @@ if TYPE_CHECKING:
 NEAR = 16
 
 
-def stored_edit(work: Work, store: Store) -> Edit | None:
-    """Return a planned edit that an earlier run finished, if its record and image are what they should be."""
-    record = store.edits.get(work.edit_key, blob=str, seconds=(int, float), worker=str, near_copy=bool)
-    if record is None or store.blobs.get(record["blob"]) is None:
-        return None
-    compiled = record.get("compiled") is True
-    return Edit(record["blob"], record["seconds"], record["worker"], record["near_copy"], compiled)
+def stored_edit(work: Work, editor: Identity, store: Store, policy: Reuse) -> Edit | None:
+    """Return a planned edit that an earlier run finished, if the policy lets it count and its image is whole."""
+
+    def is_whole(record: EditRecord) -> bool:
+        return store.blobs.get(record.blob) is not None
+
+    record = reusable(store.edits.of_content(work.content), editor.here, policy, is_whole)
+    return None if record is None else _edit_of(record, store)
+
+
+def _edit_of(record: EditRecord, store: Store) -> Edit:
+    store.environments[record.environment.digest] = record.environment
+    return Edit(
+        record.blob,
+        record.seconds,
+        record.worker,
+        record.near_copy,
+        bool(record.environment.compiled),
+        record.width,
+        record.height,
+        record.reframed,
+        record.key,
+        record.environment.digest,
+    )
 
 
 def edit_message(work: Work) -> Message:
@@ -48,7 +70,9 @@ def edit_message(work: Work) -> Message:
     }
 
 
-def run_edits(pending: Sequence[Work], pool: Pool, store: Store, done: Callable[[Work], None]) -> None:
+def run_edits(
+    pending: Sequence[Work], editor: Identity, pool: Pool, store: Store, done: Callable[[Work], None]
+) -> None:
     """Do all pending edits; each ends in `work.edit` or `work.error` and is stored before `done` hears of it."""
     # The largest first, since a pipeline may need the longer for them, and long jobs at the end leave workers idle.
     queue = deque(sorted(pending, key=lambda work: -work.source.pixels if work.source else 0))
@@ -77,7 +101,7 @@ def run_edits(pending: Sequence[Work], pool: Pool, store: Store, done: Callable[
 
     for work, worker, reply in pool.run(take):
         if reply["op"] == "edited":
-            store_edit(work, worker.slot.name, reply, store)
+            store_edit(work, editor, worker, reply, store)
             worker.jobs_done += 1
             if work.failures:
                 retries.helped()
@@ -92,9 +116,25 @@ def run_edits(pending: Sequence[Work], pool: Pool, store: Store, done: Callable[
         done(work)
 
 
-def store_edit(work: Work, worker: str, made: dict[str, Any], store: Store) -> None:
-    """Keep an edit that `worker` made: the image, then its record."""
+def store_edit(work: Work, editor: Identity, worker: Worker | None, made: dict[str, Any], store: Store) -> None:
+    """Keep an edit that a worker made, or this process as a control: the image, then its record."""
     blob = store.blobs.put(made["image"])
-    edit = Edit(blob, round(made["edit_s"], 4), worker, made["near_copy"], made.get("compiled", False))
-    store.edits.append([(work.edit_key, {**asdict(edit), "pair": work.pair.id, "seed": work.seed})])
-    work.edit = edit
+    compiled = made.get("compiled", False)
+    environment = editor.here if worker is None else Environment(**worker.environment, compiled=compiled)
+    known = editor.recipe.get("code", {})
+    record = EditRecord(
+        key=key(work.recipe, environment),
+        content=work.content,
+        recipe=work.recipe,
+        environment=environment,
+        blob=blob,
+        seconds=round(made["edit_s"], 4),
+        worker="controls" if worker is None else worker.slot.name,
+        near_copy=made["near_copy"],
+        width=made["width"],
+        height=made["height"],
+        reframed=made["reframed"],
+        code={} if worker is None else {name: sha for name, sha in worker.code.items() if name not in known},
+    )
+    store.edits.append([record])
+    work.edit = _edit_of(record, store)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from pytest_imgedit.config import Settings
     from pytest_imgedit.pairs import EditPair
+    from pytest_imgedit.recipes import Identity
     from pytest_imgedit.registry import Target
     from pytest_imgedit.stages.plan import Work
     from pytest_imgedit.stages.run import Progress
@@ -51,21 +52,22 @@ class Flow:
         self.hosts: Hosts | None = None
         self.origins: list[dict[str, Any]] = []
 
-    def take_stored_edits(self, plan: Sequence[Work]) -> None:
+    def take_stored_edits(self, plan: Sequence[Work], editor: Identity) -> None:
         """Give works the edits that the store has."""
         reuse = not self.settings.run.fresh or self.settings.run.stage in ("score", "report")
         for work in plan:
             if work.error is None and reuse:
-                work.edit = stored_edit(work, self.store)
+                work.edit = stored_edit(work, editor, self.store, self.settings.run.reuse)
                 self.timing.edits_cached += work.edit is not None
 
     def work(
         self,
         plan: Sequence[Work],
+        editor: Identity,
         scorer: Scorer | None,
         suite: Suite,
         pairs: Sequence[EditPair],
-        identify_control: Callable[[Target], dict[str, Any]],
+        identify_control: Callable[[Target], Identity],
     ) -> None:
         """Do what is left of a plan; every work ends with a verdict or an error, unless the run is stopped."""
         stage = self.settings.run.stage
@@ -84,7 +86,7 @@ class Flow:
         try:
             self.settings = settle_editor(self.settings, len(plan), self.hosts)
             if scorer is not None:
-                judging = make_pool(self.settings, "judge", self.folder, self.progress, self.hosts)
+                judging = make_pool(self.settings, "judge", scorer.judge, self.folder, self.progress, self.hosts)
             if stage != "report":
                 judged = scorer is not None and (missing or self._is_asked(plan, scorer))
                 ask_servers(self.settings, [*(["edit"] if missing else []), *(["judge"] if judged else [])])
@@ -94,7 +96,7 @@ class Flow:
                     if placement.mode == "resident" and scorer is not None and judging is not None:
                         waiting = self._take_stored_verdicts([w for w in plan if w.edit is not None], scorer)
                         beside = _Beside(self, scorer, judging, waiting, len(missing))
-                    ended = self._edit(missing, judging, len(plan), beside)
+                    ended = self._edit(missing, editor, judging, len(plan), beside)
             finally:  # a stopped run still shows the verdicts that it had before
                 pending = [] if scorer is None else self._take_stored_verdicts(plan, scorer)
             if self.progress.stopping:
@@ -121,7 +123,8 @@ class Flow:
             return False
         edited = [work for work in plan if work.error is None and work.edit is not None]
         tried = self.settings.judge.controls or self.settings.judge.repeats
-        return bool(tried or self.settings.run.fresh or any(scorer.stored_verdict(work) is None for work in edited))
+        run = self.settings.run
+        return bool(tried or run.fresh or any(scorer.stored_verdict(work, run.reuse) is None for work in edited))
 
     def _place(self, roles: Sequence[str]) -> Placement:
         placement = place(self.settings, roles, self.hosts)
@@ -129,7 +132,9 @@ class Flow:
             self.progress.note(line)
         return placement
 
-    def _edit(self, missing: Sequence[Work], judging: Pool | None, verdicts: int, beside: _Beside | None) -> float:
+    def _edit(
+        self, missing: Sequence[Work], editor: Identity, judging: Pool | None, verdicts: int, beside: _Beside | None
+    ) -> float:
         """Run the edit stage and give its memory back; return the time at which the last edit was done.
 
         The judge's processes start beside it, so that they have imported what they need when it ends.
@@ -144,7 +149,7 @@ class Flow:
 
         self.before_stage("edit")
         started = time.perf_counter()
-        pool = make_pool(self.settings, "edit", self.folder, self.progress, self.hosts)
+        pool = make_pool(self.settings, "edit", editor, self.folder, self.progress, self.hosts)
         meter = self._meter(pool)
         if beside is not None:
             beside.editors = pool
@@ -153,7 +158,7 @@ class Flow:
             if judging is not None:
                 judging.start(verdicts)
             with self.progress.stage("edit", len(missing)), meter:
-                run_edits(missing, pool, self.store, advance)
+                run_edits(missing, editor, pool, self.store, advance)
         finally:
             ended = time.perf_counter()
             self.timing.edits = sum(work.edit is not None for work in missing)
@@ -174,7 +179,7 @@ class Flow:
         edited = [work for work in plan if work.error is None and work.edit is not None and work.verdict is None]
         for work in edited:
             if not run.fresh or run.stage == "report":
-                work.verdict = scorer.stored_verdict(work)
+                work.verdict = scorer.stored_verdict(work, run.reuse)
                 self.timing.verdicts_cached += count and work.verdict is not None
         pending = [work for work in edited if work.verdict is None]
         if run.stage != "report":

@@ -7,11 +7,12 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, component_bytes, model_folder
+from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, component_bytes
 from pytest_imgedit.editors import controls
 from pytest_imgedit.editors.base import resolve_editor
 from pytest_imgedit.endpoints import ENDPOINT_KINDS
 from pytest_imgedit.errors import UsageError
+from pytest_imgedit.hub import model_folder
 from pytest_imgedit.judges.base import MEASURING, resolve_judge
 from pytest_imgedit.params import OFFLOADS, STEP_CACHE_THRESHOLD
 from pytest_imgedit.workers.gpus import choose_gpus, gpu_memory, group_gpus, require_memory

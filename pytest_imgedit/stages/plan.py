@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.editors.base import SHOWN_REFERENCE
+from pytest_imgedit.editors.folder import find_image
 from pytest_imgedit.errors import ImageError
-from pytest_imgedit.images import count_pixels, suffix_of
+from pytest_imgedit.images import FileImage, count_pixels, suffix_of
 from pytest_imgedit.pairs import Edit, ItemError, Verdict
+from pytest_imgedit.recipes import Identity, edit_recipe, key
 from pytest_imgedit.text import one_line, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_imgedit.pairs import EditPair, ImageSource
     from pytest_imgedit.store.runs import Store
@@ -46,6 +48,7 @@ class StoredImage:
 class Work:
     """One repetition of a pair on its way through the stages; at its end it has a verdict or an error.
 
+    `recipe` holds all that decides the edit, but for the environment, and `content` is its hash.
     `failures` counts the jobs of the present stage that were lost with it; `reminders` the re-asks so far. A
     `repeat` of a verdict is asked for with a `perturbation`, see `stages/repeats.py`.
     """
@@ -55,7 +58,8 @@ class Work:
     source: StoredImage | None = None
     reference: StoredImage | None = None
     shown: StoredImage | None = None
-    edit_key: str = ""
+    recipe: dict[str, Any] = field(default_factory=dict, repr=False)
+    content: str = ""
     edit: Edit | None = None
     verdict: Verdict | None = None
     error: ItemError | None = None
@@ -74,22 +78,24 @@ class Work:
 
 
 def make_plan(
-    suite: Suite, pairs: Sequence[EditPair], seeds: int, editor: Mapping[str, Any], store: Store
+    suite: Suite, pairs: Sequence[EditPair], seeds: int, editor: Identity, argument: str | None, store: Store
 ) -> list[Work]:
     """List the work for the selected pairs, `seeds` repetitions each, in the order of the suite.
 
-    `editor` holds the kind, fingerprint and parameters that the edit keys cover. An image that cannot be read
-    is an error of its pair alone.
+    `argument` is what the editor's spec names, the folder of the editor `folder`. An image that cannot be read is an
+    error of its pair alone.
     """
+    store.remember(editor)
     plan: list[Work] = []
     followers = _next_of_category(suite.pairs)
-    shown_to = SHOWN_REFERENCE.get(editor["kind"])
+    shown_to = SHOWN_REFERENCE.get(editor.kind)
     for pair in pairs:
         try:
             source, reference = _keep(pair.source, store), _keep(pair.reference, store)
             shown = {"own": reference, "other": None, None: None}[shown_to]
             if shown_to == "other" and followers[pair.id] is not pair:
                 shown = _keep(followers[pair.id].reference, store)
+            finished = _finished_image(editor, argument, pair)
         except ImageError as error:
             for repetition in range(seeds):
                 broken = Work(pair, pair.seed + repetition)
@@ -98,16 +104,20 @@ def make_plan(
             continue
         for repetition in range(seeds):
             work = Work(pair, pair.seed + repetition, source, reference, shown)
-            work.edit_key = key(
-                editor=editor,
-                pair=pair.id,
-                instruction=pair.instruction,
-                seed=work.seed,
-                source=source.sha256 if source else None,
-                shown=shown.sha256 if shown else None,
-            )
+            work.recipe = edit_recipe(editor, pair, work.seed, _sha256(source), _sha256(shown), finished)
+            work.content = key(work.recipe)
             plan.append(work)
     return plan
+
+
+def _sha256(image: StoredImage | None) -> str | None:
+    return image.sha256 if image else None
+
+
+def _finished_image(editor: Identity, argument: str | None, pair: EditPair) -> str | None:
+    """Return the digest of the image that the editor `folder` will find for a pair, if it finds one."""
+    path = find_image(Path(argument or ""), pair.category, pair.id) if editor.kind == "folder" else None
+    return None if path is None else hashlib.sha256(FileImage(path).read()).hexdigest()
 
 
 def _keep(image: ImageSource | None, store: Store) -> StoredImage | None:
@@ -127,8 +137,3 @@ def _next_of_category(pairs: Iterable[EditPair]) -> dict[str, EditPair]:
     for pair in pairs:
         members.setdefault(pair.category, []).append(pair)
     return {pair.id: group[(place + 1) % len(group)] for group in members.values() for place, pair in enumerate(group)}
-
-
-def key(**parts: Any) -> str:
-    """Hash all that decides an outcome; parts must be plain JSON values."""
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=True).encode()).hexdigest()

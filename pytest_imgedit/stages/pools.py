@@ -8,9 +8,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, describe_checkpoint, model_folder
+from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, describe_checkpoint
 from pytest_imgedit.endpoints import CONCURRENCY, ENDPOINT_KINDS, Asking, parse_endpoint
 from pytest_imgedit.errors import SetupError, UsageError
+from pytest_imgedit.hub import model_folder
 from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.stages.placement import groups_of, keeps_weights, memory_by_machine, target_of
 from pytest_imgedit.workers.base import Deadline, Slot
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_imgedit.config import Settings
+    from pytest_imgedit.recipes import Identity
     from pytest_imgedit.workers.base import Message, State
     from pytest_imgedit.workers.hosts import Hosts
     from pytest_imgedit.workers.pool import Watcher
@@ -58,8 +60,13 @@ def ask_servers(settings: Settings, roles: Sequence[str]) -> None:
                 raise UsageError(str(error)) from None
 
 
-def make_pool(settings: Settings, role: str, folder: Path, watcher: Watcher, hosts: Hosts | None = None) -> Pool:
-    """Make a pool of `edit` or `judge` workers, one a GPU group; no process is started yet."""
+def make_pool(
+    settings: Settings, role: str, identity: Identity, folder: Path, watcher: Watcher, hosts: Hosts | None = None
+) -> Pool:
+    """Make a pool of `edit` or `judge` workers, one a GPU group; no process is started yet.
+
+    Workers on other hosts compare what they find there with the `identity` of the editor or judge.
+    """
     workers, (target, params) = settings.workers, target_of(settings, role)
     python = workers.editor_python if role == "edit" else workers.judge_python
     argument = target.argument
@@ -78,6 +85,7 @@ def make_pool(settings: Settings, role: str, folder: Path, watcher: Watcher, hos
             "argument": argument,
         },
         "params": params,
+        "libraries": sorted(identity.here.versions),
     }
     load = Deadline(workers.load_timeout, "workers.load_timeout")
     job = Deadline(getattr(workers, f"{role}_timeout"), f"workers.{role}_timeout")
@@ -85,7 +93,8 @@ def make_pool(settings: Settings, role: str, folder: Path, watcher: Watcher, hos
     at_once = _loads_at_once(settings, slots, target.kind, argument, params, hosts)
     if hosts is not None:
         if target.kind in MODEL_KINDS and argument:
-            setup["checkpoint"] = describe_checkpoint(Path(argument))
+            setup["checkpoint"] = describe_checkpoint(Path(argument), target.kind, identity.recipe["files"])
+        setup["code"] = identity.recipe.get("code", {})
         workers_of = Counter(slot.machine for slot in slots)
         threads = {host.name: _threads(host.facts["cores"], workers_of[host.machine]) for host in hosts.all}
         on_hosts = HostExecutor(hosts, python, load.seconds, threads)

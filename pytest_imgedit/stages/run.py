@@ -7,19 +7,19 @@ import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, model_folder
+from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint
 from pytest_imgedit.editors.base import resolve_editor
 from pytest_imgedit.endpoints import ENDPOINT_KINDS
 from pytest_imgedit.errors import StoreError
-from pytest_imgedit.fingerprints import fingerprint
+from pytest_imgedit.hub import model_folder
 from pytest_imgedit.judges.base import resolve_judge
-from pytest_imgedit.params import deciding
+from pytest_imgedit.recipes import Identity, identify
 from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.stages import results
 from pytest_imgedit.stages.document import Subject, make_document
 from pytest_imgedit.stages.flow import Flow
-from pytest_imgedit.stages.placement import lossy
+from pytest_imgedit.stages.placement import groups_of, is_remote, lossy, target_of
 from pytest_imgedit.stages.plan import Work, make_plan
 from pytest_imgedit.stages.score import Scorer
 from pytest_imgedit.store.baselines import content_sha256, refuse, unlike_items, unlike_judges, unlike_losses
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from pytest_imgedit.config import EditorSettings, JudgeSettings, Settings
+    from pytest_imgedit.config import Settings
     from pytest_imgedit.pairs import EditPair
     from pytest_imgedit.registry import Target
     from pytest_imgedit.store.runs import Store
@@ -91,20 +91,22 @@ class Engine:
             for journal in (self.store.edits, self.store.verdicts):
                 if journal.torn:
                     self.progress.note(f"warning: {journal.path}: dropped a torn last line")
-            editor = self._identify("editor", settings.editor, resolve_editor(settings.editor.spec))
-            plan = make_plan(self.suite, pairs, settings.editor.seeds, editor, self.store)
-            flow.take_stored_edits(plan)
+            editor = self._identify("edit", settings.editor.spec)
+            folder = resolve_editor(settings.editor.spec).argument
+            plan = make_plan(self.suite, pairs, settings.editor.seeds, editor, folder, self.store)
+            flow.take_stored_edits(plan, editor)
             redactor = Redactor.of(settings)
             rubric = load_rubric(settings.judge.rubric, settings.rubrics)
-            judge: dict[str, Any] = {"kind": None, "fingerprint": None, "params": {}}
-            if stage != "edit":
-                judge = self._identify("judge", settings.judge, resolve_judge(settings.judge.spec))
-            if self.baseline is not None:
-                self._refuse_unlike(self.baseline, judge, plan)
-            scorer = None if stage == "edit" else Scorer(settings.judge, judge, rubric, self.store, redactor)
+            judge = None if stage == "edit" else self._identify("judge", settings.judge.spec)
+            scorer = None
+            if judge is not None:
+                self.store.remember(judge)
+                if self.baseline is not None:
+                    self._refuse_unlike(self.baseline, judge, plan)
+                scorer = Scorer(settings.judge, judge, rubric, self.store, redactor)
             self.working = True
             try:
-                flow.work(plan, scorer, self.suite, pairs, self._identify_control)
+                flow.work(plan, editor, scorer, self.suite, pairs, self._identify_control)
             except KeyboardInterrupt:
                 pass
             except StoreError as error:
@@ -116,10 +118,12 @@ class Engine:
         items = results.item_results(plan, stage != "edit", self.stopped_by)
         made = {work.edit.compiled for work in plan if work.edit is not None}
         compiled = made == {True} if len(made) < 2 else None
-        if scorer is not None and judge["kind"] in ENDPOINT_KINDS:
+        usage = None
+        if scorer is not None and scorer.judge.kind in ENDPOINT_KINDS:
             prices = (settings.judge.params.get(name, 0.0) for name in ("price_in", "price_out"))
-            judge = {**judge, "usage": scorer.usage(*prices)}
-        subject = Subject(self.suite, {**editor, "compiled": compiled}, judge, rubric.sha256, flow.origins)
+            usage = scorer.usage(*prices)
+        made_in = self.store.environments
+        subject = Subject(self.suite, editor, compiled, judge, usage, rubric.sha256, flow.origins, made_in)
         return make_document(
             self.folder.name,
             self.started,
@@ -141,29 +145,34 @@ class Engine:
         self.progress.stopping = True
         self.progress.note("stopping: running jobs are finished and kept; Ctrl-C again to stop at once")
 
-    def _identify(self, role: str, named: EditorSettings | JudgeSettings, target: Target) -> dict[str, Any]:
+    def _identify(self, role: str, spec: str) -> Identity:
+        target, _ = target_of(self.settings, role)
         if target.kind in MODEL_KINDS:
             check_checkpoint(model_folder(target.argument or "", target.kind), target.kind)
-            self.progress.note(f"fingerprint: {role} {named.spec} (weights are read once, then remembered)")
-        return identify(target, named.params, self.store)
+            name = "editor" if role == "edit" else role
+            self.progress.note(f"fingerprint: {name} {spec} (weights are read once, then remembered)")
+        return identify_role(self.settings, role, self.store.fingerprints)
 
-    def _identify_control(self, target: Target) -> dict[str, Any]:
-        return identify(target, {}, self.store)
+    def _identify_control(self, target: Target) -> Identity:
+        return identify(target, {}, self.store.fingerprints)
 
-    def _refuse_unlike(self, baseline: dict[str, Any], judge: dict[str, Any], plan: Sequence[Work]) -> None:
+    def _refuse_unlike(self, baseline: dict[str, Any], judge: Identity, plan: Sequence[Work]) -> None:
         """Raise `UsageError` if the verdicts of this run are of another kind than the baseline's."""
         asked: dict[str, tuple[str, list[int]]] = {}
         for work in plan:
             content = content_sha256(results.asked_document(work))
             asked.setdefault(work.pair.id, (content, []))[1].append(work.seed)
-        reason = unlike_judges(baseline, {"fingerprint": judge["fingerprint"]}, self.settings.editor.seeds)
+        told = {"fingerprint": judge.fingerprint, "spec": self.settings.judge.spec}
+        reason = unlike_judges(baseline, told, self.settings.editor.seeds)
         if self.settings.gates.max_drop:
             reason = reason or unlike_losses(baseline, lossy(self.settings.editor.params))
         refuse(baseline, reason or unlike_items(baseline, [(name, *content) for name, content in asked.items()]))
 
 
-def identify(target: Target, params: dict[str, Any], store: Store) -> dict[str, Any]:
-    """Describe an editor or judge by what decides its outcomes: kind, fingerprint, parameters."""
-    known = store.folder / "fingerprints.json"
-    decides = deciding(target, params)
-    return {"kind": target.kind, "fingerprint": fingerprint(target, params, known), "params": decides}
+def identify_role(settings: Settings, role: str, cache: Path) -> Identity:
+    """Find what identifies the editor (`edit`) or `judge` of a run, where its workers will compute."""
+    target = resolve_editor(settings.editor.spec) if role == "edit" else resolve_judge(settings.judge.spec)
+    params = settings.editor.params if role == "edit" else settings.judge.params
+    python = settings.workers.editor_python if role == "edit" else settings.workers.judge_python
+    on_gpus = bool(groups_of(settings, role)) or (is_remote(settings) and settings.workers.gpus != "none")
+    return identify(target, params, cache, "cuda" if on_gpus else "cpu", None if is_remote(settings) else python)

@@ -7,19 +7,24 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from pytest_imgedit.environments import Environment
 from pytest_imgedit.errors import ImageError, ReplyError
 from pytest_imgedit.judges.base import MEASURING
 from pytest_imgedit.pairs import Verdict
+from pytest_imgedit.recipes import key
 from pytest_imgedit.rubrics.reply import SCALE
-from pytest_imgedit.stages.plan import key
 from pytest_imgedit.stages.repeats import perturbed, place_in_queue
 from pytest_imgedit.stages.retry import Retries
+from pytest_imgedit.stages.reuse import reusable
+from pytest_imgedit.store.records import VerdictRecord
 from pytest_imgedit.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pytest_imgedit.config import JudgeSettings
+    from pytest_imgedit.environments import Reuse
+    from pytest_imgedit.recipes import Identity
     from pytest_imgedit.redaction import Redactor
     from pytest_imgedit.rubrics.rubric import Rubric
     from pytest_imgedit.stages.plan import Work
@@ -60,13 +65,13 @@ class Feed:
 
 
 class Scorer:
-    """Scores edits with one rubric; `judge` holds the kind, fingerprint and parameters that verdict keys cover.
+    """Scores edits with one rubric.
 
     Replies are kept without the secrets that `redactor` knows.
     """
 
     def __init__(
-        self, settings: JudgeSettings, judge: Mapping[str, Any], rubric: Rubric, store: Store, redactor: Redactor
+        self, settings: JudgeSettings, judge: Identity, rubric: Rubric, store: Store, redactor: Redactor
     ) -> None:
         self.settings, self.judge, self.rubric, self.store, self.redactor = settings, judge, rubric, store, redactor
         self.first_at = 0.0  # when the first batch was scored, by time.perf_counter
@@ -77,38 +82,59 @@ class Scorer:
         cost = (self.tokens["tokens_in"] * price_in + self.tokens["tokens_out"] * price_out) / 1e6
         return {**self.tokens, "cost": round(cost, 6) if price_in or price_out else None}
 
-    def key(self, work: Work) -> str:
-        """Hash all that decides a verdict: images, rendered prompts, score formula and judge."""
-        asked: dict[str, Any] = {}
-        if self.judge["kind"] not in MEASURING:
-            system, parts = self.rubric.render(work.pair)
-            asked = {"system": system, "parts": parts, "aspects": self.rubric.aspects, "formula": self.rubric.score}
-            asked |= {"reminder": self.rubric.reminder, "reasks": self.settings.reasks}
-        again = {"repeat": work.repeat, "perturbation": work.perturbation} if work.perturbation else {}
-        return key(
-            judge=self.judge,
-            asked=asked,
-            instruction=work.pair.instruction,
-            edited=work.edit.blob if work.edit else None,
-            source=work.source.sha256 if work.source else None,
-            reference=work.reference.sha256 if work.reference else None,
-            **again,
-        )
+    def recipe(self, work: Work) -> dict[str, Any]:
+        """Return all that decides a verdict, but for the environment: images, rendered prompts, score formula, judge.
 
-    def stored_verdict(self, work: Work) -> Verdict | None:
-        """Return the verdict that an earlier run reached, if there is one that is what it should be."""
-        record = self.store.verdicts.get(self.key(work), reply=str, aspects=dict, score=(int, float), batch_size=int)
-        if record is None or not SCALE[0] <= record["score"] <= SCALE[1]:
-            return None
-        if not all(isinstance(value, int | float) for value in record["aspects"].values()):
-            return None
+        The text of a reminder is not among it: only a verdict that needed one depends on it.
+        """
+        pair, judge = work.pair, self.judge
+        recipe: dict[str, Any] = {"judge": judge.digest}
+        shown = {
+            "source": work.source.sha256 if work.source else None,
+            "edited": work.edit.blob if work.edit else None,
+            "reference": work.reference.sha256 if work.reference else None,
+        }
+        if judge.kind not in MEASURING:
+            system, parts = self.rubric.render(pair)
+            asked = {"system": system, "parts": [list(part) for part in parts]}
+            recipe["asked"] = {**asked, "aspects": list(self.rubric.aspects), "formula": self.rubric.score}
+            if not judge.sees_pair:  # it is shown the prompt, and nothing else of the pair
+                names = {text for kind, text in parts if kind == "image"}
+                shown = {name: sha256 for name, sha256 in shown.items() if name in names}
+        if judge.sees_pair:
+            recipe |= {"pair": pair.id, "category": pair.category, "instruction": pair.instruction}
+        if work.perturbation:
+            recipe |= {"repeat": work.repeat, "perturbation": work.perturbation}
+        return {**recipe, **shown}
+
+    def stored_verdict(self, work: Work, policy: Reuse) -> Verdict | None:
+        """Return the verdict that an earlier run reached, if the policy lets it count.
+
+        One that took reminders counts only while these read the same and as many are allowed.
+        """
+
+        def could_be(record: VerdictRecord) -> bool:
+            reminded = record.asked > 1
+            return not reminded or (
+                record.reminder == self.rubric.reminder and record.asked <= 1 + self.settings.reasks
+            )
+
+        records = self.store.verdicts.of_content(key(self.recipe(work)))
+        record = reusable(records, self.judge.here, policy, could_be)
+        return None if record is None else self._verdict_of(record)
+
+    def _verdict_of(self, record: VerdictRecord) -> Verdict:
+        self.store.environments[record.environment.digest] = record.environment
         return Verdict(
-            record["reply"],
-            record["aspects"],
-            record["score"],
-            record["batch_size"],
-            record.get("greedy"),
-            record.get("off_scale"),
+            record.reply,
+            record.aspects,
+            record.score,
+            record.batch_size,
+            record.greedy,
+            record.off_scale,
+            record.measured,
+            record.key,
+            record.environment.digest,
         )
 
     def run(self, pending: Sequence[Work], pool: Pool, done: Callable[[Work], None], feed: Feed | None = None) -> None:
@@ -166,7 +192,7 @@ class Scorer:
                 finished = _fail(batch, reply, retries.allow(batch[0].failures, worker, reply["kind"]))
             waiting = {id(work) for work in batch} - {id(work) for work in finished}
             queue.extend(work for work in batch if id(work) in waiting)
-            self._store(finished)
+            self._store(finished, worker)
             for work in finished:
                 done(work)
 
@@ -231,7 +257,8 @@ class Scorer:
             raise BadScore(f"the judge's score is {score}, expected a number from 0 to 10")
         if not all(map(math.isfinite, answer["aspects"].values())):
             raise BadScore(f"the judge's aspects are {answer['aspects']}, expected finite numbers")
-        return Verdict(self.redactor.text(answer["reply"]), answer["aspects"], score, answer["batch_size"])
+        reply = self.redactor.text(answer["reply"])
+        return Verdict(reply, answer["aspects"], score, answer["batch_size"], measured=True)
 
     def _expected(self, grades: Mapping[str, float]) -> dict[str, float]:
         """Check the expected grades of an answer; raise `BadScore` if they are not one in [0, 10] for each aspect."""
@@ -241,24 +268,33 @@ class Scorer:
                 raise BadScore(f"the expected grade of {name!r} is {value}, expected a number from 0 to 10")
         return values
 
-    def _store(self, finished: Sequence[Work]) -> None:
-        records = [
-            (
-                self.key(work),
-                {
-                    "pair": work.pair.id,
-                    "reply": work.verdict.reply,
-                    "aspects": dict(work.verdict.aspects),
-                    "score": work.verdict.score,
-                    "batch_size": work.verdict.batch_size,
-                    "greedy": work.verdict.greedy,
-                    "off_scale": work.verdict.off_scale,
-                    "asked": 1 + len(work.reminders),
-                },
+    def _store(self, finished: Sequence[Work], worker: Worker) -> None:
+        """Keep verdicts that a worker reached; each then names its record."""
+        environment, known = Environment(**worker.environment), self.judge.recipe.get("code", {})
+        code = {name: sha256 for name, sha256 in worker.code.items() if name not in known}
+        records = []
+        for work in finished:
+            if work.verdict is None:
+                continue
+            recipe = self.recipe(work)
+            record = VerdictRecord(
+                key=key(recipe, environment),
+                content=key(recipe),
+                recipe=recipe,
+                environment=environment,
+                reply=work.verdict.reply,
+                aspects=dict(work.verdict.aspects),
+                score=work.verdict.score,
+                batch_size=work.verdict.batch_size,
+                greedy=work.verdict.greedy,
+                off_scale=work.verdict.off_scale,
+                measured=work.verdict.measured,
+                asked=1 + len(work.reminders),
+                reminder=self.rubric.reminder if work.reminders else "",
+                code=code,
             )
-            for work in finished
-            if work.verdict is not None
-        ]
+            records.append(record)
+            work.verdict = self._verdict_of(record)
         if records:
             self.store.verdicts.append(records)
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_imgedit.judges.base import MEASURING
 from pytest_imgedit.stages.controls import plan_controls
 from pytest_imgedit.stages.repeats import plan_repeats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from pytest_imgedit.config import Settings
     from pytest_imgedit.pairs import EditPair
+    from pytest_imgedit.recipes import Identity
     from pytest_imgedit.registry import Target
     from pytest_imgedit.stages.plan import Work
     from pytest_imgedit.store.runs import Store
@@ -43,12 +44,12 @@ def plan_trials(
     pairs: Sequence[EditPair],
     plan: Sequence[Work],
     store: Store,
-    judge: Mapping[str, Any],
-    identify: Callable[[Target], dict[str, Any]],
+    judge: Identity,
+    identify: Callable[[Target], Identity],
 ) -> Trials:
     """Plan the controls and repeats that the settings ask for; stage `report` makes no edits for them."""
     make = settings.run.stage != "report"
     return Trials(
-        plan_controls(suite, pairs, store, identify, make) if settings.judge.controls else {},
-        plan_repeats(plan, settings.judge.repeats, has_order=judge["kind"] not in MEASURING),
+        plan_controls(suite, pairs, store, identify, settings.run.reuse, make) if settings.judge.controls else {},
+        plan_repeats(plan, settings.judge.repeats, has_order=judge.kind not in MEASURING),
     )

@@ -41,6 +41,7 @@ def make_baseline(document: dict[str, Any], name: str) -> dict[str, Any]:
         "commit": run["commit"],
         "machine": run["machine"],
         "versions": run["versions"],
+        "environments": document.get("environments", {}),
         "suite": document["suite"],
         "editor": document["editor"],
         "judge": document["judge"],
@@ -203,17 +204,22 @@ def _problem(document: dict[str, Any]) -> str | None:
 
 
 def unlike_judges(baseline: dict[str, Any], judge: dict[str, Any], seeds: int) -> str | None:
-    """Say why verdicts cannot be compared, as far as can be told; keys that `judge` lacks are not looked at."""
-    names = {
-        "spec": "judge",
-        "params": "judge parameters",
-        "rubric": "rubric",
-        "rubric_sha256": "content of the rubric",
-    }
-    for key, name in {**names, "fingerprint": "judge's weights or code"}.items():
-        if key in judge and judge[key] != baseline["judge"].get(key):
-            was = baseline["judge"].get(key)
-            return f"another {name}: {_short(was)} there, {_short(judge[key])} here"
+    """Say why verdicts cannot be compared, as far as can be told; keys that `judge` lacks are not looked at.
+
+    A judge is what its fingerprint says, wherever it lies; its spec counts only where there is no fingerprint.
+    """
+    there = baseline["judge"]
+    if "rubric" in judge and (judge["rubric"] is None) != (there.get("rubric") is None):  # one of them only measures
+        return f"another judge: {there.get('spec')} there, {judge.get('spec')} here"
+    names = {"params": "judge parameters", "rubric": "rubric", "rubric_sha256": "content of the rubric"}
+    for key, name in names.items():
+        if key in judge and judge[key] != there.get(key):
+            return f"another {name}: {_short(there.get(key))} there, {_short(judge[key])} here"
+    if "fingerprint" in judge and judge["fingerprint"] != there.get("fingerprint"):
+        if there.get("spec") != judge.get("spec"):
+            return f"another judge: {there.get('spec')} there, {judge.get('spec')} here"
+        was, now = _short(there.get("fingerprint")), _short(judge["fingerprint"])
+        return f"another judge's weights or code: {was} there, {now} here"
     if seeds != baseline["seeds"]:
         return f"another number of seeds: {baseline['seeds']} there, {seeds} here"
     return None

@@ -1,4 +1,4 @@
-"""An append-only JSONL file of keyed records, each with its own checksum and synced before `append` returns."""
+"""An append-only JSONL file of typed records, each with its own checksum and synced before `append` returns."""
 
 from __future__ import annotations
 
@@ -6,27 +6,36 @@ import json
 import os
 import zlib
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from pydantic import ValidationError
+
+from pytest_imgedit import strict_json
 from pytest_imgedit.errors import StoreError, UsageError
 from pytest_imgedit.store.blobs import sync_folder
+from pytest_imgedit.store.records import ModelRecord, Record
+from pytest_imgedit.text import shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from io import FileIO
     from pathlib import Path
 
+R = TypeVar("R", bound=Record | ModelRecord)
 
-class Journal:
+
+class Journal(Generic[R]):
     """Records by key; a later record of the same key replaces an earlier one.
 
     A torn last line, as a crash leaves it, is dropped when the file is opened, and `torn` is set. A damaged line
-    before the last raises `UsageError` with `file:line`.
+    before the last, and any line whose checksum is right but which is no record of this `kind`, raises `UsageError`
+    with `file:line`.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.records: dict[str, dict[str, Any]] = {}
+    def __init__(self, path: Path, kind: type[R]) -> None:
+        self.path, self.kind = path, kind
+        self.records: dict[str, R] = {}
+        self._by_content: dict[str, dict[str, R]] = {}
         self._file: FileIO | None = None
         if path.exists() and not path.is_file():
             raise UsageError(f"{path}: not a regular file, expected the records of the store")
@@ -40,25 +49,48 @@ class Journal:
         with self.path.open("rb") as file:
             size = self.path.stat().st_size
             for number, line in enumerate(file, start=1):
-                record = _unpack(line)
-                if record is None:
+                body = _unpack(line)
+                if body is None:
                     if file.tell() < size:
                         raise UsageError(f"{self.path}:{number}: damaged record, expected JSON with its checksum")
                     break
-                self.records[record.pop("key")] = record
+                self._remember(self._parse(body, number))
                 good += len(line)
         return good
 
-    def get(self, key: str, **types: type | tuple[type, ...]) -> dict[str, Any] | None:
-        """Return the record of a key; `None` if there is none, or its fields are not of these types."""
-        record = self.records.get(key)
-        if record is None or not all(isinstance(record.get(name), kind) for name, kind in types.items()):
-            return None
-        return record
+    def _parse(self, body: bytes, number: int) -> R:
+        kind: type[Any] = self.kind
+        expected = "expected a record as this version writes it (another store: --imgedit-out=DIR)"
+        try:
+            document = strict_json.loads(body.decode())
+            if b"\\ud" in body:
+                json.dumps(document, ensure_ascii=False).encode()
+            record: R = kind.model_validate(document)
+            return record
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            what = f"{where}: {first['msg']}" if where else first["msg"]
+        except UnicodeEncodeError:
+            what = "not strict JSON: a character that cannot be encoded"
+        except (ValueError, RecursionError) as error:
+            what = f"not strict JSON: {error}"
+        raise UsageError(f"{self.path}:{number}: {shorten(what, 300)}, {expected}")
 
-    def append(self, records: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    def _remember(self, record: R) -> None:
+        self.records[record.key] = record
+        if isinstance(record, Record):
+            same = self._by_content.setdefault(record.content, {})
+            same.pop(record.key, None)  # so that the newest stands last
+            same[record.key] = record
+
+    def of_content(self, content: str) -> list[R]:
+        """Return the records of one recipe, each of another environment, the oldest first."""
+        return list(self._by_content.get(content, {}).values())
+
+    def append(self, records: Sequence[R]) -> None:
         """Write records and sync once; raises `StoreError`, such as for a full disk, with none of them kept."""
-        data = b"".join(_pack(key, record) for key, record in records)
+        data = b"".join(map(_pack, records))
         try:
             file = self._open()
             rest = memoryview(data)
@@ -72,7 +104,8 @@ class Journal:
                 raise StoreError(f"{self.path}: {error.strerror}") from error
             raise
         self._size += len(data)
-        self.records.update({key: dict(record) for key, record in records})
+        for record in records:
+            self._remember(record)
 
     def _open(self) -> FileIO:
         """Open the file, without a buffer of its own so that what cannot be written is not kept for later."""
@@ -86,14 +119,14 @@ class Journal:
             self._file.close()
 
 
-def _pack(key: str, record: Mapping[str, Any]) -> bytes:
-    body = json.dumps({"key": key, **record}, ensure_ascii=True, sort_keys=True, allow_nan=False)
+def _pack(record: Record | ModelRecord) -> bytes:
+    body = json.dumps(record.model_dump(), ensure_ascii=True, sort_keys=True, allow_nan=False)
     return f"{body}\t{zlib.crc32(body.encode()):08x}\n".encode()
 
 
-def _unpack(line: bytes) -> dict[str, Any] | None:
+def _unpack(line: bytes) -> bytes | None:
+    """Return the body of a line; `None` if it is not whole."""
     body, tab, checksum = line.rstrip(b"\n").rpartition(b"\t")
     if not (tab and line.endswith(b"\n")) or f"{zlib.crc32(body):08x}".encode() != checksum:
         return None
-    record = json.loads(body)
-    return record if isinstance(record, dict) and isinstance(record.get("key"), str) else None
+    return body

@@ -14,10 +14,14 @@ from typing import TYPE_CHECKING, Any
 from pytest_imgedit.errors import StoreError, UsageError
 from pytest_imgedit.store.blobs import Blobs
 from pytest_imgedit.store.journal import Journal
+from pytest_imgedit.store.records import EditRecord, ModelRecord, VerdictRecord
 
 if TYPE_CHECKING:
     from io import FileIO
     from pathlib import Path
+
+    from pytest_imgedit.environments import Environment
+    from pytest_imgedit.recipes import Identity
 
 
 class Store:
@@ -26,15 +30,31 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.blobs = Blobs(folder / "blobs")
+        #: Environments of what was read and written, by their digests.
+        self.environments: dict[str, Environment] = {}
         self._lock: FileIO | None = None
 
     @cached_property
-    def edits(self) -> Journal:
-        return Journal(self.folder / "edits.jsonl")
+    def edits(self) -> Journal[EditRecord]:
+        return Journal(self.folder / "edits.jsonl", EditRecord)
 
     @cached_property
-    def verdicts(self) -> Journal:
-        return Journal(self.folder / "verdicts.jsonl")
+    def verdicts(self) -> Journal[VerdictRecord]:
+        return Journal(self.folder / "verdicts.jsonl", VerdictRecord)
+
+    @cached_property
+    def models(self) -> Journal[ModelRecord]:
+        return Journal(self.folder / "models.jsonl", ModelRecord)
+
+    @property
+    def fingerprints(self) -> Path:
+        """The file that remembers digests of weights."""
+        return self.folder / "fingerprints.json"
+
+    def remember(self, identity: Identity) -> None:
+        """Keep what an editor or judge is made of, which recipes name by its digest; raises `StoreError`."""
+        if identity.digest not in self.models.records:
+            self.models.append([ModelRecord(key=identity.digest, recipe=identity.recipe)])
 
     def __enter__(self) -> Store:
         """Raises `UsageError` if the folder cannot be written, is no store, or is held by another process."""
@@ -66,7 +86,7 @@ class Store:
         file.write(f"process {os.getpid()} on {socket.gethostname()} since {_now():%Y-%m-%d %H:%M:%S} UTC".encode())
 
     def __exit__(self, *error: object) -> None:
-        for name in ("edits", "verdicts"):
+        for name in ("edits", "verdicts", "models"):
             if name in self.__dict__:
                 self.__dict__.pop(name).close()
         if self._lock is not None:

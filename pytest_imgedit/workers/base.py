@@ -93,7 +93,8 @@ class Worker:
     that it was told to leave those that wait, `alone` that it gets none beside the one it has. `jobs_done` counts
     edits, or edits with a verdict; the stages count them. `since` is when the worker came into its state or to its
     job, by `time.monotonic`, less the time in which the controller did not listen; `silent_at` is when its process
-    was first seen to be gone; `ready_s` is from the stage's start until it was loaded.
+    was first seen to be gone; `ready_s` is from the stage's start until it was loaded. `environment` is what it says of
+    where it computes, `code` the digests of the user's own modules that it has imported.
     """
 
     slot: Slot
@@ -110,6 +111,8 @@ class Worker:
     load_s: float = 0.0
     loaded_at: float = 0.0
     ready_s: float = 0.0
+    environment: dict[str, Any] = field(default_factory=dict)
+    code: dict[str, str] = field(default_factory=dict)
 
     @property
     def job(self) -> Any:

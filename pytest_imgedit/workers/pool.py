@@ -205,6 +205,7 @@ class Pool:
             self._set(worker, "waiting")
         elif operation == "loaded":
             worker.load_s, worker.batch_size = message["seconds"], message["batch_size"]
+            worker.environment, worker.code = message["environment"], message["code"]
             worker.loaded_at = time.perf_counter()
             self._set(worker, "idle")
         elif not worker.jobs:

@@ -15,11 +15,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.checkpoints import find_checkpoint
+from pytest_imgedit.closure import loaded_code, require_code
 from pytest_imgedit.editors.base import EditRequest, build
-from pytest_imgedit.editors.output import checked, is_near_copy
+from pytest_imgedit.editors.output import checked, is_near_copy, is_reframed
+from pytest_imgedit.endpoints import ENDPOINT_KINDS
 from pytest_imgedit.errors import ImageError, OutputError, SetupError, is_out_of_memory
 from pytest_imgedit.images import decode, encode_png
 from pytest_imgedit.judges.base import Answer, Question
+from pytest_imgedit.provenance import versions_of
 from pytest_imgedit.redaction import Redactor, server_key
 from pytest_imgedit.registry import Target
 from pytest_imgedit.seeding import seed_all
@@ -116,9 +119,12 @@ class _Worker:
         """Import what the target needs, and do what its class has in `warm_up`, which may use a little of the GPU."""
         self.target = Target(**message["target"])
         self.params, self.device = message["params"], message["device"]
+        self.libraries: list[str] = message.get("libraries", [])
         self.redactor = Redactor(os.environ, self.params, server_key(self.params))
         if message.get("checkpoint"):  # the run was started on another host
             self.target = replace(self.target, argument=find_checkpoint(**message["checkpoint"]))
+        if message.get("code"):
+            require_code(message["code"])
         warm_up = getattr(self.target.load(), "warm_up", None)
         if callable(warm_up):
             arguments = () if self.target.argument is None else (self.target.argument,)
@@ -134,7 +140,25 @@ class _Worker:
         self.preprocess = getattr(self.model, "preprocess", None)
         if not (callable(self.preprocess) and "prepared" in inspect.signature(self.model.answer).parameters):
             self.preprocess = None
-        return _reply(op="loaded", batch_size=self._batch_size())
+        return _reply(
+            op="loaded", batch_size=self._batch_size(), environment=self._environment(), code=self._first_party()
+        )
+
+    def _environment(self) -> Message:
+        """Describe where this worker computes, as `Environment` has it."""
+        torch = sys.modules.get("torch")
+        on_gpu = self.device != "cpu" and torch is not None and torch.cuda.is_available()
+        served = self.target.kind in ENDPOINT_KINDS
+        return {
+            "device": "server" if served else "cuda" if on_gpu else "cpu",
+            "gpu": torch.cuda.get_device_name(0) if on_gpu and torch is not None else None,
+            "versions": versions_of(self.libraries),
+            "processor": getattr(self.model, "processor_name", None),
+        }
+
+    def _first_party(self) -> dict[str, str]:
+        """Digests of the first-party modules that are imported, for a class of the user's own."""
+        return {} if self.target.module.startswith("pytest_imgedit.") else loaded_code()
 
     def _batch_size(self) -> int:
         """The most questions to be asked at once; raises `SetupError` if the judge names no count."""
@@ -222,7 +246,7 @@ class _Worker:
 
 
 def make_edit(edit: Callable[[EditRequest], Any], message: Message, may_be_blank: bool) -> Message:
-    """Do the edit that a message asks for: return `image` (PNG), `edit_s` and `near_copy`."""
+    """Do the edit that a message asks for: return what `finished_edit` returns."""
     request = edit_request(message)
     started = time.perf_counter()
     output = edit(request)
@@ -245,7 +269,14 @@ def edit_request(message: Message) -> EditRequest:
 def finished_edit(output: Any, source: Image.Image, seconds: float, may_be_blank: bool) -> Message:
     """Check and encode what an editor returned for a source after some seconds; raises `OutputError`."""
     image = checked(output, source, may_be_blank=may_be_blank)
-    return {"image": encode_png(image), "edit_s": seconds, "near_copy": is_near_copy(source, image)}
+    return {
+        "image": encode_png(image),
+        "edit_s": seconds,
+        "near_copy": is_near_copy(source, image),
+        "width": image.width,
+        "height": image.height,
+        "reframed": is_reframed(source, image),
+    }
 
 
 def _reply(**message: Any) -> Callable[[], Message]:

@@ -121,7 +121,7 @@ BAD_CONFIGS = [
         "[editor]\nspec = 'identity'\nsteps = 3\n", 3, "editor.steps: no such argument is taken by identity", id="param"
     ),
     pytest.param("spec = 'identity'\n", 1, "top-level key 'spec', expected it in a section", id="top"),
-    pytest.param("[run]\nfresh = true\n", 1, "unknown section [[]run[]]", id="run"),
+    pytest.param("[run]\nfresh = true\n", 2, "run.fresh: not a key of a config, expected run.reuse", id="run"),
     pytest.param(
         "[gates.fail_under]\noverall = 12\n", 1, "gates.fail_under: *expected a number from 0 to 10*", id="gate"
     ),

@@ -13,9 +13,8 @@ from PIL import Image
 
 from pytest_imgedit.config import Settings
 from pytest_imgedit.params import find_problem
+from pytest_imgedit.recipes import identify
 from pytest_imgedit.registry import Target
-from pytest_imgedit.stages.run import identify
-from pytest_imgedit.store.runs import Store
 
 SIZES = {"qwen-image-edit": {"true_cfg_scale": 4.0, "height": 64, "width": 64}}
 BOTH = """
@@ -170,11 +169,14 @@ def test_what_cannot_be_shared_is_said_before_anything_starts(bench, options, li
 
 
 def test_only_what_changes_images_makes_other_edits(tiny, tmp_path):
-    store, target = Store(tmp_path), Target("diffusers", "m", "a", str(tiny("instruct-pix2pix")))
-    plain = identify(target, {}, store)
-    assert identify(target, {"shard": {"strategy": "grad_op", "cpu_offload": True}}, store) == plain
+    cache, target = (
+        tmp_path / "cache.json",
+        Target("diffusers", "pytest_imgedit.editors.diffusers", "DiffusersEditor", str(tiny("instruct-pix2pix"))),
+    )
+    plain = identify(target, {}, cache)
+    assert identify(target, {"shard": {"strategy": "grad_op", "cpu_offload": True}}, cache) == plain
     others = [
-        identify(target, {"shard": shard}, store) for shard in ({"param_dtype": "bfloat16"}, {"strategy": "context"})
+        identify(target, {"shard": shard}, cache) for shard in ({"param_dtype": "bfloat16"}, {"strategy": "context"})
     ]
     assert plain not in others
     assert find_problem(target, {"shard": {"cpu_offload": True}}) is None

@@ -9,9 +9,8 @@ from pytest_imgedit.editors.base import EditRequest
 from pytest_imgedit.editors.diffusers import DiffusersEditor
 from pytest_imgedit.errors import SetupError
 from pytest_imgedit.params import find_problem
+from pytest_imgedit.recipes import identify
 from pytest_imgedit.registry import Target
-from pytest_imgedit.stages.run import identify
-from pytest_imgedit.store.runs import Store
 
 SMALL = {"num_inference_steps": 2, "true_cfg_scale": 4.0, "height": 64, "width": 64}
 
@@ -99,7 +98,7 @@ def test_what_cannot_be_done_is_named(tiny):
     [("compile", "always"), ("quantize", "int4"), ("step_cache", "all"), ("step_cache_threshold", 2.0), ("offload", 1)],
 )
 def test_parameters_are_checked_before_anything_loads(tiny, key, value):
-    target = Target("diffusers", "m", "a", str(tiny("qwen-image-edit")))
+    target = Target("diffusers", "pytest_imgedit.editors.diffusers", "DiffusersEditor", str(tiny("qwen-image-edit")))
     assert find_problem(target, {key: value})[0] == key
     assert find_problem(target, {"compile": True, "step_cache": "first_block"}) is None
 
@@ -113,16 +112,19 @@ def test_parameters_are_checked_before_anything_loads(tiny, key, value):
     ],
 )
 def test_what_is_wrong_with_a_parameter_is_said(tiny, params, reason):
-    target = Target("diffusers", "m", "a", str(tiny("qwen-image-edit")))
+    target = Target("diffusers", "pytest_imgedit.editors.diffusers", "DiffusersEditor", str(tiny("qwen-image-edit")))
     assert find_problem(target, params)[1].startswith(reason)
     assert find_problem(target, {"attention_backend": "_native_cudnn"}) is None
 
 
 def test_defaults_that_are_spelled_out_change_nothing(tiny, tmp_path):
-    target, store = Target("diffusers", "m", "a", str(tiny("qwen-image-edit"))), Store(tmp_path)
+    target, cache = (
+        Target("diffusers", "pytest_imgedit.editors.diffusers", "DiffusersEditor", str(tiny("qwen-image-edit"))),
+        tmp_path / "cache.json",
+    )
     spelled = {"compile": "auto", "offload": "auto", "deterministic": True}
-    assert identify(target, spelled, store) == identify(target, {}, store)
-    assert identify(target, {"compile": True}, store) != identify(target, {}, store)
+    assert identify(target, spelled, cache) == identify(target, {}, cache)
+    assert identify(target, {"compile": True}, cache) != identify(target, {}, cache)
 
 
 @pytest.mark.parametrize("model", ["qwen-image-edit", "instruct-pix2pix"])

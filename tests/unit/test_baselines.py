@@ -112,11 +112,16 @@ def test_whatever_stands_in_a_baseline_it_is_read_or_refused(tmp_path_factory, v
 @pytest.mark.parametrize(
     ("judge", "seeds", "reason"),
     [
-        ({"spec": "other"}, 1, "another judge: j there, other here"),
+        ({"spec": "other", "fingerprint": "2" * 64}, 1, "another judge: j there, other here"),
+        ({"spec": "other", "fingerprint": "1" * 64}, 1, None),  # the same judge under another path
         ({"params": {"scoring": "expected"}}, 1, 'another judge parameters: {} there, {"scoring": "expected"} here'),
         ({"rubric": "mine"}, 1, "another rubric: aspects there, mine here"),
         ({"rubric_sha256": "2" * 64}, 1, "another content of the rubric: 000000000000… there, 222222222222… here"),
-        ({"fingerprint": "2" * 64}, 1, "another judge's weights or code: 111111111111… there, 222222222222… here"),
+        (
+            {"spec": "j", "fingerprint": "2" * 64},
+            1,
+            "another judge's weights or code: 111111111111… there, 222222222222… here",
+        ),
         ({}, 2, "another number of seeds: 1 there, 2 here"),
         ({"spec": "j"}, 1, None),
     ],

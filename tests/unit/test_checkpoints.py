@@ -1,15 +1,27 @@
-"""Checkpoints of the machine where a run started, found again on another host."""
+"""Which files of a checkpoint are loaded, and the checkpoint of another machine found again on this host."""
+
+import json
 
 import pytest
 
 from pytest_imgedit import checkpoints
-from pytest_imgedit.checkpoints import PACKAGE, describe_checkpoint, find_checkpoint
+from pytest_imgedit.checkpoints import describe_checkpoint, find_checkpoint, loaded_files
 from pytest_imgedit.errors import SetupError
+from pytest_imgedit.fingerprints import digest_files
 from pytest_imgedit.scenes import WEIGHTS
 
 
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def described(folder, kind, tmp_path):
+    return describe_checkpoint(folder, kind, digest_files(folder, loaded_files(folder, kind), tmp_path / "c.json"))
+
+
 def test_embedded_models_are_found_wherever_the_package_is(tmp_path, monkeypatch):
-    there = describe_checkpoint(WEIGHTS / "judge")
+    there = described(WEIGHTS / "judge", "qwen-vl", tmp_path)
     elsewhere = tmp_path / "site-packages" / "pytest_imgedit"
     elsewhere.mkdir(parents=True)
     (elsewhere / "scenes").symlink_to(WEIGHTS.parent)
@@ -17,17 +29,39 @@ def test_embedded_models_are_found_wherever_the_package_is(tmp_path, monkeypatch
     assert find_checkpoint(**there) == str(elsewhere / "scenes" / "weights" / "judge")
 
 
-def test_other_models_have_the_same_path_and_the_same_sizes(tmp_path):
-    weights = tmp_path / "vae" / "model.safetensors"
-    weights.parent.mkdir()
-    weights.write_bytes(b"1234")
-    there = describe_checkpoint(tmp_path)
-    assert find_checkpoint(**there) == str(tmp_path)
-    assert describe_checkpoint(PACKAGE / ".." / "benchmarks")["embedded"] is None
-    weights.write_bytes(b"123")
-    with pytest.raises(
-        SetupError, match=r"model.safetensors on .*: 3 bytes, expected 4 bytes as where the run started"
-    ):
+def pipeline(folder):
+    """The files of a pipeline with one network, one tokenizer, and what its folder may hold beside them."""
+    for name in ("unet", "tokenizer", "optimizer"):
+        (folder / name).mkdir(parents=True)
+    index = {"_class_name": "P", "unet": ["diffusers", "UNet"], "tokenizer": ["transformers", "T"], "x": [None, None]}
+    (folder / "model_index.json").write_text(json.dumps(index))
+    (folder / "unet" / "config.json").write_text("{}")
+    (folder / "unet" / "diffusion_pytorch_model.safetensors").write_bytes(b"1234")
+    (folder / "tokenizer" / "tokenizer.json").write_text("{}")
+    for beside in ("README.md", "model.safetensors", "unet/training_args.json", "optimizer/state.safetensors"):
+        (folder / beside).write_bytes(b"x")
+    return folder
+
+
+def test_only_what_loaders_open_is_loaded(tmp_path):
+    assert loaded_files(pipeline(tmp_path / "p"), "diffusers") == [
+        "model_index.json",
+        "tokenizer/tokenizer.json",
+        "unet/config.json",
+        "unet/diffusion_pytorch_model.safetensors",
+    ]
+
+
+def test_other_models_have_the_same_path_and_the_same_content(tmp_path):
+    folder = pipeline(tmp_path / "p")
+    weights = folder / "unet" / "diffusion_pytorch_model.safetensors"
+    there = described(folder, "diffusers", tmp_path)
+    assert there["embedded"] is None
+    assert find_checkpoint(**there) == str(folder)
+    (folder / "README.md").write_text("another")
+    assert find_checkpoint(**there) == str(folder)
+    weights.write_bytes(b"1235")  # of the same size, as checkpoints of one training run are
+    with pytest.raises(SetupError, match=r"diffusion_pytorch_model.safetensors on .*: SHA-256 .*, expected SHA-256 .*"):
         find_checkpoint(**there)
     weights.unlink()
     with pytest.raises(SetupError, match=r"model.safetensors on .*: no such file"):

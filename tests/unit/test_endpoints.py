@@ -14,9 +14,8 @@ from pytest_imgedit.errors import UsageError
 from pytest_imgedit.judges.base import Answer
 from pytest_imgedit.judges.openai import data_url, fit, read_completion
 from pytest_imgedit.params import ENDPOINT_PARAMS
+from pytest_imgedit.recipes import identify
 from pytest_imgedit.registry import Target
-from pytest_imgedit.stages.run import identify
-from pytest_imgedit.store.runs import Store
 
 
 @pytest.mark.parametrize(
@@ -115,14 +114,14 @@ def test_an_image_travels_as_it_is():
 
 
 def test_how_a_server_is_asked_is_no_part_of_what_it_is(tmp_path):
-    store = Store(tmp_path)
+    cache = tmp_path / "cache.json"
     target = Target("openai", "pytest_imgedit.judges.openai", "OpenAIJudge", "http://h/v1#m")
-    plain = identify(target, {"max_new_tokens": 9}, store)
+    plain = identify(target, {"max_new_tokens": 9}, cache)
     asked = dict.fromkeys(HOW_ASKED, 3)
-    assert identify(target, {"max_new_tokens": 9, **asked}, store) == plain
-    assert identify(target, {"max_new_tokens": 8}, store) != plain
+    assert identify(target, {"max_new_tokens": 9, **asked}, cache) == plain
+    assert identify(target, {"max_new_tokens": 8}, cache) != plain
     other = Target("openai", target.module, target.attribute, "http://h/v1#n")
-    assert identify(other, {}, store)["fingerprint"] != plain["fingerprint"]
+    assert identify(other, {}, cache).fingerprint != plain.fingerprint
 
 
 def test_every_kind_has_parameters():

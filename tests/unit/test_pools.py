@@ -5,6 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_imgedit.config import Settings
+from pytest_imgedit.editors.base import resolve_editor
+from pytest_imgedit.recipes import identify
 from pytest_imgedit.stages import pools
 from pytest_imgedit.stages.pools import make_pool
 from pytest_imgedit.workers.base import Slot, Worker
@@ -28,7 +30,8 @@ def pool(monkeypatch, folder, model, hosts, editor, **workers):
     """A pool of editors of 60 GiB."""
     monkeypatch.setattr(pools, "check_checkpoint", lambda folder, kind: 60 * GIB)
     given = {"editor": {"spec": f"diffusers:{model}", **editor}, "workers": {"hosts": ["popen"], **workers}}
-    return make_pool(Settings.model_validate(given), "edit", folder, SimpleNamespace(), hosts)
+    identity = identify(resolve_editor(f"diffusers:{model}"), {}, folder / "cache.json")
+    return make_pool(Settings.model_validate(given), "edit", identity, folder, SimpleNamespace(), hosts)
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,22 @@
-"""Blobs, journals, locks and fingerprints."""
+"""Blobs, journals and locks."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import zlib
 
 import pytest
 from PIL import Image
 
-from pytest_imgedit.editors.base import resolve_editor
+from pytest_imgedit.environments import Environment
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.fingerprints import fingerprint
 from pytest_imgedit.images import encode_png
+from pytest_imgedit.recipes import key
 from pytest_imgedit.store.blobs import Blobs
 from pytest_imgedit.store.journal import Journal
+from pytest_imgedit.store.records import EditRecord, VerdictRecord
 from pytest_imgedit.store.runs import Store, write_json
 
 PNG = encode_png(Image.new("RGB", (4, 4), "red"))
@@ -40,61 +42,158 @@ def test_damaged_blob_counts_as_missing_and_is_written_again(tmp_path, damage):
     assert blobs.get(name) == PNG
 
 
-def test_journal_keeps_the_last_record_of_a_key(tmp_path):
-    journal = Journal(tmp_path / "j.jsonl")
-    journal.append([("a", {"n": 1}), ("b", {"text": "物理\n\t"})])
-    journal.append([("a", {"n": 2})])
-    journal.close()
-    assert Journal(tmp_path / "j.jsonl").records == {"a": {"n": 2}, "b": {"text": "物理\n\t"}}
+def record(content, version="1.0", **changes):
+    """An edit's record of a recipe, computed with a version of a library."""
+    recipe, environment = {"n": content}, Environment(device="cpu", versions={"torch": version})
+    made = {
+        "key": key(recipe, environment),
+        "content": key(recipe),
+        "recipe": recipe,
+        "environment": environment,
+        "blob": "ab" * 32,
+        "seconds": 1.5,
+        "worker": "物理\n\t",
+        "near_copy": False,
+        "width": 8,
+        "height": 8,
+        "reframed": False,
+    }
+    return EditRecord(**{**made, **changes})
+
+
+def journal(path):
+    return Journal(path / "j.jsonl", EditRecord)
+
+
+def test_journal_keeps_the_last_record_of_a_key_and_one_an_environment(tmp_path):
+    written = journal(tmp_path)
+    written.append([record("a"), record("b"), record("a", "2.0")])
+    written.append([record("a", seconds=2.0)])
+    written.close()
+    read = journal(tmp_path)
+    assert list(read.records.values()) == [record("a", seconds=2.0), record("b"), record("a", "2.0")]
+    assert read.of_content(record("a").content) == [record("a", "2.0"), record("a", seconds=2.0)]
+    assert read.of_content("no such") == []
 
 
 def test_torn_last_line_is_dropped_and_writing_goes_on(tmp_path):
     path = tmp_path / "j.jsonl"
-    journal = Journal(path)
-    journal.append([("a", {"n": 1}), ("b", {"n": 2})])
-    journal.close()
+    written = journal(tmp_path)
+    written.append([record("a"), record("b")])
+    written.close()
     whole = path.read_bytes()
-    for cut in range(1, len(whole.splitlines(keepends=True)[1])):
+    last = len(whole.splitlines(keepends=True)[1])
+    for cut in [*range(1, last, 37), last - 1]:
         path.write_bytes(whole[:-cut])
-        journal = Journal(path)
-        assert journal.torn
-        assert journal.records == {"a": {"n": 1}}
-        journal.append([("c", {"n": 3})])
-        journal.close()
-        assert Journal(path).records == {"a": {"n": 1}, "c": {"n": 3}}
+        torn = journal(tmp_path)
+        assert torn.torn
+        assert list(torn.records.values()) == [record("a")]
+        torn.append([record("c")])
+        torn.close()
+        assert list(journal(tmp_path).records.values()) == [record("a"), record("c")]
 
 
 def test_damaged_middle_line_is_an_error_that_names_it(tmp_path):
     path = tmp_path / "j.jsonl"
-    journal = Journal(path)
-    journal.append([("a", {"n": 1}), ("b", {"n": 2}), ("c", {"n": 3})])
-    journal.close()
-    path.write_bytes(path.read_bytes().replace(b'"n": 2', b'"n": 9'))
+    written = journal(tmp_path)
+    written.append([record("a"), record("b"), record("c")])
+    written.close()
+    path.write_bytes(path.read_bytes().replace(b'"n": "b"', b'"n": "x"'))
     with pytest.raises(UsageError, match=r"j\.jsonl:2: damaged record"):
-        Journal(path)
+        journal(tmp_path)
 
 
-@pytest.mark.parametrize("line", ["[]", "3", '{"n": 1}', '{"key": 5}'])
-def test_record_that_is_none_is_a_damaged_record(tmp_path, line):
-    path = tmp_path / "j.jsonl"
-    packed = f"{line}\t{zlib.crc32(line.encode()):08x}\n"
-    path.write_text(packed * 2)
-    with pytest.raises(UsageError, match=r"j\.jsonl:1: damaged record"):
-        Journal(path)
+def packed(document: str) -> bytes:
+    return f"{document}\t{zlib.crc32(document.encode()):08x}\n".encode()
 
 
-def test_record_of_other_fields_counts_as_missing(tmp_path):
-    journal = Journal(tmp_path / "j.jsonl")
-    journal.append([("a", {"blob": "x", "seconds": 1})])
-    assert journal.get("a", blob=str, seconds=(int, float)) == {"blob": "x", "seconds": 1}
-    assert journal.get("a", blob=int) is None
-    assert journal.get("a", blob=str, near_copy=bool) is None
+BROKEN = [
+    ("[]", "Input should be a valid dictionary"),
+    ("3", "Input should be a valid dictionary"),
+    ("{", "not strict JSON"),
+    ("[" * 100_000, "not strict JSON"),
+    ('{"key": NaN}', "not strict JSON: NaN is not a JSON number"),
+    ('{"key": "\\ud800"}', "not strict JSON: a character that cannot be encoded"),
+    ('{"n": 1}', "key: Field required"),
+    ('{"seconds": true}', "key: Field required"),
+]
+
+
+@pytest.mark.parametrize(("line", "reason"), BROKEN)
+def test_line_that_is_no_record_is_refused_by_its_place(tmp_path, line, reason):
+    (tmp_path / "j.jsonl").write_bytes(packed(record("a").model_dump_json()) + packed(line))
+    with pytest.raises(UsageError, match=rf"j\.jsonl:2: {re.escape(reason)}.*expected a record as this version"):
+        journal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("seconds", True),
+        ("seconds", -1),
+        ("seconds", "1"),
+        ("seconds", 1e999),
+        ("blob", "x"),
+        ("blob", "../" * 22),
+        ("near_copy", 1),
+        ("worker", None),
+        ("environment", {"device": "abacus", "versions": {}}),
+        ("further", 1),
+    ],
+)
+def test_field_that_does_not_fit_is_refused_by_its_name(tmp_path, field, value):
+    document = json.dumps({**record("a").model_dump(), field: value}).replace("Infinity", "1e999")
+    (tmp_path / "j.jsonl").write_bytes(packed(document))
+    with pytest.raises(UsageError, match=rf"j\.jsonl:1: .*{field}"):
+        journal(tmp_path)
+
+
+def verdict(**changes):
+    recipe = {"asked": {"aspects": ["realism"]}}
+    document = {
+        **record("a").model_dump(include={"environment"}),
+        "key": "a" * 64,
+        "content": "b" * 64,
+        "recipe": recipe,
+        "reply": "realism: 7",
+        "aspects": {"realism": 7.0},
+        "score": 7.0,
+        "batch_size": 1,
+        "greedy": None,
+        "off_scale": None,
+        "measured": False,
+        "asked": 1,
+    }
+    return json.dumps({**document, **changes})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"score": True},
+        {"score": 10.5},
+        {"aspects": {"realism": 99}},
+        {"aspects": {}},
+        {"aspects": {"realism": 7, "other": 7}},
+        {"aspects": {"realism": True}},
+        {"off_scale": 2},
+        {"batch_size": 0},
+        {"asked": 0},
+    ],
+)
+def test_verdict_that_no_judge_can_give_is_refused(tmp_path, changes):
+    path = tmp_path / "v.jsonl"
+    path.write_bytes(packed(verdict()))
+    assert len(Journal(path, VerdictRecord).records) == 1
+    path.write_bytes(packed(verdict(**changes)))
+    with pytest.raises(UsageError, match=r"v\.jsonl:1: "):
+        Journal(path, VerdictRecord)
 
 
 def test_journal_that_is_no_file_is_refused(tmp_path):
     (tmp_path / "j.jsonl").mkdir()
     with pytest.raises(UsageError, match="not a regular file"):
-        Journal(tmp_path / "j.jsonl")
+        journal(tmp_path)
 
 
 def test_folder_that_holds_other_things_is_no_store(tmp_path):
@@ -138,63 +237,3 @@ def test_json_is_replaced_whole(tmp_path):
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_json(tmp_path / "r.json", {"a": float("nan")})
     assert json.loads((tmp_path / "r.json").read_text("utf-8")) == {"a": "物"}
-
-
-def test_fingerprint_follows_every_byte_of_the_weights_but_not_their_place(tmp_path):
-    for name in ("one", "two"):
-        (tmp_path / name / "unet").mkdir(parents=True)
-        (tmp_path / name / "model_index.json").write_text("{}")
-        (tmp_path / name / "unet" / "w.safetensors").write_bytes(b"0" * 1000)
-
-    def of(name):
-        return fingerprint(resolve_editor(f"diffusers:{tmp_path / name}"), {}, tmp_path / "cache.json")
-
-    first = of("one")
-    assert of("one") == of("two") == first
-    (tmp_path / "two" / "unet" / "w.safetensors").write_bytes(b"0" * 999 + b"1")
-    assert of("two") != first
-
-
-def test_fingerprint_of_a_class_follows_its_source(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    source = tmp_path / "my_editor_module.py"
-    source.write_text("class Mine: ...\n")
-    first = fingerprint(resolve_editor("my_editor_module:Mine"), {}, tmp_path / "cache.json")
-    source.write_text("class Mine:\n    x = 1\n")
-    assert fingerprint(resolve_editor("my_editor_module:Mine"), {}, tmp_path / "cache.json") != first
-
-
-def test_model_that_is_nowhere_is_a_usage_error(tmp_path):
-    with pytest.raises(UsageError, match="neither a folder nor to be had from the hub"):
-        fingerprint(resolve_editor("diffusers:nobody/no-such-model"), {}, tmp_path / "cache.json")
-
-
-def test_fingerprint_of_a_class_follows_the_files_that_its_parameters_name(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "my_other_module.py").write_text("class Mine: ...\n")
-    weights = tmp_path / "weights.txt"
-    weights.write_text("1")
-    target, params = resolve_editor("my_other_module:Mine"), {"checkpoint": str(weights), "steps": 3, "name": "x\0" * 9}
-    first = fingerprint(target, params, tmp_path / "cache.json")
-    weights.write_text("2")
-    assert fingerprint(target, params, tmp_path / "cache.json") != first
-
-
-def test_damaged_hash_cache_costs_only_time(tmp_path):
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "w.safetensors").write_bytes(b"0" * 100)
-    target = resolve_editor(f"diffusers:{tmp_path / 'model'}")
-    first = fingerprint(target, {}, tmp_path / "cache.json")
-    (tmp_path / "cache.json").write_text((tmp_path / "cache.json").read_text()[:20])
-    assert fingerprint(target, {}, tmp_path / "cache.json") == first
-
-
-@pytest.mark.parametrize("name", ["/", ".", "..", "x\0y", "x" * 5000])
-def test_parameters_that_only_look_like_paths_are_not_read(tmp_path, monkeypatch, name):
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "my_third_module.py").write_text("class Mine: ...\n")
-    target = resolve_editor("my_third_module:Mine")
-    (tmp_path / "store").mkdir()
-    monkeypatch.chdir(tmp_path)
-    cache = tmp_path / "store" / "cache.json"
-    assert fingerprint(target, {"sep": name}, cache) == fingerprint(target, {}, cache)

@@ -9,7 +9,9 @@ from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
 from pytest_imgedit import weights
-from pytest_imgedit.weights import Reader, load_on_gpu, weight_files
+from pytest_imgedit.checkpoints import weight_files
+from pytest_imgedit.errors import UsageError
+from pytest_imgedit.weights import Reader, load_on_gpu
 
 
 @pytest.mark.parametrize("model", ["judge-qwen3-vl", "judge-qwen3-vl-moe"])
@@ -33,10 +35,13 @@ def test_file_that_ends_early_is_an_error(tmp_path):
 
 
 def test_shards_are_those_of_the_index(tmp_path):
-    assert weight_files(tmp_path) == [tmp_path / "model.safetensors"]
+    with pytest.raises(UsageError, match="no weights, expected"):
+        weight_files(tmp_path)
     index = {"weight_map": {"b": "2.safetensors", "a": "1.safetensors", "c": "1.safetensors"}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     assert [path.name for path in weight_files(tmp_path)] == ["1.safetensors", "2.safetensors"]
+    (tmp_path / "model.safetensors").touch()  # which transformers prefers
+    assert weight_files(tmp_path) == [tmp_path / "model.safetensors"]
 
 
 def test_stored_tensors_have_the_files_values(tiny):

@@ -1,0 +1,94 @@
+"""`imgedit explain`: all that decided a stored edit or verdict."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pytest_imgedit.environments import describe
+from pytest_imgedit.errors import UsageError
+from pytest_imgedit.store.journal import Journal
+from pytest_imgedit.store.records import EditRecord, ModelRecord, VerdictRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+Found = tuple[str, EditRecord | VerdictRecord]
+#: The fewest characters that stand for a key.
+MIN_PREFIX = 4
+
+
+def explain(reference: str, out: Path) -> tuple[dict[str, Any], str, int]:
+    """Show the recipe and the environment of the record that a reference means in the store `out`.
+
+    A reference is the first characters of the key of an edit or a verdict, or of the SHA-256 of an edited image.
+    Raises `UsageError` if it means no record, or several of different recipes.
+    """
+    if not out.is_dir():
+        raise UsageError(f"{out}: no such folder, expected a store")
+    if len(reference) < MIN_PREFIX:
+        raise UsageError(f"{reference!r}: expected at least {MIN_PREFIX} characters of a key, as results.json has it")
+    found = [one for one in _records(out) if _is_meant(one[1], reference)]
+    if not found:
+        raise UsageError(f"{reference}: no edit or verdict in {out} has such a key or image")
+    if len({record.content for _, record in found}) > 1:
+        keys = ", ".join(f"{kind} {record.key[:12]}" for kind, record in found[:5])
+        raise UsageError(f"{reference}: {len(found)} records begin so, expected one: {keys}")
+    kind, record = found[-1]  # the newest of those that differ by their environment
+    model = "editor" if kind == "edit" else "judge"
+    models = Journal(out / "models.jsonl", ModelRecord).records if (out / "models.jsonl").exists() else {}
+    made_of = models.get(str(record.recipe.get(model)))
+    document = {
+        "kind": kind,
+        **record.model_dump(),
+        model: None if made_of is None else made_of.recipe,
+    }
+    return document, _text(kind, record, model, document[model]), 0
+
+
+def _records(out: Path) -> Iterator[Found]:
+    if (out / "edits.jsonl").exists():
+        yield from (("edit", record) for record in Journal(out / "edits.jsonl", EditRecord).records.values())
+    if (out / "verdicts.jsonl").exists():
+        yield from (("verdict", record) for record in Journal(out / "verdicts.jsonl", VerdictRecord).records.values())
+
+
+def _is_meant(record: EditRecord | VerdictRecord, reference: str) -> bool:
+    named = [record.key, record.content]
+    if isinstance(record, EditRecord):
+        named.append(record.blob)
+    return any(name.startswith(reference) for name in named)
+
+
+def _text(kind: str, record: EditRecord | VerdictRecord, model: str, made_of: dict[str, Any] | None) -> str:
+    lines = [f"{kind} {record.key}"]
+    if isinstance(record, EditRecord):
+        lines.append(f"image {record.blob}, {record.width}x{record.height}, {record.seconds:g} s on {record.worker}")
+    else:
+        lines.append(f"score {record.score:g}, {record.asked} asked, in a batch of {record.batch_size}")
+    lines += ["", "computed on:", f"  {describe(record.environment.model_dump())}"]
+    if record.environment.processor:
+        lines.append(f"  images prepared by {record.environment.processor}")
+    if record.environment.compiled is not None:
+        lines.append(f"  networks {'compiled' if record.environment.compiled else 'not compiled'}")
+    lines += ["", f"decided by the {model}:"]
+    lines += _listed(made_of) if made_of is not None else ["  its record is not in this store any more"]
+    lines += ["", "and by what was asked:"]
+    lines += _listed({name: value for name, value in record.recipe.items() if name != model})
+    if record.code:
+        lines += ["", "and by modules that were imported while it ran:", *_listed(record.code)]
+    return "\n".join(lines)
+
+
+def _listed(values: dict[str, Any], indent: str = "  ") -> list[str]:
+    """Lines of a table, inner ones indented; texts as JSON writes them."""
+    lines = []
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            lines += [f"{indent}{name}:", *_listed(value, indent + "  ")]
+        elif isinstance(value, list) and any(isinstance(one, list | dict) for one in value):
+            lines += [f"{indent}{name}:", *(f"{indent}  {json.dumps(one, ensure_ascii=False)}" for one in value)]
+        else:
+            lines.append(f"{indent}{name}: {json.dumps(value, ensure_ascii=False)}")
+    return lines

@@ -1,0 +1,129 @@
+"""The code that a class of the user's own consists of: its module, and all that this imports of the user's own."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import socket
+import sys
+from dataclasses import dataclass
+from importlib.metadata import packages_distributions, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_imgedit.errors import SetupError
+from pytest_imgedit.registry import is_installed, source_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_OWN_PACKAGE = "pytest_imgedit"
+
+
+@dataclass(frozen=True)
+class Closure:
+    """Source files of first-party modules by name, and names of the installed packages that they import."""
+
+    files: dict[str, Path]
+    packages: frozenset[str]
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions of the distributions behind `packages`, by distribution."""
+        known = packages_distributions()
+        names = {name for package in self.packages for name in known.get(package, ())}
+        return {name.lower(): version(name) for name in sorted(names)}
+
+
+def source_closure(module: str) -> Closure:
+    """Follow the imports of a module, which is not imported itself, through all first-party modules.
+
+    First-party is what lies outside the interpreter's own folders, as in the user's repository or an editable
+    install, and the module's own top-level package wherever it is. Imports inside functions count too; a module
+    whose name is computed when it is imported cannot be seen.
+    """
+    top = module.partition(".")[0]
+    files: dict[str, Path] = {}
+    packages: set[str] = set()
+    seen: set[str] = set()
+    waiting = list(_with_parents(module))
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        root = name.partition(".")[0]
+        path = None if root in sys.stdlib_module_names or root == _OWN_PACKAGE else source_file(name)
+        if path is None:
+            continue
+        if root != top and is_installed(path):
+            packages.add(root)
+            continue
+        files[name] = path
+        waiting += _imported(name, path)
+    return Closure(files, frozenset(packages))
+
+
+def _with_parents(module: str) -> Iterator[str]:
+    """Yield a dotted name and the packages around it, which run first when it is imported."""
+    parts = module.split(".")
+    for count in range(1, len(parts) + 1):
+        yield ".".join(parts[:count])
+
+
+def _imported(module: str, path: Path) -> list[str]:
+    """Names that a source file imports, with the packages around them; attributes of modules may be among them."""
+    if path.suffix != ".py":
+        return []
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):  # the worker will say so
+        return []
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute(node, package)
+            names += [base, *(f"{base}.{alias.name}" for alias in node.names)] if base else []
+    return [name for named in names for name in _with_parents(named)]
+
+
+def _absolute(node: ast.ImportFrom, package: str) -> str:
+    """Return the absolute name of what `from … import` names; empty for a relative import beyond the top."""
+    if not node.level:
+        return node.module or ""
+    parts = package.split(".") if package else []
+    if node.level - 1 >= len(parts):
+        return ""
+    return ".".join([*parts[: len(parts) - (node.level - 1)], *([node.module] if node.module else [])])
+
+
+def loaded_code() -> dict[str, str]:
+    """Return the SHA-256 of the first-party modules that this process has imported, by name."""
+    found = {}
+    for name, module in list(sys.modules.items()):
+        path = getattr(module, "__file__", None)
+        if not path or name.startswith(("__", _OWN_PACKAGE)) or is_installed(Path(path)):
+            continue
+        if Path(path).is_file():
+            found[name] = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    return found
+
+
+def require_code(code: Mapping[str, str]) -> None:
+    """Raise `SetupError` unless the modules of a class, by name, have the source here that they have elsewhere."""
+    for name in code:
+        if not is_unchanged({name: code[name]}):
+            path = source_file(name)
+            found = f"{path}: another source" if path else f"module {name}: no source file"
+            raise SetupError(f"{found} on {socket.gethostname()}, expected that of {name} where the run started")
+
+
+def is_unchanged(code: Mapping[str, str]) -> bool:
+    """Tell whether modules, by name, still have the source of these SHA-256 digests."""
+    for name, sha256 in code.items():
+        path = source_file(name)
+        if path is None or hashlib.sha256(path.read_bytes()).hexdigest() != sha256:
+            return False
+    return True

@@ -1,0 +1,113 @@
+"""Where results are computed: library versions, device, processor; and which results count as made here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from pytest_imgedit.errors import UsageError
+from pytest_imgedit.provenance import versions_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+Reuse = Literal["exact", "compatible", "any"]
+#: Libraries that decide what models compute, by their kind.
+LIBRARIES: dict[str, tuple[str, ...]] = {
+    "diffusers": (
+        *("torch", "torchvision", "diffusers", "transformers", "tokenizers", "pillow"),
+        *("torchao", "peft", "ftfy"),  # where they are used
+    ),
+    "qwen-vl": ("torch", "torchvision", "transformers", "tokenizers", "pillow", "peft"),
+}
+#: What everything else computes with.
+OTHERS = ("numpy", "pillow", "scipy")
+_SCRIPT = "import json; from pytest_imgedit.provenance import versions_of; print(json.dumps(versions_of({names!r})))"
+
+
+class Environment(BaseModel):
+    """Where a record was computed. `None` stands for what is not known before something was computed.
+
+    `device` is `cpu`, `cuda`, or `server` for what computes elsewhere; `gpu` the product; `versions` those of the
+    libraries that computed; `processor` the class that prepared images for a judge; `compiled` says whether the
+    networks were.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    device: Literal["cpu", "cuda", "server"]
+    gpu: str | None = None
+    versions: dict[str, str]
+    processor: str | None = None
+    compiled: bool | None = None
+
+    @property
+    def digest(self) -> str:
+        """Twelve hex digits that name this environment in results."""
+        return hashlib.sha256(json.dumps(self.model_dump(), sort_keys=True).encode()).hexdigest()[:12]
+
+    def differences(self, here: Environment) -> list[str]:
+        """Say in what this environment differs from `here`, such as `torch 2.12.1 there, 2.13.0 here`."""
+        found = [
+            f"{name} {self.versions.get(name, 'absent')} there, {here.versions.get(name, 'absent')} here"
+            for name in sorted({*self.versions, *here.versions})
+            if self.versions.get(name) != here.versions.get(name)
+        ]
+        for name in ("device", "gpu", "processor", "compiled"):
+            was, now = getattr(self, name), getattr(here, name)
+            if was != now and None not in (was, now):
+                found.append(f"{name} {was} there, {now} here")
+        return found
+
+    def serves(self, here: Environment, policy: Reuse) -> bool:
+        """Tell whether a record that was computed in this environment may be reused `here`.
+
+        `exact` wants no difference, `compatible` the same device kind, the same libraries and of each the same major
+        and minor version, `any` nothing.
+        """
+        if policy == "any":
+            return True
+        if policy == "exact":
+            return not self.differences(here)
+        return self.device == here.device and _minor(self.versions) == _minor(here.versions)
+
+
+def _minor(versions: dict[str, str]) -> dict[str, list[str]]:
+    return {name: version.partition("+")[0].split(".")[:2] for name, version in versions.items()}
+
+
+def best(candidates: Iterable[Environment], here: Environment, policy: Reuse) -> int | None:
+    """Return the place of the candidate to reuse: the one that differs least, the newest of equals, if any may be."""
+    ranked = [
+        (len(made.differences(here)), -place) for place, made in enumerate(candidates) if made.serves(here, policy)
+    ]
+    return -min(ranked)[1] if ranked else None
+
+
+@cache
+def _versions_in(python: str, names: tuple[str, ...]) -> dict[str, str]:
+    command = [python, "-c", _SCRIPT.format(names=list(names))]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        found: dict[str, str] = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        raise UsageError(f"{python}: it cannot run pytest-imgedit, expected an interpreter that has it") from None
+    return found
+
+
+def versions_in(python: str | None, names: Sequence[str]) -> dict[str, str]:
+    """Return the versions of packages in an interpreter (`None`: this one), as far as they are installed there."""
+    return versions_of(names) if python in (None, sys.executable) else dict(_versions_in(str(python), tuple(names)))
+
+
+def describe(environment: dict[str, Any]) -> str:
+    """Say an environment in one line."""
+    gpu = f" {environment['gpu']}" if environment.get("gpu") else ""
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(environment["versions"].items()))
+    return f"{environment['device']}{gpu}: {versions}"

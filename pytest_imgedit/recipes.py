@@ -1,0 +1,114 @@
+"""What decides an edit or a verdict, and nothing else: recipes, and the keys that are made of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_imgedit.checkpoints import MODEL_KINDS
+from pytest_imgedit.closure import source_closure
+from pytest_imgedit.editors.base import job_seed
+from pytest_imgedit.endpoints import ENDPOINT_KINDS, parse_endpoint
+from pytest_imgedit.environments import LIBRARIES, OTHERS, Environment, versions_in
+from pytest_imgedit.fingerprints import content, resolved
+from pytest_imgedit.hub import commit_of
+from pytest_imgedit.params import deciding
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pytest_imgedit.pairs import EditPair
+    from pytest_imgedit.registry import Target
+
+#: What a class of the user's own may compute with, although another package imports it.
+_BEHIND = ("torch", "torchvision", "diffusers", "transformers", "numpy", "pillow")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What decides what an editor or judge computes, apart from what it is asked.
+
+    `fingerprint` is the hash of what it is made of, `params` are the parameters that decide, as a reader knows them;
+    `recipe` holds all of that with files by content, and is stored once, by its `digest`. `here` is the environment
+    in which it would compute now. `commit` is that of a hub id. `sees_pair` says that it is told the pair's id and
+    category, and so may go by them.
+    """
+
+    kind: str
+    fingerprint: str
+    params: dict[str, Any]
+    recipe: dict[str, Any]
+    here: Environment
+    commit: str | None
+    sees_pair: bool
+
+    @property
+    def digest(self) -> str:
+        return key(self.recipe)
+
+
+def identify(
+    target: Target, params: Mapping[str, Any], cache: Path, device: str = "cpu", python: str | None = None
+) -> Identity:
+    """Find what identifies an editor or judge that would compute on a `device` (`cpu` or `cuda`) in an interpreter.
+
+    `cache` is the file that remembers digests. Raises `UsageError` if something that it is made of is not there.
+    """
+    made = content(target, cache)
+    decides = deciding(target, params)
+    recipe = {**made, "params": resolved(decides, cache)}
+    if target.kind in MODEL_KINDS:
+        recipe["dtype"] = resolved_dtype(str(params.get("dtype", "auto")), device)
+    elif target.kind in ENDPOINT_KINDS:
+        device, recipe["server"] = "server", parse_endpoint(target.kind, target.argument or "").url
+    own = not target.module.startswith("pytest_imgedit.")
+    if own:
+        recipe["argument"] = resolved(target.argument, cache)
+    here = Environment(device=device, versions=_versions(target, params, own, python))  # type: ignore[arg-type]
+    commit = commit_of(target.argument or "", target.kind) if target.kind in MODEL_KINDS else None
+    return Identity(target.kind, key(made), decides, recipe, here, commit, own)
+
+
+def libraries(target: Target, params: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the packages whose versions decide what an editor or judge of this package computes."""
+    unused = {"torchao": params.get("quantize"), "peft": params.get("loras") or params.get("adapter")}
+    names = LIBRARIES.get(target.kind, OTHERS)
+    return tuple(name for name in names if unused.get(name, True))
+
+
+def _versions(target: Target, params: Mapping[str, Any], own: bool, python: str | None) -> dict[str, str]:
+    if not own:
+        return versions_in(python, libraries(target, params))
+    imported = source_closure(target.module).versions()
+    behind = _BEHIND if {"torch", "diffusers", "transformers"} & set(imported) else ()
+    return versions_in(python, sorted({*imported, *behind}))
+
+
+def resolved_dtype(name: str, device: str) -> str:
+    """Return the dtype in which a model computes: `auto` is float32 on the CPU and bfloat16 on a GPU."""
+    if name != "auto":
+        return name
+    return "float32" if device == "cpu" else "bfloat16"
+
+
+def edit_recipe(
+    editor: Identity, pair: EditPair, seed: int, source: str | None, shown: str | None, image: str | None = None
+) -> dict[str, Any]:
+    """Return what decides an edit: `source`, `shown` and `image` are SHA-256 of encoded images.
+
+    `image` is the finished image that the editor `folder` finds, which then is all there is to it.
+    """
+    asked: dict[str, Any] = {"editor": editor.digest, "source": source}
+    if editor.kind == "folder":
+        return {**asked, "image": image}
+    asked |= {"instruction": pair.instruction, "seed": job_seed(seed, pair.id), "shown": shown}
+    return {**asked, "pair": pair.id, "category": pair.category} if editor.sees_pair else asked
+
+
+def key(recipe: Mapping[str, Any], environment: Environment | None = None) -> str:
+    """Hash a recipe, and the environment where it counts; recipes must be plain JSON values."""
+    parts = [recipe] if environment is None else [recipe, environment.model_dump()]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=True).encode()).hexdigest()

@@ -1,0 +1,359 @@
+"""What decides an edit or a verdict changes its key, alone; what does not decide it changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import replace
+
+import pytest
+from test_checkpoints import pipeline
+
+from pytest_imgedit.closure import is_unchanged, source_closure
+from pytest_imgedit.editors.base import resolve_editor
+from pytest_imgedit.environments import Environment, best
+from pytest_imgedit.errors import UsageError
+from pytest_imgedit.hub import is_local, model_folder, split_id
+from pytest_imgedit.images import Base64Image
+from pytest_imgedit.judges.base import resolve_judge
+from pytest_imgedit.pairs import EditPair
+from pytest_imgedit.recipes import edit_recipe, identify, key
+from pytest_imgedit.scenes import WEIGHTS
+
+PAIR = EditPair("a", "physics", "make it snow", Base64Image(""))
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return tmp_path / "store" / "fingerprints.json"
+
+
+@pytest.fixture
+def model(tmp_path):
+    return pipeline(tmp_path / "model")
+
+
+def of(folder, cache, device="cpu", **params):
+    return identify(resolve_editor(f"diffusers:{folder}"), params, cache, device)
+
+
+CHANGES = {
+    "weights": lambda folder: (folder / "unet/diffusion_pytorch_model.safetensors").write_bytes(b"1235"),
+    "config": lambda folder: (folder / "unet/config.json").write_text("{ }"),
+    "tokenizer": lambda folder: (folder / "tokenizer/tokenizer.json").write_text("[]"),
+    "index": lambda folder: (folder / "model_index.json").write_text(
+        (folder / "model_index.json").read_text().replace('"P"', '"Q"')
+    ),
+    "new file that is loaded": lambda folder: (folder / "tokenizer/merges.txt").write_text("a b"),
+}
+NO_CHANGES = {
+    "README": lambda folder: (folder / "README.md").write_text("another"),
+    "training state": lambda folder: (folder / "optimizer/state.safetensors").write_bytes(b"yy"),
+    "arguments": lambda folder: (folder / "unet/training_args.json").write_text("{}"),
+    "time": lambda folder: os.utime(folder / "unet/config.json", (1, 1)),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_each_file_that_is_loaded_decides(model, cache, name):
+    before = of(model, cache)
+    CHANGES[name](model)
+    assert of(model, cache).digest != before.digest
+
+
+@pytest.mark.parametrize("name", NO_CHANGES)
+def test_what_lies_beside_does_not_decide(model, cache, name):
+    before = of(model, cache)
+    NO_CHANGES[name](model)
+    assert of(model, cache).digest == before.digest
+
+
+def test_equal_content_elsewhere_is_the_same(model, cache, tmp_path):
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    (other / "unet").symlink_to(model / "unet")
+    (other / "tokenizer").symlink_to(model / "tokenizer")
+    (other / "model_index.json").write_bytes((model / "model_index.json").read_bytes())
+    assert of(other, cache) == of(model, cache)
+
+
+def test_a_component_that_is_relinked_decides(model, cache, tmp_path):
+    """The usual layout of training checkpoints: unchanged components are links, and so is the trained one."""
+    for step in ("step1000", "step2000"):
+        trained = tmp_path / step
+        trained.mkdir()
+        (trained / "config.json").write_text("{}")
+        (trained / "diffusion_pytorch_model.safetensors").write_bytes(step.encode())
+    for name in (model / "unet").iterdir():
+        name.unlink()
+    (model / "unet").rmdir()
+    (model / "unet").symlink_to(tmp_path / "step1000")
+    before = of(model, cache)
+    (model / "unet").unlink()
+    (model / "unet").symlink_to(tmp_path / "step2000")
+    assert of(model, cache).digest != before.digest
+
+
+def test_a_file_that_is_overwritten_with_its_size_and_time_kept_decides(model, cache):
+    weights = model / "unet/diffusion_pytorch_model.safetensors"
+    before, status = of(model, cache), weights.stat()
+    time.sleep(0.01)
+    weights.write_bytes(b"4321")
+    os.utime(weights, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert of(model, cache).digest != before.digest
+
+
+def test_damaged_digest_cache_costs_only_time(model, cache):
+    before = of(model, cache)
+    cache.write_text(cache.read_text()[:20])
+    assert of(model, cache) == before
+
+
+@pytest.mark.parametrize(
+    ("params", "same"),
+    [
+        ({"true_cfg_scale": 4}, {"true_cfg_scale": 4.0}),
+        ({"true_cfg_scale": 4.0}, {}),
+        ({"negative_prompt": " "}, {}),
+        ({"num_inference_steps": 50}, {}),
+        ({"dtype": "float32"}, {"dtype": "auto"}),
+        ({"dtype": "float32"}, {}),
+        ({"compile": "auto", "offload": "none", "deterministic": True}, {}),
+    ],
+)
+def test_defaults_that_are_written_out_are_the_same(tiny, cache, params, same):
+    folder = tiny("qwen-image-edit")
+    assert of(folder, cache, **params).digest == of(folder, cache, **same).digest
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"true_cfg_scale": 4.5},
+        {"negative_prompt": "blurry"},
+        {"num_inference_steps": 49},
+        {"dtype": "bfloat16"},
+        {"compile": True},
+        {"deterministic": False},
+        {"attention_backend": "native"},
+        {"step_cache": "first_block"},
+    ],
+)
+def test_each_parameter_that_decides_changes_the_key(tiny, cache, params):
+    folder = tiny("qwen-image-edit")
+    assert of(folder, cache, **params).digest != of(folder, cache).digest
+
+
+def test_dtype_counts_as_it_is_resolved(model, cache):
+    assert of(model, cache, "cuda").digest == of(model, cache, "cuda", dtype="bfloat16").digest
+    assert of(model, cache, "cuda").digest != of(model, cache, "cpu").digest
+    assert of(model, cache, "cuda", dtype="float32").digest == of(model, cache, "cpu").digest
+
+
+def test_a_judge_is_the_same_under_another_path(cache, tmp_path):
+    (tmp_path / "judge").symlink_to(WEIGHTS / "judge")
+    embedded = identify(resolve_judge("scenes"), {}, cache)
+    assert identify(resolve_judge(f"qwen-vl:{tmp_path / 'judge'}"), {}, cache).digest == embedded.digest
+
+
+# Classes of the user's own
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package whose class is re-exported, with a module behind it and one that a function imports."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    name = f"mypkg{os.urandom(4).hex()}"
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / "__init__.py").write_text("from .core import Ed\n")
+    (folder / "core.py").write_text(
+        "import numpy\nfrom . import helpers\nclass Ed:\n"
+        "    def __init__(self, *, device, strength=3, loras=()): ...\n"
+        "    def edit(self, request):\n        from .late import later\n"
+    )
+    (folder / "helpers.py").write_text("x = 1\n")
+    (folder / "late.py").write_text("later = 1\n")
+    (folder / "unused.py").write_text("y = 1\n")
+    return folder
+
+
+def own(package, cache, **params):
+    return identify(resolve_editor(f"{package.name}:Ed"), params, cache)
+
+
+@pytest.mark.parametrize("module", ["__init__", "core", "helpers", "late"])
+def test_each_module_behind_a_class_decides(package, cache, module):
+    before = own(package, cache)
+    path = package / f"{module}.py"
+    path.write_text(path.read_text() + "# changed\n")
+    assert own(package, cache).digest != before.digest
+
+
+def test_a_module_that_is_not_imported_does_not_decide(package, cache):
+    before = own(package, cache)
+    (package / "unused.py").write_text("y = 2\n")
+    assert own(package, cache) == before
+
+
+def test_files_that_parameters_name_decide_wherever_they_lie(package, cache, tmp_path):
+    for name, text in (("a", "1"), ("b", "1"), ("c", "2")):
+        (tmp_path / f"{name}.safetensors").write_text(text)
+    one, same, other = (own(package, cache, loras=[{"path": f"{name}.safetensors"}]) for name in "abc")
+    assert one.digest == same.digest != other.digest
+    (tmp_path / "a.safetensors").write_text("3")
+    assert own(package, cache, loras=[{"path": "a.safetensors"}]).digest not in (one.digest, other.digest)
+
+
+def test_folders_that_parameters_name_are_walked_through_links_once(package, cache, tmp_path):
+    data, linked = tmp_path / "data", tmp_path / "linked"
+    data.mkdir(), linked.mkdir()
+    (linked / "w.bin").write_text("1")
+    (data / "inner").symlink_to(linked)
+    (data / "loop").symlink_to(data)
+    before = own(package, cache, checkpoint=str(data))
+    assert own(package, cache, checkpoint=str(data)) == before
+    (linked / "w.bin").write_text("2")
+    assert own(package, cache, checkpoint=str(data)).digest != before.digest
+
+
+@pytest.mark.parametrize("name", ["/", ".", "..", "x\0y", "x" * 5000])
+def test_parameters_that_only_look_like_paths_are_not_read(package, cache, name):
+    assert own(package, cache, sep=name).recipe["params"] == {"sep": name}
+
+
+def test_defaults_of_a_class_that_are_written_out_are_the_same(package, cache):
+    core = package / "core.py"
+    (package / "__init__.py").write_text(core.read_text())
+    assert own(package, cache, strength=3.0).digest == own(package, cache).digest
+    assert own(package, cache, strength=4).digest != own(package, cache).digest
+
+
+def test_a_class_counts_with_the_versions_of_what_it_imports(package, cache):
+    assert set(own(package, cache).here.versions) == {"numpy"}
+    assert "numpy" in source_closure(package.name).packages
+
+
+def test_modules_are_unchanged_until_their_source_changes(package):
+    import hashlib
+
+    name = f"{package.name}.late"
+    digest = hashlib.sha256((package / "late.py").read_bytes()).hexdigest()
+    assert is_unchanged({name: digest})
+    (package / "late.py").write_text("later = 2\n")
+    assert not is_unchanged({name: digest})
+    assert not is_unchanged({f"{package.name}.gone": digest})
+
+
+# What is asked
+
+
+def test_each_input_of_an_edit_changes_its_key(model, package, cache):
+    editor, seer = of(model, cache), own(package, cache)
+    base = {"pair": PAIR, "seed": 1, "source": "s", "shown": None}
+
+    def made(identity, **changes):
+        return key(edit_recipe(identity, **{**base, **changes}))
+
+    for changes in (
+        {"pair": replace(PAIR, instruction="make it rain")},
+        {"seed": 2},
+        {"source": "t"},
+        {"shown": "r"},
+    ):
+        assert made(editor, **changes) != made(editor)
+    assert made(seer) != made(editor)
+    relabelled = {"pair": replace(PAIR, category="social")}
+    assert made(editor, **relabelled) == made(editor)  # it is not told the category
+    assert made(seer, **relabelled) != made(seer)
+    for changes in ({"difficulty": "hard"}, {"tags": ("x",)}, {"description": "x"}, {"reference_text": "x"}):
+        assert made(seer, pair=replace(PAIR, **changes)) == made(seer)
+
+
+def test_a_finished_image_is_all_that_decides_an_edit_of_a_folder(tmp_path, cache):
+    folder = identify(resolve_editor(f"folder:{tmp_path}"), {}, cache)
+    base = key(edit_recipe(folder, PAIR, 0, "s", None, "image"))
+    assert key(edit_recipe(folder, replace(PAIR, category="social"), 1, "s", None, "image")) == base
+    assert key(edit_recipe(folder, PAIR, 0, "s", None, "other")) != base
+
+
+# Environments
+
+HERE = Environment(device="cpu", versions={"torch": "2.13.0", "diffusers": "0.42.1"})
+
+
+@pytest.mark.parametrize(
+    ("there", "serves"),
+    [
+        ({}, "exact compatible any"),
+        ({"gpu": "NVIDIA H200"}, "exact compatible any"),  # not known here before something is computed
+        ({"versions": {"torch": "2.13.1+cpu", "diffusers": "0.42.1"}}, "compatible any"),
+        ({"versions": {"torch": "2.12.0", "diffusers": "0.42.1"}}, "any"),
+        ({"versions": {"torch": "2.13.0"}}, "any"),
+        ({"device": "cuda"}, "any"),
+    ],
+)
+def test_what_may_be_reused_is_a_policy(there, serves):
+    made = HERE.model_copy(update=there)
+    assert [policy for policy in ("exact", "compatible", "any") if made.serves(HERE, policy)] == serves.split()
+
+
+def test_the_record_that_differs_least_is_reused_and_of_equals_the_newest():
+    patch = HERE.model_copy(update={"versions": {**HERE.versions, "torch": "2.13.9"}})
+    other = HERE.model_copy(update={"versions": {**HERE.versions, "torch": "2.1.0"}})
+    assert best([HERE, patch, HERE, other], HERE, "compatible") == 2
+    assert best([other, patch], HERE, "compatible") == 1
+    assert best([other], HERE, "compatible") is None
+    assert best([other, patch], HERE, "any") == 1
+    assert patch.differences(HERE) == ["torch 2.13.9 there, 2.13.0 here"]
+
+
+@pytest.mark.parametrize("change", [{"gpu": "A100"}, {"compiled": True}, {"processor": "P"}, {"device": "cuda"}])
+def test_each_part_of_the_environment_changes_the_key_of_a_record(change):
+    assert key({"n": 1}, HERE) != key({"n": 1}, HERE.model_copy(update=change)) != key({"n": 1})
+
+
+# Models of the hub
+
+
+def test_hub_ids_may_name_a_revision():
+    assert not is_local("org/model@v1.0")
+    assert split_id("org/model@refs/pr/3") == ("org/model", "refs/pr/3")
+    assert split_id("org/model") == ("org/model", None)
+    with pytest.raises(UsageError, match="ORG/MODEL@REVISION"):
+        split_id("model@v1")
+
+
+def test_a_hub_id_is_resolved_to_a_commit_once(tmp_path, monkeypatch):
+    import huggingface_hub
+
+    from pytest_imgedit import hub
+
+    asked = []
+
+    def snapshot(repository, revision, **_):
+        asked.append((repository, revision))
+        folder = tmp_path / f"snapshots/{len(asked):040x}"  # each call would find another push
+        folder.mkdir(parents=True)
+        return str(folder)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    monkeypatch.setattr(hub, "_PINNED", {})
+    first = model_folder("org/model@main", "diffusers")
+    assert model_folder("org/model@main", "diffusers") == first
+    assert asked == [("org/model", "main")]
+    assert hub.commit_of("org/model@main", "diffusers") == f"{1:040x}"
+    assert hub.commit_of("org/other", "diffusers") is None
+
+
+def test_model_that_is_nowhere_is_a_usage_error(cache, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(UsageError, match="neither a folder nor to be had from the hub"):
+        of("nobody/no-such-model", cache)
+
+
+def test_recipes_are_plain_json(tiny, cache):
+    for identity in (of(tiny("instruct-pix2pix"), cache), identify(resolve_judge("scenes"), {}, cache)):
+        assert json.loads(json.dumps(identity.recipe)) == identity.recipe
