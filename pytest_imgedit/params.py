@@ -71,6 +71,7 @@ class QwenVLParams(ModelParams):
     max_new_tokens: int = Field(default=128, ge=1)
     max_pixels: int = Field(default=1_048_576, ge=1024)
     scoring: Literal["greedy", "expected"] = "greedy"
+    batch_invariant: bool = True
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2", "flash_attention_3", "flex_attention"] = "auto"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -54,10 +55,13 @@ class Decoder(Protocol):
 
 
 class PaddedDecoder:
-    """Prompts padded on the left to one length, and transformers' `generate`: any attention, any number of GPUs."""
+    """Prompts padded on the left to one length, and transformers' `generate`: any attention, any number of GPUs.
 
-    def __init__(self, model: Any, pad_token: int) -> None:
-        self.model, self.pad_token = model, pad_token
+    An `invariant` one decodes each prompt by itself, so that its reply does not depend on those beside it.
+    """
+
+    def __init__(self, model: Any, pad_token: int, invariant: bool = False) -> None:
+        self.model, self.pad_token, self.invariant = model, pad_token, invariant
         self.ends = end_tokens(model)
 
     def inputs(self, prompts: Sequence[Prompt]) -> dict[str, torch.Tensor]:
@@ -78,6 +82,9 @@ class PaddedDecoder:
     @torch.inference_mode()
     def decode(self, prompts: Sequence[Prompt], max_new_tokens: int, keep_logits: bool = False) -> Decoded:
         """See `Decoder`."""
+        if self.invariant and len(prompts) > 1:
+            alone = [self.decode([prompt], max_new_tokens, keep_logits) for prompt in prompts]
+            return Decoded(*(list(chain.from_iterable(parts)) for parts in zip(*map(_parts, alone), strict=True)))
         inputs = self.inputs(prompts)
         output = self.model.generate(
             **inputs,
@@ -94,6 +101,10 @@ class PaddedDecoder:
         new = output.sequences[:, inputs["input_ids"].shape[1] :].tolist()
         logits = torch.stack(output.logits).float().unbind(1) if keep_logits else ()
         return Decoded.of(new, self.ends, logits)
+
+
+def _parts(decoded: Decoded) -> tuple[list[Any], list[Any], list[Any]]:
+    return decoded.tokens, decoded.cut, decoded.logits
 
 
 def end_tokens(model: Any) -> set[int]:

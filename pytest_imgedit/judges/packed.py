@@ -7,7 +7,6 @@ with. Prompts see nothing of each other.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -16,9 +15,8 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from pytest_imgedit.errors import is_out_of_memory
 from pytest_imgedit.judges.decoding import Decoded, end_tokens
-from pytest_imgedit.text import one_line
+from pytest_imgedit.judges.graphs import Recorded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,11 +42,11 @@ class PackedDecoder:
     @torch.inference_mode()
     def decode(self, prompts: Sequence[Prompt], max_new_tokens: int, keep_logits: bool = False) -> Decoded:
         """See `Decoder`."""
-        prefill = _Prefill([prompt.tokens for prompt in prompts], self.image_token, self.model.device)
+        prefill = Prefill([prompt.tokens for prompt in prompts], self.image_token, self.model.device)
         hidden = self._read(prompts, prefill)
         following = torch.stack([prompt.positions.max() for prompt in prompts]).to(hidden.device) + 1
         logits = self.model.lm_head(hidden[prefill.last]).float()  # (B, V)
-        step: Any = None
+        step: _Step | None = None
         steps, kept, done = [], [], [False] * len(prompts)
         while True:
             chosen = logits.argmax(-1)
@@ -62,7 +60,21 @@ class PackedDecoder:
             logits = step(chosen)
         return Decoded.of(zip(*steps, strict=True), self.ends, torch.stack(kept).unbind(1) if kept else ())
 
-    def _read(self, prompts: Sequence[Prompt], prefill: _Prefill) -> torch.Tensor:
+    def read_apart(self, prompts: Sequence[Prompt]) -> tuple[Prefill, list[torch.Tensor]]:
+        """Read prompts that share no beginning; return their keys and values, and the logits (1, V) after each.
+
+        Several are read by kernels whose shapes depend on the sums of their tokens and patches alone.
+        """
+        prefill = Prefill([prompt.tokens for prompt in prompts], self.image_token, self.model.device, shares=False)
+        visual = self.model.model.visual.config
+        visual.imgedit_apart = len(prompts) > 1
+        try:
+            hidden = self._read(prompts, prefill)
+        finally:
+            visual.imgedit_apart = False
+        return prefill, [self.model.lm_head(hidden[last : last + 1]).float() for last in prefill.last.tolist()]
+
+    def _read(self, prompts: Sequence[Prompt], prefill: Prefill) -> torch.Tensor:
         """Run all prompts through the model; return the last hidden states (T, hidden)."""
         body, device = self.model.model, self.model.device
         tokens = prefill.tokens
@@ -81,7 +93,7 @@ class PackedDecoder:
         positions = prefill.pack([prompt.positions.T for prompt in prompts]).T
         return self._run(embedded, positions.to(device), prefill, **extra)
 
-    def follow(self, tokens: torch.Tensor, positions: torch.Tensor, cache: _Cache) -> torch.Tensor:
+    def follow(self, tokens: torch.Tensor, positions: torch.Tensor, cache: Any) -> torch.Tensor:
         """Run one token (B,) of each prompt at its position (B,); return the logits (B, V) of the next."""
         hidden = self._run(self.model.model.get_input_embeddings()(tokens), positions.expand(3, -1), cache)
         logits: torch.Tensor = self.model.lm_head(hidden).float()
@@ -96,79 +108,55 @@ class PackedDecoder:
 
 
 class _Step:
-    """One step of decoding at a time, with its place among the steps.
-
-    A step is thousands of small kernels that take longer to start than to run, so on a GPU the second step is recorded
-    as a CUDA graph, and the graph does the rest.
-    """
+    """One step of decoding at a time, with its place among the steps."""
 
     def __init__(self, decoder: PackedDecoder, cache: _Cache, positions: torch.Tensor) -> None:
         self.decoder, self.cache, self.positions = decoder, cache, positions.clone()
-        self.done = 0
-        self.graph: torch.cuda.CUDAGraph | None = None
         self.tokens = torch.zeros_like(positions)
-        self.logits: torch.Tensor | None = None
+        self._step = Recorded(self._advance, decoder)
+        self.done = 0
 
     def __call__(self, tokens: torch.Tensor) -> torch.Tensor:
         """Follow the chosen tokens (B,); the logits (B, V) that come back hold until the next call."""
         self.tokens.copy_(tokens)
         self.done += 1
-        if self.done == 2 and tokens.is_cuda and self.decoder.records_steps:
-            self._record()
-        if self.graph is not None:
-            self.graph.replay()
-        else:
-            self._advance()
-        assert self.logits is not None
-        return self.logits
+        if self.done == 2 and tokens.is_cuda:
+            self._step.record()
+        return self._step()
 
-    def _advance(self) -> None:
-        self.logits = self.decoder.follow(self.tokens, self.positions, self.cache)
+    def _advance(self) -> torch.Tensor:
+        logits = self.decoder.follow(self.tokens, self.positions, self.cache)
         self.positions += 1
         self.cache.filled += 1
-
-    def _record(self) -> None:
-        """Record a step as a graph; where that cannot be done, steps stay as they are, with this decoder for good.
-
-        A grouped matrix product of the experts without a kernel of its own asks the GPU for sizes, which no graph can
-        hold: in float32 anywhere, in bfloat16 on GPUs before Hopper.
-        """
-        graph = torch.cuda.CUDAGraph()
-        try:
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads prepare images meanwhile
-                self._advance()
-        except RuntimeError as error:
-            if is_out_of_memory(error):
-                raise
-            torch.cuda.synchronize()
-            self.decoder.records_steps = False
-            print(f"steps are not recorded as a CUDA graph: {one_line(error)}"[:300], file=sys.stderr)
-            return
-        self.graph = graph
+        return logits
 
 
-class _Prefill:
+class Prefill:
     """How prompts lie in one sequence, their common beginning once at its start, and attention over that.
 
     Keeps keys and values of each layer (T, heads, D) for decoding.
     """
 
-    def __init__(self, prompts: Sequence[torch.Tensor], image_token: int, device: torch.device) -> None:
-        self.common = _common(prompts, image_token)
+    def __init__(
+        self, prompts: Sequence[torch.Tensor], image_token: int, device: torch.device, shares: bool = True
+    ) -> None:
+        self.common = _common(prompts, image_token) if shares else 0
         self.lengths = [len(prompt) - self.common for prompt in prompts]  # of what is a prompt's own
         self.tokens = self.pack(prompts).to(device)
         own = [length for length in (self.common, *self.lengths) if length]
         seen = [self.common] * bool(self.common) + [self.common + length for length in self.lengths]
         self.bounds = Bounds.of(own, seen, device)
+        if not shares and len(prompts) > 1:
+            self.bounds = self.bounds.apart(sum(own))
         ends = torch.tensor(self.lengths).cumsum(0) + self.common
         self.last = (ends - 1).to(device)
+        self.starts = [end - length for end, length in zip(ends.tolist(), self.lengths, strict=True)]
         self.keys: list[torch.Tensor] = []
         self.values: list[torch.Tensor] = []
         self.gather = None
         if self.common:
-            starts = (ends - torch.tensor(self.lengths)).tolist()
             beginning = torch.arange(self.common)
-            rows = [torch.cat([beginning, s + torch.arange(n)]) for s, n in zip(starts, self.lengths, strict=True)]
+            rows = [torch.cat([beginning, s + torch.arange(n)]) for s, n in zip(self.starts, self.lengths, strict=True)]
             self.gather = torch.cat([beginning, *rows]).to(device)
 
     def pack(self, rows: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -189,7 +177,7 @@ class _Prefill:
 class _Cache:
     """Keys and values by prompt, (B, heads, capacity, D) a layer, with room for new tokens."""
 
-    def __init__(self, prefill: _Prefill, new: int) -> None:
+    def __init__(self, prefill: Prefill, new: int) -> None:
         device = prefill.tokens.device
         lengths = torch.tensor(prefill.lengths)
         starts = lengths.cumsum(0) - lengths + prefill.common
@@ -232,6 +220,10 @@ class Bounds:
         """Make bounds from the number of queries (`own`) and keys (`seen`) of each sequence."""
         queries, keys = (torch.tensor([0, *counts]).cumsum(0).to(device, torch.int32) for counts in (own, seen))
         return cls(queries, keys, (max(own), max(seen)), len({*own, *seen}) == 1)
+
+    def apart(self, total: int) -> Bounds:
+        """These bounds without their lengths: kernels are then chosen by the `total` of tokens alone."""
+        return Bounds(self.queries, self.keys, (total, total), False)
 
 
 def attend(
@@ -290,7 +282,7 @@ def _attention(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     scaling: float,
-    packed: _Prefill | _Cache | None = None,
+    packed: Prefill | _Cache | None = None,
     cu_seq_lens_q: torch.Tensor | None = None,
     max_length_q: int = 0,
     **_: Any,
@@ -310,6 +302,8 @@ def _attention(
         longest = int(max_length_q)
         alike = longest * (len(cu_seq_lens_q) - 1) == total
         bounds = Bounds(cu_seq_lens_q, cu_seq_lens_q, (longest, longest), alike)
+        if getattr(module.config, "imgedit_apart", False):
+            bounds = bounds.apart(total)
     return attend(query, key, value, bounds, causal=False, scale=scaling)[None], None
 
 

@@ -20,6 +20,7 @@ from pytest_imgedit.judges.base import Answer, Question
 from pytest_imgedit.judges.decoding import Decoder, PaddedDecoder, Prompt
 from pytest_imgedit.judges.expected import Place, expected_grade, find_places
 from pytest_imgedit.judges.fused import compiles, fuse
+from pytest_imgedit.judges.invariant import InvariantDecoder
 from pytest_imgedit.judges.packed import PackedDecoder
 from pytest_imgedit.numerics import pick_dtype, set_deterministic
 from pytest_imgedit.qwen import IMAGE, AssembledProcessor
@@ -43,9 +44,11 @@ class QwenVLJudge:
 
     `dtype` and `deterministic` are as for the diffusers editor. `max_new_tokens` bounds a reply; images over
     `max_pixels` are scaled down. `attention` other than `auto` is transformers' `attn_implementation`, and its
-    `generate` decodes; so it does for a judge over several GPUs. With `scoring="expected"` an answer also holds the
-    expected grade of each aspect; that costs another look at an edit for each number that may start with a 1, with
-    tokenizers that write 10 as 1 and 0, and up to two for each number that may have a decimal.
+    `generate` decodes; so it does for a judge over several GPUs. With `batch_invariant` a reply depends on its own
+    question alone, bit by bit; without, answers come faster, and questions round each other's numbers. With
+    `scoring="expected"` an answer also holds the expected grade of each aspect; that costs another look at an edit for
+    each number that may start with a 1, with tokenizers that write 10 as 1 and 0, and up to two for each number that
+    may have a decimal.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class QwenVLJudge:
         max_pixels: int = 1_048_576,
         attention: str = "auto",
         scoring: str = "greedy",
+        batch_invariant: bool = True,
     ) -> None:
         set_deterministic(deterministic)
         folder = Path(model)
@@ -85,8 +89,10 @@ class QwenVLJudge:
         self.decoder: Decoder
         if packed:
             self.decoder = PackedDecoder(self.model)
+            if batch_invariant:
+                self.decoder = InvariantDecoder(self.decoder)
         else:
-            self.decoder = PaddedDecoder(self.model, self.processor.tokenizer.pad_token_id)
+            self.decoder = PaddedDecoder(self.model, self.processor.tokenizer.pad_token_id, batch_invariant)
         self.batch_size = CPU_BATCH if device == "cpu" else _fitting_batch()
         self.deterministic = deterministic
 

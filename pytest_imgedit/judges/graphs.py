@@ -1,0 +1,63 @@
+"""Steps of decoding as CUDA graphs.
+
+A step is thousands of small kernels that take longer to start than to run.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+
+from pytest_imgedit.errors import is_out_of_memory
+from pytest_imgedit.text import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Owner(Protocol):
+    """Remembers, for all steps of one model, whether this GPU can record them."""
+
+    records_steps: bool
+
+
+class Recorded:
+    """A step that works on tensors that stay where they are, and that a GPU may replay from a recording.
+
+    Where that cannot be done, steps stay as they are, with this owner for good: a grouped matrix product of experts
+    without a kernel of its own asks the GPU for sizes, which no graph can hold. That is so in float32 anywhere, and in
+    bfloat16 on GPUs before Hopper.
+    """
+
+    def __init__(self, advance: Callable[[], torch.Tensor], owner: Owner) -> None:
+        self.advance, self.owner = advance, owner
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.result: torch.Tensor | None = None
+
+    def __call__(self) -> torch.Tensor:
+        """Take the step; what it returns holds until the next call."""
+        if self.graph is not None:
+            self.graph.replay()
+        else:
+            self.result = self.advance()
+        assert self.result is not None
+        return self.result
+
+    def record(self) -> None:
+        """Record the step, without taking it; it must have been taken before, so that all kernels are there."""
+        if not self.owner.records_steps:
+            return
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads prepare images meanwhile
+                self.result = self.advance()
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
+            torch.cuda.synchronize()
+            self.owner.records_steps = False
+            print(f"steps are not recorded as a CUDA graph: {one_line(error)}"[:300], file=sys.stderr)
+            return
+        self.graph = graph

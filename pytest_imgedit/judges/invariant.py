@@ -1,0 +1,218 @@
+"""Decoding in which a reply depends on its own prompt alone, bit by bit, whatever is judged beside it.
+
+Kernels for matrix products and reductions are chosen by shape, and other kernels round otherwise: in bfloat16 the
+logits of one prompt move by up to a few tenths with the prompts beside it. Here all shapes are fixed. Prompts are read
+in buckets that are filled up to always the same numbers of tokens and patches, and replies are written in always as
+many rows with always the same room for keys. Inside such a shape a row of a matrix product does not depend on what the
+other rows hold, nor on its place.
+
+That holds for kernels that tile all rows alike. Where it does not (the CPU, float32, and experts on GPUs without a
+grouped kernel, which multiply as many rows at a time as an expert happens to get), each prompt is read and each reply
+written by itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from pytest_imgedit.judges.decoding import Decoded, Prompt
+from pytest_imgedit.judges.graphs import Recorded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_imgedit.judges.packed import PackedDecoder, Prefill
+
+#: Replies that are written at a time where rows do not depend on each other.
+ROWS = 16
+#: Image tokens and tokens of text of a bucket: eight prompts with two pictures of a megapixel each.
+IMAGE_TOKENS, TEXT_TOKENS = 16384, 4096
+#: Keys and values have room for a multiple of so many tokens, which depends on a prompt's own length.
+ROOM = 1024
+#: Patches of the pictures that fill a bucket up; attention in larger ones would take its time.
+FILLER_PATCHES = 4096
+
+
+class InvariantDecoder:
+    """Decodes greedily with the model and the attention of a packed decoder, in fixed shapes."""
+
+    def __init__(self, packed: PackedDecoder) -> None:
+        self.packed = packed
+        self.ends = packed.ends
+        self.tiles_alike = _tiles_alike(packed.model)
+        self._rows: _Rows | None = None
+
+    @torch.inference_mode()
+    def decode(self, prompts: Sequence[Prompt], max_new_tokens: int, keep_logits: bool = False) -> Decoded:
+        """See `Decoder`."""
+        tokens: dict[int, list[int]] = {}
+        logits: dict[int, torch.Tensor] = {}
+        rooms = [-(-(len(prompt.tokens) + max_new_tokens) // ROOM) * ROOM for prompt in prompts]
+        count = ROWS if self.tiles_alike else 1
+        for room in sorted(set(rooms)):
+            places = [place for place, own in enumerate(rooms) if own == room]
+            for start in range(0, len(places), count):
+                group = places[start : start + count]
+                written, kept = self._write([prompts[place] for place in group], room, max_new_tokens, keep_logits)
+                tokens |= dict(zip(group, written, strict=True))
+                logits |= dict(zip(group, kept, strict=False))
+        order = range(len(prompts))
+        return Decoded.of([tokens[n] for n in order], self.ends, [logits[n] for n in order] if keep_logits else ())
+
+    def _write(
+        self, prompts: Sequence[Prompt], room: int, most: int, keep_logits: bool
+    ) -> tuple[list[list[int]], list[torch.Tensor]]:
+        """Read as many prompts as there are rows, or fewer, and write their replies side by side."""
+        first: list[torch.Tensor] = []
+        for bucket in _buckets(prompts, self.packed) if self.tiles_alike else [[prompt] for prompt in prompts]:
+            filled = [*bucket, *_filler(bucket, self.packed)] if self.tiles_alike else bucket
+            prefill, scores = self.packed.read_apart(filled)
+            for place, prompt in enumerate(bucket):
+                if most > 1:
+                    self._rows_for(room, prefill).load(len(first), prefill, place, prompt)
+                first.append(scores[place])
+        logits = torch.cat(first)  # (rows, V)
+        written: list[list[int]] = []
+        kept: list[torch.Tensor] = []
+        done = [False] * len(prompts)
+        while True:
+            chosen = logits.argmax(-1)
+            written.append(chosen.tolist())
+            if keep_logits:
+                kept.append(logits.clone())
+            done = [was or token in self.ends for was, token in zip(done, written[-1], strict=True)]
+            if all(done) or len(written) == most:
+                break
+            assert self._rows is not None
+            logits = self._rows.follow(chosen)[: len(prompts)]
+        replies = [list(reply) for reply in zip(*written, strict=True)]
+        return replies, list(torch.stack(kept).unbind(1)) if kept else []
+
+    def _rows_for(self, room: int, prefill: Prefill) -> _Rows:
+        if self._rows is None or self._rows.room != room:
+            self._rows = None  # its memory is free before the next takes its own
+            self._rows = _Rows(self.packed, room, ROWS if self.tiles_alike else 1, prefill)
+        return self._rows
+
+
+def _tiles_alike(model: Any) -> bool:
+    """Tell whether this model's kernels on this device give a row the same values wherever it stands."""
+    if model.device.type != "cuda" or model.dtype not in (torch.bfloat16, torch.float16):
+        return False
+    text = getattr(model.config, "text_config", model.config)
+    has_experts = bool(getattr(text, "num_experts", 0))
+    return not has_experts or torch.cuda.get_device_capability(model.device) >= (9, 0)
+
+
+def _size(prompt: Prompt, image_token: int) -> tuple[int, int]:
+    """Tokens of images and tokens of text of a prompt."""
+    images = int((prompt.tokens == image_token).sum())
+    return images, len(prompt.tokens) - images
+
+
+def _times(prompt: Prompt, image_token: int) -> int:
+    """How many times the usual size a prompt's bucket has, which the prompt alone decides."""
+    images, text = _size(prompt, image_token)
+    return max(1, -(-images // IMAGE_TOKENS), -(-text // TEXT_TOKENS))
+
+
+def _buckets(prompts: Sequence[Prompt], packed: PackedDecoder) -> Iterator[list[Prompt]]:
+    """Divide prompts, in order, into buckets; one that is larger than a bucket has one of its own."""
+    bucket: list[Prompt] = []
+    images, text = 0, 0
+    for prompt in prompts:
+        own = _size(prompt, packed.image_token)
+        alone = _times(prompt, packed.image_token) > 1
+        full = images + own[0] > IMAGE_TOKENS or text + own[1] > TEXT_TOKENS
+        if bucket and (alone or full or _times(bucket[-1], packed.image_token) > 1):
+            yield bucket
+            bucket, images, text = [], 0, 0
+        bucket.append(prompt)
+        images, text = images + own[0], text + own[1]
+    if bucket:
+        yield bucket
+
+
+def _filler(bucket: Sequence[Prompt], packed: PackedDecoder) -> list[Prompt]:
+    """Return a prompt that fills a bucket up to its fixed size: pictures of zeros, and any text."""
+    times = _times(bucket[0], packed.image_token)
+    sizes = [_size(prompt, packed.image_token) for prompt in bucket]
+    images = times * IMAGE_TOKENS - sum(own for own, _ in sizes)
+    text = times * TEXT_TOKENS - sum(own for _, own in sizes)
+    if not images and not text:
+        return []
+    vision = packed.model.config.vision_config
+    merge = int(vision.spatial_merge_size)
+    grids = torch.tensor(list(_grids(images, merge)), dtype=torch.long).reshape(-1, 3)
+    width = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
+    pixels = torch.zeros(images * merge**2, width, dtype=packed.model.dtype, device=packed.model.device)
+    tokens = torch.tensor([packed.image_token] * images + [0] * text)
+    return [Prompt(tokens, torch.arange(images + text).expand(3, -1), pixels, grids)]
+
+
+def _grids(images: int, merge: int) -> Iterator[tuple[int, int, int]]:
+    """Sizes in patches (time, height, width) of pictures that have so many tokens together."""
+    most = FILLER_PATCHES // merge**2
+    for start in range(0, images, most):
+        yield 1, merge, merge * min(most, images - start)
+
+
+class _Rows:
+    """Keys and values of replies side by side, (rows, heads, room, D) a layer, and one step of writing all of them.
+
+    Shapes and memory stay the same for good, so that a step is recorded as a CUDA graph once.
+    """
+
+    def __init__(self, packed: PackedDecoder, room: int, count: int, prefill: Prefill) -> None:
+        self.packed, self.room = packed, room
+
+        def empty(like: torch.Tensor) -> torch.Tensor:
+            _, heads, size = like.shape
+            return torch.zeros(count, heads, room, size, dtype=like.dtype, device=like.device)
+
+        self.keys = [empty(key) for key in prefill.keys]
+        self.values = [empty(value) for value in prefill.values]
+        device = self.keys[0].device
+        self.rows, self.columns = torch.arange(count, device=device), torch.arange(room, device=device)
+        self.tokens, self.positions, self.filled = (torch.zeros_like(self.rows) for _ in range(3))
+        self._step = Recorded(self._advance, packed)
+        self._is_new = True
+
+    def load(self, row: int, prefill: Prefill, place: int, prompt: Prompt) -> None:
+        """Have a row go on after a prompt that was read, at its `place` among others."""
+        start, count = prefill.starts[place], prefill.lengths[place]
+        for own, read in ((self.keys, prefill.keys), (self.values, prefill.values)):
+            for layer, tensor in zip(own, read, strict=True):
+                layer[row, :, :count] = tensor[start : start + count].transpose(0, 1)
+        self.positions[row] = int(prompt.positions.max()) + 1
+        self.filled[row] = len(prompt.tokens)
+
+    def follow(self, chosen: torch.Tensor) -> torch.Tensor:
+        """Write the chosen tokens (up to rows,); the logits (rows, V) of the next hold until the next call."""
+        self.tokens[: len(chosen)] = chosen
+        if self._is_new and chosen.is_cuda:
+            self._advance()  # what is recorded must have run once; the step that counts writes over it
+            self.positions -= 1
+            self.filled -= 1
+            self._step.record()
+        self._is_new = False
+        return self._step()
+
+    def _advance(self) -> torch.Tensor:
+        logits = self.packed.follow(self.tokens, self.positions, self)
+        self.positions += 1
+        self.filled += 1
+        return logits
+
+    def attend(
+        self, module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float
+    ) -> torch.Tensor:
+        keys, values = self.keys[module.layer_idx], self.values[module.layer_idx]
+        last = self.filled.clamp(max=self.room - 1)  # rows without a reply would run out of the room
+        keys[self.rows, :, last], values[self.rows, :, last] = key, value
+        mask = (self.columns <= last[:, None])[:, None, None]
+        grouped = query.reshape(len(query), keys.shape[1], -1, query.shape[-1])
+        return scaled_dot_product_attention(grouped, keys, values, attn_mask=mask, scale=scale).flatten(1, 2)

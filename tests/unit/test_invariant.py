@@ -1,0 +1,88 @@
+"""A reply and its probabilities depend on the question alone: by itself, in any batch, at any place, again later."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from test_packed import ask
+
+from pytest_imgedit.judges.graphs import Recorded
+from pytest_imgedit.judges.invariant import InvariantDecoder
+from pytest_imgedit.judges.qwen_vl import QwenVLJudge
+
+MODELS = ["judge-qwen2.5-vl", "judge-qwen3-vl", "judge-qwen3-vl-moe"]
+
+
+@pytest.mark.parametrize("attention", ["auto", "sdpa"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("model", MODELS)
+def test_a_question_is_answered_alike_wherever_it_stands(tiny, model, dtype, attention):
+    judge = QwenVLJudge(str(tiny(model)), device="cpu", dtype=dtype, attention=attention)
+    prompts = [judge.preprocess(question) for question in ask(17)]
+
+    def decode(places):
+        found = judge.decoder.decode([prompts[place] for place in places], 6, keep_logits=True)
+        return dict(zip(places, zip(found.tokens, found.logits, found.cut, strict=True), strict=True))
+
+    alone = {place: decode([place])[place] for place in range(17)}
+    for places in ([0, 1], [5, 0, 9], list(range(17)), list(reversed(range(17))), [16, 3]):
+        for place, (tokens, logits, cut) in decode(places).items():
+            expected = alone[place]
+            assert (tokens, cut) == (expected[0], expected[2])
+            assert torch.equal(logits[: len(tokens)], expected[1][: len(tokens)]), (places, place)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_what_it_answers_is_what_the_packed_decoder_answers(tiny, model):
+    invariant = QwenVLJudge(str(tiny(model)), device="cpu", max_new_tokens=9)
+    packed = QwenVLJudge(str(tiny(model)), device="cpu", max_new_tokens=9, batch_invariant=False)
+    assert isinstance(invariant.decoder, InvariantDecoder)
+    prompts = [invariant.preprocess(question) for question in ask(5)]
+    ours, theirs = (judge.decoder.decode(prompts, 9, keep_logits=True) for judge in (invariant, packed))
+    assert (ours.tokens, ours.cut) == (theirs.tokens, theirs.cut)
+    for mine, other, tokens in zip(ours.logits, theirs.logits, ours.tokens, strict=True):
+        torch.testing.assert_close(mine[: len(tokens)], other[: len(tokens)], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_buckets_and_rows_give_each_prompt_its_own_reply(tiny, monkeypatch, model):
+    from pytest_imgedit.judges import invariant
+
+    monkeypatch.setattr(invariant, "ROOM", 8)
+    monkeypatch.setattr(invariant, "ROWS", 3)
+    monkeypatch.setattr(invariant, "IMAGE_TOKENS", 48)
+    monkeypatch.setattr(invariant, "TEXT_TOKENS", 150)
+    monkeypatch.setattr(invariant, "FILLER_PATCHES", 64)
+    judge = QwenVLJudge(str(tiny(model)), device="cpu", max_new_tokens=5)
+    judge.decoder.tiles_alike = True  # as on a GPU: buckets that are filled up, and rows side by side
+    packed = QwenVLJudge(str(tiny(model)), device="cpu", max_new_tokens=5, batch_invariant=False)
+    questions = ask(7)
+    assert judge.answer(questions) == packed.answer(questions)
+    judge.max_new_tokens = packed.max_new_tokens = 1
+    assert judge.answer(questions) == packed.answer(questions)
+
+
+def test_a_step_that_cannot_be_recorded_is_taken_as_it_is(monkeypatch, capsys):
+    class Owner:
+        records_steps = True
+
+    class Failing:
+        def __init__(self, *_, **__): ...
+
+        def __enter__(self):
+            raise RuntimeError("Cannot copy between CPU and CUDA tensors during CUDA graph capture")
+
+        def __exit__(self, *_): ...
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: None)
+    monkeypatch.setattr(torch.cuda, "graph", Failing)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    steps = []
+    step = Recorded(lambda: steps.append(1) or torch.tensor(len(steps)), Owner)
+    assert int(step()) == 1
+    step.record()
+    assert int(step()) == 2
+    assert not Owner.records_steps
+    assert "not recorded as a CUDA graph: Cannot copy" in capsys.readouterr().err
+    step.record()  # is not tried again
+    assert capsys.readouterr().err == ""
