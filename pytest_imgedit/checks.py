@@ -201,9 +201,13 @@ def check_baseline(settings: Settings, baseline: dict[str, Any]) -> None:
     refuse(baseline, unlike_judges(baseline, asked, settings.editor.seeds))
 
 
-def check_copies(copies: Sequence[Path]) -> None:
-    """Raise `UsageError` if an extra report could not be written, or would take another one's place."""
+def check_copies(copies: Sequence[Path], store: Path) -> None:
+    """Raise `UsageError` if an extra report could not be written, or would take the place of another or of a store's
+    file.
+    """
     for place, path in enumerate(copies):
         check_writable(path)
+        if path.resolve().is_relative_to(store.resolve()):
+            raise UsageError(f"{path}: in the store {store}, expected a path outside of it")
         if path in copies[:place]:
             raise UsageError(f"{path}: asked for as two reports, expected a path for each")

@@ -36,5 +36,6 @@ def check_modes(option: Any) -> None:
             "expected load, worksteal, loadscope or loadfile"
         )
     for spec in getattr(option, "tx", None) or ():
-        if not spec.rpartition("*")[2].startswith("popen"):
+        way = spec.rpartition("*")[2]
+        if not way.startswith("popen") or "//via=" in way or "//socket" in way:
             raise UsageError(f"--tx={spec}: items read their results on this machine, expected popen")

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import queue
+import threading
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from pytest_imgedit.errors import SetupError, UsageError
 from pytest_imgedit.text import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: Kinds of judges and editors that a server computes for; they take no GPU of this run.
 ENDPOINT_KINDS = ("openai", "openai-images")
@@ -73,7 +78,9 @@ class Asking:
         url, timeout = self.endpoint.url, min(self.timeout, 20)
         with openai.OpenAI(**{**self.client, "timeout": timeout, "max_retries": 2}) as client:
             try:
-                client.models.list()
+                _within(timeout, client.models.list)
+            except TimeoutError:  # it answers so slowly that no single read runs out of time
+                raise SetupError(f"{url} does not answer within {timeout:g} s") from None
             except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
                 name, status = self.api_key_env, error.status_code
                 if os.environ.get(name):
@@ -83,8 +90,8 @@ class Asking:
                 raise SetupError(f"{url} does not answer within {timeout:g} s") from None
             except openai.APIConnectionError as error:
                 raise SetupError(f"{url} cannot be reached: {_cause(error)}") from None
-            except openai.APIError:
-                return  # it answers
+            except Exception:
+                return  # it answers, if with nothing that lists models
 
     def describe(self, error: Exception) -> str:
         """Say in one line why a request brought nothing, with how often it was tried."""
@@ -101,6 +108,26 @@ class Asking:
             message = " ".join(str(body.get("message") or body.get("detail") or error.message).split())
             return f"the server answered {error.status_code}{again}: {message}"
         return f"the server's answer is not what it should be: {type(error).__name__}: {one_line(error)}"
+
+
+def _within(seconds: float, call: Callable[[], Any]) -> Any:
+    """Return what a call returns, or raise what it raises; raises `TimeoutError` if that takes longer."""
+    outcome: queue.Queue[tuple[Any, Exception | None]] = queue.Queue()
+
+    def attempt() -> None:
+        try:
+            outcome.put((call(), None))
+        except Exception as error:
+            outcome.put((None, error))
+
+    threading.Thread(target=attempt, daemon=True).start()
+    try:
+        value, error = outcome.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError from None
+    if error is not None:
+        raise error
+    return value
 
 
 def _cause(error: Exception) -> str:

@@ -26,6 +26,8 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     ),
     "qwen-vl": ("torch", "torchvision", "transformers", "tokenizers", "pillow", "peft"),
 }
+#: Seconds in which an interpreter must have told the versions of its packages.
+ANSWER = 30
 #: What everything else computes with.
 OTHERS = ("numpy", "pillow", "scipy")
 _SCRIPT = "import json; from pytest_imgedit.provenance import versions_of; print(json.dumps(versions_of({names!r})))"
@@ -94,7 +96,7 @@ def best(candidates: Iterable[Environment], here: Environment, policy: Reuse) ->
 def _versions_in(python: str, names: tuple[str, ...]) -> dict[str, str]:
     command = [python, "-c", _SCRIPT.format(names=list(names))]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER, check=True)
         found: dict[str, str] = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError):
         raise UsageError(f"{python}: it cannot run pytest-imgedit, expected an interpreter that has it") from None
@@ -102,8 +104,13 @@ def _versions_in(python: str, names: tuple[str, ...]) -> dict[str, str]:
 
 
 def versions_in(python: str | None, names: Sequence[str]) -> dict[str, str]:
-    """Return the versions of packages in an interpreter (`None`: this one), as far as they are installed there."""
-    return versions_of(names) if python in (None, sys.executable) else dict(_versions_in(str(python), tuple(names)))
+    """Return the versions of packages in an interpreter (`None`: this one), as far as they are installed there.
+
+    Raises `UsageError` for an interpreter that cannot tell.
+    """
+    if python in (None, sys.executable) or not names:
+        return versions_of(names)
+    return dict(_versions_in(str(python), tuple(names)))
 
 
 def describe(environment: dict[str, Any]) -> str:

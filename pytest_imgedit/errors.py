@@ -34,4 +34,10 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Tell GPU and host memory errors from others without importing torch, which words them in several ways."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in _OUT_OF_MEMORY)
+    if not isinstance(error, RuntimeError):
+        return False
+    try:
+        text = str(error)
+    except Exception:  # an error of a user's own may fail to say what it is
+        return False
+    return any(words in text for words in _OUT_OF_MEMORY)

@@ -157,6 +157,10 @@ def gather(config: pytest.Config) -> dict[str, dict[str, Any]]:
     from pytest_imgedit.config_file import ConfigFile
 
     ini, command_line = _from_ini(config), _from_command_line(config)
+    for option in OPTIONS:
+        _require_utf8(option.flag, {**ini, **command_line}.get(option.dest))
+    if getattr(config.option, "tx", None) or getattr(config.option, "numprocesses", None):
+        _require_utf8("-n: the folder", str(config.rootpath))  # which pytest-xdist sends to its workers
     base = config.rootpath if "imgedit_config" not in command_line else config.invocation_params.dir
     path = command_line.get("imgedit_config") or ini.get("imgedit_config")
     file = ConfigFile.read(Path(base, path)) if path else ConfigFile.empty()
@@ -173,6 +177,16 @@ def gather(config: pytest.Config) -> dict[str, dict[str, Any]]:
     _apply(merged, command_line)
     merged["run"] = {**merged.get("run", {}), "config_file": file}
     return merged
+
+
+def _require_utf8(name: str, value: Any) -> None:
+    """Raise `UsageError` for a text, or one of a list, that is not UTF-8 and so could not be written anywhere."""
+    for text in value if isinstance(value, list) else [value]:
+        if isinstance(text, str) and not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                raise UsageError(f"{name}: {ascii(text)[1:-1]}, expected UTF-8") from None
 
 
 def _assign(merged: dict[str, dict[str, Any]], assignments: Iterable[str]) -> None:

@@ -65,7 +65,7 @@ class ImageSource(Protocol):
         """Return the encoded image (PNG, JPEG or WebP); raise `ImageError` if it cannot be had."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class EditPair:
     """One (source image, edit instruction) of a suite.
 
@@ -83,6 +83,10 @@ class EditPair:
     tags: tuple[str, ...] = ()
     difficulty: str = ""
     seed: int = 0
+
+    def __repr__(self) -> str:
+        """Say which one it is, without texts from data."""
+        return f"<EditPair {self.id!a}>"
 
     @property
     def keywords(self) -> tuple[str, ...]:
@@ -157,7 +161,7 @@ class SeedResult:
     error: ItemError | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ItemResult:
     """How one pair ended. `score` in [0, 10] and `aspects` are means over seeds, `None` and empty on error.
 
@@ -172,6 +176,10 @@ class ItemResult:
     seeds: tuple[SeedResult, ...]
     error: ItemError | None = None
     min_score: float | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        """Say which one it is; pytest prints that of a test that fails, and texts from data do not belong there."""
+        return f"<ItemResult {self.id}: {self.status}>"
 
     def check(self) -> None:
         """Fail the calling test unless this pair was edited, judged, and reached the suite's `min_score`.

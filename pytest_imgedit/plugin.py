@@ -7,18 +7,19 @@ import shutil
 import sys
 import tempfile
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_imgedit import options
+from pytest_imgedit import options, streams
 from pytest_imgedit.distribution import Tally, check_modes
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.fixtures import edit_pair, edit_result, edit_workers, imgedit_run, reward_model
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from pytest_imgedit.session import Evaluation
     from pytest_imgedit.stages.results import Run
@@ -29,6 +30,9 @@ _EVALUATION = pytest.StashKey["Evaluation"]()
 _RUN = pytest.StashKey["Run"]()
 _EXCHANGE = pytest.StashKey[Path]()
 _TALLY = pytest.StashKey[Tally]()
+_STREAMS = pytest.StashKey[list[Any]]()
+
+streams.open_missing()  # before pytest's capture and terminal take hold of them
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -41,6 +45,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     pluginmanager.add_hookspecs(hookspecs)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
@@ -50,6 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
         with _usage_errors():
             options.refuse_unknown_keys(config)
             if options.is_configured(config):
+                _guard_streams(config)
                 check_modes(config.option)
                 evaluation(config).check()
 
@@ -151,13 +157,30 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def pytest_unconfigure(config: pytest.Config) -> None:
     if _EVALUATION in config.stash:
         config.stash[_EVALUATION].close()
+    for file in config.stash.get(_STREAMS, ()):
+        streams.let_go(file)
     if _EXCHANGE in config.stash:
         shutil.rmtree(config.stash[_EXCHANGE], ignore_errors=True)
+
+
+def _guard_streams(config: pytest.Config) -> None:
+    """Have nothing that is printed fail the session: results count, wherever they are shown."""
+    if _STREAMS in config.stash or _is_xdist_worker(config):
+        return
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None:  # it is about to take sys.stdout
+        files = [sys.stdout, sys.stderr]
+        sys.stdout, sys.stderr = map(streams.Tolerant, files)
+    else:
+        files = [reporter._tw._file, sys.stderr]
+        reporter._tw._file = streams.Tolerant(files[0])
+    config.stash[_STREAMS] = files
 
 
 def evaluation(config: pytest.Config) -> Evaluation:
     """Return this session's evaluation, made from the options at the first call."""
     if _EVALUATION not in config.stash:
+        _guard_streams(config)
         from pytest_imgedit.config import make_settings
         from pytest_imgedit.session import Evaluation, Hooks
 
@@ -174,10 +197,26 @@ def evaluation(config: pytest.Config) -> Evaluation:
         raw = options.gather(config)
         for role, ask in (("editor", hook.pytest_imgedit_editor), ("judge", hook.pytest_imgedit_judge)):
             spec = raw.get(role, {}).get("spec")
-            if spec and (target := ask(config=config, spec=spec)):
+            target = _asked(f"pytest_imgedit_{role}", partial(ask, config=config, spec=spec)) if spec else None
+            if target:
                 raw[role]["spec"] = target
         config.stash[_EVALUATION] = Evaluation(make_settings(raw), config.rootpath, hooks)
     return config.stash[_EVALUATION]
+
+
+def _asked(hook: str, ask: Callable[[], Any]) -> str | None:
+    """Return the class that a user's hook names; raise `UsageError`, naming the hook, if it fails or names none."""
+    from pytest_imgedit.text import one_line
+
+    try:
+        target = ask()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever a hook raises, pytest.exit and SystemExit too
+        raise UsageError(f"{hook}: {type(error).__name__}: {one_line(error)}") from None
+    if target is not None and not isinstance(target, str):
+        raise UsageError(f"{hook}: it returned {target!r:.80}, expected module:Class or None")
+    return target
 
 
 def finished_run(config: pytest.Config) -> Run | None:

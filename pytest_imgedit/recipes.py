@@ -15,6 +15,7 @@ from pytest_imgedit.environments import LIBRARIES, OTHERS, Environment, versions
 from pytest_imgedit.fingerprints import content, resolved
 from pytest_imgedit.hub import commit_of
 from pytest_imgedit.params import deciding
+from pytest_imgedit.redaction import mask_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,7 +60,7 @@ def identify(
     """
     made = content(target, cache)
     decides = deciding(target, params)
-    recipe = {**made, "params": resolved(decides, cache)}
+    recipe = {**made, "params": mask_secrets(resolved(decides, cache))}
     if target.kind in MODEL_KINDS:
         recipe["dtype"] = resolved_dtype(str(params.get("dtype", "auto")), device)
     elif target.kind in ENDPOINT_KINDS:

@@ -22,6 +22,20 @@ _ENV = re.compile(r"env:([^=]+)=(.*?)(?=//|$)")
 _SHORT = re.compile(r"(?:^|[_-])(?:key|pass|pwd|auth)$", re.IGNORECASE)
 
 
+#: What is a secret by its shape: credentials in a URL or DSN, what follows an authorization scheme, tokens of services.
+_SHAPES = re.compile(
+    r"(?<=://)[^/\s:@'\"]*:[^/\s@'\"]+(?=@)"
+    r"|(?<=Bearer )[\w.~+/=-]{8,}|(?<=Basic )[\w+/=-]{8,}"
+    r"|\b(?:gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox[abeprs]-)[\w-]{10,}"
+    r"|\bA[KS]IA[A-Z0-9]{16}\b|\bAIza[\w-]{30,}|\beyJ[\w-]+\.[\w-]+\.[\w-]+"
+)
+
+
+def mask_shapes(text: str) -> str:
+    """Hide what is a secret by its shape, wherever it stands in a text."""
+    return _SHAPES.sub(MASK, text)
+
+
 def is_secret(name: str) -> bool:
     """Tell whether a variable or parameter of this name holds a secret: `HF_TOKEN`, `x-api-key`, `accessToken`."""
     return bool(_SECRET.search(re.sub(r"[^a-z]", "", name.lower())) or _SHORT.search(name))
@@ -33,7 +47,7 @@ def mask_variables(host: str) -> str:
 
 
 def mask_secrets(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Hide the values of parameters whose names look like secrets, inside tables too; a number is none."""
+    """Hide secrets in the values of parameters, by name and by shape, inside tables too; a number is none."""
     return {
         name: MASK if is_secret(name) and not isinstance(value, int | float) else _mask_inside(value)
         for name, value in params.items()
@@ -41,6 +55,8 @@ def mask_secrets(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _mask_inside(value: Any) -> Any:
+    if isinstance(value, str):
+        return mask_shapes(value)
     if isinstance(value, dict):
         return mask_secrets(value)
     return [_mask_inside(one) for one in value] if isinstance(value, list) else value
@@ -52,7 +68,9 @@ def server_key(params: Mapping[str, Any]) -> dict[str, str]:
 
 
 class Redactor:
-    """Replaces the secrets of an environment and of parameters, known by their names, wherever they turn up."""
+    """Replaces secrets wherever they turn up: those of an environment and of parameters, known by their names, and what
+    has the shape of one.
+    """
 
     def __init__(self, *sources: Mapping[str, Any]) -> None:
         lines = {line for source in sources for value in _secrets(source) for line in value.splitlines()}
@@ -72,7 +90,7 @@ class Redactor:
         """Return a text without secrets."""
         for secret in self._secrets:
             text = text.replace(secret, MASK)
-        return text
+        return mask_shapes(text)
 
 
 def _secrets(source: Mapping[str, Any]) -> Iterator[str]:

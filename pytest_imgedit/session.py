@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 from dataclasses import dataclass
@@ -67,6 +68,7 @@ class Evaluation:
         self._reports: dict[str, str] = {}
         self._unwritten = ""
         self._unsaved = ""
+        self.failed_hooks: list[str] = []
         self.unreported: Sequence[str] = ()
 
     @cached_property
@@ -98,7 +100,7 @@ class Evaluation:
             check_edits_only(self.settings)
         elif self.baseline is not None:
             check_baseline(self.settings, self.baseline)
-        check_copies(self.settings.run.copies)
+        check_copies(self.settings.run.copies, self.store.folder)
 
     def describe(self) -> str:
         """Say in one line what is evaluated, and on what."""
@@ -123,10 +125,13 @@ class Evaluation:
         progress = RunProgress(folder / "run.log", file, quiet)
         if not self.announced:
             progress.note(self.describe())
-        around = self.hooks.before_stage, self.hooks.after_stage
+        before = self._guarded("pytest_imgedit_before_stage", self.hooks.before_stage, progress)
+        after = self._guarded("pytest_imgedit_after_stage", self.hooks.after_stage, progress)
         baseline = self.baseline
         try:
-            document = Engine(self.settings, self.suite, self.store, folder, progress, baseline, *around).run(pairs)
+            document = Engine(self.settings, self.suite, self.store, folder, progress, baseline, before, after).run(
+                pairs
+            )
         finally:
             progress.close()
         self.interrupted = progress.stopping
@@ -139,6 +144,21 @@ class Evaluation:
         except StoreError as error:
             self._unwritten = str(error)
         return self.run
+
+    def _guarded(self, name: str, hook: Callable[[str], None], progress: RunProgress) -> Callable[[str], None]:
+        """Have what a user's hook raises fail the run at its end, named, and not before: nothing finished is lost."""
+
+        def call(stage: str) -> None:
+            try:
+                hook(stage)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # pytest.exit and SystemExit too
+                failure = f"{name}({stage!r}): {type(error).__name__}: {one_line(error)}"
+                self.failed_hooks.append(failure)
+                progress.note(failure)
+
+        return call
 
     def save(self, failed: int) -> None:
         """Save the run as a baseline if that was asked for, its gates pass, and none of pytest's items `failed`."""
@@ -171,10 +191,12 @@ class Evaluation:
     def _ask_for_sections(self, document: dict[str, Any]) -> list[dict[str, str]]:
         """Collect what users add to the report, as `title` and `body`; a hook that fails costs its own section only."""
         try:
-            found = [tuple(part) for part in self.hooks.report_sections(document) if part]
+            found = [tuple(part) for part in self.hooks.report_sections(copy.deepcopy(document)) if part]
             if not all(len(part) == 2 and all(isinstance(text, str) for text in part) for part in found):
                 raise TypeError(f"it returned {found!r:.200}, expected (title, body)")
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             found = [("pytest_imgedit_report_section", f"failed: {type(error).__name__}: {one_line(error)}")]
         return [{"title": shorten(title), "body": shorten(body, MAX_SECTION)} for title, body in found]
 
@@ -224,6 +246,7 @@ class Evaluation:
         assert self.run is not None
         found = model.verdict(self.run.document)
         problems = [self._unwritten] if self._unwritten else []
+        problems += self.failed_hooks
         if self.unreported:
             count, first = len(self.unreported), self.unreported[0]
             problems.append(f"{count} selected items were never reported, such as {first}")

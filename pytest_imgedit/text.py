@@ -7,7 +7,19 @@ import unicodedata
 _BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
-def printable(text: str, keep: str = "") -> str:
+def printable(text: str) -> str:
+    """Make a text fit for a line of a terminal or a log: nothing in it steers the terminal, or a CI that reads it."""
+    return disarmed(escaped(text))
+
+
+def disarmed(text: str) -> str:
+    """Break up what GitHub's runner obeys: `::command::` that begins a line, as wrapping may bring about, and `##[`."""
+    while "::" in text or "##[" in text:
+        text = text.replace("::", ": :").replace("##[", "# #[")
+    return text
+
+
+def escaped(text: str, keep: str = "") -> str:
     """Replace characters that could steer a terminal (controls, bidi, surrogates) by their escapes, but for `keep`."""
     if text.isascii() and text.isprintable():
         return text
@@ -18,8 +30,8 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def readable(text: str) -> str:
-    """Make a text of several lines fit to show on a page: line breaks and tabs stay, all else is as in `printable`."""
-    return printable(text, keep="\n\t")
+    """Make a text of several lines fit to show on a page: line breaks and tabs stay, what steers does not."""
+    return escaped(text, keep="\n\t")
 
 
 def steering(text: str) -> str | None:
@@ -32,7 +44,7 @@ def one_line(error: BaseException) -> str:
     """Return the first line of an error's text, or its type's name if it has none."""
     try:
         text = str(error)
-    except Exception:  # an error of a user's own may fail to say what it is
+    except BaseException:  # an error of a user's own may fail to say what it is
         text = ""
     return next((line for line in text.splitlines() if line.strip()), type(error).__name__)
 

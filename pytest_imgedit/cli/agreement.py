@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_imgedit.agreement import MEASURES, agreement
 from pytest_imgedit.cli.runs import find_run, read_results
 from pytest_imgedit.errors import UsageError
+from pytest_imgedit.files import read_regular
 from pytest_imgedit.pairs import in_order
 from pytest_imgedit.report import model, terminal
 
@@ -19,29 +21,31 @@ if TYPE_CHECKING:
     from pytest_imgedit.cli.runs import Outcome
 
 
+MAX_BYTES = 64 * 2**20
+
+
 def read_ratings(path: Path) -> dict[str, list[float]]:
     """Read `id,score` rows, with any further columns: the ratings of each pair; raise `UsageError` with file:line."""
     ratings: dict[str, list[float]] = {}
+    data = read_regular(path, MAX_BYTES, "a CSV file")
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = csv.DictReader(file, strict=True)
-            counts = Counter(rows.fieldnames or ())
-            wrong = next((name for name in ("id", "score") if counts[name] != 1), None)
-            if wrong is not None:
-                found = "twice" if counts[wrong] else "no"
-                raise UsageError(f"{path}:1: {found} column {wrong!r}, expected a header with one id and one score")
-            for row in rows:
-                score = _number(row["score"] or "")
-                if score is None or not row["id"]:
-                    raise UsageError(
-                        f"{path}:{rows.line_num}: id {row['id']!r} with score {row['score']!r}, "
-                        "expected an id and a number"
-                    )
-                ratings.setdefault(row["id"], []).append(score)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}, expected a CSV file") from None
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: not UTF-8 (byte {error.start}), expected a CSV file") from None
+    rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    try:
+        counts = Counter(rows.fieldnames or ())
+        wrong = next((name for name in ("id", "score") if counts[name] != 1), None)
+        if wrong is not None:
+            found = "twice" if counts[wrong] else "no"
+            raise UsageError(f"{path}:1: {found} column {wrong!r}, expected a header with one id and one score")
+        for row in rows:
+            score = _number(row["score"] or "")
+            if score is None or not row["id"]:
+                raise UsageError(
+                    f"{path}:{rows.line_num}: id {row['id']!r} with score {row['score']!r}, expected an id and a number"
+                )
+            ratings.setdefault(row["id"], []).append(score)
     except csv.Error as error:
         raise UsageError(f"{path}:{rows.line_num + 1}: not valid CSV: {error}") from None
     return ratings

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.environments import describe
 from pytest_imgedit.errors import UsageError
+from pytest_imgedit.files import is_folder
 from pytest_imgedit.store.journal import Journal
 from pytest_imgedit.store.records import EditRecord, ModelRecord, VerdictRecord
 
@@ -25,8 +26,8 @@ def explain(reference: str, out: Path) -> tuple[dict[str, Any], str, int]:
     A reference is the first characters of the key of an edit or a verdict, or of the SHA-256 of an edited image.
     Raises `UsageError` if it means no record, or several of different recipes.
     """
-    if not out.is_dir():
-        raise UsageError(f"{out}: no such folder, expected a store")
+    if not is_folder(out):
+        raise UsageError(f"{str(out)[:200]}: no such folder, expected a store")
     if len(reference) < MIN_PREFIX:
         raise UsageError(f"{reference!r}: expected at least {MIN_PREFIX} characters of a key, as results.json has it")
     found = [one for one in _records(out) if _is_meant(one[1], reference)]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.text import printable, readable
+from pytest_imgedit.streams import let_go, open_missing
+from pytest_imgedit.text import disarmed, printable, readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,6 +23,10 @@ EXIT_CODES = "exit codes: 0 all is well; 1 {one}; 4 bad arguments or files, said
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; each returns what `--json` prints, what is printed else, and the exit code."""
+    open_missing()
+    for file in (sys.stdout, sys.stderr):
+        if isinstance(file, io.TextIOWrapper):
+            file.reconfigure(errors="backslashreplace")
     parser = _parser()
     given = parser.parse_args(arguments)
     command: Command = given.command
@@ -29,10 +35,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"imgedit: {printable(str(error))}", file=sys.stderr)
         return 4
+    except OSError as error:
+        named = str(error.filename or "")[:200]
+        print(f"imgedit: {printable(f'{named}: {error.strerror or error}')}", file=sys.stderr)
+        return 4
+    shown = json.dumps(document, ensure_ascii=False, indent=1) if given.json else disarmed(readable(text))
     try:
-        print(json.dumps(document, ensure_ascii=False, indent=1) if given.json else readable(text), flush=True)
+        print(shown, flush=True)
     except BrokenPipeError:  # such as `imgedit runs | head`
-        sys.stderr.close()
+        let_go(sys.stdout)  # type: ignore[arg-type]
+    except OSError as error:  # a full disk
+        print(f"imgedit: stdout: {error.strerror}", file=sys.stderr)
+        let_go(sys.stdout)  # type: ignore[arg-type]
+        return 4
     return code
 
 

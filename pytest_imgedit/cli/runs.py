@@ -12,6 +12,7 @@ from pytest_imgedit.checks import check_copies
 from pytest_imgedit.comparison import compare, differences
 from pytest_imgedit.config import GatesSettings, RunSettings
 from pytest_imgedit.errors import UsageError
+from pytest_imgedit.files import is_folder
 from pytest_imgedit.report import model, terminal
 from pytest_imgedit.report.write import write_reports
 from pytest_imgedit.store.baselines import (
@@ -33,17 +34,27 @@ Outcome = tuple[dict[str, Any], str, int]
 
 def find_run(reference: str, out: Path) -> Path:
     """Return the results.json that a reference means: a path, an id in the store `out`, or `latest` there."""
-    known = sorted(path.parent for path in out.glob("runs/*/results.json"))
+    known = sorted(path.parent for path in out.glob("runs/*/results.json") if path.is_file())
     if reference == "latest":
         if not known:
             raise UsageError(f"latest: no finished run in {out}")
         return max(known, key=lambda folder: (folder / "results.json").stat().st_mtime_ns) / "results.json"
     for path in (out / "runs" / reference, Path(reference)):
-        if (path / "results.json").is_file():
+        if _exists(path / "results.json"):
             return path / "results.json"
-    if path.is_file() and (path.suffix == ".json" or path.parent != Path()):
+    if _exists(path) and (path.suffix == ".json" or path.parent != Path()):
         return path
-    raise UsageError(f"{reference}: no such run, expected a path, latest, or one of the {len(known)} ids in {out}/runs")
+    raise UsageError(
+        f"{reference[:200]}: no such run, expected a path, latest, or one of the {len(known)} ids in {out}/runs"
+    )
+
+
+def _exists(path: Path) -> bool:
+    """Tell whether a file is there, of whatever kind: reading it says what is wrong with it."""
+    try:
+        return path.exists() and not path.is_dir()
+    except OSError:  # a name that is too long
+        return False
 
 
 def read_results(path: Path) -> dict[str, Any]:
@@ -61,10 +72,10 @@ def read_results(path: Path) -> dict[str, Any]:
 
 def list_runs(out: Path) -> Outcome:
     """List the finished runs of a store."""
-    if not out.is_dir():
-        raise UsageError(f"{out}: no such folder, expected a store")
+    if not is_folder(out):
+        raise UsageError(f"{str(out)[:200]}: no such folder, expected a store")
     rows, broken = [], []
-    for path in sorted(out.glob("runs/*/results.json"), key=lambda path: path.stat().st_mtime_ns):
+    for path in sorted(out.glob("runs/*/results.json"), key=lambda path: path.lstat().st_mtime_ns):
         try:
             document = read_results(path)
         except UsageError as error:
@@ -98,7 +109,7 @@ def render_again(reference: str, out: Path, html: Path | None, md: Path | None, 
     path = find_run(reference, out)
     document = read_results(path)
     settings = RunSettings(html_path=html, md_path=md, html_embed=embed)
-    check_copies(settings.copies)
+    check_copies(settings.copies, path.absolute().parent.parent.parent if path.name == "results.json" else path)
     stores = (path.absolute().parent.parent.parent, out)
     blobs = next((store / "blobs" for store in stores if (store / "blobs").is_dir()), None)
     if blobs is None:

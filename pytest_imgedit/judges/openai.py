@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+#: A server that says that an answer took more tokens is not believed.
+MAX_TOKENS = 2**53
+
+
 class OpenAIJudge:
     """Asks `URL#MODEL`, up to `concurrency` questions at a time; `asking` holds what `Asking` takes.
 
@@ -92,7 +96,7 @@ def read_completion(completion: Any) -> Answer:
     """Make an answer of a chat completion; raises whatever reading one that lacks its fields raises."""
     usage = getattr(completion, "usage", None)
     counts = (getattr(usage, "prompt_tokens", 0), getattr(usage, "completion_tokens", 0))
-    tokens_in, tokens_out = (count if isinstance(count, int) else 0 for count in counts)
+    tokens_in, tokens_out = (count if type(count) is int and 0 <= count < MAX_TOKENS else 0 for count in counts)
     return replace(_read_choice(completion.choices[0]), tokens_in=tokens_in, tokens_out=tokens_out)
 
 

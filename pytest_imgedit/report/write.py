@@ -67,7 +67,10 @@ def add_to_github_summary(document: Document) -> None:
 
 def check_writable(path: Path) -> None:
     """Raise `UsageError` if a report could not be written to this path."""
-    folder = next(parent for parent in path.absolute().parents if parent.exists())
-    target = path if path.exists() else folder
+    try:
+        folder = next(parent for parent in path.absolute().parents if parent.exists())
+        target = path if path.exists() else folder
+    except OSError as error:  # such as a name that is too long
+        raise UsageError(f"{str(path)[:200]}: {error.strerror}, expected the path of a file") from None
     if path.is_dir() or not folder.is_dir() or not os.access(target, os.W_OK):
         raise UsageError(f"{path}: cannot be written, expected the path of a file")

@@ -128,7 +128,7 @@ def store_edit(work: Work, editor: Identity, worker: Worker | None, made: dict[s
         recipe=work.recipe,
         environment=environment,
         blob=blob,
-        seconds=round(made["edit_s"], 4),
+        seconds=max(0.0, round(made["edit_s"], 4)),
         worker="controls" if worker is None else worker.slot.name,
         near_copy=made["near_copy"],
         width=made["width"],

@@ -125,9 +125,11 @@ def _keep(image: ImageSource | None, store: Store) -> StoredImage | None:
         return None
     try:
         data = image.read()
-    except ImageError:
+        if not isinstance(data, bytes):
+            raise TypeError(f"read() returned {type(data).__name__}, expected bytes")
+    except (ImageError, KeyboardInterrupt):
         raise
-    except Exception as error:  # an image source of a user's own can raise anything
+    except BaseException as error:  # an image source of a user's own can raise anything, SystemExit too
         raise ImageError(f"{type(error).__name__}: {one_line(error)}") from error
     return StoredImage(store.blobs.put(data, durable=False), suffix_of(data), count_pixels(data), image, store)
 

@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from pytest_imgedit.workers.base import Slot, Worker
 
 
+#: Signals that stop a run: Ctrl-C, and what Slurm, Kubernetes, `timeout` and a terminal that goes away send.
+_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 class Progress(Protocol):
     """Shows a run to the user and writes its log; also the pools' `Watcher`."""
 
@@ -85,7 +89,7 @@ class Engine:
         settings, stage = self.settings, self.settings.run.stage
         flow = Flow(settings, self.store, self.folder, self.progress, self.before_stage, self.after_stage)
         in_main_thread = threading.current_thread() is threading.main_thread()
-        previous = signal.signal(signal.SIGINT, self._interrupt) if in_main_thread else None
+        previous = self._take_signals() if in_main_thread else {}
         try:
             self.progress.note(f"plan: {len(pairs)} pairs")
             for journal in (self.store.edits, self.store.verdicts):
@@ -113,8 +117,8 @@ class Engine:
                 self.stopped_by = str(error)
                 self.progress.note(f"stopped: {error}")
         finally:
-            if in_main_thread:
-                signal.signal(signal.SIGINT, previous)
+            for number, handler in previous.items():
+                signal.signal(number, handler)
         items = results.item_results(plan, stage != "edit", self.stopped_by)
         made = {work.edit.compiled for work in plan if work.edit is not None}
         compiled = made == {True} if len(made) < 2 else None
@@ -138,8 +142,13 @@ class Engine:
             self.stopped_by,
         )
 
+    def _take_signals(self) -> dict[signal.Signals, Any]:
+        """Handle Ctrl-C and what schedulers send; return the handlers until now. `nohup` goes on being obeyed."""
+        ignored = {number for number in _STOPS if signal.getsignal(number) is signal.SIG_IGN}
+        return {number: signal.signal(number, self._interrupt) for number in _STOPS if number not in ignored}
+
     def _interrupt(self, *_: object) -> None:
-        """Handle SIGINT without raising in the middle of a write; before the first job there is nothing to save."""
+        """Handle a signal without raising in the middle of a write; before the first job there is nothing to save."""
         if self.progress.stopping or not self.working:
             raise KeyboardInterrupt
         self.progress.stopping = True

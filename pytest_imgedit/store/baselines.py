@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, Field, StrictInt, ValidationError
 
 from pytest_imgedit.errors import UsageError
+from pytest_imgedit.files import read_regular
 from pytest_imgedit.pairs import slug
 from pytest_imgedit.store.runs import write_text
 from pytest_imgedit.strict_json import loads
@@ -136,12 +137,9 @@ def as_baseline(path: Path) -> dict[str, Any]:
 
 def read_document(path: Path) -> dict[str, Any]:
     """Read a JSON object with a `schema` of ours; raise `UsageError`."""
+    data = read_regular(path, MAX_BYTES, "a baseline or a results.json")
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise UsageError(f"{path}: {path.stat().st_size} bytes, expected at most {MAX_BYTES}")
-        document = loads(path.read_bytes().decode("utf-8-sig"))
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}, expected a baseline or a results.json") from None
+        document = loads(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: not UTF-8 (byte {error.start}), expected JSON") from None
     except json.JSONDecodeError as error:

@@ -11,14 +11,15 @@ from pytest_imgedit.errors import StoreError
 from pytest_imgedit.images import suffix_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
 class Blobs:
-    """The images of one store."""
+    """The images of one store; `require_there` raises `StoreError` if the store is gone."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, require_there: Callable[[], None] = lambda: None) -> None:
+        self.folder, self.require_there = folder, require_there
 
     def path(self, sha256: str, suffix: str = ".png") -> Path:
         """Where a blob is or would be."""
@@ -34,6 +35,7 @@ class Blobs:
         path = self.path(sha256, suffix_of(data))
         if path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data:
             return sha256
+        self.require_there()
         partial = self.folder / ".partial"  # one name, since a store has one writer: a crash leaves one file at most
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

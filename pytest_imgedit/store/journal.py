@@ -17,7 +17,7 @@ from pytest_imgedit.store.records import ModelRecord, Record
 from pytest_imgedit.text import shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from io import FileIO
     from pathlib import Path
 
@@ -32,8 +32,8 @@ class Journal(Generic[R]):
     with `file:line`.
     """
 
-    def __init__(self, path: Path, kind: type[R]) -> None:
-        self.path, self.kind = path, kind
+    def __init__(self, path: Path, kind: type[R], require_there: Callable[[], None] = lambda: None) -> None:
+        self.path, self.kind, self.require_there = path, kind, require_there
         self.records: dict[str, R] = {}
         self._by_content: dict[str, dict[str, R]] = {}
         self._file: FileIO | None = None
@@ -90,6 +90,7 @@ class Journal(Generic[R]):
 
     def append(self, records: Sequence[R]) -> None:
         """Write records and sync once; raises `StoreError`, such as for a full disk, with none of them kept."""
+        self.require_there()
         data = b"".join(map(_pack, records))
         try:
             file = self._open()

@@ -24,27 +24,32 @@ if TYPE_CHECKING:
     from pytest_imgedit.recipes import Identity
 
 
+#: Any of these tells that a folder is a store; a lock that a cleaner took away is made anew.
+_KNOWN_BY = frozenset({"lock", "edits.jsonl", "verdicts.jsonl", "models.jsonl", "runs", "blobs"})
+
+
 class Store:
     """Everything under `--imgedit-out`; open it with `with`, which takes and releases its lock."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.blobs = Blobs(folder / "blobs")
+        self.blobs = Blobs(folder / "blobs", self._require_there)
+        self._opened_as: tuple[int, int] | None = None
         #: Environments of what was read and written, by their digests.
         self.environments: dict[str, Environment] = {}
         self._lock: FileIO | None = None
 
     @cached_property
     def edits(self) -> Journal[EditRecord]:
-        return Journal(self.folder / "edits.jsonl", EditRecord)
+        return Journal(self.folder / "edits.jsonl", EditRecord, self._require_there)
 
     @cached_property
     def verdicts(self) -> Journal[VerdictRecord]:
-        return Journal(self.folder / "verdicts.jsonl", VerdictRecord)
+        return Journal(self.folder / "verdicts.jsonl", VerdictRecord, self._require_there)
 
     @cached_property
     def models(self) -> Journal[ModelRecord]:
-        return Journal(self.folder / "models.jsonl", ModelRecord)
+        return Journal(self.folder / "models.jsonl", ModelRecord, self._require_there)
 
     @property
     def fingerprints(self) -> Path:
@@ -60,18 +65,33 @@ class Store:
         """Raises `UsageError` if the folder cannot be written, is no store, or is held by another process."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            held = {path.name for path in self.folder.iterdir()}
-            if held - {".gitignore"} and "lock" not in held:
+            held = {path.name for path in self.folder.iterdir()} - {".gitignore"}
+            if held and not held & _KNOWN_BY:
                 raise UsageError(f"{self.folder}: holds other files, expected a store or an empty or new folder")
+            for name in (".gitignore", "lock"):
+                if (self.folder / name).exists() and not (self.folder / name).is_file():
+                    raise UsageError(f"{self.folder / name}: not a regular file, expected that of a store")
             ignore = self.folder / ".gitignore"
             if not ignore.exists() or not ignore.stat().st_size:
                 ignore.write_text("*\n")
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
             self._lock = os.fdopen(os.open(self.folder / "lock", flags, 0o666), "r+b", buffering=0)
             self._take_lock(self._lock)
+            self._opened_as = _identity(self.folder)
         except OSError as error:
             raise UsageError(f"{self.folder}: {error.strerror}, expected a folder that can be written") from error
         return self
+
+    def _require_there(self) -> None:
+        """Raise `StoreError` if the folder that was opened has been removed or put elsewhere since."""
+        if self._opened_as is None:
+            return
+        try:
+            found = _identity(self.folder)
+        except OSError:
+            found = None
+        if found != self._opened_as:
+            raise StoreError(f"{self.folder}: the store is gone, expected it where the run began")
 
     def _take_lock(self, file: FileIO) -> None:
         try:
@@ -101,6 +121,11 @@ class Store:
         except OSError as error:
             raise StoreError(f"{folder}: {error.strerror}, expected a folder that can be written") from error
         return folder
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    status = folder.stat()
+    return status.st_dev, status.st_ino
 
 
 def _now() -> datetime:

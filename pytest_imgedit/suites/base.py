@@ -64,7 +64,9 @@ def load_suite(settings: SuiteSettings) -> Suite:
         raise
     except OSError as error:
         raise UsageError(f"{error.filename or spec}: {error.strerror}, expected a suite that can be read") from error
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a loader of the user's own can raise anything, SystemExit too
         if target.kind in BUILTIN:
             raise
         raise UsageError(
@@ -91,15 +93,25 @@ def _problem(pair: Any) -> str | None:
         return "expected an EditPair"
     for name in ("id", "category", "instruction", "description", "reference_text", "difficulty"):
         value = getattr(pair, name)
-        if not isinstance(value, str) or any("\ud800" <= char <= "\udfff" for char in value):
+        if not _is_text(value):
             return f"{name} is {value!a:.40}, expected text"
+    if not isinstance(pair.tags, tuple | list) or not all(map(_is_text, pair.tags)):
+        return f"tags is {pair.tags!a:.40}, expected texts"
+    for name in ("source", "reference"):
+        value = getattr(pair, name)
+        if not callable(getattr(value, "read", None)) and not (name == "reference" and value is None):
+            return f"{name} is {value!a:.40}, expected an image source with a method read()"
     if slug(pair.id) != pair.id or not pair.category or not pair.instruction:
         return "expected an id of [A-Za-z0-9._-]{1,128}, a category and an instruction"
     if pair.category.casefold() == "overall":
         return "category 'overall', expected another name: that is what all categories together are called"
-    if not isinstance(pair.seed, int) or not 0 <= pair.seed < 2**63:
+    if type(pair.seed) is not int or not 0 <= pair.seed < 2**63:
         return f"seed is {pair.seed!r:.40}, expected an integer of at least 0 and under 2**63"
     return None
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and not any("\ud800" <= char <= "\udfff" for char in value)
 
 
 def _first_of_each(pairs: list[EditPair], limit: int) -> list[EditPair]:

@@ -80,6 +80,9 @@ class Executor(Protocol):
     def start(self, slot: Slot) -> Connection:
         """Start a process and wait until it answers; raise `NotStarted` if it does not."""
 
+    def abandon(self, slot: Slot) -> None:
+        """End what was started for a slot and has not answered, without waiting for it."""
+
 
 class NotStarted(Exception):
     """A worker process that did not come up; the text says why in one line."""

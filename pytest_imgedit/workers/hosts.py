@@ -200,6 +200,9 @@ class HostExecutor:
     def start(self, slot: Slot) -> _Worker:
         return self.hosts.get(slot.host).start(slot, self.python, self.patience, self.threads[slot.host])
 
+    def abandon(self, slot: Slot) -> None:
+        """The host's agent ends what does not answer."""
+
 
 class Hosts:
     """The hosts of a run; a subclass says how to `connect` to one by its name, and lets go of all in `close`.

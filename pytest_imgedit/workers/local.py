@@ -30,7 +30,12 @@ if TYPE_CHECKING:
 MAX_LINE = 4000
 _NUMBERS = itertools.count()
 #: What every worker is told: unbuffered output for the log, no progress bars, no telemetry.
-ENVIRONMENT = ("PYTHONUNBUFFERED=1", "TQDM_DISABLE=1", "HF_HUB_DISABLE_TELEMETRY=1", "DO_NOT_TRACK=1")
+ENVIRONMENT = (
+    *("PYTHONUNBUFFERED=1", "TQDM_DISABLE=1", "HF_HUB_DISABLE_TELEMETRY=1", "DO_NOT_TRACK=1"),
+    "PYTHONIOENCODING=utf-8",  # execnet's first words are ASCII, whatever the user's terminal takes
+)
+#: By its path where it is there, since PATH may be empty.
+_ENV = next((path for path in ("/usr/bin/env", "/bin/env") if os.access(path, os.X_OK)), "env")
 _SERVE = """
 import os, sys
 os.kill(int(os.environ[{keeper!r}]), {up})
@@ -83,9 +88,21 @@ class LocalExecutor:
         self.folder, self.patience, self.redactor, self.threads = folder, patience, redactor, threads
         self.python = python or sys.executable
         self.paths = user_import_paths() if paths is None else list(paths)
+        self._starting: dict[str, Path] = {}  # the outputs by which keepers are known before they answer
+
+    def abandon(self, slot: Slot) -> None:
+        """Kill the keeper of a slot that has not answered, and its worker, also where they are stopped."""
+        path = self._starting.get(slot.name)
+        for keeper_pid in () if path is None else _children_with(str(path)):
+            for worker_pid in _children_of(keeper_pid):
+                with suppress(OSError):
+                    os.killpg(worker_pid, signal.SIGKILL)
+            with suppress(OSError):
+                os.kill(keeper_pid, signal.SIGKILL)
 
     def start(self, slot: Slot) -> _Gateway:
         path = self.folder.absolute() / f".{slot.name}-{next(_NUMBERS)}.out"
+        self._starting[slot.name] = path
         try:
             path.touch()
             output = _Output(path.open("rb"), self.redactor)
@@ -96,7 +113,7 @@ class LocalExecutor:
         if not slot.gpus and "OMP_NUM_THREADS" not in os.environ:
             environment.append(f"OMP_NUM_THREADS={self.threads}")
         spec = execnet.XSpec("popen")
-        spec.python = shlex.join([*keeping, "env", *environment, self.python])
+        spec.python = shlex.join([*keeping, _ENV, *environment, self.python])
         try:
             gateway = execnet.Group().makegateway(spec)
             serve = _SERVE.format(keeper=keeper.KEEPER, up=int(keeper.UP), paths=self.paths)
@@ -108,7 +125,26 @@ class LocalExecutor:
                 words = [silent]  # what it printed comes of what it was sent, sooner or later
             raise NotStarted(f"{slot.name}: {self.python} does not start as a worker: {words[-1]}") from None
         finally:
+            self._starting.pop(slot.name, None)
             path.unlink(missing_ok=True)  # both sides have it open: nothing is left of it, however this process ends
+
+
+def _children_of(pid: int) -> list[int]:
+    found: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            found += map(int, path.read_text("ascii").split())
+    return found
+
+
+def _children_with(argument: str) -> list[int]:
+    """Processes that this one has started with an argument."""
+    found = []
+    for pid in _children_of(os.getpid()):
+        with suppress(OSError):
+            if argument.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                found.append(pid)
+    return found
 
 
 class _Gateway:
@@ -141,6 +177,7 @@ class _Gateway:
 
     def terminate(self) -> None:
         self.process.terminate()
+        self.process.send_signal(signal.SIGCONT)  # a keeper that is stopped hears nothing else
 
     def close(self) -> str:
         self._outbox.put(None)

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     Done = tuple[Any, Worker, Message]
 
-#: A slot that loses this many processes with no finished job in between is given up.
+#: A slot that loses this many processes in a row before they have a job is given up. One that dies with a job speaks
+#: against the job, which ends after two such deaths.
 MAX_DEATHS = 3
 #: Jobs that a worker has at a time: one to do, and one whose images it reads meanwhile.
 DEPTH = 2
@@ -204,7 +205,8 @@ class Pool:
             self._any_ready = True
             self._set(worker, "waiting")
         elif operation == "loaded":
-            worker.load_s, worker.batch_size = message["seconds"], message["batch_size"]
+            self._deaths[worker.slot.name] = 0
+            worker.load_s, worker.batch_size = _sane(message["seconds"]), message["batch_size"]
             worker.environment, worker.code = message["environment"], message["code"]
             worker.loaded_at = time.perf_counter()
             self._set(worker, "idle")
@@ -212,7 +214,7 @@ class Pool:
             self._load_failed(worker, message)
         else:
             job, _ = worker.jobs.popleft()
-            worker.busy_s += message["seconds"]
+            worker.busy_s += _sane(message["seconds"])
             worker.batch_size = message.get("batch_size", worker.batch_size)
             self._deaths[worker.slot.name] = 0
             self._set(worker, "busy" if worker.jobs else "idle")
@@ -263,13 +265,13 @@ class Pool:
             what += f" ({how})"
         words = self._last_words.get(slot.name, "no output")
         why = f"worker {slot.name} ({slot.label}) {what}{when}; its last words: {words}"
-        self._replace(slot, why)
+        self._replace(slot, why, speaks_against_slot=job is None)
         if job is not None:
             yield job, worker, {"op": "error", "kind": kind, "message": why}
 
-    def _replace(self, slot: Slot, why: str) -> None:
+    def _replace(self, slot: Slot, why: str, speaks_against_slot: bool = True) -> None:
         """Start another process on a slot that lost one, or give it up; raise `UsageError` if none ever came up."""
-        self._deaths[slot.name] += 1
+        self._deaths[slot.name] += speaks_against_slot
         if self.watcher.stopping:
             return
         if self._deaths[slot.name] < MAX_DEATHS:
@@ -293,6 +295,7 @@ class Pool:
         self._returned.extend(worker.jobs)
         worker.jobs.clear()
         if worker.connection is None:
+            self.executor.abandon(worker.slot)
             return "it never answered"
         how = worker.connection.close()
         self._pass_on(worker, final=True)
@@ -315,6 +318,11 @@ class Pool:
                 worker.connection.terminate()
         for worker in list(self.workers):
             self._remove(worker)
+
+
+def _sane(seconds: Any) -> float:
+    """A time that a worker tells, which code of the user's own may have changed: finite, and not below zero."""
+    return float(seconds) if isinstance(seconds, int | float) and 0 <= seconds < float("inf") else 0.0
 
 
 def _to(worker: Worker) -> Connection:

@@ -34,8 +34,11 @@ if TYPE_CHECKING:
     from PIL import Image
 
 Message = dict[str, Any]
+#: Taken before any code of the user's own could put another in its place.
+_clock = time.perf_counter
 #: Characters of a judge's reply; a longer one is no grading.
 MAX_REPLY = 100_000
+MAX_ASPECT = 1e100
 #: The most threads that read images.
 READERS = 8
 
@@ -91,13 +94,13 @@ class _Worker:
 
     def handle(self, message: Message, read: list[Future[Any]]) -> None:
         """Do a job up to where the GPU is free again; its reply is finished and sent by another thread."""
-        started = time.perf_counter()
+        started = _clock()
         try:
             dropped = self.dropping and message["op"] in ("edit", "judge")
             finish = _reply(op="dropped") if dropped else self.handlers[message["op"]](message, read)
         except BaseException as error:  # whatever an editor raises, SystemExit too, is the error of this job alone
             finish = _reply(**self._failed(error))
-        self._finisher.submit(self._finish, finish, time.perf_counter() - started)
+        self._finisher.submit(self._finish, finish, _clock() - started)
 
     def _finish(self, finish: Callable[[], Message], seconds: float) -> None:
         try:
@@ -110,7 +113,7 @@ class _Worker:
             self.send({"op": "error", "seconds": 0.0, "kind": "exception", "message": type(error).__name__})
 
     def _failed(self, error: BaseException) -> Message:
-        with suppress(Exception):  # the disk with the log may be full, stderr closed, the error unprintable
+        with suppress(BaseException):  # the disk with the log may be full, stderr closed, the error unprintable
             traceback.print_exception(error)
         described = describe(error)
         return {"op": "error", **described, "message": shorten(self.redactor.text(described["message"]))}
@@ -169,9 +172,9 @@ class _Worker:
 
     def edit(self, message: Message, read: list[Future[Any]]) -> Callable[[], Message]:
         request = read[0].result()
-        started = time.perf_counter()
+        started = _clock()
         output = self._edit(request)
-        seconds = time.perf_counter() - started
+        seconds = _clock() - started
         may_be_blank = self.target.kind == "blank"
         compiled = bool(getattr(self.model, "compiled", False))
         return lambda: {
@@ -221,15 +224,19 @@ class _Worker:
     def _answer(self, batch: list[tuple[Question, Any]]) -> list[Answer]:
         questions, prepared = [question for question, _ in batch], [ready for _, ready in batch]
         if self.preprocess is not None:
-            return list(self.model.answer(questions, prepared=prepared))
-        return list(self.model.answer(questions))
+            given = self.model.answer(questions, prepared=prepared)
+        else:
+            given = self.model.answer(questions)
+        if not isinstance(given, list | tuple):
+            raise TypeError(f"the judge returned {type(given).__name__}, expected a list of answers")
+        return list(given)
 
     def _ask(self, questions: list[tuple[Question, Any]]) -> list[Message]:
         """Put questions to the judge; when memory runs out, in batches of half the size from then on, down to one."""
         answers: list[Message] = []
         while len(answers) < len(questions):
             batch = questions[len(answers) :][: self.fits]
-            given = None
+            given: Any = None
             try:
                 given = self._answer(batch)
             except Exception as error:
@@ -248,9 +255,9 @@ class _Worker:
 def make_edit(edit: Callable[[EditRequest], Any], message: Message, may_be_blank: bool) -> Message:
     """Do the edit that a message asks for: return what `finished_edit` returns."""
     request = edit_request(message)
-    started = time.perf_counter()
+    started = _clock()
     output = edit(request)
-    return finished_edit(output, request.source, time.perf_counter() - started, may_be_blank)
+    return finished_edit(output, request.source, _clock() - started, may_be_blank)
 
 
 def edit_request(message: Message) -> EditRequest:
@@ -298,6 +305,8 @@ def _question(asked: Message) -> Question:
 def _plain(answer: Answer) -> Message:
     """Turn an answer into a message; one that does not hold what it must becomes an error."""
     try:
+        if not isinstance(answer, Answer):
+            raise TypeError("it is none")
         if isinstance(answer.score, bool | str):
             raise TypeError(f"a score that is {answer.score!r}")
         if len(answer.reply) > MAX_REPLY:
@@ -306,7 +315,7 @@ def _plain(answer: Answer) -> Message:
             "reply": _encodable(answer.reply),
             "cut": bool(answer.cut),
             "score": None if answer.score is None else float(answer.score),
-            "aspects": {shorten(str(name)): float(value) for name, value in answer.aspects.items()},
+            "aspects": {shorten(str(name)): _aspect(value) for name, value in answer.aspects.items()},
             "expected": {shorten(str(name)): float(value) for name, value in answer.expected.items()},
             "off_scale": float(answer.off_scale),
             "tokens_in": int(answer.tokens_in),
@@ -315,6 +324,14 @@ def _plain(answer: Answer) -> Message:
         }
     except (AttributeError, TypeError, ValueError, OverflowError) as error:
         return _plain(Answer(error=f"the judge gave {answer!r:.200}, expected an Answer: {one_line(error)}"))
+
+
+def _aspect(value: Any) -> float:
+    """A number of an aspect, so small that sums of them stay finite; what is not finite is told as it is."""
+    number = float(value)
+    if MAX_ASPECT < abs(number) < float("inf"):
+        raise ValueError(f"an aspect of {number:g}, expected at most {MAX_ASPECT:g}")
+    return number
 
 
 def _encodable(text: str) -> str:

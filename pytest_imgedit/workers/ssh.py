@@ -36,7 +36,8 @@ FAREWELL = 3.0
 _NUMBERS = itertools.count()
 _NAME = re.compile(r"[\w.:\[\]%-]+")
 _SERVE = """
-import sys
+import os, sys
+os.environ.update(channel.receive())
 try:
     from pytest_imgedit.workers.agent import serve
 except ImportError as error:
@@ -88,15 +89,14 @@ class SshHosts(Hosts):
         log = self.folder.absolute() / f".{name}-{next(_NUMBERS)}.ssh"
         log.touch()
         python = spec.python or ("python3" if spec.ssh else sys.executable)
-        environment = [f"{key}={value}" for key, value in spec.env.items()]
-        command = ["env", *environment, python] if environment else [python]
         way = ["--", "ssh", *_options(spec), *shlex.split(spec.ssh), "--"] if spec.ssh else ["--", "--"]
         local = execnet.XSpec("popen")
-        local.python = shlex.join([sys.executable, "-I", "-S", over_ssh.__file__, str(log), *way, *command])
+        local.python = shlex.join([sys.executable, "-I", "-S", over_ssh.__file__, str(log), *way, python])
         link = _Link(name, local, log)
         self._links.append(link)
         try:
             channel = link.open().remote_exec(_SERVE.format(gpus=spec.gpus or self.gpus))
+            channel.send(dict(spec.env))  # not on a command line, which others on both machines can read
             host = Host(name, channel.send)
             channel.setcallback(host.hear, endmarker=None)
             host.greet(PATIENCE)

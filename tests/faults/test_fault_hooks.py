@@ -1,0 +1,120 @@
+"""A hook of the user's that raises or exits is named in one line, and costs nothing that was finished before it."""
+
+from __future__ import annotations
+
+import pytest
+
+RUN = ("--imgedit-editor=noise", "--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
+#: Each with the exit codes that tell of it: 1 where the run goes on, another where the hook asked to stop.
+ENDS = {
+    "raises": ("raise ValueError('no such luck')", {1}),
+    "mute": ("raise Mute", {1}),
+    "base": ("raise BaseException('no such luck')", {1}),
+    "pytest-exit": ("pytest.exit('no such luck', returncode=7)", {1, 2, 7}),
+    "sys-exit": ("sys.exit(0)", {1, 2}),
+    "os-error": ("open('/no/such/file')", {1}),
+    "pytest-fail": ("pytest.fail('no such luck')", {1}),
+}
+CONFTEST = """
+import os, sys
+import pytest
+class Mute(Exception):
+    def __str__(self): raise ValueError
+"""
+
+
+def write(bench, *lines: str) -> None:
+    (bench.path / "conftest.py").write_text(CONFTEST + "\n".join(lines) + "\n")
+
+
+def check(bench, result, hook: str, codes: set[int]) -> None:
+    """Check that a run has ended with all its results, and tells of a hook in one line."""
+    printed = result.outlines + result.errlines
+    assert not [line for line in printed if "INTERNALERROR" in line or line.startswith("Traceback")], printed[-20:]
+    assert int(result.ret) in codes, printed[-10:]
+    assert any(hook in line and line.startswith("imgedit: ") for line in printed)
+    items = bench.results["items"]
+    assert len(items) == 10
+    assert sum(item["seeds"][0]["edit"] is not None for item in items) == bench.stored_edits()
+    assert sum(item["seeds"][0]["verdict"] is not None for item in items) == bench.records("verdicts")
+    assert (bench.runs[-1] / "report.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("hook", "stage", "how"),
+    [
+        *(("before_stage", "score", how) for how in ("raises", "mute", "base", "pytest-exit", "sys-exit")),
+        *(("after_stage", "edit", how) for how in ("raises", "pytest-exit")),
+    ],
+)
+def test_stage_hook_that_fails_keeps_what_is_finished(bench, hook, stage, how):
+    body, codes = ENDS[how]
+    write(bench, f"def pytest_imgedit_{hook}(stage):", f"    if stage == '{stage}': {body}")
+    check(bench, bench.run(*RUN), f"pytest_imgedit_{hook}", codes)
+    assert bench.stored_edits() == 10
+    if hook == "after_stage":
+        (bench.path / "conftest.py").unlink()
+        bench.run(*RUN).assert_outcomes(passed=10)
+        assert bench.timing["edits_cached"] == 10
+
+
+@pytest.mark.parametrize(
+    ("hook", "stage", "arguments"),
+    [("before_stage", "edit", ()), ("after_stage", "score", ()), ("after_stage", "score", ("-n1",))],
+    ids=["before-edit", "after-score", "xdist-after-score"],
+)
+def test_first_and_last_hook_that_fail_leave_a_report(bench, hook, stage, arguments):
+    write(bench, f"def pytest_imgedit_{hook}(stage):", f"    if stage == '{stage}': raise ValueError('no such luck')")
+    result = bench.run(*RUN, *arguments)
+    check(bench, result, f"pytest_imgedit_{hook}", {1})
+    assert "no such luck" in result.stdout.str()
+    if stage == "score":
+        assert {item["status"] for item in bench.results["items"]} == {"scored"}
+
+
+@pytest.mark.parametrize(
+    ("role", "how"),
+    [*(("editor", how) for how in (*ENDS, "a-number", "a-class")), ("judge", "raises"), ("judge", "a-number")],
+)
+def test_hook_that_names_a_model_and_fails_is_refused_in_one_line(bench, role, how):
+    body = {"a-number": "return 5", "a-class": "return Mute"}.get(how) or ENDS[how][0]
+    write(bench, f"def pytest_imgedit_{role}(spec): {body}")
+    result = bench.pytester.runpytest_inprocess("-p", "no:cacheprovider", "--imgedit-limit=2", "-k", "physics")
+    printed = result.outlines + result.errlines
+    assert not [line for line in printed if "INTERNALERROR" in line or line.startswith("Traceback")], printed[-10:]
+    assert int(result.ret) == 4
+    assert len([line for line in result.errlines if line.strip()]) == 1
+    result.stderr.fnmatch_lines([f"ERROR: *pytest_imgedit_{role}*"])
+    assert not (bench.path / ".imgedit").exists()
+
+
+@pytest.mark.parametrize("how", ["sys-exit", "base"])
+def test_report_section_that_exits_costs_its_section_only(bench, how):
+    write(bench, f"def pytest_imgedit_report_section(results): {ENDS[how][0]}")
+    result = bench.run(*RUN)
+    printed = result.outlines + result.errlines
+    assert not [line for line in printed if "INTERNALERROR" in line], printed[-10:]
+    assert int(result.ret) in (0, 1)
+    result.assert_outcomes(passed=10)
+    assert any("pytest_imgedit_report_section" in line for line in printed)
+    assert {item["score"] for item in bench.results["items"]} == {5.0}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "results['items'][0]['score'] = float('nan'); results['overall']['macro']['mean'] = 9",
+        "results['items'].clear(); results['gates'].clear(); results['run'] = results",
+    ],
+)
+def test_report_section_cannot_change_the_results(bench, body):
+    write(bench, "def pytest_imgedit_report_section(results):", f"    {body}", "    return 'title', 'body'")
+    result = bench.run(*RUN)
+    assert "INTERNALERROR" not in result.stdout.str()
+    assert int(result.ret) in (0, 1)
+    result.assert_outcomes(passed=10)
+    document = bench.results
+    assert [item["score"] for item in document["items"]] == [5.0] * 10
+    assert document["overall"]["macro"]["mean"] == 5.0
+    assert [gate["state"] for gate in document["gates"]] == ["PASS"]
+    assert document["run"]["status"] == "complete"

@@ -1,0 +1,159 @@
+"""What `imgedit` is pointed at may be anything: it destroys no run, waits for nothing, and says one line."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+#: Seconds within which every command has to end.
+SECONDS = 20
+LONG = "a" * 5000
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """The folder for the store of a finished run, which the first test that needs it makes."""
+    return tmp_path_factory.mktemp("command-line") / "store"
+
+
+@pytest.fixture
+def run(bench, finished):
+    """The folder of a finished run, in a store of the test's own."""
+    if not finished.exists():
+        bench.run("--imgedit-limit=1", "--imgedit-editor=noise").assert_outcomes(passed=5)
+        shutil.copytree(bench.path / ".imgedit", finished)
+    else:
+        shutil.copytree(finished, bench.path / ".imgedit")
+    (bench.path / "people.csv").write_text("id,score\nphysics-0000,5\n")
+    return bench.runs[0]
+
+
+def call(bench, *arguments: str, stdout=subprocess.PIPE, encoding: str = "utf-8") -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [
+            "/bin/sh",
+            "-c",
+            'ulimit -v 8000000; exec "$@"',
+            "sh",
+            sys.executable,
+            "-m",
+            "pytest_imgedit.cli.main",
+            *arguments,
+        ],
+        cwd=bench.path,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        timeout=SECONDS,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+    )
+
+
+def refuses(bench, *arguments: str) -> str:
+    """Check that a command exits 4 with one line; return it."""
+    result = call(bench, *arguments)
+    told = result.stderr.decode()
+    assert result.returncode == 4, told[-2000:]
+    assert told.startswith("imgedit: ")
+    assert told.count("\n") == 1
+    assert len(told) < 12_000
+    return told
+
+
+@pytest.mark.parametrize("option", ["--html", "--md"])
+@pytest.mark.parametrize("target", ["results.json", "link.html", "../../edits.jsonl", "../../verdicts.jsonl"])
+def test_report_is_written_over_no_record_of_its_run(bench, run, option, target):
+    (run / "link.html").symlink_to("results.json")
+    kept = {name: (run / name).resolve().read_bytes() for name in ("results.json", target)}
+    told = refuses(bench, "report", "latest", f"{option}={run / target}")
+    assert target.rpartition("/")[2] in told
+    for name, data in kept.items():
+        assert (run / name).resolve().read_bytes() == data
+
+
+def test_run_is_written_over_no_record_of_its_store(bench, run):
+    edits = (bench.path / ".imgedit" / "edits.jsonl").read_bytes()
+    result = bench.run("--imgedit-limit=1", "--imgedit-editor=noise", "--imgedit-json=.imgedit/edits.jsonl")
+    assert (bench.path / ".imgedit" / "edits.jsonl").read_bytes() == edits
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: *edits.jsonl*"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("agreement", "latest", "pipe.csv"),
+        ("agreement", "pipe.json", "people.csv"),
+        ("compare", "latest", "./pipe.json"),
+        ("compare", "./pipe.json", "latest"),
+        ("report", "./pipe.json"),
+        ("doctor", "--config=pipe.toml"),
+    ],
+    ids=" ".join,
+)
+def test_pipe_is_refused_and_not_waited_for(bench, run, arguments):
+    for name in ("pipe.csv", "pipe.json", "pipe.toml"):
+        os.mkfifo(bench.path / name)
+    assert "pipe." in refuses(bench, *arguments)
+
+
+def test_run_whose_results_are_a_pipe_is_told_and_not_waited_for(bench, run):
+    other = run.with_name("20000101T000000Z-000000")
+    other.mkdir()
+    os.mkfifo(other / "results.json")
+    result = call(bench, "runs")
+    assert result.returncode == 1, result.stderr
+    assert run.name in result.stdout.decode()
+    assert f"{other.name}/results.json" in result.stdout.decode()
+    assert call(bench, "report", "latest").returncode == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("agreement", "latest", "/dev/zero"),
+        ("compare", "latest", "/dev/zero"),
+        ("report", "/dev/zero"),
+        ("report", LONG),
+        ("report", f"./{LONG}.json"),
+        ("compare", "latest", LONG),
+        ("compare", "latest", f"{'b' * 300}/{LONG}"),
+        ("agreement", "latest", LONG),
+        ("runs", f"--out={LONG}"),
+        ("report", "latest", f"--out={LONG}"),
+        ("report", "latest", f"--html={LONG}"),
+        ("report", "latest", f"--html={'c' * 300}/x.html"),
+        ("doctor", f"--config={LONG}"),
+        ("report", "latest\udc80"),
+        ("agreement", "latest", "\udcff.csv"),
+    ],
+    ids=lambda arguments: " ".join(arguments).encode("ascii", "replace").decode()[:30],
+)
+def test_device_or_name_that_is_no_file_is_refused(bench, run, arguments):
+    refuses(bench, *arguments)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-16"])
+def test_output_of_another_encoding_is_shown_as_far_as_it_goes(bench, run, encoding):
+    for arguments in (("runs",), ("compare", "latest", "latest")):
+        result = call(bench, *arguments, encoding=encoding)
+        assert result.returncode == 0, result.stderr.decode(encoding)
+        assert run.name in result.stdout.decode(encoding)
+    result = call(bench, "report", "nö-画", encoding=encoding)
+    assert result.returncode == 4
+    assert "Traceback" not in result.stderr.decode(encoding, "replace")
+
+
+def test_output_that_cannot_be_written_is_one_line(bench, run):
+    with open("/dev/full", "wb") as full:  # noqa: PTH123 - a device
+        result = call(bench, "runs", stdout=full)
+    told = result.stderr.decode()
+    assert result.returncode not in (0, 120), "what was asked for was not shown"
+    assert "Traceback" not in told
+    assert "No space left on device" in told
+    assert told.count("\n") == 1
