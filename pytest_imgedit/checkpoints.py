@@ -41,6 +41,8 @@ _SMALL = (
     "chat_template.jinja",
 )
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
+#: What is read of the folder of an adapter in PEFT's format.
+ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 _MAX_HEADER = 100 * 2**20
 
 
@@ -99,6 +101,15 @@ def find_checkpoint(folder: str, embedded: str | None, kind: str, digests: Mappi
     return str(here)
 
 
+def require_file(path: Path, sha256: str) -> None:
+    """Raise `SetupError` unless a file here has this content, which it has where the run started."""
+    from pytest_imgedit.fingerprints import digest
+
+    found = f"SHA-256 {digest(path)[:12]}…" if path.is_file() else "no such file"
+    if not path.is_file() or digest(path) != sha256:
+        raise SetupError(f"{path} on {socket.gethostname()}: {found}, expected SHA-256 {sha256[:12]}…")
+
+
 def check_checkpoint(folder: Path, kind: str, dtype: str = "float32") -> int:
     """Return the bytes that a checkpoint's weights take at least in memory; nothing but file headers is read.
 
@@ -152,7 +163,7 @@ def _components(folder: Path) -> list[str]:
 
 
 def _weight_bytes(folder: Path, shrink: int) -> int:
-    return sum(_tensor_bytes(path, shrink) for path in weight_files(folder))
+    return sum(tensor_bytes(path, shrink) for path in weight_files(folder))
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -176,7 +187,7 @@ def weight_files(folder: Path) -> list[Path]:
     raise UsageError(f"{folder}: no weights, expected {' or '.join(_WEIGHTS)}")
 
 
-def _tensor_bytes(path: Path, shrink: int) -> int:
+def tensor_bytes(path: Path, shrink: int = 1) -> int:
     """Return the bytes of the tensors in a safetensors file, those of float32 divided by `shrink`.
 
     Format: 8 bytes little-endian length N, N bytes of JSON header with `dtype` and `data_offsets` for each tensor, then

@@ -118,6 +118,9 @@ def _check_acceleration(params: dict[str, Any], settings: Settings) -> None:
         raise UsageError(f"{where}editor.shard: nothing to share, expected --imgedit-gpus-per-worker of 2 or more")
     if ranks > 1 and shard.get("strategy") != "none" and params.get("quantize"):
         raise UsageError(f"{settings.place('editor', 'quantize')}editor.quantize: not with a sharded editor")
+    if ranks > 1 and params.get("loras") and shard.get("strategy") not in ("context", "none"):
+        where = settings.place("editor", "loras")
+        raise UsageError(f'{where}editor.loras: not with shards, expected editor.shard.strategy "context" or "none"')
     strategy = shard.get("strategy")
     if ranks > 1 and strategy in ("context", "none") and _has_no_gpu(settings):
         raise UsageError(f"{settings.place('editor', 'shard')}editor.shard.strategy: {strategy!r} needs GPUs")

@@ -47,7 +47,7 @@ def content(target: Target, cache: Path) -> dict[str, Any]:
     elif not target.module.startswith("pytest_imgedit."):
         made["class"] = f"{target.module}:{target.attribute}"
         files = source_closure(target.module).files
-        made["code"] = {name: _digest(path) for name, path in sorted(files.items())}
+        made["code"] = {name: digest(path) for name, path in sorted(files.items())}
     return made
 
 
@@ -101,17 +101,17 @@ def digest_files(folder: Path, names: Sequence[str], cache: Path) -> dict[str, s
         known = _read_cache(cache)
         stop = threading.Event()
 
-        def digest(name: str) -> tuple[str, str]:
+        def of(name: str) -> tuple[str, str]:
             real = (folder / name).resolve()
             if _SHA256.fullmatch(real.name):  # the hub's cache names large files by their SHA-256
                 return str(real), real.name
             status = real.stat()
             stamp = f"{real}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
-            return stamp, known.get(stamp) or _digest(real, stop)
+            return stamp, known.get(stamp) or digest(real, stop)
 
         with ThreadPoolExecutor(8) as pool:
             try:
-                digests = list(pool.map(digest, names))
+                digests = list(pool.map(of, names))
             except OSError as error:
                 raise UsageError(
                     f"{error.filename or folder}: {error.strerror}, expected a file that can be read"
@@ -156,9 +156,10 @@ def _read_cache(path: Path) -> dict[str, str]:
     return known if isinstance(known, dict) else {}
 
 
-def _digest(path: Path, stop: threading.Event | None = None) -> str:
-    digest = hashlib.sha256()
+def digest(path: Path, stop: threading.Event | None = None) -> str:
+    """Return the SHA-256 of a file in hex, or of a part of it once `stop` is set."""
+    found = hashlib.sha256()
     with path.open("rb") as file:
         while (chunk := file.read(2**23)) and not (stop is not None and stop.is_set()):
-            digest.update(chunk)
-    return digest.hexdigest()
+            found.update(chunk)
+    return found.hexdigest()

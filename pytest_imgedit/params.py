@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from pytest_imgedit.checkpoints import ADAPTER_FILES, tensor_bytes
 from pytest_imgedit.editors.base import check_params
 from pytest_imgedit.editors.pipelines import (
     OWN,
@@ -16,11 +18,12 @@ from pytest_imgedit.editors.pipelines import (
     pipeline_class,
 )
 from pytest_imgedit.endpoints import API_KEY_ENV, CONCURRENCY, HOW_ASKED, RETRIES, TIMEOUT, parse_endpoint
+from pytest_imgedit.errors import UsageError
 from pytest_imgedit.redaction import is_secret
 from pytest_imgedit.registry import signature, source_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pytest_imgedit.registry import Target
 
@@ -52,6 +55,16 @@ class ShardParams(BaseModel):
     text_encoder: Literal["shard", "replicate"] = "shard"
 
 
+class LoraParams(BaseModel):
+    """One entry of `editor.loras`: a file of safetensors, how strongly it counts, and a name for messages."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    path: str = Field(min_length=1)
+    weight: float = Field(default=1.0, allow_inf_nan=False)
+    name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_-]{1,64}$")
+
+
 class DiffusersParams(ModelParams):
     """What the editor `diffusers` takes beside the arguments of the pipeline's call."""
 
@@ -62,6 +75,7 @@ class DiffusersParams(ModelParams):
     step_cache_threshold: float = Field(default=STEP_CACHE_THRESHOLD, gt=0, lt=1)
     offload: Literal["auto", "none", "model", "group"] = "auto"
     area: int | None = Field(default=None, ge=4096)
+    loras: list[LoraParams] = Field(default_factory=list)
     shard: ShardParams = Field(default_factory=ShardParams)
 
 
@@ -72,6 +86,7 @@ class QwenVLParams(ModelParams):
     max_pixels: int = Field(default=1_048_576, ge=1024)
     scoring: Literal["greedy", "expected"] = "greedy"
     batch_invariant: bool = True
+    adapter: str | None = None
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2", "flash_attention_3", "flex_attention"] = "auto"
 
 
@@ -120,11 +135,36 @@ def find_problem(target: Target, params: Mapping[str, Any]) -> tuple[str, str] |
             return secret, f"a key comes from the environment, from the variable that api_key_env names ({API_KEY_ENV})"
         return _validate(ENDPOINT_PARAMS[target.kind], params)
     if target.kind == "qwen-vl":
-        return _validate(QwenVLParams, params)
+        return _validate(QwenVLParams, params) or _find_adapter(params.get("adapter"))
     if target.kind == "diffusers":
         own = {name: value for name, value in params.items() if name in OWN}
-        return _validate(DiffusersParams, own) or _impossible(own) or check_arguments(target.argument or "", params)
+        problem = _validate(DiffusersParams, own) or _impossible(own) or _find_loras(own.get("loras", []))
+        return problem or check_arguments(target.argument or "", params)
     return check_params(target, params)
+
+
+def _find_loras(loras: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
+    """Return the first LoRA file that is not there, is no safetensors, or whose name is given twice."""
+    names = [lora["name"] for lora in loras if lora.get("name")]
+    if len(set(names)) < len(names):
+        return "loras", "a name is given twice"
+    if len({lora["path"] for lora in loras}) < len(loras):
+        return "loras", "a file is given twice"
+    for lora in loras:
+        if not lora["path"].endswith(".safetensors"):
+            return "loras", f"{lora['path']}: weights that can run code when they load, expected safetensors"
+        try:
+            tensor_bytes(Path(lora["path"]))
+        except UsageError as error:
+            return "loras", str(error)
+    return None
+
+
+def _find_adapter(folder: str | None) -> tuple[str, str] | None:
+    for name in ADAPTER_FILES if folder is not None else ():
+        if not Path(str(folder), name).is_file():
+            return "adapter", f"{folder}: no {name}, expected a folder with an adapter in PEFT's format"
+    return None
 
 
 def deciding(target: Target, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,6 +183,8 @@ def deciding(target: Target, params: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in params.items()
         if name not in apart and (name not in defaults or value != defaults[name])
     }
+    if "loras" in found:  # what they are called in messages decides nothing
+        found["loras"] = [{"path": lora["path"], "weight": lora.get("weight", 1)} for lora in found["loras"]]
     shard = params.get("shard", {}) if target.kind == "diffusers" else {}
     changing = {
         name: value
@@ -186,6 +228,8 @@ def _impossible(own: Mapping[str, Any]) -> tuple[str, str] | None:
     strategy, further = shard.get("strategy"), [name for name in shard if name != "strategy"]
     if strategy in ("context", "none") and further:
         return f"shard.{further[0]}", f"it does nothing with the strategy {strategy!r}"
+    if own.get("loras") and own.get("quantize"):
+        return "loras", "not with editor.quantize"
     backend, known = own.get("attention_backend"), attention_backends()
     if backend is not None and known and backend not in known:
         return "attention_backend", f"found {backend!r}, expected one of {', '.join(sorted(known))}"

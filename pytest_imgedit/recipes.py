@@ -5,21 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.checkpoints import MODEL_KINDS
+from pytest_imgedit.checkpoints import ADAPTER_FILES, MODEL_KINDS
 from pytest_imgedit.closure import source_closure
 from pytest_imgedit.editors.base import job_seed
 from pytest_imgedit.endpoints import ENDPOINT_KINDS, parse_endpoint
 from pytest_imgedit.environments import LIBRARIES, OTHERS, Environment, versions_in
-from pytest_imgedit.fingerprints import content, resolved
+from pytest_imgedit.fingerprints import content, digest_files, resolved
 from pytest_imgedit.hub import commit_of
 from pytest_imgedit.params import deciding
 from pytest_imgedit.redaction import mask_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from pytest_imgedit.pairs import EditPair
     from pytest_imgedit.registry import Target
@@ -60,7 +60,10 @@ def identify(
     """
     made = content(target, cache)
     decides = deciding(target, params)
-    recipe = {**made, "params": mask_secrets(resolved(decides, cache))}
+    counted = {name: value for name, value in decides.items() if name != "adapter" or target.kind != "qwen-vl"}
+    recipe = {**made, "params": mask_secrets(resolved(counted, cache))}
+    if len(counted) < len(decides):
+        recipe["adapter"] = digest_files(Path(decides["adapter"]), ADAPTER_FILES, cache)
     if target.kind in MODEL_KINDS:
         recipe["dtype"] = resolved_dtype(str(params.get("dtype", "auto")), device)
     elif target.kind in ENDPOINT_KINDS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from PIL import Image
@@ -15,6 +15,7 @@ from pytest_imgedit.editors.acceleration import accelerate, remember_negative
 from pytest_imgedit.editors.adapters import ADAPTERS, Adapter, why_refused
 from pytest_imgedit.editors.base import EditRequest
 from pytest_imgedit.editors.loading import load_pipeline
+from pytest_imgedit.editors.lora import take_loras
 from pytest_imgedit.editors.output import require_finite
 from pytest_imgedit.editors.pipelines import SET_BY_HARNESS
 from pytest_imgedit.errors import SetupError, is_out_of_memory
@@ -24,14 +25,18 @@ from pytest_imgedit.seeding import seed_all
 from pytest_imgedit.text import one_line
 from pytest_imgedit.weights import read_ahead
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
 
 class DiffusersEditor:
     """Runs a pipeline that `DiffusionPipeline.from_pretrained` loads from a folder with safetensors weights.
 
     `dtype` is `auto` (bfloat16 on a GPU, float32 on the CPU), `float32`, `bfloat16` or `float16`.
     `deterministic` switches TF32 and reduced-precision reductions off. `compile` and what else makes it faster is told
-    in `acceleration.py`. `area` takes the place of the model's own area in pixels; see `adapters.py`. Everything else
-    goes to the pipeline's call; an argument that it does not take raises `SetupError`.
+    in `acceleration.py`. `loras` are tables of a `path`, a `weight` and a `name`. `area` takes the place of the model's
+    own area in pixels; see `adapters.py`. Everything else goes to the pipeline's call; an argument that it does not
+    take raises `SetupError`.
     """
 
     def __init__(
@@ -48,11 +53,13 @@ class DiffusersEditor:
         step_cache_threshold: float = 0.08,
         offload: str = "auto",
         area: int | None = None,
+        loras: Sequence[Mapping[str, Any]] = (),
         **call: Any,
     ) -> None:
         set_deterministic(deterministic)
         self.deterministic = deterministic
         self.pipeline = load_pipeline(Path(model), "cpu" if offload in OFFLOADS else device, pick_dtype(dtype, device))
+        take_loras(self.pipeline, loras)
         compile = False if compile == "auto" else compile  # the harness says where it pays, and where to offload
         self.compiled = accelerate(
             self.pipeline, attention_backend, quantize, step_cache, step_cache_threshold, compile
@@ -76,6 +83,15 @@ class DiffusersEditor:
         given = {"sigmas", "timesteps"} & set(self.call)
         self._counts_steps = not given and "num_inference_steps" in inspect.signature(pipeline.__call__).parameters
         remember_negative(pipeline, self.call.get("negative_prompt"))
+
+    def take_loras(self, loras: Sequence[Mapping[str, Any]]) -> None:
+        """Use other LoRA adapters on the loaded base, such as of the next training step; raises `SetupError`.
+
+        A compiled network cannot change: it must be loaded anew.
+        """
+        if self.compiled:
+            raise SetupError("editor.loras: a compiled network cannot change its adapters")
+        take_loras(self.pipeline, loras)
 
     def self_check(self) -> None:
         """Edit one small image twice, in two steps; raises `SetupError` unless that works and gives equal values.

@@ -29,6 +29,7 @@ OWN = (
     "step_cache_threshold",
     "offload",
     "area",
+    "loras",
     "shard",
 )
 #: Arguments that the harness sets for every pair.

@@ -18,6 +18,7 @@ from torch import distributed as dist
 from pytest_imgedit.editors.acceleration import accelerate
 from pytest_imgedit.editors.base import EditRequest
 from pytest_imgedit.editors.diffusers import DiffusersEditor
+from pytest_imgedit.editors.lora import take_loras
 from pytest_imgedit.editors.sharding import Shard, load_sharded
 from pytest_imgedit.errors import SetupError
 from pytest_imgedit.images import decode, encode_png
@@ -81,7 +82,8 @@ class ShardedEditor(DiffusersEditor):
         _tell_memory(rank, "before loading", kind)
         pipeline = load_sharded(Path(model), device, dtype, Shard(**options), prepare)
         _tell_memory(rank, "after loading", kind)
-        area = own.pop("area", None)
+        area, loras = own.pop("area", None), own.pop("loras", ())
+        take_loras(pipeline, loras)
         self._take(pipeline, own, area)
         dist.barrier()
 

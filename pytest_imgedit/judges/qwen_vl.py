@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText
 from pytest_imgedit.checkpoints import weight_files
 from pytest_imgedit.errors import SetupError
 from pytest_imgedit.integrity import whole_checkpoints
+from pytest_imgedit.judges.adapter import merge
 from pytest_imgedit.judges.architectures import read_config, unpackable
 from pytest_imgedit.judges.base import Answer, Question
 from pytest_imgedit.judges.decoding import Decoder, PaddedDecoder, Prompt
@@ -48,7 +49,7 @@ class QwenVLJudge:
     question alone, bit by bit; without, answers come faster, and questions round each other's numbers. With
     `scoring="expected"` an answer also holds the expected grade of each aspect; that costs another look at an edit for
     each number that may start with a 1, with tokenizers that write 10 as 1 and 0, and up to two for each number that
-    may have a decimal.
+    may have a decimal. `adapter` is the folder of a LoRA adapter in PEFT's format, which is merged into the weights.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class QwenVLJudge:
         attention: str = "auto",
         scoring: str = "greedy",
         batch_invariant: bool = True,
+        adapter: str | None = None,
     ) -> None:
         set_deterministic(deterministic)
         folder = Path(model)
@@ -72,6 +74,8 @@ class QwenVLJudge:
             print(f"prompts are padded and decoded by transformers: {reason}", file=sys.stderr)
         packed = attention == "auto" and device != "balanced" and not reason
         self.model = _load(folder, device, pick_dtype(dtype, device), "sdpa" if attention == "auto" else attention)
+        if adapter is not None:
+            self.model = merge(self.model, Path(adapter))
         if packed and device == "cuda" and _is_large(folder):
             fuse(self.model)
         if self.processor.image_token_id != self.model.config.image_token_id:

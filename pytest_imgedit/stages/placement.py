@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, component_bytes
@@ -216,6 +217,7 @@ def need_of(settings: Settings, role: str, gpus: Sequence[dict[str, Any]], hosts
         idle = target.module == controls.__name__ or target.kind in ("folder", *MEASURING, *ENDPOINT_KINDS)
         return Need(role, spec, 0 if idle else None, groups)
     parts = component_bytes(model_folder(target.argument or "", target.kind), target.kind, params.get("dtype", "auto"))
+    parts |= {lora["path"]: Path(lora["path"]).stat().st_size for lora in params.get("loras", ())}
     weights = sum(parts.values())
     hint = _hint(role, weights, params, gpus, settings.workers.gpus_per_worker)
     if role == "judge":

@@ -8,13 +8,15 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, describe_checkpoint
+from pytest_imgedit.checkpoints import ADAPTER_FILES, MODEL_KINDS, check_checkpoint, describe_checkpoint
 from pytest_imgedit.endpoints import CONCURRENCY, ENDPOINT_KINDS, Asking, parse_endpoint
 from pytest_imgedit.errors import SetupError, UsageError
+from pytest_imgedit.fingerprints import digest
 from pytest_imgedit.hub import model_folder
 from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.stages.placement import groups_of, keeps_weights, memory_by_machine, target_of
 from pytest_imgedit.workers.base import Deadline, Slot
+from pytest_imgedit.workers.canary import Canaries, canary_edit
 from pytest_imgedit.workers.hosts import HostExecutor
 from pytest_imgedit.workers.local import LocalExecutor, available_cores
 from pytest_imgedit.workers.pool import Pool
@@ -95,16 +97,28 @@ def make_pool(
         if target.kind in MODEL_KINDS and argument:
             setup["checkpoint"] = describe_checkpoint(Path(argument), target.kind, identity.recipe["files"])
         setup["code"] = identity.recipe.get("code", {})
+        setup["files"] = _named_files(params)
+        canaries = None
+        if role == "edit" and len(hosts.all) > 1:
+            setup["canary"], canaries = canary_edit(), Canaries(decides=target.kind in MODEL_KINDS)
         workers_of = Counter(slot.machine for slot in slots)
         threads = {host.name: _threads(host.facts["cores"], workers_of[host.machine]) for host in hosts.all}
         on_hosts = HostExecutor(hosts, python, load.seconds, threads)
-        return Pool(on_hosts, slots, setup, at_once, deadlines, watcher)
+        return Pool(on_hosts, slots, setup, at_once, deadlines, watcher, canaries)
     if python is not None and os.sep in python:
         python = str(Path(python).absolute())
     executor = LocalExecutor(
         folder, python, load.seconds, Redactor.of(settings), _threads(available_cores(), len(slots))
     )
     return Pool(executor, slots, setup, at_once, deadlines, watcher)
+
+
+def _named_files(params: dict[str, Any]) -> dict[str, str]:
+    """Digests of the files of adapters that parameters name, by path: they must be the same on every host."""
+    paths = [lora["path"] for lora in params.get("loras", ())]
+    if adapter := params.get("adapter"):
+        paths += [f"{adapter}/{name}" for name in ADAPTER_FILES]
+    return {path: digest(Path(path)) for path in paths if Path(path).is_file()}
 
 
 def _threads(cores: int, workers: int) -> int:

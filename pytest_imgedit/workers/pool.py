@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_imgedit.workers.base import Connection, Deadline, Executor, Message, Slot, State
+    from pytest_imgedit.workers.canary import Canaries
 
     Done = tuple[Any, Worker, Message]
 
@@ -47,7 +48,7 @@ class Pool:
     """Workers of one role. `setup` is the message that tells a worker what to prepare.
 
     On each machine `load_concurrency` of them load at a time. `deadlines` says for some states after how long a worker
-    that is still in it is ended.
+    that is still in it is ended. `canaries` compare the edits that workers on several hosts make when they have loaded.
     """
 
     def __init__(
@@ -58,9 +59,11 @@ class Pool:
         load_concurrency: int,
         deadlines: Mapping[State, Deadline],
         watcher: Watcher,
+        canaries: Canaries | None = None,
     ) -> None:
         self.executor, self.slots, self.setup = executor, list(slots), setup
         self.load_concurrency, self.deadlines, self.watcher = load_concurrency, deadlines, watcher
+        self.canaries = canaries
         self.events: queue.Queue[tuple[Worker, Message]] = queue.Queue()
         self._handing_over = threading.Lock()
         self.listened = time.monotonic()
@@ -209,6 +212,8 @@ class Pool:
             worker.load_s, worker.batch_size = _sane(message["seconds"]), message["batch_size"]
             worker.environment, worker.code = message["environment"], message["code"]
             worker.loaded_at = time.perf_counter()
+            if self.canaries is not None and (said := self.canaries.compare(worker, message["canary"])):
+                self.watcher.note(said)
             self._set(worker, "idle")
         elif not worker.jobs:
             self._load_failed(worker, message)

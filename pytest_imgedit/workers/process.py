@@ -12,15 +12,16 @@ import traceback
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.checkpoints import find_checkpoint
+from pytest_imgedit.checkpoints import find_checkpoint, require_file
 from pytest_imgedit.closure import loaded_code, require_code
 from pytest_imgedit.editors.base import EditRequest, build
 from pytest_imgedit.editors.output import checked, is_near_copy, is_reframed
 from pytest_imgedit.endpoints import ENDPOINT_KINDS
 from pytest_imgedit.errors import ImageError, OutputError, SetupError, is_out_of_memory
-from pytest_imgedit.images import decode, encode_png
+from pytest_imgedit.images import decode, encode_png, to_rgb
 from pytest_imgedit.judges.base import Answer, Question
 from pytest_imgedit.provenance import versions_of
 from pytest_imgedit.redaction import Redactor, server_key
@@ -75,6 +76,8 @@ class _Worker:
         self.send = send
         self.preprocess: Callable[[Question], Any] | None = None
         self.dropping = False  # jobs that have not begun are not to be done any more
+        self.base: tuple[Target, dict[str, Any]] | None = None  # what is loaded, apart from adapters
+        self.model: Any = None
         self.fits = sys.maxsize  # the most questions that memory was enough for
         self._readers = ThreadPoolExecutor(min(READERS, max(1, (os.cpu_count() or 1) // 2)))
         self._finisher = ThreadPoolExecutor(1)  # one, so that replies keep the order of their jobs
@@ -123,11 +126,14 @@ class _Worker:
         self.target = Target(**message["target"])
         self.params, self.device = message["params"], message["device"]
         self.libraries: list[str] = message.get("libraries", [])
+        self.canary: Message | None = message.get("canary")
         self.redactor = Redactor(os.environ, self.params, server_key(self.params))
         if message.get("checkpoint"):  # the run was started on another host
             self.target = replace(self.target, argument=find_checkpoint(**message["checkpoint"]))
         if message.get("code"):
             require_code(message["code"])
+        for path, sha256 in message.get("files", {}).items():
+            require_file(Path(path), sha256)
         warm_up = getattr(self.target.load(), "warm_up", None)
         if callable(warm_up):
             arguments = () if self.target.argument is None else (self.target.argument,)
@@ -135,17 +141,36 @@ class _Worker:
         return _reply(op="prepared")
 
     def load(self, message: Message, _: object) -> Callable[[], Message]:
-        self.model = build(self.target, self.device, self.params)
+        """Build the model and have it prove itself; one that differs by its LoRA adapters alone keeps its base."""
+        loras = self.params.get("loras", ())
+        base = (self.target, {name: value for name, value in self.params.items() if name != "loras"})
+        if self.base == base and hasattr(self.model, "take_loras"):
+            self.model.take_loras(loras)
+        else:
+            self._build()
+        self.base = base
         self_check = getattr(self.model, "self_check", None)
         if callable(self_check):
             self_check()
+        described = {"environment": self._environment(), "code": self._first_party(), "canary": self._canary()}
+        return _reply(op="loaded", batch_size=self._batch_size(), **described)
+
+    def _canary(self) -> bytes | None:
+        """Make the edit by which hosts are compared, if there are several; `None` if the editor cannot."""
+        if self.canary is None:
+            return None
+        try:
+            return encode_png(to_rgb(self._edit(edit_request(self.canary))))
+        except Exception as error:  # an editor of the user's own may know the pairs of its suite alone
+            traceback.print_exception(error)
+            return None
+
+    def _build(self) -> None:
+        self.model = build(self.target, self.device, self.params)
         # A judge that prepares questions in a thread is given what came of it, if its `answer` takes that.
         self.preprocess = getattr(self.model, "preprocess", None)
         if not (callable(self.preprocess) and "prepared" in inspect.signature(self.model.answer).parameters):
             self.preprocess = None
-        return _reply(
-            op="loaded", batch_size=self._batch_size(), environment=self._environment(), code=self._first_party()
-        )
 
     def _environment(self) -> Message:
         """Describe where this worker computes, as `Environment` has it."""

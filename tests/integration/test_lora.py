@@ -1,0 +1,178 @@
+"""LoRA adapters: used whole or refused, part of the key, and exchanged without loading the base again."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+from pytest_imgedit.editors import diffusers as editor_module
+from pytest_imgedit.editors.base import EditRequest, resolve_editor
+from pytest_imgedit.editors.diffusers import DiffusersEditor
+from pytest_imgedit.errors import SetupError
+from pytest_imgedit.images import encode_png
+from pytest_imgedit.judges.base import resolve_judge
+from pytest_imgedit.judges.qwen_vl import QwenVLJudge
+from pytest_imgedit.params import find_problem
+from pytest_imgedit.recipes import identify
+from pytest_imgedit.workers.process import _Worker
+
+peft = pytest.importorskip("peft")
+
+PHOTO = Image.linear_gradient("L").convert("RGB").resize((64, 64))
+
+
+@pytest.fixture(scope="module")
+def model(tiny):
+    return tiny("instruct-pix2pix")
+
+
+@pytest.fixture(scope="module")
+def loras(model, tmp_path_factory):
+    """Two adapters of a pipeline's UNet, as diffusers saves them."""
+    from diffusers import StableDiffusionInstructPix2PixPipeline as Pipeline
+    from peft.utils import get_peft_model_state_dict
+
+    folder, paths = tmp_path_factory.mktemp("loras"), []
+    for seed in (1, 2):
+        pipeline = Pipeline.from_pretrained(model)
+        torch.manual_seed(seed)
+        config = peft.LoraConfig(r=4, target_modules=["to_q", "to_k", "to_v"], init_lora_weights=False)
+        pipeline.unet.add_adapter(config)
+        for name, weight in pipeline.unet.named_parameters():
+            if "lora_" in name:
+                torch.nn.init.normal_(weight, std=0.5)
+        Pipeline.save_lora_weights(
+            folder / str(seed),
+            unet_lora_layers=get_peft_model_state_dict(pipeline.unet),
+            weight_name="lora.safetensors",
+        )
+        paths.append(str(folder / str(seed) / "lora.safetensors"))
+    return paths
+
+
+def edited(editor):
+    request = EditRequest("a", "physics", "make it snow", PHOTO, 5)
+    return np.asarray(editor.edit(request), int)
+
+
+def made(model, *loras):
+    return DiffusersEditor(str(model), device="cpu", num_inference_steps=2, loras=list(loras))
+
+
+def test_adapters_change_edits_by_their_weights(model, loras):
+    plain = edited(made(model))
+    one, two = ({"path": path} for path in loras)
+    assert np.abs(edited(made(model, one)) - plain).max() > 2
+    assert np.abs(edited(made(model, {**one, "weight": 0.0})) - plain).max() <= 1
+    both = edited(made(model, one, {**two, "name": "second"}))
+    assert np.abs(both - edited(made(model, one))).max() > 2
+
+
+def test_another_adapter_is_taken_without_loading_the_base_again(model, loras, monkeypatch):
+    loaded = []
+    load = editor_module.load_pipeline
+    monkeypatch.setattr(editor_module, "load_pipeline", lambda *given: loaded.append(given) or load(*given))
+    target = resolve_editor(f"diffusers:{model}")
+    worker, images = _Worker(lambda message: None), []
+    for own in ([loras[0]], [loras[1]], [], [loras[0]]):
+        params = {"num_inference_steps": 2, "loras": [{"path": path} for path in own]}
+        named = {name: getattr(target, name) for name in ("kind", "module", "attribute", "argument")}
+        worker.prepare({"target": named, "params": params, "device": "cpu"}, ())
+        worker.load({}, ())
+        job = {"op": "edit", "pair": "a", "category": "c", "instruction": "x", "reference": None, "seed": 3}
+        request = worker.read_ahead({**job, "source": encode_png(PHOTO)})
+        images.append(worker.edit(job, request)()["image"])
+    assert len(loaded) == 1
+    assert images[0] == images[3]
+    assert len(set(images)) == 3
+
+
+def test_tensors_that_fit_no_network_are_refused(model, loras, tmp_path):
+    tensors = load_file(loras[0])
+    name = next(iter(tensors))
+    for path, change in (
+        ("renamed", {name.replace("to_", "to_other_"): tensors[name]}),
+        ("foreign", {"transformer.blocks.0.lora_A.weight": tensors[name]}),
+    ):
+        save_file({**{n: t for n, t in tensors.items() if n != name and path == "renamed"}, **change}, tmp_path / path)
+        file = (tmp_path / path).rename(tmp_path / f"{path}.safetensors")
+        with pytest.raises(SetupError, match=r"editor\.loras: "):
+            made(model, {"path": str(file)})
+
+
+@pytest.mark.parametrize(
+    ("own", "reason"),
+    [
+        ([{"path": "gone.safetensors"}], "No such file"),
+        ([{"path": "lora.pt"}], "expected safetensors"),
+        ([{"weight": 1.0}], "loras"),
+        ([{"path": "x.safetensors", "wieght": 1}], "loras"),
+        ("x.safetensors", "loras"),
+    ],
+)
+def test_adapters_are_looked_at_before_anything_loads(model, own, reason):
+    problem = find_problem(resolve_editor(f"diffusers:{model}"), {"loras": own})
+    assert problem is not None
+    assert reason in " ".join(problem)
+
+
+def test_adapters_are_in_the_key_by_content_and_weight(model, loras, tmp_path):
+    def digest(*own):
+        target = resolve_editor(f"diffusers:{model}")
+        return identify(target, {"loras": list(own)}, tmp_path / "cache.json").digest
+
+    copy = tmp_path / "copy.safetensors"
+    copy.write_bytes(open(loras[0], "rb").read())  # noqa: PTH123, SIM115
+    base, one = digest(), digest({"path": loras[0]})
+    assert digest({"path": str(copy), "weight": 1, "name": "other"}) == one != base
+    assert len({base, one, digest({"path": loras[0], "weight": 0.5}), digest({"path": loras[1]})}) == 4
+
+
+@pytest.fixture(scope="module")
+def adapter(tiny, tmp_path_factory):
+    """An adapter of a judge's language model, as peft saves it."""
+    from transformers import AutoModelForImageTextToText
+
+    model = AutoModelForImageTextToText.from_pretrained(tiny("judge-qwen3-vl"))
+    torch.manual_seed(1)
+    config = peft.LoraConfig(r=4, target_modules=r".*language_model.*\.(q|v)_proj", init_lora_weights=False)
+    tuned = peft.get_peft_model(model, config)
+    for name, weight in tuned.named_parameters():
+        if "lora_" in name:
+            torch.nn.init.normal_(weight, std=0.5)
+    folder = tmp_path_factory.mktemp("adapter")
+    tuned.save_pretrained(folder)
+    return folder
+
+
+def test_a_judges_adapter_is_merged(tiny, adapter):
+    plain = QwenVLJudge(str(tiny("judge-qwen3-vl")), device="cpu")
+    tuned = QwenVLJudge(str(tiny("judge-qwen3-vl")), device="cpu", adapter=str(adapter))
+    tuned.self_check()
+    weights, changed = plain.model.state_dict(), tuned.model.state_dict()
+    assert weights.keys() == changed.keys()
+    assert {name.rsplit(".", 2)[-2] for name in weights if not torch.equal(weights[name], changed[name])} == {
+        "q_proj",
+        "v_proj",
+    }
+
+
+def test_a_judges_adapter_is_in_the_key_and_looked_at_before_anything_loads(tiny, adapter, tmp_path):
+    target = resolve_judge(f"qwen-vl:{tiny('judge-qwen3-vl')}")
+    cache = tmp_path / "cache.json"
+    with_adapter = identify(target, {"adapter": str(adapter)}, cache)
+    assert with_adapter.digest != identify(target, {}, cache).digest
+    (adapter / "README.md").write_text("another")
+    assert identify(target, {"adapter": str(adapter)}, cache).digest == with_adapter.digest
+    config = adapter / "adapter_config.json"
+    before = config.read_text()
+    config.write_text(json.dumps({**json.loads(before), "lora_alpha": 99}))
+    assert identify(target, {"adapter": str(adapter)}, cache).digest != with_adapter.digest
+    config.write_text(before)
+    name, reason = find_problem(target, {"adapter": str(tmp_path)})
+    assert (name, "no adapter_config.json" in reason) == ("adapter", True)
