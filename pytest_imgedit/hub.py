@@ -41,9 +41,14 @@ def model_folder(model: str, kind: str, download: bool = True) -> Path:
     return _PINNED[model, kind]
 
 
+def pinned(model: str, kind: str) -> Path | None:
+    """Return the snapshot to which `model_folder` has pinned a hub id; `None` for a folder or an unpinned id."""
+    return None if is_local(model) else _PINNED.get((model, kind))
+
+
 def commit_of(model: str, kind: str) -> str | None:
     """Return the commit to which `model_folder` has pinned a hub id; `None` for a folder or an unpinned id."""
-    folder = None if is_local(model) else _PINNED.get((model, kind))
+    folder = pinned(model, kind)
     return None if folder is None else folder.name
 
 

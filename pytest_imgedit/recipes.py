@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.checkpoints import ADAPTER_FILES, MODEL_KINDS
 from pytest_imgedit.closure import source_closure
+from pytest_imgedit.editors.adapters import ADAPTERS
 from pytest_imgedit.editors.base import job_seed
+from pytest_imgedit.editors.pipelines import pipeline_class
 from pytest_imgedit.endpoints import ENDPOINT_KINDS, parse_endpoint
 from pytest_imgedit.environments import LIBRARIES, OTHERS, Environment, versions_in
 from pytest_imgedit.fingerprints import content, digest_files, resolved
@@ -66,6 +68,8 @@ def identify(
         recipe["adapter"] = digest_files(Path(decides["adapter"]), ADAPTER_FILES, cache)
     if target.kind in MODEL_KINDS:
         recipe["dtype"] = resolved_dtype(str(params.get("dtype", "auto")), device)
+        if target.kind == "diffusers" and (adapter := ADAPTERS.get(pipeline_class(target.argument or "") or "")):
+            recipe["size"] = adapter.size
     elif target.kind in ENDPOINT_KINDS:
         device, recipe["server"] = "server", parse_endpoint(target.kind, target.argument or "").url
     own = not target.module.startswith("pytest_imgedit.")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.editors.adapters import ADAPTERS, why_refused
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.hub import split_id
+from pytest_imgedit.hub import pinned, split_id
 from pytest_imgedit.registry import Signature, signature, source_file
 
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ def given_by_harness(call: Signature, params: Mapping[str, Any]) -> dict[str, An
 
 def pipeline_class(model: str) -> str | None:
     """Read the pipeline's class name from `model_index.json`, if the model is on this machine."""
-    index = Path(model) / "model_index.json"
-    if not Path(model).is_dir():
+    index = Path(pinned(model, "diffusers") or model) / "model_index.json"
+    if not index.parent.is_dir():
         from huggingface_hub import try_to_load_from_cache
 
         repository, revision = split_id(model)

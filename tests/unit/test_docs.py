@@ -47,6 +47,13 @@ def test_every_option_and_setting_is_in_the_readme(section):
             assert re.search(rf"`({section})?\.{name}`", readme), name
 
 
+def test_pipelines_are_as_their_page_says():
+    spec = importlib.util.spec_from_file_location("pipeline_table", ROOT / "docs" / "pipeline_table.py")
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    assert made.table() in (ROOT / "docs" / "pipelines.md").read_text(), "run python docs/pipeline_table.py"
+
+
 @pytest.fixture(scope="module")
 def simulated():
     """Shares by kind of scores from 2,000 simulated runs, as `docs/gate_simulation.py` prints them."""
