@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
+import torchvision_ops
 from folders import fill
 from waiting import wait_until
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of tests that run side by side are in each other's way
+if find_spec("torchvision"):
+    torchvision_ops.install()
 #: verl wants an older transformers than the one that all else is tested with, so it has an environment of its own.
 collect_ignore = [] if find_spec("verl") else ["with_verl"]
 

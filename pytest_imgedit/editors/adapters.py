@@ -53,7 +53,7 @@ class Adapter:
     size: str
     image: str = "image"
     listed: bool = False
-    prompt: Callable[[str], str] = str
+    prompt: Callable[[str], str] = lambda instruction: instruction
     wrapping: str = ""
     scales: bool = False
     gives_size: bool = False

@@ -117,7 +117,7 @@ def test_a_reply_that_was_cut_is_no_grade(bench, server):
     assert verdicts(bench, but=cut) == whole
     server.asked.clear()
     server.faults.append("length")
-    bench.run(*options, "--imgedit-set=judge.reasks=1")
+    bench.run(*options, "--imgedit-set=judge.reasks=1", "--imgedit-fresh")
     assert sum("it was too long" in str(asked["messages"]) for asked in server.asked) == 1
 
 
