@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -93,12 +96,19 @@ def best(candidates: Iterable[Environment], here: Environment, policy: Reuse) ->
 
 @cache
 def _versions_in(python: str, names: tuple[str, ...]) -> dict[str, str]:
-    command = [python, "-c", _SCRIPT.format(names=list(names))]
+    # In a session of its own, below a shell, so that whatever the interpreter is, it ends and touches nothing here.
+    command = ["/bin/sh", "-c", '"$0" "$@"; exit $?', python, "-c", _SCRIPT.format(names=list(names))]
+    asked = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+    )
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER, check=True)
-        found: dict[str, str] = json.loads(done.stdout)
-    except (OSError, ValueError, subprocess.SubprocessError):
+        found: dict[str, str] = json.loads(asked.communicate(timeout=ANSWER)[0])
+    except (ValueError, subprocess.SubprocessError):
         return {}  # its workers will say what is wrong with it
+    finally:
+        with suppress(OSError):
+            os.killpg(asked.pid, signal.SIGKILL)
+        asked.wait()
     return found
 
 

@@ -144,8 +144,8 @@ class Engine:
 
     def _take_signals(self) -> dict[signal.Signals, Any]:
         """Handle Ctrl-C and what schedulers send; return the handlers until now. `nohup` goes on being obeyed."""
-        ignored = {number for number in _STOPS if signal.getsignal(number) is signal.SIG_IGN}
-        return {number: signal.signal(number, self._interrupt) for number in _STOPS if number not in ignored}
+        taken = [number for number in _STOPS if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
+        return {number: signal.signal(number, self._interrupt) for number in taken}
 
     def _interrupt(self, *_: object) -> None:
         """Handle a signal without raising in the middle of a write; before the first job there is nothing to save."""

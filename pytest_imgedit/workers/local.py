@@ -125,7 +125,8 @@ class LocalExecutor:
                 words = [silent]  # what it printed comes of what it was sent, sooner or later
             raise NotStarted(f"{slot.name}: {self.python} does not start as a worker: {words[-1]}") from None
         finally:
-            self._starting.pop(slot.name, None)
+            if self._starting.get(slot.name) == path:  # else another process has taken the place meanwhile
+                del self._starting[slot.name]
             path.unlink(missing_ok=True)  # both sides have it open: nothing is left of it, however this process ends
 
 

@@ -102,7 +102,7 @@ def test_blank_negative_prompt_is_given_only_where_guidance_needs_it(tiny):
     qwen = DiffusersEditor(str(tiny("qwen-image-edit")), device="cpu")
     assert qwen.call == {"negative_prompt": " "}
     assert call_arguments(qwen.pipeline, {"true_cfg_scale": 1.0}) == {"true_cfg_scale": 1.0}
-    assert call_arguments(qwen.pipeline, {"negative_prompt": "blur"})[1] == {"negative_prompt": "blur"}
+    assert call_arguments(qwen.pipeline, {"negative_prompt": "blur"}) == {"negative_prompt": "blur"}
     pix2pix = DiffusersEditor(str(tiny("instruct-pix2pix")), device="cpu", image_guidance_scale=1.2)
     assert pix2pix.call == {"image_guidance_scale": 1.2}
     with pytest.raises(SetupError, match=r"editor\.strength: .* takes no such argument"):
