@@ -21,7 +21,7 @@ from pytest_imgedit.hub import model_folder
 from pytest_imgedit.store.runs import write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pytest_imgedit.registry import Target
 
@@ -52,19 +52,25 @@ def content(target: Target, cache: Path) -> dict[str, Any]:
 
 
 def resolved(value: Any, cache: Path) -> Any:
-    """Return a parameter with each file and folder that it names, in lists and tables too, replaced by its content.
+    """Return a parameter with each file and folder that it names, in lists and tables too, replaced by its content."""
 
-    A number that is whole is written as such, so that 4 and 4.0 are one parameter.
-    """
+    def content_of(text: str) -> Any:
+        if not text or not _is_named_data(text, cache):
+            return text
+        return {"content": digest_files(Path(text), _files_below(Path(text)), cache)}
+
+    return canonical(value, content_of)
+
+
+def canonical(value: Any, of_text: Callable[[str], Any] = lambda text: text) -> Any:
+    """Return a parameter in which a whole number is written as such, so that 4 and 4.0 are one; texts by `of_text`."""
     if isinstance(value, dict):
-        return {name: resolved(inner, cache) for name, inner in value.items()}
+        return {name: canonical(inner, of_text) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [resolved(inner, cache) for inner in value]
+        return [canonical(inner, of_text) for inner in value]
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    if isinstance(value, str) and value and _is_named_data(value, cache):
-        return {"content": digest_files(Path(value), _files_below(Path(value)), cache)}
-    return value
+    return of_text(value) if isinstance(value, str) else value
 
 
 def _is_named_data(name: str, cache: Path) -> bool:

@@ -15,7 +15,7 @@ from pytest_imgedit.editors.base import job_seed
 from pytest_imgedit.editors.pipelines import pipeline_class
 from pytest_imgedit.endpoints import ENDPOINT_KINDS, parse_endpoint
 from pytest_imgedit.environments import LIBRARIES, OTHERS, Environment, versions_in
-from pytest_imgedit.fingerprints import content, digest_files, resolved
+from pytest_imgedit.fingerprints import canonical, content, digest_files, resolved
 from pytest_imgedit.hub import commit_of
 from pytest_imgedit.params import deciding
 from pytest_imgedit.redaction import mask_secrets
@@ -63,7 +63,11 @@ def identify(
     made = content(target, cache)
     decides = deciding(target, params)
     counted = {name: value for name, value in decides.items() if name != "adapter" or target.kind != "qwen-vl"}
-    recipe = {**made, "params": mask_secrets(resolved(counted, cache))}
+    own = not target.module.startswith("pytest_imgedit.")
+    named = {
+        name: resolved(value, cache) if own or name == "loras" else canonical(value) for name, value in counted.items()
+    }
+    recipe = {**made, "params": mask_secrets(named)}
     if len(counted) < len(decides):
         recipe["adapter"] = digest_files(Path(decides["adapter"]), ADAPTER_FILES, cache)
     if target.kind in MODEL_KINDS:
@@ -72,7 +76,6 @@ def identify(
             recipe["size"] = adapter.size
     elif target.kind in ENDPOINT_KINDS:
         device, recipe["server"] = "server", parse_endpoint(target.kind, target.argument or "").url
-    own = not target.module.startswith("pytest_imgedit.")
     if own:
         recipe["argument"] = resolved(target.argument, cache)
     here = Environment(device=device, versions=_versions(target, params, own, python))  # type: ignore[arg-type]

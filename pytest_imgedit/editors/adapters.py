@@ -7,6 +7,7 @@ model's area, in the multiples that the model needs.
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 from dataclasses import dataclass
@@ -78,7 +79,8 @@ class Adapter:
         found: dict[str, Any] = {}
         if self.scales and source.size != size:
             source = source.resize(size, Image.Resampling.LANCZOS)
-        if self.gives_size or (area is not None and not self.scales and own is None):
+        takes_size = "width" in inspect.signature(pipeline.__call__).parameters
+        if self.gives_size or (area is not None and takes_size and not self.scales and own is None):
             found |= {"width": size[0], "height": size[1]}
         if self.prepare is not None:
             self.prepare(pipeline, size)

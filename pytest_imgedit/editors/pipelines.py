@@ -64,6 +64,10 @@ def check_arguments(model: str, params: Mapping[str, Any]) -> tuple[str, str] | 
         raise UsageError(f"editor diffusers:{model}: {missing}")
     if call is None:
         raise UsageError(f"editor diffusers:{model}: {name} is not in diffusers {version('diffusers')}")
+    lone = {"width", "height"} & set(params)
+    if len(lone) == 1 and {"width", "height"} <= set(call.annotations):
+        (given,) = lone
+        return given, f"expected editor.{'height' if given == 'width' else 'width'} beside it"
     if "area" in params and not ({"width", "height"} <= set(call.annotations) or ADAPTERS[name].scales):
         return "area", f"{name} takes no size"
     return call.problem({key: value for key, value in params.items() if key not in OWN}, SET_BY_HARNESS)

@@ -74,9 +74,10 @@ class PaddedDecoder:
             "attention_mask": seen,
             "mm_token_type_ids": (tokens == self.model.config.image_token_id).int(),
         }
-        pixels = torch.cat([prompt.pixels for prompt in prompts])
-        if len(pixels):
-            inputs |= {"pixel_values": pixels, "image_grid_thw": torch.cat([prompt.grids for prompt in prompts])}
+        shown = [prompt for prompt in prompts if len(prompt.pixels)]
+        if shown:
+            pixels, grids = (torch.cat([getattr(one, name) for one in shown]) for name in ("pixels", "grids"))
+            inputs |= {"pixel_values": pixels, "image_grid_thw": grids}
         return {name: tensor.to(self.model.device) for name, tensor in inputs.items()}
 
     @torch.inference_mode()

@@ -80,9 +80,10 @@ class PackedDecoder:
         tokens = prefill.tokens
         embedded = body.get_input_embeddings()(tokens)
         extra: dict[str, Any] = {}
-        pixels = torch.cat([prompt.pixels.to(device, non_blocking=True) for prompt in prompts])
-        if len(pixels):
-            grids = torch.cat([prompt.grids for prompt in prompts])
+        shown = [prompt for prompt in prompts if len(prompt.pixels)]
+        if shown:
+            pixels = torch.cat([prompt.pixels.to(device, non_blocking=True) for prompt in shown])
+            grids = torch.cat([prompt.grids for prompt in shown])
             seen = body.get_image_features(pixels, grids.to(device))
             places = tokens == self.image_token
             embedded[places] = _whole(seen.pooler_output).to(embedded.dtype)

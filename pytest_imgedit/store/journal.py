@@ -27,12 +27,15 @@ R = TypeVar("R", bound=Record | ModelRecord)
 class Journal(Generic[R]):
     """Records by key; a later record of the same key replaces an earlier one.
 
-    A torn last line, as a crash leaves it, is dropped when the file is opened, and `torn` is set. A damaged line
+    A torn last line, as a crash leaves it, is dropped when the file is opened, and `torn` is set; with `reads_only` it
+    stays in the file, since a run may just be writing it. A damaged line
     before the last, and any line whose checksum is right but which is no record of this `kind`, raises `UsageError`
     with `file:line`.
     """
 
-    def __init__(self, path: Path, kind: type[R], require_there: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, path: Path, kind: type[R], require_there: Callable[[], None] = lambda: None, reads_only: bool = False
+    ) -> None:
         self.path, self.kind, self.require_there = path, kind, require_there
         self.records: dict[str, R] = {}
         self._by_content: dict[str, dict[str, R]] = {}
@@ -41,7 +44,7 @@ class Journal(Generic[R]):
             raise UsageError(f"{path}: not a regular file, expected the records of the store")
         self._size = self._load() if path.exists() else 0
         self.torn = path.exists() and self._size < path.stat().st_size
-        if self.torn:
+        if self.torn and not reads_only:
             os.truncate(path, self._size)
 
     def _load(self) -> int:

@@ -175,11 +175,11 @@ class _Worker:
     def _environment(self) -> Message:
         """Describe where this worker computes, as `Environment` has it."""
         torch = sys.modules.get("torch")
-        on_gpu = self.device != "cpu" and torch is not None and torch.cuda.is_available()
-        served = self.target.kind in ENDPOINT_KINDS
+        on_gpu, served = self.device != "cpu", self.target.kind in ENDPOINT_KINDS
+        tells = on_gpu and torch is not None and torch.cuda.is_available()
         return {
             "device": "server" if served else "cuda" if on_gpu else "cpu",
-            "gpu": torch.cuda.get_device_name(0) if on_gpu and torch is not None else None,
+            "gpu": torch.cuda.get_device_name(0) if tells and torch is not None else None,
             "versions": versions_of(self.libraries),
             "processor": getattr(self.model, "processor_name", None),
         }

@@ -184,3 +184,10 @@ def test_sizes_of_the_user_take_the_place_of_the_policy(editor):
 def test_an_area_that_the_pipeline_cannot_be_given_is_refused(tiny, tmp_path):
     name, reason = find_problem(folder_of("LongCatImageEditPipeline", tmp_path), {"area": 65536})
     assert (name, reason) == ("area", "LongCatImageEditPipeline takes no size")
+
+
+def test_a_width_without_a_height_is_refused(tmp_path):
+    assert find_problem(folder_of("FluxKontextPipeline", tmp_path), {"width": 64}) == (
+        "width",
+        "expected editor.height beside it",
+    )

@@ -90,6 +90,13 @@ def test_prompts_without_images_and_of_one_token_more_than_their_common_beginnin
     assert together == [judge.answer([text])[0].reply for text in texts]
 
 
+@pytest.mark.parametrize("options", [{}, {"batch_invariant": False}, {"attention": "sdpa", "batch_invariant": False}])
+def test_prompts_with_and_without_images_may_be_in_one_batch(tiny, options):
+    judge = QwenVLJudge(str(tiny("judge-qwen3-vl")), device="cpu", max_new_tokens=4, **options)
+    asked = [ask(1)[0], Question("t", "physics", "x", {}, "s" * 40, (("text", "a"),)), ask(2)[1]]
+    assert judge.answer(asked) == [judge.answer([question])[0] for question in asked]
+
+
 def test_judge_may_answer_with_what_was_prepared_before(tiny):
     judge = QwenVLJudge(str(tiny("judge-qwen3-vl")), device="cpu", max_new_tokens=4)
     asked = ask(2)

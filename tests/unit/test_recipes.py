@@ -145,6 +145,16 @@ def test_each_parameter_that_decides_changes_the_key(tiny, cache, params):
     assert of(folder, cache, **params).digest != of(folder, cache).digest
 
 
+def test_a_text_that_happens_to_name_a_file_is_a_text(tiny, cache, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "blurry").write_text("x")
+    (tmp_path / "dark").write_text("x")
+    folder = tiny("qwen-image-edit")
+    one, other = (of(folder, cache, negative_prompt=text) for text in ("blurry", "dark"))
+    assert one.digest != other.digest
+    assert one.recipe["params"] == {"negative_prompt": "blurry"}
+
+
 def test_dtype_counts_as_it_is_resolved(model, cache):
     assert of(model, cache, "cuda").digest == of(model, cache, "cuda", dtype="bfloat16").digest
     assert of(model, cache, "cuda").digest != of(model, cache, "cpu").digest

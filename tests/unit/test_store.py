@@ -93,6 +93,15 @@ def test_torn_last_line_is_dropped_and_writing_goes_on(tmp_path):
         assert list(journal(tmp_path).records.values()) == [record("a"), record("c")]
 
 
+def test_a_reader_leaves_a_line_that_is_just_being_written(tmp_path):
+    path = tmp_path / "j.jsonl"
+    written = journal(tmp_path)
+    written.append([record("a"), record("b")])
+    path.write_bytes(whole := path.read_bytes()[:-5])
+    assert list(Journal(path, EditRecord, reads_only=True).records.values()) == [record("a")]
+    assert path.read_bytes() == whole
+
+
 def test_damaged_middle_line_is_an_error_that_names_it(tmp_path):
     path = tmp_path / "j.jsonl"
     written = journal(tmp_path)
