@@ -11,7 +11,7 @@ from pytest_imgedit.gates import GateResult
 from pytest_imgedit.stages.edit import edit_message, store_edit, stored_edit
 from pytest_imgedit.stages.plan import make_plan
 from pytest_imgedit.stats import estimate, summarize
-from pytest_imgedit.workers.process import describe, make_edit
+from pytest_imgedit.workers.messages import describe, make_edit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

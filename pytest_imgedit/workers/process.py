@@ -7,7 +7,6 @@ import inspect
 import os
 import queue
 import sys
-import time
 import traceback
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -18,28 +17,28 @@ from typing import TYPE_CHECKING, Any
 from pytest_imgedit.checkpoints import find_checkpoint, require_file
 from pytest_imgedit.closure import loaded_code, require_code
 from pytest_imgedit.editors.base import EditRequest, build
-from pytest_imgedit.editors.output import checked, is_near_copy, is_reframed
 from pytest_imgedit.endpoints import ENDPOINT_KINDS
-from pytest_imgedit.errors import ImageError, OutputError, SetupError, is_out_of_memory
-from pytest_imgedit.images import decode, encode_png, to_rgb
+from pytest_imgedit.errors import ImageError, SetupError, is_out_of_memory
+from pytest_imgedit.images import encode_png, to_rgb
 from pytest_imgedit.judges.base import Answer, Question
 from pytest_imgedit.provenance import versions_of
 from pytest_imgedit.redaction import Redactor, server_key
 from pytest_imgedit.registry import Target
 from pytest_imgedit.seeding import seed_all
 from pytest_imgedit.text import one_line, shorten
+from pytest_imgedit.workers.messages import (
+    Message,
+    clock,
+    describe,
+    edit_request,
+    finished_edit,
+    judge_question,
+    plain_answer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from PIL import Image
-
-Message = dict[str, Any]
-#: Taken before any code of the user's own could put another in its place.
-_clock = time.perf_counter
-#: Characters of a judge's reply; a longer one is no grading.
-MAX_REPLY = 100_000
-MAX_ASPECT = 1e100
 #: The most threads that read images.
 READERS = 8
 
@@ -97,13 +96,13 @@ class _Worker:
 
     def handle(self, message: Message, read: list[Future[Any]]) -> None:
         """Do a job up to where the GPU is free again; its reply is finished and sent by another thread."""
-        started = _clock()
+        started = clock()
         try:
             dropped = self.dropping and message["op"] in ("edit", "judge")
             finish = _reply(op="dropped") if dropped else self.handlers[message["op"]](message, read)
         except BaseException as error:  # whatever an editor raises, SystemExit too, is the error of this job alone
             finish = _reply(**self._failed(error))
-        self._finisher.submit(self._finish, finish, _clock() - started)
+        self._finisher.submit(self._finish, finish, clock() - started)
 
     def _finish(self, finish: Callable[[], Message], seconds: float) -> None:
         try:
@@ -197,9 +196,9 @@ class _Worker:
 
     def edit(self, message: Message, read: list[Future[Any]]) -> Callable[[], Message]:
         request = read[0].result()
-        started = _clock()
+        started = clock()
         output = self._edit(request)
-        seconds = _clock() - started
+        seconds = clock() - started
         may_be_blank = self.target.kind == "blank"
         compiled = bool(getattr(self.model, "compiled", False))
         return lambda: {
@@ -235,7 +234,7 @@ class _Worker:
             try:
                 questions[place] = question.result()
             except ImageError as error:
-                answers[place] = {**_plain(Answer(error=one_line(error))), "batch_size": 1}
+                answers[place] = {**plain_answer(Answer(error=one_line(error))), "batch_size": 1}
         read.clear()  # prepared images are large
         answers.update(zip(questions, self._ask(list(questions.values())), strict=True))
         ordered = [answers[place] for place in sorted(answers)]
@@ -243,7 +242,7 @@ class _Worker:
 
     def _read_question(self, asked: Message) -> tuple[Question, Any]:
         """Decode a question's images; prepare it for a judge that has `preprocess`."""
-        question = _question(asked)
+        question = judge_question(asked)
         return question, None if self.preprocess is None else self.preprocess(question)
 
     def _answer(self, batch: list[tuple[Question, Any]]) -> list[Answer]:
@@ -273,107 +272,12 @@ class _Worker:
                 continue
             if len(given) != len(batch):
                 raise ValueError(f"the judge gave {len(given)} answers to {len(batch)} questions")
-            answers += [{**_plain(answer), "batch_size": len(batch)} for answer in given]
+            answers += [{**plain_answer(answer), "batch_size": len(batch)} for answer in given]
         return answers
-
-
-def make_edit(edit: Callable[[EditRequest], Any], message: Message, may_be_blank: bool) -> Message:
-    """Do the edit that a message asks for: return what `finished_edit` returns."""
-    request = edit_request(message)
-    started = _clock()
-    output = edit(request)
-    return finished_edit(output, request.source, _clock() - started, may_be_blank)
-
-
-def edit_request(message: Message) -> EditRequest:
-    """Read what a message asks for; raises `ImageError` for an image that does not decode."""
-    reference = message["reference"]
-    return EditRequest(
-        pair_id=message["pair"],
-        category=message["category"],
-        instruction=message["instruction"],
-        source=decode(message["source"]),
-        seed=message["seed"],
-        reference=None if reference is None else decode(reference),
-    )
-
-
-def finished_edit(output: Any, source: Image.Image, seconds: float, may_be_blank: bool) -> Message:
-    """Check and encode what an editor returned for a source after some seconds; raises `OutputError`."""
-    image = checked(output, source, may_be_blank=may_be_blank)
-    return {
-        "image": encode_png(image),
-        "edit_s": seconds,
-        "near_copy": is_near_copy(source, image),
-        "width": image.width,
-        "height": image.height,
-        "reframed": is_reframed(source, image),
-    }
 
 
 def _reply(**message: Any) -> Callable[[], Message]:
     return lambda: message
-
-
-def _question(asked: Message) -> Question:
-    return Question(
-        pair_id=asked["pair"],
-        category=asked["category"],
-        instruction=asked["instruction"],
-        images={name: decode(data) for name, data in asked["images"].items()},
-        system=asked["system"],
-        parts=tuple((kind, text) for kind, text in asked["parts"]),
-        aspects=tuple(asked["aspects"]),
-    )
-
-
-def _plain(answer: Answer) -> Message:
-    """Turn an answer into a message; one that does not hold what it must becomes an error."""
-    try:
-        if not isinstance(answer, Answer):
-            raise TypeError("it is none")
-        if isinstance(answer.score, bool | str):
-            raise TypeError(f"a score that is {answer.score!r}")
-        if len(answer.reply) > MAX_REPLY:
-            return _plain(Answer(error=f"a reply of {len(answer.reply)} characters, expected at most {MAX_REPLY}"))
-        return {
-            "reply": _encodable(answer.reply),
-            "cut": bool(answer.cut),
-            "score": None if answer.score is None else float(answer.score),
-            "aspects": {shorten(str(name)): _aspect(value) for name, value in answer.aspects.items()},
-            "expected": {shorten(str(name)): float(value) for name, value in answer.expected.items()},
-            "off_scale": float(answer.off_scale),
-            "tokens_in": int(answer.tokens_in),
-            "tokens_out": int(answer.tokens_out),
-            "error": None if answer.error is None else _encodable(str(answer.error)) or "the judge gave no reason",
-        }
-    except (AttributeError, TypeError, ValueError, OverflowError) as error:
-        return _plain(Answer(error=f"the judge gave {answer!r:.200}, expected an Answer: {one_line(error)}"))
-
-
-def _aspect(value: Any) -> float:
-    """A number of an aspect, so small that sums of them stay finite; what is not finite is told as it is."""
-    number = float(value)
-    if MAX_ASPECT < abs(number) < float("inf"):
-        raise ValueError(f"an aspect of {number:g}, expected at most {MAX_ASPECT:g}")
-    return number
-
-
-def _encodable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def describe(error: BaseException) -> dict[str, str]:
-    """Name an error by kind and say it in one line."""
-    text = one_line(error)
-    if isinstance(error, SetupError):
-        return {"kind": "setup", "message": text}
-    if isinstance(error, ImageError):
-        return {"kind": "bad_image", "message": text}
-    if isinstance(error, OutputError):
-        return {"kind": "degenerate_output", "message": text}
-    kind = "oom" if is_out_of_memory(error) else "exception"
-    return {"kind": kind, "message": f"{type(error).__name__}: {text}"}
 
 
 def free_memory() -> None:

@@ -10,7 +10,7 @@ from pytest_imgedit.errors import UsageError
 from pytest_imgedit.images import decode, encode_png
 from pytest_imgedit.workers.base import Slot, Worker
 from pytest_imgedit.workers.canary import Canaries, canary_edit
-from pytest_imgedit.workers.process import edit_request
+from pytest_imgedit.workers.messages import edit_request
 
 
 def worker(host, gpu="H200"):

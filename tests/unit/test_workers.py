@@ -17,7 +17,8 @@ from pytest_imgedit.judges.base import Answer, Question
 from pytest_imgedit.stages.retry import MAX_IN_VAIN, Retries
 from pytest_imgedit.workers import keeper
 from pytest_imgedit.workers.base import Slot, Worker
-from pytest_imgedit.workers.process import _Worker, describe
+from pytest_imgedit.workers.messages import describe
+from pytest_imgedit.workers.process import _Worker
 
 
 def keep(tmp_path, script, patience="60"):

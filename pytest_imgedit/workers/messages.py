@@ -1,0 +1,124 @@
+"""What passes between a run and its workers: edits and answers as messages, and errors by kind."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from pytest_imgedit.editors.base import EditRequest
+from pytest_imgedit.editors.output import checked, is_near_copy, is_reframed
+from pytest_imgedit.errors import ImageError, OutputError, SetupError, is_out_of_memory
+from pytest_imgedit.images import decode, encode_png
+from pytest_imgedit.judges.base import Answer, Question
+from pytest_imgedit.text import one_line, shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from PIL import Image
+
+Message = dict[str, Any]
+#: Taken before any code of the user's own could put another in its place.
+clock = time.perf_counter
+#: Characters of a judge's reply; a longer one is no grading.
+MAX_REPLY = 100_000
+#: Sums of aspects up to here stay finite.
+MAX_ASPECT = 1e100
+
+
+def make_edit(edit: Callable[[EditRequest], Any], message: Message, may_be_blank: bool) -> Message:
+    """Do the edit that a message asks for: return what `finished_edit` returns."""
+    request = edit_request(message)
+    started = clock()
+    output = edit(request)
+    return finished_edit(output, request.source, clock() - started, may_be_blank)
+
+
+def edit_request(message: Message) -> EditRequest:
+    """Read what a message asks for; raises `ImageError` for an image that does not decode."""
+    reference = message["reference"]
+    return EditRequest(
+        pair_id=message["pair"],
+        category=message["category"],
+        instruction=message["instruction"],
+        source=decode(message["source"]),
+        seed=message["seed"],
+        reference=None if reference is None else decode(reference),
+    )
+
+
+def finished_edit(output: Any, source: Image.Image, seconds: float, may_be_blank: bool) -> Message:
+    """Check and encode what an editor returned for a source after some seconds; raises `OutputError`."""
+    image = checked(output, source, may_be_blank=may_be_blank)
+    return {
+        "image": encode_png(image),
+        "edit_s": seconds,
+        "near_copy": is_near_copy(source, image),
+        "width": image.width,
+        "height": image.height,
+        "reframed": is_reframed(source, image),
+    }
+
+
+def judge_question(asked: Message) -> Question:
+    """Read what a message asks a judge; raises `ImageError` for an image that does not decode."""
+    return Question(
+        pair_id=asked["pair"],
+        category=asked["category"],
+        instruction=asked["instruction"],
+        images={name: decode(data) for name, data in asked["images"].items()},
+        system=asked["system"],
+        parts=tuple((kind, text) for kind, text in asked["parts"]),
+        aspects=tuple(asked["aspects"]),
+    )
+
+
+def plain_answer(answer: Answer) -> Message:
+    """Turn an answer into a message; one that does not hold what it must becomes an error."""
+    try:
+        if not isinstance(answer, Answer):
+            raise TypeError("it is none")
+        if isinstance(answer.score, bool | str):
+            raise TypeError(f"a score that is {answer.score!r}")
+        if len(answer.reply) > MAX_REPLY:
+            return plain_answer(
+                Answer(error=f"a reply of {len(answer.reply)} characters, expected at most {MAX_REPLY}")
+            )
+        return {
+            "reply": _encodable(answer.reply),
+            "cut": bool(answer.cut),
+            "score": None if answer.score is None else float(answer.score),
+            "aspects": {shorten(str(name)): _aspect(value) for name, value in answer.aspects.items()},
+            "expected": {shorten(str(name)): float(value) for name, value in answer.expected.items()},
+            "off_scale": float(answer.off_scale),
+            "tokens_in": int(answer.tokens_in),
+            "tokens_out": int(answer.tokens_out),
+            "error": None if answer.error is None else _encodable(str(answer.error)) or "the judge gave no reason",
+        }
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
+        return plain_answer(Answer(error=f"the judge gave {answer!r:.200}, expected an Answer: {one_line(error)}"))
+
+
+def _aspect(value: Any) -> float:
+    """A number of an aspect, so small that sums of them stay finite; what is not finite is told as it is."""
+    number = float(value)
+    if MAX_ASPECT < abs(number) < float("inf"):
+        raise ValueError(f"an aspect of {number:g}, expected at most {MAX_ASPECT:g}")
+    return number
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def describe(error: BaseException) -> dict[str, str]:
+    """Name an error by kind and say it in one line."""
+    text = one_line(error)
+    if isinstance(error, SetupError):
+        return {"kind": "setup", "message": text}
+    if isinstance(error, ImageError):
+        return {"kind": "bad_image", "message": text}
+    if isinstance(error, OutputError):
+        return {"kind": "degenerate_output", "message": text}
+    kind = "oom" if is_out_of_memory(error) else "exception"
+    return {"kind": kind, "message": f"{type(error).__name__}: {text}"}
