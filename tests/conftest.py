@@ -38,15 +38,19 @@ SHARED_DATA = Path(__file__).parent.parent.parent / "shared" / "data" / "riseben
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Build a tiny checkpoint by its name in `tiny_models.BUILDERS`, once a session."""
+    """Build a tiny checkpoint by its name in one of the modules of tiny checkpoints, once a session."""
     sys.path.insert(0, str(Path(__file__).parent))
-    from tiny_models import BUILDERS
+    import tiny_flux2
+    import tiny_models
+    import tiny_pipelines
 
+    builders = {**tiny_models.BUILDERS, **tiny_flux2.BUILDERS, **tiny_pipelines.BUILDERS}
     root, built = tmp_path_factory.mktemp("tiny"), {}
 
     def build(name: str) -> Path:
         if name not in built:
-            built[name] = BUILDERS[name](root / name)
+            builders[name](root / name)
+            built[name] = root / name
         return built[name]
 
     return build

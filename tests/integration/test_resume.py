@@ -79,3 +79,23 @@ def test_stages_run_by_themselves(bench):
     assert bench.run(*base, "--imgedit-stage=report").ret == 0
     assert bench.results["workers"] == []
     assert {item["status"] for item in bench.results["items"]} == {"scored"}
+
+
+def test_a_verdict_is_the_same_alone_in_a_batch_and_after_a_resume(bench):
+    """What is judged beside an edit decides nothing: not a bit of its expected grades."""
+    scored = ("--imgedit-editor=oracle", "--imgedit-judge=scenes", "--imgedit-limit=2")
+    options = (*scored, "--imgedit-set=judge.scoring=expected")
+
+    def verdicts(out):
+        items = bench.document_of(out)["items"]
+        found = {item["id"]: item["seeds"][0]["verdict"] for item in items}
+        return {name: (verdict["reply"], verdict["aspects"], verdict["score"]) for name, verdict in found.items()}
+
+    bench.run(*options, "--imgedit-out=whole")
+    for part in ("physics-0001", "social", "causal"):
+        bench.run(*options, "--imgedit-out=parts", "-k", part)
+    runs = sorted((bench.path / "parts" / "runs").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    bench.run(*options, "--imgedit-out=parts", "--imgedit-set=judge.batch_size=3")
+    for run in runs:
+        (run / "results.json").unlink()
+    assert verdicts("parts") == verdicts("whole")

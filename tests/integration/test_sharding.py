@@ -24,6 +24,7 @@ from PIL import Image
 from pytest_imgedit.editors.base import EditRequest
 from pytest_imgedit.editors.diffusers import DiffusersEditor
 from pytest_imgedit.editors.sharded import ShardedEditor
+from pytest_imgedit.seeding import seed_all
 
 if __name__ == "__main__":
     folder, shard, call = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
@@ -32,10 +33,14 @@ if __name__ == "__main__":
     plain = DiffusersEditor(folder, device="cpu", **call)
     shared = ShardedEditor(folder, device="cpu", shard={"ranks": 2, **shard}, **call)
 
-    expected = np.asarray(plain.edit(request), int)
+    def edited(editor):
+        seed_all(request.seed)  # as a worker does, and the other ranks do themselves
+        return np.asarray(editor.edit(request), int)
+
+    expected = edited(plain)
 
     def difference():
-        return int(abs(np.asarray(shared.edit(request), int) - expected).max())
+        return int(abs(edited(shared) - expected).max())
 
     differences = [difference()]
     name = "transformer" if hasattr(shared.pipeline, "transformer") else "unet"
@@ -84,6 +89,13 @@ def test_two_ranks_make_the_image_of_one(tiny, model, shard, share):
     assert max(found["differences"]) <= 1
     assert found["share"] == pytest.approx(share, abs=0.02)
     assert found["failed"] in ("TypeError", "ValueError", "AttributeError")
+
+
+def test_modules_that_stay_in_float32_are_whole_on_every_rank(tiny):
+    """A12: a rank that broadcast float32 met ranks that expected bfloat16, and the group died."""
+    found = both(tiny("joyimage"), {}, num_inference_steps=2, dtype="bfloat16")
+    assert max(found["differences"]) <= 4  # matrix products of parts round otherwise in bfloat16
+    assert 0.4 < found["share"] < 0.9
 
 
 def test_ranks_may_share_the_sequence(tiny, tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFilter
 
-from pytest_imgedit.editors.output import checked, is_blank, is_near_copy
+from pytest_imgedit.editors.output import checked, is_blank, is_near_copy, is_reframed
 from pytest_imgedit.errors import OutputError
 
 PHOTO = Image.effect_noise((256, 192), 80).filter(ImageFilter.GaussianBlur(4)).convert("RGB")
@@ -74,3 +74,11 @@ def test_one_value_that_is_not_finite_is_found():
     assert checked(floats[0], floats[0], may_be_blank=True).size == (8, 8)
     with pytest.raises(OutputError, match="in 1 of 64 values"):
         checked(floats[1], floats[0], may_be_blank=True)
+
+
+@pytest.mark.parametrize(
+    ("size", "reframed"),
+    [((328, 200), False), ((1296, 784), False), ((1024, 1024), True), ((320, 192), False), ((328, 190), True)],
+)
+def test_an_edit_of_another_aspect_ratio_is_reframed(size, reframed):
+    assert is_reframed(Image.new("RGB", (328, 200)), Image.new("RGB", size)) == reframed

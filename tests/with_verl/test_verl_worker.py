@@ -14,7 +14,7 @@ from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, Ra
 from pytest_imgedit.editors.base import EditRequest
 from pytest_imgedit.editors.diffusers import DiffusersEditor
 from pytest_imgedit.images import encode_png
-from pytest_imgedit.integrations.verl import ImageEditConfig, ImageEditWorker
+from pytest_imgedit.integrations.verl import ImageEditConfig, ImageEditWorker, _picture
 
 STEPS = 2
 
@@ -133,3 +133,23 @@ def test_a_config_that_means_nothing_is_refused():
         ImageEditConfig("m", fsdp_sharding_strategy="HALF")
     with pytest.raises(ValueError, match=r"batch_size: found 0"):
         ImageEditConfig("m", batch_size=0)
+
+
+@pytest.mark.parametrize(
+    ("pixels", "expected"),
+    [
+        (np.full((8, 8, 3), 0.5), 128),
+        (np.full((8, 8, 3), 1.0, dtype=np.float32), 255),
+        (np.full((8, 8, 3), 200, dtype=np.int64), 200),
+        (np.full((8, 8, 3), 7, dtype=np.uint8), 7),
+    ],
+)
+def test_arrays_are_read_by_a_stated_rule(pixels, expected):
+    """F: a float array in [0, 1] became black."""
+    assert _picture(pixels).getpixel((0, 0)) == (expected,) * 3
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.5, 128.0, float("nan"), float("inf")])
+def test_floats_that_do_not_say_what_white_is_are_refused(value):
+    with pytest.raises(ValueError, match=r"expected \[0, 1\]"):
+        _picture(np.full((8, 8, 3), value))
