@@ -52,6 +52,7 @@ def loaded_files(folder: Path, kind: str) -> list[str]:
     What lies beside them, such as a README or the states of an optimizer, is never read and is left out. Links are
     followed. Raises `UsageError` as `check_checkpoint` does.
     """
+    _model_folders(folder, kind)  # refuses what must not be loaded
     if kind != "diffusers":
         return sorted(_component_files(folder))
     names = ["model_index.json"]
@@ -130,6 +131,7 @@ def component_bytes(folder: Path, kind: str, dtype: str = "float32") -> dict[str
 def _model_folders(folder: Path, kind: str) -> list[Path]:
     """Folders that hold the weights of a model each."""
     if kind != "diffusers":
+        _refuse_adapter(folder, "judge.adapter")
         config = _read_json(folder / "config.json", "the config of a model")
         if "auto_map" in config:
             raise UsageError(
@@ -137,7 +139,17 @@ def _model_folders(folder: Path, kind: str) -> list[Path]:
             )
         return [folder]
     # schedulers, tokenizers and processors have other files
-    return [folder / name for name in _components(folder) if (folder / name / "config.json").exists()]
+    found = [folder / name for name in _components(folder) if (folder / name / "config.json").exists()]
+    for component in found:
+        _refuse_adapter(component, "editor.loras")
+    return found
+
+
+def _refuse_adapter(folder: Path, option: str) -> None:
+    """Refuse a model that transformers would change by an adapter which it finds beside the weights."""
+    path = folder / ADAPTER_FILES[0]
+    if path.exists():
+        raise UsageError(f"{path}: an adapter beside a model's weights, expected it elsewhere and named by {option}")
 
 
 def _components(folder: Path) -> list[str]:

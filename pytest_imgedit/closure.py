@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_imgedit.errors import SetupError
-from pytest_imgedit.registry import is_installed, source_file
+from pytest_imgedit.registry import is_third_party, source_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ class Closure:
 def source_closure(module: str) -> Closure:
     """Follow the imports of a module, which is not imported itself, through all first-party modules.
 
-    First-party is what lies outside the interpreter's own folders, as in the user's repository or an editable
+    First-party is what lies outside folders of installed packages, as in the user's repository or an editable
     install, and the module's own top-level package wherever it is. Imports inside functions count too; a module
     whose name is computed when it is imported cannot be seen.
     """
@@ -55,7 +55,7 @@ def source_closure(module: str) -> Closure:
         path = None if root in sys.stdlib_module_names or root == _OWN_PACKAGE else source_file(name)
         if path is None:
             continue
-        if root != top and is_installed(path):
+        if root != top and is_third_party(path):
             packages.add(root)
             continue
         files[name] = path
@@ -100,30 +100,33 @@ def _absolute(node: ast.ImportFrom, package: str) -> str:
 
 
 def loaded_code() -> dict[str, str]:
-    """Return the SHA-256 of the first-party modules that this process has imported, by name."""
+    """Return the SHA-256 of the first-party modules that this process has imported, by file."""
     found = {}
     for name, module in list(sys.modules.items()):
         path = getattr(module, "__file__", None)
-        if not path or name.startswith(("__", _OWN_PACKAGE)) or is_installed(Path(path)):
+        if not path or name.startswith(("__", _OWN_PACKAGE)) or is_third_party(Path(path)):
             continue
         if Path(path).is_file():
-            found[name] = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+            found[str(Path(path).absolute())] = hashlib.sha256(Path(path).read_bytes()).hexdigest()
     return found
 
 
 def require_code(code: Mapping[str, str]) -> None:
     """Raise `SetupError` unless the modules of a class, by name, have the source here that they have elsewhere."""
-    for name in code:
-        if not is_unchanged({name: code[name]}):
-            path = source_file(name)
+    for name, sha256 in code.items():
+        path = source_file(name)
+        if path is None or not is_unchanged({str(path): sha256}):
             found = f"{path}: another source" if path else f"module {name}: no source file"
             raise SetupError(f"{found} on {socket.gethostname()}, expected that of {name} where the run started")
 
 
 def is_unchanged(code: Mapping[str, str]) -> bool:
-    """Tell whether modules, by name, still have the source of these SHA-256 digests."""
-    for name, sha256 in code.items():
-        path = source_file(name)
-        if path is None or hashlib.sha256(path.read_bytes()).hexdigest() != sha256:
+    """Tell whether files still have the content of these SHA-256 digests."""
+    for path, sha256 in code.items():
+        try:
+            found = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        except OSError:
+            return False
+        if found != sha256:
             return False
     return True

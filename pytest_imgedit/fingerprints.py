@@ -83,17 +83,14 @@ def _is_named_data(name: str, cache: Path) -> bool:
 
 
 def _files_below(folder: Path) -> list[str]:
-    """Names of all files below a folder, through links to folders too, but no folder inside itself; hidden ones not."""
+    """Names of all files below a folder, through links too, but of no folder twice; hidden ones not."""
     if folder.is_file():
         return ["."]
-    names = []
+    names, seen = [], {folder.resolve()}
     for place, folders, files in os.walk(folder, followlinks=True):
-        above = Path(place).resolve()
-        folders[:] = [
-            name
-            for name in folders
-            if not name.startswith(".") and not above.is_relative_to(Path(place, name).resolve())
-        ]
+        inside = {name: Path(place, name).resolve() for name in sorted(folders) if not name.startswith(".")}
+        folders[:] = [name for name, real in inside.items() if real not in seen]
+        seen.update(inside.values())
         names += [str(Path(place, name).relative_to(folder)) for name in files if not name.startswith(".")]
     return sorted(name for name in names if (folder / name).is_file())
 
@@ -109,7 +106,7 @@ def digest_files(folder: Path, names: Sequence[str], cache: Path) -> dict[str, s
 
         def of(name: str) -> tuple[str, str]:
             real = (folder / name).resolve()
-            if _SHA256.fullmatch(real.name):  # the hub's cache names large files by their SHA-256
+            if _is_hub_blob(real):  # named by its SHA-256
                 return str(real), real.name
             status = real.stat()
             stamp = f"{real}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
@@ -130,6 +127,12 @@ def digest_files(folder: Path, names: Sequence[str], cache: Path) -> dict[str, s
                 cache.parent.mkdir(parents=True, exist_ok=True)
                 write_json(cache, {**known, **fresh})
     return {name: sha256 for name, (_, sha256) in zip(names, digests, strict=True)}
+
+
+def _is_hub_blob(path: Path) -> bool:
+    """Tell whether a file lies in the hub's cache, which names large files by their SHA-256."""
+    in_cache = path.parent.name == "blobs" and path.parent.parent.name.startswith(("models--", "datasets--"))
+    return in_cache and bool(_SHA256.fullmatch(path.name))
 
 
 def host_cache() -> Path:

@@ -12,6 +12,7 @@ from pytest_imgedit.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 #: Where the libraries load one model from a folder.
 _LOADERS = (("diffusers.models.modeling_utils", "ModelMixin"), ("transformers.modeling_utils", "PreTrainedModel"))
@@ -23,22 +24,25 @@ _SHOWN = 3
 
 
 @contextmanager
-def whole_checkpoints() -> Iterator[None]:
+def whole_checkpoints(folder: Path | None = None) -> Iterator[None]:
     """Have every model that diffusers and transformers load in this block be the whole of its checkpoint.
 
     Both libraries draw random weights for a tensor that the checkpoint lacks, drop one that the config does not
     know, and say so in their logs only. Inside this block they raise `SetupError`, which names the folder and the
-    tensors. Tied tensors and those that a model class declares as ignorable are no such case.
+    tensors; `folder` is that of a model whose tensors are read some other way. Tied tensors and those that a model
+    class declares as ignorable are no such case.
     """
     with ExitStack() as stack:
         for module, name in _LOADERS:
             if module in sys.modules:
                 base = getattr(sys.modules[module], name)
-                stack.enter_context(patch.object(base, "from_pretrained", _checked(base, _OPTIONS.get(name, {}))))
+                stack.enter_context(
+                    patch.object(base, "from_pretrained", _checked(base, _OPTIONS.get(name, {}), folder))
+                )
         yield
 
 
-def _checked(base: Any, further: dict[str, Any]) -> Any:
+def _checked(base: Any, further: dict[str, Any], folder: Path | None) -> Any:
     load = base.from_pretrained.__func__
 
     def from_pretrained(cls: Any, source: Any = None, *arguments: Any, **options: Any) -> Any:
@@ -49,8 +53,8 @@ def _checked(base: Any, further: dict[str, Any]) -> Any:
             if is_out_of_memory(error):
                 raise
             reason = " ".join(str(error).partition("If you want")[0].split())  # the first line alone names no tensor
-            raise SetupError(f"{_named(cls, source)}: {shorten(reason, 400)}") from error
-        require_whole(_named(cls, source), model, info)
+            raise SetupError(f"{_named(cls, source or folder)}: {shorten(reason, 400)}") from error
+        require_whole(_named(cls, source or folder), model, info)
         return (model, info) if wants_info else model
 
     return classmethod(from_pretrained)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pytest_imgedit.checkpoints import ADAPTER_FILES, tensor_bytes
+from pytest_imgedit.editors.adapters import ADAPTERS
 from pytest_imgedit.editors.base import check_params
 from pytest_imgedit.editors.pipelines import (
     OWN,
@@ -215,9 +216,12 @@ def _without_call_defaults(model: str, params: Mapping[str, Any]) -> dict[str, A
     """Leave out arguments that the pipeline's call has by default, or that the harness gives it anyway."""
     name = pipeline_class(model)
     call = call_signature(name) if name else None
-    return (
-        dict(params) if call is None else _without_defaults(params, {**call.defaults, **given_by_harness(call, params)})
-    )
+    if name is None or call is None:
+        return dict(params)
+    # The harness gives some arguments itself, so that a default that is written out is another call.
+    apart = ADAPTERS[name].given if name in ADAPTERS else frozenset()
+    defaults = {key: value for key, value in call.defaults.items() if key not in apart}
+    return _without_defaults(params, {**defaults, **given_by_harness(call, params)})
 
 
 def _impossible(own: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_imgedit.checkpoints import ADAPTER_FILES, MODEL_KINDS
 from pytest_imgedit.closure import source_closure
@@ -16,7 +16,8 @@ from pytest_imgedit.editors.pipelines import pipeline_class
 from pytest_imgedit.endpoints import ENDPOINT_KINDS, parse_endpoint
 from pytest_imgedit.environments import LIBRARIES, OTHERS, Environment, versions_in
 from pytest_imgedit.fingerprints import canonical, content, digest_files, resolved
-from pytest_imgedit.hub import commit_of
+from pytest_imgedit.hub import commit_of, model_folder
+from pytest_imgedit.judges.architectures import read_config, unpackable
 from pytest_imgedit.params import deciding
 from pytest_imgedit.redaction import mask_secrets
 
@@ -31,35 +32,44 @@ _BEHIND = ("torch", "torchvision", "diffusers", "transformers", "numpy", "pillow
 
 
 @dataclass(frozen=True)
+class Where:
+    """Where an editor or judge would compute: the kind of device, the product of its GPUs as far as it is known, the
+    interpreter (`None`: this one), and whether one model is spread over several GPUs.
+    """
+
+    device: Literal["cpu", "cuda"] = "cpu"
+    gpu: str | None = None
+    python: str | None = None
+    is_spread: bool = False
+
+
+@dataclass(frozen=True)
 class Identity:
     """What decides what an editor or judge computes, apart from what it is asked.
 
     `fingerprint` is the hash of what it is made of, `params` are the parameters that decide, as a reader knows them;
-    `recipe` holds all of that with files by content, and is stored once, by its `digest`. `here` is the environment
-    in which it would compute now. `commit` is that of a hub id. `sees_pair` says that it is told the pair's id and
-    category, and so may go by them.
+    `digest` is the hash of all of that with files by content, and `recipe` what is stored of it, without secrets.
+    `here` is the environment in which it would compute now. `commit` is that of a hub id. `sees_pair` says that it is
+    told the pair's id and category, and so may go by them.
     """
 
     kind: str
     fingerprint: str
     params: dict[str, Any]
+    digest: str
     recipe: dict[str, Any]
     here: Environment
     commit: str | None
     sees_pair: bool
 
-    @property
-    def digest(self) -> str:
-        return key(self.recipe)
 
-
-def identify(
-    target: Target, params: Mapping[str, Any], cache: Path, device: str = "cpu", python: str | None = None
-) -> Identity:
-    """Find what identifies an editor or judge that would compute on a `device` (`cpu` or `cuda`) in an interpreter.
+def identify(target: Target, params: Mapping[str, Any], cache: Path, where: Where | None = None) -> Identity:
+    """Find what identifies an editor or judge that would compute somewhere, by default in this process.
 
     `cache` is the file that remembers digests. Raises `UsageError` if something that it is made of is not there.
     """
+    where = where or Where()
+    device, python = where.device, where.python
     made = content(target, cache)
     decides = deciding(target, params)
     counted = {name: value for name, value in decides.items() if name != "adapter" or target.kind != "qwen-vl"}
@@ -67,20 +77,33 @@ def identify(
     named = {
         name: resolved(value, cache) if own or name == "loras" else canonical(value) for name, value in counted.items()
     }
-    recipe = {**made, "params": mask_secrets(named)}
+    recipe = {**made, "params": named}
     if len(counted) < len(decides):
         recipe["adapter"] = digest_files(Path(decides["adapter"]), ADAPTER_FILES, cache)
     if target.kind in MODEL_KINDS:
         recipe["dtype"] = resolved_dtype(str(params.get("dtype", "auto")), device)
         if target.kind == "diffusers" and (adapter := ADAPTERS.get(pipeline_class(target.argument or "") or "")):
             recipe["size"] = adapter.size
+        if target.kind == "qwen-vl":
+            recipe["decoder"] = _decoder(target, params, where)
     elif target.kind in ENDPOINT_KINDS:
-        device, recipe["server"] = "server", parse_endpoint(target.kind, target.argument or "").url
+        recipe["server"] = parse_endpoint(target.kind, target.argument or "").url
     if own:
         recipe["argument"] = resolved(target.argument, cache)
-    here = Environment(device=device, versions=_versions(target, params, own, python))  # type: ignore[arg-type]
+    versions = _versions(target, params, own, python)
+    here = Environment(device=device, gpu=where.gpu, versions=versions)
+    if target.kind in ENDPOINT_KINDS:
+        here = Environment(device="server", versions=versions)
     commit = commit_of(target.argument or "", target.kind) if target.kind in MODEL_KINDS else None
-    return Identity(target.kind, key(made), decides, recipe, here, commit, own)
+    digest, shown = key(recipe), {**recipe, "params": mask_secrets(named)}  # what is a secret decides, but is not kept
+    return Identity(target.kind, key(made), decides, digest, shown, here, commit, own)
+
+
+def _decoder(target: Target, params: Mapping[str, Any], where: Where) -> str:
+    """Name how a judge decodes, since other kernels round otherwise."""
+    folder = model_folder(target.argument or "", target.kind)
+    padded = params.get("attention", "auto") != "auto" or where.is_spread or unpackable(read_config(folder))
+    return "padded" if padded else "packed"
 
 
 def libraries(target: Target, params: Mapping[str, Any]) -> tuple[str, ...]:

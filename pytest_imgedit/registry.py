@@ -169,6 +169,11 @@ def is_installed(path: Path) -> bool:
     return any(path.is_relative_to(folder) for folder in own)
 
 
+def is_third_party(path: Path) -> bool:
+    """Tell whether a file belongs to an interpreter's library or to an installed package, of whatever environment."""
+    return is_installed(path) or bool({"site-packages", "dist-packages"} & set(path.parts))
+
+
 def user_import_paths() -> list[str]:
     """Entries of `sys.path` that a worker needs so that it finds the modules that this process finds."""
     entries = [Path(entry).absolute() for entry in sys.path if not entry.endswith(".zip")]

@@ -14,7 +14,7 @@ from pytest_imgedit.environments import Environment
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.images import decode, encode_png
 from pytest_imgedit.pairs import Edit, EditPair, category_slug
-from pytest_imgedit.recipes import Identity
+from pytest_imgedit.recipes import Identity, key
 from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.rubrics.rubric import load_rubric
@@ -171,7 +171,9 @@ class RewardModel(_Service):
             category=category_slug(category),
             reference=None if reference is None else _Bytes(encode_png(reference)),
         )
-        caller = Identity("call", "", {}, {"kind": "call"}, Environment(device="cpu", versions={}), None, False)
+        caller = Identity(
+            "call", "", {}, key({"kind": "call"}), {"kind": "call"}, Environment(device="cpu", versions={}), None, False
+        )
         work = make_plan(Suite("calls", [pair], ""), [pair], 1, caller, None, self.store)[0]
         work.edit = Edit(self.store.blobs.put(encode_png(edited)), 0.0, "call")
         work.verdict = self.scorer.stored_verdict(work, self.settings.run.reuse)

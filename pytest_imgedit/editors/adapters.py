@@ -25,7 +25,8 @@ MEGAPIXEL = 1024**2
 def fit(size: Size, area: int, multiple: int) -> Size:
     """Return width and height, multiples of `multiple`, of the aspect ratio of `size` and at most `area` pixels.
 
-    It is the largest size of 80% of the area or more whose aspect ratio is within 1%, else the one nearest to it.
+    It is the largest size of 80% of the area or more whose aspect ratio is within 1%, else the one nearest to it; for
+    very long sources one of less area, where that keeps the aspect ratio.
     """
     aspect = size[0] / size[1]
     widest = max(1, math.floor(math.sqrt(area * aspect) * 1.1 / multiple))
@@ -34,9 +35,14 @@ def fit(size: Size, area: int, multiple: int) -> Size:
         for width in range(max(1, math.floor(widest * 0.75)), widest + 1)
         for round_ in (math.floor, math.ceil)
     ]
-    within = [one for one in sizes if 0.8 * area <= one[0] * one[1] <= area]
-    known = within or [min(sizes, key=lambda one: abs(one[0] * one[1] - area))]
-    return min(known, key=lambda one: (max(0.01, abs(math.log(one[0] / one[1] / aspect))), -one[0] * one[1]))
+
+    def error(one: Size) -> float:
+        return max(0.01, abs(math.log(one[0] / one[1] / aspect)))
+
+    near = [one for one in sizes if 0.8 * area <= one[0] * one[1] <= area and error(one) <= 0.03]
+    narrow = [(max(1, round(height * aspect)) * multiple, height * multiple) for height in (1, 2, 3, 4)]
+    wide = [(width * multiple, max(1, round(width / aspect)) * multiple) for width in (1, 2, 3, 4)]
+    return min(near or [*sizes, *narrow, *wide], key=lambda one: (one[0] * one[1] > area, error(one), -one[0] * one[1]))
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,11 @@ class Adapter:
     output: str = "images"
     pick: Callable[[Any], Any] = lambda images: images[0]
     needs: tuple[str, ...] = ()
+
+    @property
+    def given(self) -> frozenset[str]:
+        """Names of arguments that this may give a call in place of the pipeline's defaults."""
+        return frozenset({"width", "height", *(self.further((64, 64)) if self.further else ())})
 
     def arguments(
         self, pipeline: Any, source: Image.Image, instruction: str, call: dict[str, Any], area: int | None

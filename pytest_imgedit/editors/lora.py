@@ -7,8 +7,11 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+from safetensors import safe_open
+
 from pytest_imgedit.errors import SetupError, is_out_of_memory
-from pytest_imgedit.text import one_line
+from pytest_imgedit.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,18 +56,40 @@ def take_loras(pipeline: Any, loras: Sequence[Mapping[str, Any]]) -> None:
 
 def _load(pipeline: Any, name: str, path: Path) -> None:
     heard, log = _Warnings(), logging.getLogger("diffusers")
+    level = log.level
     log.addHandler(heard)
+    log.setLevel(logging.WARNING)  # whatever the environment says
     try:
         pipeline.load_lora_weights(str(path.parent), weight_name=path.name, adapter_name=name, use_safetensors=True)
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        raise SetupError(f"editor.loras: {path}: {type(error).__name__}: {one_line(error)}") from error
+        reason = shorten(" ".join(str(error).split()), 300)
+        raise SetupError(f"editor.loras: {path}: {type(error).__name__}: {reason}") from error
     finally:
         log.removeHandler(heard)
+        log.setLevel(level)
     misfit = next((text for text in heard.texts if any(words in text for words in _MISFITS)), None)
     if misfit is not None:
         raise SetupError(f"editor.loras: {path}: {' '.join(misfit.split())[:300]}")
     used = {adapter for adapters in pipeline.get_list_adapters().values() for adapter in adapters}
     if name not in used:
         raise SetupError(f"editor.loras: {path}: none of its tensors fits a network of {type(pipeline).__name__}")
+    _require_all_used(pipeline, name, path)
+
+
+def _require_all_used(pipeline: Any, name: str, path: Path) -> None:
+    """Raise `SetupError` if a file in diffusers' or PEFT's format has more tensors than the networks took of it.
+
+    Other formats are converted while they load, so that their tensors cannot be counted.
+    """
+    with safe_open(path, "pt") as file:
+        keys = [key for key in file.keys() if not key.endswith("alpha")]  # noqa: SIM118 - it is no dict
+    if not all(".lora_A." in key or ".lora_B." in key for key in keys):
+        return
+    networks = [one for one in pipeline.components.values() if isinstance(one, torch.nn.Module)]
+    used = sum(f".{name}." in key and "lora_" in key for network in networks for key, _ in network.named_parameters())
+    if used < len(keys):
+        strange = [key for key in keys if key.partition(".")[0] not in pipeline.components] or keys
+        found = f"{len(keys) - used} of {len(keys)} tensors fit no network"
+        raise SetupError(f"editor.loras: {path}: {found}, such as {sorted(strange)[0]}")

@@ -26,7 +26,7 @@ from pytest_imgedit.editors.diffusers import DiffusersEditor
 from pytest_imgedit.editors.loading import load_pipeline
 from pytest_imgedit.editors.output import checked
 from pytest_imgedit.editors.sharding import Shard, load_sharded
-from pytest_imgedit.images import decode
+from pytest_imgedit.images import decode, to_rgb
 from pytest_imgedit.numerics import pick_dtype, set_deterministic
 from pytest_imgedit.seeding import seed_all
 from pytest_imgedit.text import one_line
@@ -197,6 +197,8 @@ def _bytes(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
     Raises `ValueError` for any others; floats of a larger range do not say what white is.
     """
+    if not np.issubdtype(pixels.dtype, np.number):
+        raise ValueError(f"an array of {pixels.dtype}, expected integers in [0, 255] or floats in [0, 1]")
     floats = np.issubdtype(pixels.dtype, np.floating)
     low, high = (float(pixels.min()), float(pixels.max())) if pixels.size else (0.0, 0.0)
     top = 1.0 if floats else 255.0
@@ -209,7 +211,9 @@ def _picture(image: Any) -> Image.Image:
     if isinstance(image, bytes):
         return decode(image)
     if isinstance(image, np.ndarray):
-        return Image.fromarray(_bytes(image)).convert("RGB")
+        return to_rgb(Image.fromarray(_bytes(image)))
     if not isinstance(image, Image.Image):
         raise TypeError(f"an image that is a {type(image).__name__}")
-    return image.convert("RGB")
+    if image.mode == "F":
+        raise ValueError("an image of floats, expected an array of floats in [0, 1]")
+    return to_rgb(image)

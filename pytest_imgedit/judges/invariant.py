@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
     from pytest_imgedit.judges.packed import PackedDecoder, Prefill
 
-#: Replies that are written at a time where rows do not depend on each other.
-ROWS = 16
-#: Image tokens and tokens of text of a bucket: eight prompts with two pictures of a megapixel each.
-IMAGE_TOKENS, TEXT_TOKENS = 16384, 4096
+GIB = 2**30
+#: Replies that are written at a time, and image tokens and tokens of text of a bucket, by the least memory in bytes
+#: that a GPU has beside the weights. What is free at the moment does not count: shapes are those of the GPU and model.
+#: The largest bucket holds eight prompts with two pictures of a megapixel each.
+SHAPES = ((32 * GIB, 16, 16384, 4096), (12 * GIB, 8, 8192, 2048), (0, 4, 4096, 1024))
 #: Keys and values have room for a multiple of so many tokens, which depends on a prompt's own length.
 ROOM = 1024
 #: Patches of the pictures that fill a bucket up; attention in larger ones would take its time.
@@ -43,6 +44,8 @@ class InvariantDecoder:
         self.packed = packed
         self.ends = packed.ends
         self.tiles_alike = _tiles_alike(packed.model)
+        room = _room(packed.model) if self.tiles_alike else 0
+        self.rows, *self.bucket = next(shape for least, *shape in SHAPES if room >= least)
         self._rows: _Rows | None = None
 
     @torch.inference_mode()
@@ -51,7 +54,7 @@ class InvariantDecoder:
         tokens: dict[int, list[int]] = {}
         logits: dict[int, torch.Tensor] = {}
         rooms = [-(-(len(prompt.tokens) + max_new_tokens) // ROOM) * ROOM for prompt in prompts]
-        count = ROWS if self.tiles_alike else 1
+        count = self.rows if self.tiles_alike else 1
         for room in sorted(set(rooms)):
             places = [place for place, own in enumerate(rooms) if own == room]
             for start in range(0, len(places), count):
@@ -67,8 +70,8 @@ class InvariantDecoder:
     ) -> tuple[list[list[int]], list[torch.Tensor]]:
         """Read as many prompts as there are rows, or fewer, and write their replies side by side."""
         first: list[torch.Tensor] = []
-        for bucket in _buckets(prompts, self.packed) if self.tiles_alike else [[prompt] for prompt in prompts]:
-            filled = [*bucket, *_filler(bucket, self.packed)] if self.tiles_alike else bucket
+        for bucket in self._buckets(prompts) if self.tiles_alike else [[prompt] for prompt in prompts]:
+            filled = [*bucket, *self._filler(bucket)] if self.tiles_alike else bucket
             prefill, scores = self.packed.read_apart(filled)
             for place, prompt in enumerate(bucket):
                 if most > 1:
@@ -94,8 +97,54 @@ class InvariantDecoder:
     def _rows_for(self, room: int, prefill: Prefill) -> _Rows:
         if self._rows is None or self._rows.room != room:
             self._rows = None  # its memory is free before the next takes its own
-            self._rows = _Rows(self.packed, room, ROWS if self.tiles_alike else 1, prefill)
+            self._rows = _Rows(self.packed, room, self.rows if self.tiles_alike else 1, prefill)
         return self._rows
+
+    def _size(self, prompt: Prompt) -> tuple[int, int]:
+        """Tokens of images and tokens of text of a prompt."""
+        images = int((prompt.tokens == self.packed.image_token).sum())
+        return images, len(prompt.tokens) - images
+
+    def _times(self, prompt: Prompt) -> int:
+        """How many times the usual size a prompt's bucket has, which the prompt alone decides."""
+        return max(1, *(-(-own // most) for own, most in zip(self._size(prompt), self.bucket, strict=True)))
+
+    def _buckets(self, prompts: Sequence[Prompt]) -> Iterator[list[Prompt]]:
+        """Divide prompts, in order, into buckets; one that is larger than a bucket has one of its own."""
+        bucket: list[Prompt] = []
+        images, text = 0, 0
+        for prompt in prompts:
+            own = self._size(prompt)
+            full = images + own[0] > self.bucket[0] or text + own[1] > self.bucket[1]
+            if bucket and (full or self._times(prompt) > 1 or self._times(bucket[-1]) > 1):
+                yield bucket
+                bucket, images, text = [], 0, 0
+            bucket.append(prompt)
+            images, text = images + own[0], text + own[1]
+        if bucket:
+            yield bucket
+
+    def _filler(self, bucket: Sequence[Prompt]) -> list[Prompt]:
+        """Return a prompt that fills a bucket up to its fixed size: pictures of zeros, and any text."""
+        times, model = self._times(bucket[0]), self.packed.model
+        sizes = [self._size(prompt) for prompt in bucket]
+        images = times * self.bucket[0] - sum(own for own, _ in sizes)
+        text = times * self.bucket[1] - sum(own for _, own in sizes)
+        if not images and not text:
+            return []
+        vision = model.config.vision_config
+        merge = int(vision.spatial_merge_size)
+        grids = torch.tensor(list(_grids(images, merge)), dtype=torch.long).reshape(-1, 3)
+        width = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
+        pixels = torch.zeros(images * merge**2, width, dtype=model.dtype, device=model.device)
+        tokens = torch.tensor([self.packed.image_token] * images + [0] * text)
+        return [Prompt(tokens, torch.arange(images + text).expand(3, -1), pixels, grids)]
+
+
+def _room(model: Any) -> int:
+    """Bytes of memory that the GPU of a model has beside its weights."""
+    total = torch.cuda.get_device_properties(model.device).total_memory
+    return int(total - sum(parameter.nbytes for parameter in model.parameters()))
 
 
 def _tiles_alike(model: Any) -> bool:
@@ -105,52 +154,6 @@ def _tiles_alike(model: Any) -> bool:
     text = getattr(model.config, "text_config", model.config)
     has_experts = bool(getattr(text, "num_experts", 0))
     return not has_experts or torch.cuda.get_device_capability(model.device) >= (9, 0)
-
-
-def _size(prompt: Prompt, image_token: int) -> tuple[int, int]:
-    """Tokens of images and tokens of text of a prompt."""
-    images = int((prompt.tokens == image_token).sum())
-    return images, len(prompt.tokens) - images
-
-
-def _times(prompt: Prompt, image_token: int) -> int:
-    """How many times the usual size a prompt's bucket has, which the prompt alone decides."""
-    images, text = _size(prompt, image_token)
-    return max(1, -(-images // IMAGE_TOKENS), -(-text // TEXT_TOKENS))
-
-
-def _buckets(prompts: Sequence[Prompt], packed: PackedDecoder) -> Iterator[list[Prompt]]:
-    """Divide prompts, in order, into buckets; one that is larger than a bucket has one of its own."""
-    bucket: list[Prompt] = []
-    images, text = 0, 0
-    for prompt in prompts:
-        own = _size(prompt, packed.image_token)
-        alone = _times(prompt, packed.image_token) > 1
-        full = images + own[0] > IMAGE_TOKENS or text + own[1] > TEXT_TOKENS
-        if bucket and (alone or full or _times(bucket[-1], packed.image_token) > 1):
-            yield bucket
-            bucket, images, text = [], 0, 0
-        bucket.append(prompt)
-        images, text = images + own[0], text + own[1]
-    if bucket:
-        yield bucket
-
-
-def _filler(bucket: Sequence[Prompt], packed: PackedDecoder) -> list[Prompt]:
-    """Return a prompt that fills a bucket up to its fixed size: pictures of zeros, and any text."""
-    times = _times(bucket[0], packed.image_token)
-    sizes = [_size(prompt, packed.image_token) for prompt in bucket]
-    images = times * IMAGE_TOKENS - sum(own for own, _ in sizes)
-    text = times * TEXT_TOKENS - sum(own for _, own in sizes)
-    if not images and not text:
-        return []
-    vision = packed.model.config.vision_config
-    merge = int(vision.spatial_merge_size)
-    grids = torch.tensor(list(_grids(images, merge)), dtype=torch.long).reshape(-1, 3)
-    width = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
-    pixels = torch.zeros(images * merge**2, width, dtype=packed.model.dtype, device=packed.model.device)
-    tokens = torch.tensor([packed.image_token] * images + [0] * text)
-    return [Prompt(tokens, torch.arange(images + text).expand(3, -1), pixels, grids)]
 
 
 def _grids(images: int, merge: int) -> Iterator[tuple[int, int, int]]:

@@ -210,7 +210,7 @@ def chatml(system: str, parts: Sequence[tuple[str, str]]) -> str:
 def _load(folder: Path, device: str, dtype: torch.dtype, attention: str) -> Any:
     """Load a model for inference; raises `SetupError` for weights that do not fit its config."""
     options = {"attn_implementation": attention, "use_safetensors": True, "trust_remote_code": False}
-    with whole_checkpoints():
+    with whole_checkpoints(folder):
         if device == "cuda":
             return load_on_gpu(folder, "cuda:0", dtype, **options).eval()
         spread = "auto" if device == "balanced" else None

@@ -13,13 +13,13 @@ from pytest_imgedit.endpoints import ENDPOINT_KINDS
 from pytest_imgedit.errors import StoreError
 from pytest_imgedit.hub import model_folder
 from pytest_imgedit.judges.base import resolve_judge
-from pytest_imgedit.recipes import Identity, identify
+from pytest_imgedit.recipes import Identity, Where, identify
 from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.stages import results
 from pytest_imgedit.stages.document import Subject, make_document
 from pytest_imgedit.stages.flow import Flow
-from pytest_imgedit.stages.placement import groups_of, is_remote, lossy, target_of
+from pytest_imgedit.stages.placement import all_gpus, groups_of, is_remote, lossy, target_of
 from pytest_imgedit.stages.plan import Work, make_plan
 from pytest_imgedit.stages.score import Scorer
 from pytest_imgedit.store.baselines import content_sha256, refuse, unlike_items, unlike_judges, unlike_losses
@@ -183,5 +183,9 @@ def identify_role(settings: Settings, role: str, cache: Path) -> Identity:
     target = resolve_editor(settings.editor.spec) if role == "edit" else resolve_judge(settings.judge.spec)
     params = settings.editor.params if role == "edit" else settings.judge.params
     python = settings.workers.editor_python if role == "edit" else settings.workers.judge_python
-    on_gpus = bool(groups_of(settings, role)) or (is_remote(settings) and settings.workers.gpus != "none")
-    return identify(target, params, cache, "cuda" if on_gpus else "cpu", None if is_remote(settings) else python)
+    remote = is_remote(settings)
+    on_gpus = bool(groups_of(settings, role)) or (remote and settings.workers.gpus != "none")
+    products = {gpu["product"] for gpu in all_gpus(settings)} if on_gpus and not remote else set()
+    spread = role == "judge" and settings.judge.gpus_per_replica > 1
+    gpu = products.pop() if len(products) == 1 else None
+    return identify(target, params, cache, Where("cuda" if on_gpus else "cpu", gpu, None if remote else python, spread))

@@ -270,8 +270,8 @@ class Scorer:
 
     def _store(self, finished: Sequence[Work], worker: Worker) -> None:
         """Keep verdicts that a worker reached; each then names its record."""
-        environment, known = Environment(**worker.environment), self.judge.recipe.get("code", {})
-        code = {name: sha256 for name, sha256 in worker.code.items() if name not in known}
+        environment, known = Environment(**worker.environment), set(self.judge.recipe.get("code", {}).values())
+        code = {path: sha256 for path, sha256 in worker.code.items() if sha256 not in known}
         records = []
         for work in finished:
             if work.verdict is None:

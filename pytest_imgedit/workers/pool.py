@@ -220,6 +220,7 @@ class Pool:
         else:
             job, _ = worker.jobs.popleft()
             worker.busy_s += _sane(message["seconds"])
+            worker.code = message.get("code", worker.code)
             worker.batch_size = message.get("batch_size", worker.batch_size)
             self._deaths[worker.slot.name] = 0
             self._set(worker, "busy" if worker.jobs else "idle")

@@ -77,6 +77,7 @@ class _Worker:
         self.dropping = False  # jobs that have not begun are not to be done any more
         self.base: tuple[Target, dict[str, Any]] | None = None  # what is loaded, apart from adapters
         self.model: Any = None
+        self._modules = 0  # as many were imported when the controller was told last
         self.fits = sys.maxsize  # the most questions that memory was enough for
         self._readers = ThreadPoolExecutor(min(READERS, max(1, (os.cpu_count() or 1) // 2)))
         self._finisher = ThreadPoolExecutor(1)  # one, so that replies keep the order of their jobs
@@ -109,6 +110,9 @@ class _Worker:
             reply = finish()
         except BaseException as error:
             reply = self._failed(error)
+        if self.base is not None and len(sys.modules) != self._modules:  # a job may import what no load did
+            self._modules = len(sys.modules)
+            reply = {**reply, "code": self._first_party()}
         try:
             self.send({**reply, "seconds": seconds})
         except Exception as error:  # what an editor or judge returned cannot be sent

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import TYPE_CHECKING
 
 import pytest
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 SLOW = ("--imgedit-editor=fakes:Slow", "--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
 BOTH = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["sigterm", "sighup"])
+
+
+@pytest.fixture(autouse=True)
+def hearing_hangups() -> Iterator[None]:
+    """A run that starts under `nohup` ignores SIGHUP, and so would every run that these tests start."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def check_drained(bench, left, process, number: int) -> str:

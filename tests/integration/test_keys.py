@@ -81,6 +81,21 @@ def test_a_module_that_is_imported_by_a_computed_name_is_seen_too(bench):
     assert bench.timing["edits"] == 5
 
 
+def test_a_module_that_the_first_edit_imports_is_seen_too(bench):
+    (bench.path / "lazy.py").write_text(
+        "import importlib\nclass Ed:\n    def __init__(self, *, device): ...\n"
+        "    def edit(self, request): return importlib.import_module('plug' + 'in').change(request)\n"
+    )
+    (bench.path / "plugin.py").write_text("def change(request): return request.source.transpose(0)\n")
+    options = ("--imgedit-editor=lazy:Ed", JUDGE, "--imgedit-limit=1")
+    bench.run(*options)
+    bench.run(*options)
+    assert bench.timing["edits_cached"] == 5
+    (bench.path / "plugin.py").write_text("def change(request): return request.source.transpose(1)\n")
+    bench.run(*options)
+    assert bench.timing["edits"] == 5
+
+
 def test_relabelled_pairs_of_a_folder_get_the_image_of_their_category(bench, tmp_path):
     """A6: the old category's image was kept."""
     from PIL import Image

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 
 import numpy as np
 import pytest
@@ -92,12 +93,15 @@ def test_another_adapter_is_taken_without_loading_the_base_again(model, loras, m
     assert len(set(images)) == 3
 
 
-def test_tensors_that_fit_no_network_are_refused(model, loras, tmp_path):
+@pytest.mark.parametrize("verbosity", [logging.WARNING, logging.ERROR])
+def test_tensors_that_fit_no_network_are_refused(model, loras, tmp_path, verbosity, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("diffusers"), "level", verbosity)
     tensors = load_file(loras[0])
     name = next(iter(tensors))
     for path, change in (
         ("renamed", {name.replace("to_", "to_other_"): tensors[name]}),
         ("foreign", {"transformer.blocks.0.lora_A.weight": tensors[name]}),
+        ("further", {**tensors, "transformer.blocks.0.lora_A.weight": tensors[name].clone()}),
     ):
         save_file({**{n: t for n, t in tensors.items() if n != name and path == "renamed"}, **change}, tmp_path / path)
         file = (tmp_path / path).rename(tmp_path / f"{path}.safetensors")

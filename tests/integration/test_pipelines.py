@@ -12,12 +12,13 @@ import torch
 from PIL import Image
 
 from pytest_imgedit.editors.adapters import ADAPTERS, fit, why_refused
-from pytest_imgedit.editors.base import EditRequest
+from pytest_imgedit.editors.base import EditRequest, resolve_editor
 from pytest_imgedit.editors.diffusers import DiffusersEditor
 from pytest_imgedit.editors.output import ASPECT_TOLERANCE, is_reframed
-from pytest_imgedit.editors.pipelines import call_signature
+from pytest_imgedit.editors.pipelines import SET_BY_HARNESS, call_signature
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.params import find_problem
+from pytest_imgedit.recipes import identify
 from pytest_imgedit.registry import Target
 from pytest_imgedit.seeding import seed_all
 
@@ -72,6 +73,7 @@ def editor(tmp_path_factory):
             BUILDERS[builder](folder)
             params = {} if area is None else {"area": area}
             made[name] = DiffusersEditor(str(folder), device="cpu", num_inference_steps=2, **params)
+            made[name].folder = folder
         return made[name]
 
     return make
@@ -107,15 +109,32 @@ def test_pipeline_edits_as_it_must(editor, name):
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_pipeline_keeps_the_aspect_of_tall_and_wide_sources(editor, name):
-    for size in ((171, 301), (413, 237)):
-        edited = edit(editor(name), picture(3, size))
-        assert not is_reframed(picture(3, size), edited), f"{edited.size} for {size}"
+def test_pipeline_keeps_the_aspect_of_a_tall_source(editor, name):
+    edited = edit(editor(name), picture(3, (171, 301)))
+    assert not is_reframed(picture(3, (171, 301)), edited), f"{edited.size} for 171x301"
 
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_pipeline_passes_its_own_check_when_it_loads(editor, name):
     editor(name).self_check()
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_default_that_changes_the_call_changes_the_key(editor, name, tmp_path):
+    """Each argument of a call, set to the pipeline's own default: another call is another key."""
+    subject = editor(name)
+    target = resolve_editor(f"diffusers:{subject.folder}")
+    base = identify(target, {}, tmp_path / "cache.json").digest
+    plain = subject.adapter.arguments(subject.pipeline, picture(1), "x", {}, None)
+    for argument, value in call_signature(name).defaults.items():
+        if argument in SET_BY_HARNESS or value is None or argument in ("width", "height"):
+            continue
+        given = subject.adapter.arguments(subject.pipeline, picture(1), "x", {argument: value}, None)
+        if argument in plain and given[argument] != plain[argument]:
+            assert identify(target, {argument: value}, tmp_path / "cache.json").digest != base, argument
+    if {"width", "height"} <= set(call_signature(name).annotations):
+        sizes = {side: call_signature(name).defaults.get(side) or 64 for side in ("width", "height")}
+        assert identify(target, sizes, tmp_path / "cache.json").digest != base
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -125,6 +144,13 @@ def test_adapters_give_arguments_that_the_call_takes(name):
     given = {adapter.image, "prompt", *(("width", "height") if adapter.gives_size else ())}
     given |= set(adapter.further((64, 64))) if adapter.further else set()
     assert given <= set(call.annotations)
+
+
+@pytest.mark.parametrize("size", [(2441, 82), (3760, 80), (80, 3760)])
+def test_a_very_long_source_keeps_its_aspect_where_that_can_be(size):
+    width, height = fit(size, 1024**2, 32)
+    assert width * height <= 1024**2
+    assert width / height == pytest.approx(size[0] / size[1], rel=0.05)
 
 
 @pytest.mark.parametrize("size", [(328, 200), (200, 328), (1472, 1104), (100, 100), (3000, 300), (257, 255)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
@@ -18,7 +19,7 @@ from pytest_imgedit.hub import is_local, model_folder, split_id
 from pytest_imgedit.images import Base64Image
 from pytest_imgedit.judges.base import resolve_judge
 from pytest_imgedit.pairs import EditPair
-from pytest_imgedit.recipes import edit_recipe, identify, key
+from pytest_imgedit.recipes import Where, edit_recipe, identify, key
 from pytest_imgedit.scenes import WEIGHTS
 
 PAIR = EditPair("a", "physics", "make it snow", Base64Image(""))
@@ -35,7 +36,7 @@ def model(tmp_path):
 
 
 def of(folder, cache, device="cpu", **params):
-    return identify(resolve_editor(f"diffusers:{folder}"), params, cache, device)
+    return identify(resolve_editor(f"diffusers:{folder}"), params, cache, Where(device))
 
 
 CHANGES = {
@@ -167,6 +168,34 @@ def test_a_judge_is_the_same_under_another_path(cache, tmp_path):
     assert identify(resolve_judge(f"qwen-vl:{tmp_path / 'judge'}"), {}, cache).digest == embedded.digest
 
 
+def test_an_adapter_beside_the_weights_is_refused(model, cache):
+    """transformers would add it to the weights, and no key would know."""
+    (model / "unet" / "adapter_config.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"adapter_config\.json: an adapter beside a model's weights"):
+        of(model, cache)
+
+
+def test_a_file_that_is_named_like_a_digest_is_read(model, cache, tmp_path):
+    weights, named = model / "unet/diffusion_pytorch_model.safetensors", tmp_path / ("ab" * 32)
+    named.write_bytes(b"1")
+    weights.unlink()
+    weights.symlink_to(named)
+    before = of(model, cache)
+    named.write_bytes(b"2")
+    assert of(model, cache).digest != before.digest
+
+
+def test_how_a_judge_decodes_is_part_of_it(cache):
+    spread = identify(resolve_judge("scenes"), {}, cache, Where(is_spread=True))
+    assert spread.digest != identify(resolve_judge("scenes"), {}, cache).digest
+
+
+def test_exact_looks_at_the_gpu(cache):
+    here = identify(resolve_judge("scenes"), {}, cache, Where("cuda", "NVIDIA H200")).here
+    assert not here.model_copy(update={"gpu": "NVIDIA A100"}).serves(here, "exact")
+    assert here.model_copy(update={"gpu": "NVIDIA A100"}).serves(here, "compatible")
+
+
 # Classes of the user's own
 
 
@@ -200,6 +229,37 @@ def test_each_module_behind_a_class_decides(package, cache, module):
     path = package / f"{module}.py"
     path.write_text(path.read_text() + "# changed\n")
     assert own(package, cache).digest != before.digest
+
+
+@pytest.mark.parametrize("name", ["trigger_token", "api_key", "password"])
+def test_a_parameter_that_looks_like_a_secret_decides_and_is_not_kept(package, cache, name):
+    one, other = (own(package, cache, **{name: f"value-{number}-of-it"}) for number in (1, 2))
+    assert one.digest != other.digest
+    assert one.recipe["params"] == other.recipe["params"] == {name: "***"}
+
+
+def test_modules_of_any_environment_are_third_party(package, cache, tmp_path, monkeypatch):
+    elsewhere = tmp_path / "env" / "site-packages" / "somewhere"
+    elsewhere.mkdir(parents=True)
+    (elsewhere / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(elsewhere.parent)
+    (package / "helpers.py").write_text("import somewhere\n")
+    closure = source_closure(package.name)
+    assert "somewhere" in closure.packages
+    assert not any(name.startswith("somewhere") for name in closure.files)
+
+
+def test_folders_that_link_to_each_other_are_walked_once(package, cache, tmp_path):
+    for name in "abcdef":
+        (tmp_path / "data" / name).mkdir(parents=True)
+        (tmp_path / "data" / name / "file").write_text(name)
+    for name in "abcdef":
+        for other in "abcdef":
+            if other != name:
+                (tmp_path / "data" / name / other).symlink_to(tmp_path / "data" / other)
+    before = own(package, cache, checkpoint="data")
+    (tmp_path / "data" / "f" / "file").write_text("another")
+    assert own(package, cache, checkpoint="data").digest != before.digest
 
 
 def test_a_module_that_is_not_imported_does_not_decide(package, cache):
@@ -247,14 +307,13 @@ def test_a_class_counts_with_the_versions_of_what_it_imports(package, cache):
 
 
 def test_modules_are_unchanged_until_their_source_changes(package):
-    import hashlib
-
-    name = f"{package.name}.late"
-    digest = hashlib.sha256((package / "late.py").read_bytes()).hexdigest()
-    assert is_unchanged({name: digest})
-    (package / "late.py").write_text("later = 2\n")
-    assert not is_unchanged({name: digest})
-    assert not is_unchanged({f"{package.name}.gone": digest})
+    path = package / "late.py"
+    code = {str(path): hashlib.sha256(path.read_bytes()).hexdigest()}
+    assert is_unchanged(code)
+    path.write_text("later = 2\n")
+    assert not is_unchanged(code)
+    path.unlink()
+    assert not is_unchanged(code)
 
 
 # What is asked

@@ -149,6 +149,14 @@ def test_arrays_are_read_by_a_stated_rule(pixels, expected):
     assert _picture(pixels).getpixel((0, 0)) == (expected,) * 3
 
 
+def test_pictures_are_read_as_everywhere():
+    assert _picture(Image.new("RGBA", (8, 8), (255, 0, 0, 0))).getpixel((0, 0)) == (255, 255, 255)
+    assert _picture(Image.fromarray(np.full((8, 8), 30000, dtype=np.uint16))).getpixel((0, 0)) == (117,) * 3
+    for strange in (Image.new("F", (8, 8), 0.5), np.ones((8, 8, 3), dtype=bool)):
+        with pytest.raises(ValueError, match="expected"):
+            _picture(strange)
+
+
 @pytest.mark.parametrize("value", [-0.1, 1.5, 128.0, float("nan"), float("inf")])
 def test_floats_that_do_not_say_what_white_is_are_refused(value):
     with pytest.raises(ValueError, match=r"expected \[0, 1\]"):
