@@ -28,31 +28,32 @@ class Recorded:
 
     Where that cannot be done, steps stay as they are, with this owner for good: a grouped matrix product of experts
     without a kernel of its own asks the GPU for sizes, which no graph can hold. That is so in float32 anywhere, and in
-    bfloat16 on GPUs before Hopper.
+    bfloat16 on GPUs before Hopper. The step is given to each call, not kept: a method of what holds this would
+    keep its gigabytes of keys and values alive until Python collects cycles.
     """
 
-    def __init__(self, advance: Callable[[], torch.Tensor], owner: Owner) -> None:
-        self.advance, self.owner = advance, owner
+    def __init__(self, owner: Owner) -> None:
+        self.owner = owner
         self.graph: torch.cuda.CUDAGraph | None = None
         self.result: torch.Tensor | None = None
 
-    def __call__(self) -> torch.Tensor:
+    def __call__(self, advance: Callable[[], torch.Tensor]) -> torch.Tensor:
         """Take the step; what it returns holds until the next call."""
         if self.graph is not None:
             self.graph.replay()
         else:
-            self.result = self.advance()
+            self.result = advance()
         assert self.result is not None
         return self.result
 
-    def record(self) -> None:
+    def record(self, advance: Callable[[], torch.Tensor]) -> None:
         """Record the step, without taking it; it must have been taken before, so that all kernels are there."""
         if not self.owner.records_steps:
             return
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads prepare images meanwhile
-                self.result = self.advance()
+                self.result = advance()
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise

@@ -181,7 +181,7 @@ class _Rows:
         device = self.keys[0].device
         self.rows, self.columns = torch.arange(count, device=device), torch.arange(room, device=device)
         self.tokens, self.positions, self.filled = (torch.zeros_like(self.rows) for _ in range(3))
-        self._step = Recorded(self._advance, packed)
+        self._step = Recorded(packed)
         self._is_new = True
 
     def load(self, row: int, prefill: Prefill, place: int, prompt: Prompt) -> None:
@@ -200,9 +200,9 @@ class _Rows:
             self._advance()  # what is recorded must have run once; the step that counts writes over it
             self.positions -= 1
             self.filled -= 1
-            self._step.record()
+            self._step.record(self._advance)
         self._is_new = False
-        return self._step()
+        return self._step(self._advance)
 
     def _advance(self) -> torch.Tensor:
         logits = self.packed.follow(self.tokens, self.positions, self)

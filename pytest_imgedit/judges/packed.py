@@ -114,7 +114,7 @@ class _Step:
     def __init__(self, decoder: PackedDecoder, cache: _Cache, positions: torch.Tensor) -> None:
         self.decoder, self.cache, self.positions = decoder, cache, positions.clone()
         self.tokens = torch.zeros_like(positions)
-        self._step = Recorded(self._advance, decoder)
+        self._step = Recorded(decoder)
         self.done = 0
 
     def __call__(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -122,8 +122,8 @@ class _Step:
         self.tokens.copy_(tokens)
         self.done += 1
         if self.done == 2 and tokens.is_cuda:
-            self._step.record()
-        return self._step()
+            self._step.record(self._advance)
+        return self._step(self._advance)
 
     def _advance(self) -> torch.Tensor:
         logits = self.decoder.follow(self.tokens, self.positions, self.cache)
