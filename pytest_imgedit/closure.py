@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 import socket
 import sys
 from dataclasses import dataclass
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote_to_bytes
 
 from pytest_imgedit.errors import SetupError
 from pytest_imgedit.registry import is_third_party, source_file
@@ -100,14 +102,19 @@ def _absolute(node: ast.ImportFrom, package: str) -> str:
 
 
 def loaded_code() -> dict[str, str]:
-    """Return the SHA-256 of the first-party modules that this process has imported, by file."""
+    """Return the SHA-256 of the first-party modules that this process has imported, by file.
+
+    A path that is not UTF-8, which no message and no record could hold, is written as a `file:` URI.
+    """
     found = {}
     for name, module in list(sys.modules.items()):
         path = getattr(module, "__file__", None)
         if not path or name.startswith(("__", _OWN_PACKAGE)) or is_third_party(Path(path)):
             continue
         if Path(path).is_file():
-            found[str(Path(path).absolute())] = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+            where = Path(path).absolute()
+            is_text = not any("\ud800" <= letter <= "\udfff" for letter in str(where))
+            found[str(where) if is_text else where.as_uri()] = hashlib.sha256(Path(path).read_bytes()).hexdigest()
     return found
 
 
@@ -121,10 +128,11 @@ def require_code(code: Mapping[str, str]) -> None:
 
 
 def is_unchanged(code: Mapping[str, str]) -> bool:
-    """Tell whether files still have the content of these SHA-256 digests."""
+    """Tell whether files (as `loaded_code` names them) still have the content of these SHA-256 digests."""
     for path, sha256 in code.items():
         try:
-            found = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+            local = os.fsdecode(unquote_to_bytes(path.removeprefix("file://"))) if path.startswith("file://") else path
+            found = hashlib.sha256(Path(local).read_bytes()).hexdigest()
         except OSError:
             return False
         if found != sha256:

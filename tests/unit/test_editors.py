@@ -87,7 +87,8 @@ def test_arguments_are_checked_without_loading(tiny):
     assert check_arguments(model, {"num_inference_step": 3}) == ("num_inference_step", "no such argument is taken")
     assert check_arguments(model, {"num_inference_steps": "3"}) == ("num_inference_steps", "found '3', expected int")
     assert check_arguments(model, {"num_inference_steps": True})[0] == "num_inference_steps"
-    assert check_arguments(model, {"true_cfg_scale": 4, "height": 64}) is None
+    assert check_arguments(model, {"true_cfg_scale": 4, "height": 64, "width": 64}) is None
+    assert check_arguments(model, {"height": 64}) == ("height", "expected editor.width beside it")
     assert check_arguments(model, {"prompt": "x"})[0] == "prompt"
     assert check_arguments("some/hub-model-that-is-not-here", {"anything": 1}) is None
 
