@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.errors import SetupError, UsageError
+from pytest_imgedit.files import digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,11 +105,10 @@ def find_checkpoint(folder: str, embedded: str | None, kind: str, digests: Mappi
 
 def require_file(path: Path, sha256: str) -> None:
     """Raise `SetupError` unless a file here has this content, which it has where the run started."""
-    from pytest_imgedit.fingerprints import digest
-
-    found = f"SHA-256 {digest(path)[:12]}…" if path.is_file() else "no such file"
-    if not path.is_file() or digest(path) != sha256:
-        raise SetupError(f"{path} on {socket.gethostname()}: {found}, expected SHA-256 {sha256[:12]}…")
+    found = digest(path) if path.is_file() else None
+    if found != sha256:
+        here_is = f"SHA-256 {found[:12]}…" if found else "no such file"
+        raise SetupError(f"{path} on {socket.gethostname()}: {here_is}, expected SHA-256 {sha256[:12]}…")
 
 
 def check_checkpoint(folder: Path, kind: str, dtype: str = "float32") -> int:

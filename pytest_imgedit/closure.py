@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 import os
 import socket
 import sys
@@ -14,12 +13,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
 from pytest_imgedit.errors import SetupError
+from pytest_imgedit.files import digest
 from pytest_imgedit.registry import is_third_party, source_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _OWN_PACKAGE = "pytest_imgedit"
+_URI = "file://"
 
 
 @dataclass(frozen=True)
@@ -112,10 +113,19 @@ def loaded_code() -> dict[str, str]:
         if not path or name.startswith(("__", _OWN_PACKAGE)) or is_third_party(Path(path)):
             continue
         if Path(path).is_file():
-            where = Path(path).absolute()
-            is_text = not any("\ud800" <= letter <= "\udfff" for letter in str(where))
-            found[str(where) if is_text else where.as_uri()] = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+            found[_written(Path(path).absolute())] = digest(Path(path))
     return found
+
+
+def _written(path: Path) -> str:
+    is_text = not any("\ud800" <= letter <= "\udfff" for letter in str(path))
+    return str(path) if is_text else path.as_uri()
+
+
+def _read(written: str) -> Path:
+    if not written.startswith(_URI):
+        return Path(written)
+    return Path(os.fsdecode(unquote_to_bytes(written.removeprefix(_URI))))
 
 
 def require_code(code: Mapping[str, str]) -> None:
@@ -131,10 +141,8 @@ def is_unchanged(code: Mapping[str, str]) -> bool:
     """Tell whether files (as `loaded_code` names them) still have the content of these SHA-256 digests."""
     for path, sha256 in code.items():
         try:
-            local = os.fsdecode(unquote_to_bytes(path.removeprefix("file://"))) if path.startswith("file://") else path
-            found = hashlib.sha256(Path(local).read_bytes()).hexdigest()
+            if digest(_read(path)) != sha256:
+                return False
         except OSError:
-            return False
-        if found != sha256:
             return False
     return True

@@ -1,7 +1,8 @@
-"""Files that users name, read with care: regular files of a bounded size, and folders that may not be there."""
+"""Files that users name: regular files of a bounded size, digests of files, and folders that may not be there."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_imgedit.errors import UsageError
 
 if TYPE_CHECKING:
+    import threading
     from pathlib import Path
 
 
@@ -31,6 +33,15 @@ def read_regular(path: Path, most: int, expected: str) -> bytes:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"{shown}: {reason}, expected {expected}") from None
+
+
+def digest(path: Path, stop: threading.Event | None = None) -> str:
+    """Return the SHA-256 of a file in hex, or of a part of it once `stop` is set."""
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while (chunk := file.read(2**23)) and not (stop is not None and stop.is_set()):
+            found.update(chunk)
+    return found.hexdigest()
 
 
 def is_folder(path: Path) -> bool:

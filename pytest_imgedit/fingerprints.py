@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import re
@@ -14,15 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.checkpoints import MODEL_KINDS, loaded_files
-from pytest_imgedit.closure import source_closure
 from pytest_imgedit.endpoints import ENDPOINT_KINDS, parse_endpoint
 from pytest_imgedit.errors import UsageError
+from pytest_imgedit.files import digest
 from pytest_imgedit.hub import model_folder
 from pytest_imgedit.store.runs import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from pytest_imgedit.closure import Closure
     from pytest_imgedit.registry import Target
 
 #: To be raised when a built-in editor or judge changes what it computes, so that stored results are not reused.
@@ -30,13 +30,13 @@ REVISION = 3
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-def content(target: Target, cache: Path) -> dict[str, Any]:
+def content(target: Target, closure: Closure | None, cache: Path) -> dict[str, Any]:
     """Return what an editor or judge is made of, apart from its parameters, as plain JSON values.
 
-    A model is the files that its loader opens, by name and SHA-256; a class is the source files of its module and of
-    the first-party modules that this imports; a server is the name of a model; a folder of finished images is
-    nothing, since each edit counts with its own image. `cache` remembers file digests by path, size and times, so
-    that weights are read once, not once a run. Raises `UsageError` if something is not there.
+    A model is the files that its loader opens, by name and SHA-256; a class of the user's own is the source files of
+    its `closure`; a server is the name of a model; a folder of finished images is nothing, since each edit counts with
+    its own image. `cache` remembers file digests by path, size and times, so that weights are read once, not once a
+    run. Raises `UsageError` if something is not there.
     """
     made: dict[str, Any] = {"kind": target.kind, "revision": REVISION}
     if target.kind in MODEL_KINDS:
@@ -44,10 +44,9 @@ def content(target: Target, cache: Path) -> dict[str, Any]:
         made["files"] = digest_files(folder, loaded_files(folder, target.kind), cache)
     elif target.kind in ENDPOINT_KINDS:
         made["model"] = parse_endpoint(target.kind, target.argument or "").model
-    elif not target.module.startswith("pytest_imgedit."):
+    elif closure is not None:
         made["class"] = f"{target.module}:{target.attribute}"
-        files = source_closure(target.module).files
-        made["code"] = {name: digest(path) for name, path in sorted(files.items())}
+        made["code"] = {name: digest(path) for name, path in sorted(closure.files.items())}
     return made
 
 
@@ -163,12 +162,3 @@ def _read_cache(path: Path) -> dict[str, str]:
     except (OSError, ValueError):
         return {}
     return known if isinstance(known, dict) else {}
-
-
-def digest(path: Path, stop: threading.Event | None = None) -> str:
-    """Return the SHA-256 of a file in hex, or of a part of it once `stop` is set."""
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while (chunk := file.read(2**23)) and not (stop is not None and stop.is_set()):
-            found.update(chunk)
-    return found.hexdigest()

@@ -179,11 +179,7 @@ def deciding(target: Target, params: Mapping[str, Any]) -> dict[str, Any]:
     if target.kind == "diffusers":
         params = _without_call_defaults(target.argument or "", params)
     apart = HOW_ASKED if target.kind in ENDPOINT_PARAMS else ("offload", "shard")
-    found = {
-        name: value
-        for name, value in params.items()
-        if name not in apart and (name not in defaults or value != defaults[name])
-    }
+    found = _without_defaults({name: value for name, value in params.items() if name not in apart}, defaults)
     if "loras" in found:  # what they are called in messages decides nothing
         found["loras"] = [{"path": lora["path"], "weight": lora.get("weight", 1)} for lora in found["loras"]]
     shard = params.get("shard", {}) if target.kind == "diffusers" else {}

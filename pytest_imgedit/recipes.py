@@ -24,6 +24,7 @@ from pytest_imgedit.redaction import mask_secrets
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pytest_imgedit.closure import Closure
     from pytest_imgedit.pairs import EditPair
     from pytest_imgedit.registry import Target
 
@@ -62,6 +63,11 @@ class Identity:
     commit: str | None
     sees_pair: bool
 
+    def code_beside(self, loaded: Mapping[str, str]) -> dict[str, str]:
+        """Leave out of the digests of the code that a worker has loaded, by file, those that the recipe holds."""
+        known = set(self.recipe.get("code", {}).values())
+        return {path: sha256 for path, sha256 in loaded.items() if sha256 not in known}
+
 
 def identify(target: Target, params: Mapping[str, Any], cache: Path, where: Where | None = None) -> Identity:
     """Find what identifies an editor or judge that would compute somewhere, by default in this process.
@@ -70,12 +76,13 @@ def identify(target: Target, params: Mapping[str, Any], cache: Path, where: Wher
     """
     where = where or Where()
     device, python = where.device, where.python
-    made = content(target, cache)
+    closure = source_closure(target.module) if target.is_own else None
+    made = content(target, closure, cache)
     decides = deciding(target, params)
     counted = {name: value for name, value in decides.items() if name != "adapter" or target.kind != "qwen-vl"}
-    own = not target.module.startswith("pytest_imgedit.")
     named = {
-        name: resolved(value, cache) if own or name == "loras" else canonical(value) for name, value in counted.items()
+        name: resolved(value, cache) if target.is_own or name == "loras" else canonical(value)
+        for name, value in counted.items()
     }
     recipe = {**made, "params": named}
     if len(counted) < len(decides):
@@ -88,15 +95,15 @@ def identify(target: Target, params: Mapping[str, Any], cache: Path, where: Wher
             recipe["decoder"] = _decoder(target, params, where)
     elif target.kind in ENDPOINT_KINDS:
         recipe["server"] = parse_endpoint(target.kind, target.argument or "").url
-    if own:
+    if target.is_own:
         recipe["argument"] = resolved(target.argument, cache)
-    versions = _versions(target, params, own, python)
+    versions = _versions(target, params, closure, python)
     here = Environment(device=device, gpu=where.gpu, versions=versions)
     if target.kind in ENDPOINT_KINDS:
         here = Environment(device="server", versions=versions)
     commit = commit_of(target.argument or "", target.kind) if target.kind in MODEL_KINDS else None
     digest, shown = key(recipe), {**recipe, "params": mask_secrets(named)}  # what is a secret decides, but is not kept
-    return Identity(target.kind, key(made), decides, digest, shown, here, commit, own)
+    return Identity(target.kind, key(made), decides, digest, shown, here, commit, target.is_own)
 
 
 def _decoder(target: Target, params: Mapping[str, Any], where: Where) -> str:
@@ -113,10 +120,10 @@ def libraries(target: Target, params: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in names if unused.get(name, True))
 
 
-def _versions(target: Target, params: Mapping[str, Any], own: bool, python: str | None) -> dict[str, str]:
-    if not own:
+def _versions(target: Target, params: Mapping[str, Any], closure: Closure | None, python: str | None) -> dict[str, str]:
+    if closure is None:
         return versions_in(python, libraries(target, params))
-    imported = source_closure(target.module).versions()
+    imported = closure.versions()
     behind = _BEHIND if {"torch", "diffusers", "transformers"} & set(imported) else ()
     return versions_in(python, sorted({*imported, *behind}))
 

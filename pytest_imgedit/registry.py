@@ -30,6 +30,11 @@ class Target:
     attribute: str
     argument: str | None
 
+    @property
+    def is_own(self) -> bool:
+        """Whether this is a class of the user's own, or of another package, rather than one of this package."""
+        return not self.module.startswith("pytest_imgedit.")
+
     def load(self) -> Any:
         """Import the module and return the attribute."""
         return getattr(import_module(self.module), self.attribute)

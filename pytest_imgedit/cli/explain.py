@@ -38,9 +38,7 @@ def explain(reference: str, out: Path) -> tuple[dict[str, Any], str, int]:
         raise UsageError(f"{reference}: {len(found)} records begin so, expected one: {keys}")
     kind, record = found[-1]  # the newest of those that differ by their environment
     model = "editor" if kind == "edit" else "judge"
-    models = (
-        Journal(out / "models.jsonl", ModelRecord, reads_only=True).records if (out / "models.jsonl").exists() else {}
-    )
+    models = Journal(out / "models.jsonl", ModelRecord, reads_only=True).records
     made_of = models.get(str(record.recipe.get(model)))
     document = {
         "kind": kind,
@@ -51,12 +49,10 @@ def explain(reference: str, out: Path) -> tuple[dict[str, Any], str, int]:
 
 
 def _records(out: Path) -> Iterator[Found]:
-    if (out / "edits.jsonl").exists():
-        edits = Journal(out / "edits.jsonl", EditRecord, reads_only=True)
-        yield from (("edit", record) for record in edits.records.values())
-    if (out / "verdicts.jsonl").exists():
-        verdicts = Journal(out / "verdicts.jsonl", VerdictRecord, reads_only=True)
-        yield from (("verdict", record) for record in verdicts.records.values())
+    edits = Journal(out / "edits.jsonl", EditRecord, reads_only=True)
+    yield from (("edit", record) for record in edits.records.values())
+    verdicts = Journal(out / "verdicts.jsonl", VerdictRecord, reads_only=True)
+    yield from (("verdict", record) for record in verdicts.records.values())
 
 
 def _is_meant(record: EditRecord | VerdictRecord, reference: str) -> bool:

@@ -76,7 +76,7 @@ def require_argument(target: Target, role: str, needs: Mapping[str, str]) -> Non
     """Raise `UsageError` if a spec lacks the argument that it needs, or has one that it cannot take."""
     if target.kind in needs and not target.argument:
         raise UsageError(f"{role} {target.kind!r} needs an argument, expected {target.kind}:{needs[target.kind]}")
-    if target.module.startswith("pytest_imgedit.") and target.kind not in needs and target.argument is not None:
+    if not target.is_own and target.kind not in needs and target.argument is not None:
         raise UsageError(f"{role} {target.kind!r} takes no argument, found {target.argument!r}")
 
 

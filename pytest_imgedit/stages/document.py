@@ -98,6 +98,7 @@ def make_document(
     complete = not any(seed.error is not None and seed.error.kind == "interrupted" for i in items for seed in i.seeds)
     complete = complete and trials is not None and not trials.left
     suite, editor, judge = subject.suite, subject.editor, subject.judge
+    environments = _environments(subject, plan)
     measures = judge is not None and judge.kind in MEASURING
     documents = [results.item_document(item, works[item.id]) for item in items]
     tried: dict[str, Any] = {}
@@ -113,7 +114,7 @@ def make_document(
     if baseline is not None:
         moved = differences(baseline["items"], documents)
         drops = gates.max_drop(settings.gates, moved, baseline["name"])
-        tried["comparison"] = compare(baseline, documents, settings.gates.alpha, drops, _environments(subject, plan))
+        tried["comparison"] = compare(baseline, documents, settings.gates.alpha, drops, environments)
         found += drops
     if "controls" in tried:
         found.append(controls_gate(tried["controls"]))
@@ -150,7 +151,7 @@ def make_document(
             "rubric": None if measures else settings.judge.rubric,
             "rubric_sha256": None if measures else subject.rubric_sha256,
         },
-        "environments": _environments(subject, plan),
+        "environments": environments,
         "reuse": _reuse(settings, subject, plan),
         "timing": {name: None if value is None else round(value, 3) for name, value in vars(timing).items()},
         "workers": [_worker_document(stage, worker) for stage, worker in workers],

@@ -121,7 +121,6 @@ def store_edit(work: Work, editor: Identity, worker: Worker | None, made: dict[s
     blob = store.blobs.put(made["image"])
     compiled = made.get("compiled", False)
     environment = editor.here if worker is None else Environment(**worker.environment, compiled=compiled)
-    known = set(editor.recipe.get("code", {}).values())
     record = EditRecord(
         key=key(work.recipe, environment),
         content=work.content,
@@ -134,7 +133,7 @@ def store_edit(work: Work, editor: Identity, worker: Worker | None, made: dict[s
         width=made["width"],
         height=made["height"],
         reframed=made["reframed"],
-        code={} if worker is None else {path: sha for path, sha in worker.code.items() if sha not in known},
+        code={} if worker is None else editor.code_beside(worker.code),
     )
     store.edits.append([record])
     work.edit = _edit_of(record, store)

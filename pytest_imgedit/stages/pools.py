@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_imgedit.checkpoints import ADAPTER_FILES, MODEL_KINDS, check_checkpoint, describe_checkpoint
 from pytest_imgedit.endpoints import CONCURRENCY, ENDPOINT_KINDS, Asking, parse_endpoint
 from pytest_imgedit.errors import SetupError, UsageError
-from pytest_imgedit.fingerprints import digest
+from pytest_imgedit.files import digest
 from pytest_imgedit.hub import model_folder
 from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.stages.placement import groups_of, keeps_weights, memory_by_machine, target_of

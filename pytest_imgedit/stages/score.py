@@ -270,8 +270,7 @@ class Scorer:
 
     def _store(self, finished: Sequence[Work], worker: Worker) -> None:
         """Keep verdicts that a worker reached; each then names its record."""
-        environment, known = Environment(**worker.environment), set(self.judge.recipe.get("code", {}).values())
-        code = {path: sha256 for path, sha256 in worker.code.items() if sha256 not in known}
+        environment, code = Environment(**worker.environment), self.judge.code_beside(worker.code)
         records = []
         for work in finished:
             if work.verdict is None:

@@ -189,7 +189,7 @@ class _Worker:
 
     def _first_party(self) -> dict[str, str]:
         """Digests of the first-party modules that are imported, for a class of the user's own."""
-        return {} if self.target.module.startswith("pytest_imgedit.") else loaded_code()
+        return loaded_code() if self.target.is_own else {}
 
     def _batch_size(self) -> int:
         """The most questions to be asked at once; raises `SetupError` if the judge names no count."""
