@@ -13,14 +13,15 @@ they do without graphs.
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import torch
 from checkpoints import build, picture
 from harness import finish, parser, scratch, table
 
 from pytest_imgedit.judges.base import Question
-from pytest_imgedit.judges.graphs import Recorded
 from pytest_imgedit.judges.qwen_vl import QwenVLJudge
 from pytest_imgedit.rubrics.rubric import load_rubric
 
@@ -87,18 +88,10 @@ def without_graphs(folder: Path, dtype: str, fails: bool) -> dict[str, Any]:
     eager = packed.decode(prompts, 8)
     packed.records_steps = True
     judge.decoder._rows = None  # type: ignore[attr-defined]
-    record, graph = Recorded.record, torch.cuda.graph
-    if fails:
-
-        def broken(*_: Any, **__: Any) -> Any:
-            raise RuntimeError("operation not permitted when stream is capturing (forced)")
-
-        torch.cuda.graph = broken  # type: ignore[assignment, misc]
-    try:
+    refusal = RuntimeError("operation not permitted when stream is capturing (forced)")
+    with patch.object(torch.cuda, "graph", side_effect=refusal) if fails else nullcontext():
         found = judge.decoder.decode(prompts, 8, keep_logits=True)
         again = packed.decode(prompts, 8)
-    finally:
-        torch.cuda.graph, Recorded.record = graph, record  # type: ignore[misc, method-assign]
     same = all(torch.equal(one, other) for one, other in zip(found.logits, expected.logits, strict=True))
     return {
         "dtype": dtype,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,11 @@ class PaddedDecoder:
         """See `Decoder`."""
         if self.invariant and len(prompts) > 1:
             alone = [self.decode([prompt], max_new_tokens, keep_logits) for prompt in prompts]
-            return Decoded(*(list(chain.from_iterable(parts)) for parts in zip(*map(_parts, alone), strict=True)))
+            return Decoded(
+                [tokens for one in alone for tokens in one.tokens],
+                [cut for one in alone for cut in one.cut],
+                [logits for one in alone for logits in one.logits],
+            )
         inputs = self.inputs(prompts)
         output = self.model.generate(
             **inputs,
@@ -104,8 +107,27 @@ class PaddedDecoder:
         return Decoded.of(new, self.ends, logits)
 
 
-def _parts(decoded: Decoded) -> tuple[list[Any], list[Any], list[Any]]:
-    return decoded.tokens, decoded.cut, decoded.logits
+def write_greedily(
+    logits: torch.Tensor, follow: Callable[[torch.Tensor], torch.Tensor], ends: set[int], most: int, keep_logits: bool
+) -> tuple[list[list[int]], list[torch.Tensor]]:
+    """Write replies side by side, until each has an end token or all have `most` tokens (at least 1).
+
+    `logits` (B, V) are those of the first tokens; `follow` takes the chosen tokens (B,) and returns the logits of the
+    next. Returns the tokens of each reply, and the logits (steps, V) that chose them if they are kept.
+    """
+    steps: list[list[int]] = []
+    kept: list[torch.Tensor] = []
+    done = [False] * len(logits)
+    while True:
+        chosen = logits.argmax(-1)
+        steps.append(chosen.tolist())
+        if keep_logits:
+            kept.append(logits.clone())
+        done = [was or token in ends for was, token in zip(done, steps[-1], strict=True)]
+        if all(done) or len(steps) == most:
+            replies = [list(reply) for reply in zip(*steps, strict=True)]
+            return replies, list(torch.stack(kept).unbind(1)) if kept else []
+        logits = follow(chosen)
 
 
 def end_tokens(model: Any) -> set[int]:

@@ -31,6 +31,11 @@ class Place:
     lead: str
     number: str
 
+    def encode(self, tokenizer: Any, text: str) -> list[int]:
+        """Return the tokens of a `text` that stands in place of the number, behind what leads to it."""
+        ids: list[int] = tokenizer.encode(f"{self.lead}{text}", add_special_tokens=False)
+        return ids
+
 
 def find_places(tokenizer: Any, tokens: Sequence[int], aspects: Sequence[str]) -> list[Place]:
     """Find the numbers of a reply among its tokens; empty if the reply does not hold every aspect's number."""
@@ -61,7 +66,7 @@ def expected_grade(
     what starts with 1 is divided by what follows. The mean is that of G-Eval (arXiv 2303.16634), whose grades have no
     decimals.
     """
-    ids = {grade: _encode(tokenizer, place, f"{grade}") for grade in GRADES}
+    ids = {grade: place.encode(tokenizer, f"{grade}") for grade in GRADES}
     mass = {float(grade): float(probabilities[ids[grade][0]]) for grade in GRADES}
     if any(len(ids[grade]) != 1 for grade in GRADES[:-1]) or len(ids[10]) > 2:
         raise SetupError(f"the tokenizer splits {place.lead + '7'!r} into {ids[7]}, expected one token a digit")
@@ -78,15 +83,10 @@ def expected_grade(
     return sum(value * p for value, p in mass.items()) / total, max(0.0, 1 - total)
 
 
-def _encode(tokenizer: Any, place: Place, text: str) -> list[int]:
-    ids: list[int] = tokenizer.encode(f"{place.lead}{text}", add_special_tokens=False)
-    return ids
-
-
 def _decimals(tokenizer: Any, place: Place, grade: int) -> dict[int, list[int]]:
     """Tokens that make `grade` a number with each decimal; none with a tokenizer that reads such a number otherwise."""
-    head = _encode(tokenizer, place, f"{grade}")
-    found = {decimal: _encode(tokenizer, place, f"{grade}.{decimal}") for decimal in range(10)}
+    head = place.encode(tokenizer, f"{grade}")
+    found = {decimal: place.encode(tokenizer, f"{grade}.{decimal}") for decimal in range(10)}
     fits = all(ids[: len(head)] == head and len(ids) > len(head) for ids in found.values())
     return {decimal: ids[len(head) :] for decimal, ids in found.items()} if fits else {}
 

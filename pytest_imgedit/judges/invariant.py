@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from pytest_imgedit.judges.decoding import Decoded, Prompt
+from pytest_imgedit.judges.decoding import Decoded, Prompt, write_greedily
 from pytest_imgedit.judges.graphs import Recorded
 
 if TYPE_CHECKING:
@@ -78,21 +78,12 @@ class InvariantDecoder:
                     self._rows_for(room, prefill).load(len(first), prefill, place, prompt)
                 first.append(scores[place])
         logits = torch.cat(first)  # (rows, V)
-        written: list[list[int]] = []
-        kept: list[torch.Tensor] = []
-        done = [False] * len(prompts)
-        while True:
-            chosen = logits.argmax(-1)
-            written.append(chosen.tolist())
-            if keep_logits:
-                kept.append(logits.clone())
-            done = [was or token in self.ends for was, token in zip(done, written[-1], strict=True)]
-            if all(done) or len(written) == most:
-                break
+
+        def follow(chosen: torch.Tensor) -> torch.Tensor:
             assert self._rows is not None
-            logits = self._rows.follow(chosen)[: len(prompts)]
-        replies = [list(reply) for reply in zip(*written, strict=True)]
-        return replies, list(torch.stack(kept).unbind(1)) if kept else []
+            return self._rows.follow(chosen)[: len(prompts)]
+
+        return write_greedily(logits, follow, self.ends, most, keep_logits)
 
     def _rows_for(self, room: int, prefill: Prefill) -> _Rows:
         if self._rows is None or self._rows.room != room:

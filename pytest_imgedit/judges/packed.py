@@ -15,7 +15,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from pytest_imgedit.judges.decoding import Decoded, end_tokens
+from pytest_imgedit.judges.decoding import Decoded, end_tokens, write_greedily
 from pytest_imgedit.judges.graphs import Recorded
 
 if TYPE_CHECKING:
@@ -47,18 +47,14 @@ class PackedDecoder:
         following = torch.stack([prompt.positions.max() for prompt in prompts]).to(hidden.device) + 1
         logits = self.model.lm_head(hidden[prefill.last]).float()  # (B, V)
         step: _Step | None = None
-        steps, kept, done = [], [], [False] * len(prompts)
-        while True:
-            chosen = logits.argmax(-1)
-            steps.append(chosen.tolist())
-            if keep_logits:
-                kept.append(logits.clone())
-            done = [was or token in self.ends for was, token in zip(done, steps[-1], strict=True)]
-            if all(done) or len(steps) == max_new_tokens:
-                break
+
+        def follow(chosen: torch.Tensor) -> torch.Tensor:
+            nonlocal step
             step = step or _Step(self, _Cache(prefill, max_new_tokens), following)
-            logits = step(chosen)
-        return Decoded.of(zip(*steps, strict=True), self.ends, torch.stack(kept).unbind(1) if kept else ())
+            return step(chosen)
+
+        replies, kept = write_greedily(logits, follow, self.ends, max_new_tokens, keep_logits)
+        return Decoded.of(replies, self.ends, kept)
 
     def read_apart(self, prompts: Sequence[Prompt]) -> tuple[Prefill, list[torch.Tensor]]:
         """Read prompts that share no beginning; return their keys and values, and the logits (1, V) after each.

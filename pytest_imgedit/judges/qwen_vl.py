@@ -155,7 +155,7 @@ class QwenVLJudge:
         for place in find_places(tokenizer, tokens, question.aspects):
 
             def after(text: str, place: Place = place) -> torch.Tensor:
-                written = tokenizer.encode(f"{place.lead}{text}", add_special_tokens=False)
+                written = place.encode(tokenizer, text)
                 step = place.step + len(written)
                 if tokens[place.step : step] == written and step < len(logits):
                     return logits[step].softmax(-1)
