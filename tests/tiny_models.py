@@ -6,7 +6,7 @@ import json
 import random
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from diffusers import (
@@ -41,6 +41,9 @@ from pytest_imgedit.qwen import AssembledProcessor
 from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.suites.base import load_suite
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 SPECIAL = [
     "<|endoftext|>",
     "<|im_start|>",
@@ -53,16 +56,18 @@ SPECIAL = [
 TEXTS = [load_rubric(name, {}).user for name in ("aspects", "plausibility")]
 
 
-def tokenizer(**options: Any) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer with Qwen-VL's special tokens."""
+def tokenizer(
+    vocab_size: int = 700, special: Sequence[str] = SPECIAL, texts: Sequence[str] = TEXTS, **options: Any
+) -> PreTrainedTokenizerFast:
+    """A byte-level BPE tokenizer, whose `special` tokens, by default Qwen-VL's, have the lowest numbers."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=700, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
+        vocab_size=vocab_size, special_tokens=list(special), initial_alphabet=alphabet, show_progress=False
     )
-    bpe.train_from_iterator(TEXTS, trainer)
+    bpe.train_from_iterator(texts, trainer)
     return PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|im_end|>", pad_token="<|endoftext|>", **options)
 
 
@@ -171,8 +176,8 @@ def train_judge(folder: Path, steps: int = 80) -> Path:
     return save_judge(folder, model.eval(), 8)
 
 
-def save_pipeline(folder: Path, kind: str, parts: dict[str, tuple[str, str, Any]]) -> Path:
-    index: dict[str, Any] = {"_class_name": kind, "_diffusers_version": "0.42.1"}
+def save_pipeline(folder: Path, kind: str, parts: dict[str, tuple[str, str, Any]], **config: Any) -> Path:
+    index: dict[str, Any] = {"_class_name": kind, "_diffusers_version": "0.42.1", **config}
     for name, (library, class_name, part) in parts.items():
         index[name] = [library, class_name]
         if part is not None:

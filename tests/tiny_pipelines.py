@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
+import tiny_models
 import torch
 from diffusers import (
     AutoencoderKL,
@@ -22,7 +22,7 @@ from diffusers import (
     UNet2DConditionModel,
     ZImageTransformer2DModel,
 )
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tiny_models import vl_config
 from transformers import (
     ByT5Tokenizer,
     CLIPImageProcessorPil,
@@ -58,18 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-SPECIAL = [
-    "<|endoftext|>",
-    "<|im_start|>",
-    "<|im_end|>",
-    "<|vision_start|>",
-    "<|vision_end|>",
-    "<|image_pad|>",
-    "<|video_pad|>",
-    "<|image|>",
-    "<sop>",
-    "<eop>",
-]
+SPECIAL = [*tiny_models.SPECIAL, "<|image|>", "<sop>", "<eop>"]
 TEXTS = ["Describe the image by detailing the color, shape, size, texture, quantity, text, spatial relationships"]
 
 
@@ -90,26 +79,16 @@ def redraw(model: Any, gain: float = 1.0) -> Any:
 
 def tokenizer(first: Sequence[str] = (), **options: Any) -> PreTrainedTokenizerFast:
     """A byte-level BPE tokenizer with Qwen-VL's special tokens; the tokens `first` have the lowest numbers."""
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bpe.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=400, special_tokens=[*first, *SPECIAL], initial_alphabet=alphabet, show_progress=False
-    )
-    bpe.train_from_iterator(TEXTS, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|im_end|>", pad_token="<|endoftext|>", **options)
+    return tiny_models.tokenizer(400, [*first, *SPECIAL], TEXTS, **options)
 
 
 def save_pipeline(folder: Path, kind: str, parts: dict[str, tuple[str, Any]], **config: Any) -> None:
     """Save a pipeline's parts, each given with the class that `model_index.json` names, and its own config."""
-    index: dict[str, Any] = {"_class_name": kind, "_diffusers_version": "0.42.1", **config}
-    for name, (class_name, part) in parts.items():
-        library = "diffusers" if type(part).__module__.startswith("diffusers") else "transformers"
-        index[name] = [library, class_name]
-        part.save_pretrained(folder / name)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "model_index.json").write_text(json.dumps(index, indent=1))
+    named = {
+        name: ("diffusers" if type(part).__module__.startswith("diffusers") else "transformers", class_name, part)
+        for name, (class_name, part) in parts.items()
+    }
+    tiny_models.save_pipeline(folder, kind, named, **config)
 
 
 def kl_vae(latent_channels: int, levels: int, width: int = 8, **options: Any) -> AutoencoderKL:
@@ -141,41 +120,17 @@ def clip_config(words: PreTrainedTokenizerFast) -> CLIPTextConfig:
     )  # fmt: skip
 
 
-def vl_config(words: PreTrainedTokenizerFast) -> dict[str, Any]:
-    """What the configs of Qwen2.5-VL and Qwen3-VL have in common."""
-    ids = {
-        f"{name}_token_id": words.convert_tokens_to_ids(f"<|{token}|>")
-        for name, token in (
-            ("vision_start", "vision_start"),
-            ("vision_end", "vision_end"),
-            ("image", "image_pad"),
-            ("video", "video_pad"),
-        )
-    }
-    text = {
-        "hidden_size": 64,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 16,
-        "vocab_size": len(words),
-        "max_position_embeddings": 8192,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]},
-        "bos_token_id": None,
-        "eos_token_id": words.eos_token_id,
-        "pad_token_id": words.pad_token_id,
-    }
-    return {"text_config": text, "tie_word_embeddings": False, **ids}
-
-
 def qwen25_vl(words: PreTrainedTokenizerFast) -> Qwen2_5_VLForConditionalGeneration:
     """A Qwen2.5-VL with patches of 14 pixels."""
     vision = {
         "depth": 1, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": 64,
         "patch_size": 14, "spatial_merge_size": 2, "window_size": 56, "fullatt_block_indexes": [0],
     }  # fmt: skip
-    return redraw(Qwen2_5_VLForConditionalGeneration(Qwen2_5_VLConfig(vision_config=vision, **vl_config(words))))
+    return redraw(
+        Qwen2_5_VLForConditionalGeneration(
+            Qwen2_5_VLConfig(vision_config=vision, **vl_config(words, intermediate_size=64))
+        )
+    )
 
 
 def qwen3_vl(words: PreTrainedTokenizerFast) -> Qwen3VLForConditionalGeneration:
@@ -184,7 +139,9 @@ def qwen3_vl(words: PreTrainedTokenizerFast) -> Qwen3VLForConditionalGeneration:
         "depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": 64,
         "patch_size": 8, "spatial_merge_size": 2, "num_position_embeddings": 64, "deepstack_visual_indexes": [0],
     }  # fmt: skip
-    return redraw(Qwen3VLForConditionalGeneration(Qwen3VLConfig(vision_config=vision, **vl_config(words))))
+    return redraw(
+        Qwen3VLForConditionalGeneration(Qwen3VLConfig(vision_config=vision, **vl_config(words, intermediate_size=64)))
+    )
 
 
 def vl_processor(words: PreTrainedTokenizerFast, patch: int) -> AssembledProcessor:

@@ -65,29 +65,21 @@ def test_a_module_behind_a_package_is_edited_with_again(bench):
     assert bench.timing["edits"] == 5
 
 
-def test_a_module_that_is_imported_by_a_computed_name_is_seen_too(bench):
-    (bench.path / "dynamic.py").write_text(
-        "import importlib\nplugin = importlib.import_module('plug' + 'in')\n"
-        "class Ed:\n    def __init__(self, *, device): ...\n"
-        "    def edit(self, request): return plugin.change(request)\n"
-    )
+#: Modules that import another by a computed name, when they are imported or when they edit first.
+COMPUTED = {
+    "at-import": "import importlib\nplugin = importlib.import_module('plug' + 'in')\n"
+    "class Ed:\n    def __init__(self, *, device): ...\n"
+    "    def edit(self, request): return plugin.change(request)\n",
+    "at-the-first-edit": "import importlib\nclass Ed:\n    def __init__(self, *, device): ...\n"
+    "    def edit(self, request): return importlib.import_module('plug' + 'in').change(request)\n",
+}
+
+
+@pytest.mark.parametrize("source", COMPUTED.values(), ids=COMPUTED)
+def test_a_module_that_is_imported_by_a_computed_name_is_seen_too(bench, source):
+    (bench.path / "dynamic.py").write_text(source)
     (bench.path / "plugin.py").write_text("def change(request): return request.source.transpose(0)\n")
     options = ("--imgedit-editor=dynamic:Ed", JUDGE, "--imgedit-limit=1")
-    bench.run(*options)
-    bench.run(*options)
-    assert bench.timing["edits_cached"] == 5
-    (bench.path / "plugin.py").write_text("def change(request): return request.source.transpose(1)\n")
-    bench.run(*options)
-    assert bench.timing["edits"] == 5
-
-
-def test_a_module_that_the_first_edit_imports_is_seen_too(bench):
-    (bench.path / "lazy.py").write_text(
-        "import importlib\nclass Ed:\n    def __init__(self, *, device): ...\n"
-        "    def edit(self, request): return importlib.import_module('plug' + 'in').change(request)\n"
-    )
-    (bench.path / "plugin.py").write_text("def change(request): return request.source.transpose(0)\n")
-    options = ("--imgedit-editor=lazy:Ed", JUDGE, "--imgedit-limit=1")
     bench.run(*options)
     bench.run(*options)
     assert bench.timing["edits_cached"] == 5
