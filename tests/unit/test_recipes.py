@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import time
@@ -11,11 +12,9 @@ from dataclasses import replace
 import pytest
 from test_checkpoints import pipeline
 
-from pytest_imgedit.closure import is_unchanged, source_closure
+from pytest_imgedit.closure import is_unchanged, loaded_code, source_closure
 from pytest_imgedit.editors.base import resolve_editor
-from pytest_imgedit.environments import Environment, best
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.hub import is_local, model_folder, split_id
 from pytest_imgedit.images import Base64Image
 from pytest_imgedit.judges.base import resolve_judge
 from pytest_imgedit.pairs import EditPair
@@ -316,6 +315,19 @@ def test_modules_are_unchanged_until_their_source_changes(package):
     assert not is_unchanged(code)
 
 
+def test_a_module_whose_path_is_not_utf8_is_found_again(tmp_path, monkeypatch):
+    folder, name = tmp_path / "caf\udce9", f"module{os.urandom(4).hex()}"
+    folder.mkdir()
+    (folder / f"{name}.py").write_text("x = 1\n")
+    monkeypatch.syspath_prepend(folder)
+    importlib.import_module(name)
+    code = {path: sha256 for path, sha256 in loaded_code().items() if name in path}
+    assert [path.encode() for path in code] == [f"{tmp_path.as_uri()}/caf%E9/{name}.py".encode()]
+    assert is_unchanged(code)
+    (folder / f"{name}.py").write_text("x = 2\n")
+    assert not is_unchanged(code)
+
+
 # What is asked
 
 
@@ -346,75 +358,6 @@ def test_a_finished_image_is_all_that_decides_an_edit_of_a_folder(tmp_path, cach
     base = key(edit_recipe(folder, PAIR, 0, "s", None, "image"))
     assert key(edit_recipe(folder, replace(PAIR, category="social"), 1, "s", None, "image")) == base
     assert key(edit_recipe(folder, PAIR, 0, "s", None, "other")) != base
-
-
-# Environments
-
-HERE = Environment(device="cpu", versions={"torch": "2.13.0", "diffusers": "0.42.1"})
-
-
-@pytest.mark.parametrize(
-    ("there", "serves"),
-    [
-        ({}, "exact compatible any"),
-        ({"gpu": "NVIDIA H200"}, "exact compatible any"),  # not known here before something is computed
-        ({"versions": {"torch": "2.13.1+cpu", "diffusers": "0.42.1"}}, "compatible any"),
-        ({"versions": {"torch": "2.12.0", "diffusers": "0.42.1"}}, "any"),
-        ({"versions": {"torch": "2.13.0"}}, "any"),
-        ({"device": "cuda"}, "any"),
-    ],
-)
-def test_what_may_be_reused_is_a_policy(there, serves):
-    made = HERE.model_copy(update=there)
-    assert [policy for policy in ("exact", "compatible", "any") if made.serves(HERE, policy)] == serves.split()
-
-
-def test_the_record_that_differs_least_is_reused_and_of_equals_the_newest():
-    patch = HERE.model_copy(update={"versions": {**HERE.versions, "torch": "2.13.9"}})
-    other = HERE.model_copy(update={"versions": {**HERE.versions, "torch": "2.1.0"}})
-    assert best([HERE, patch, HERE, other], HERE, "compatible") == 2
-    assert best([other, patch], HERE, "compatible") == 1
-    assert best([other], HERE, "compatible") is None
-    assert best([other, patch], HERE, "any") == 1
-    assert patch.differences(HERE) == ["torch 2.13.9 there, 2.13.0 here"]
-
-
-@pytest.mark.parametrize("change", [{"gpu": "A100"}, {"compiled": True}, {"processor": "P"}, {"device": "cuda"}])
-def test_each_part_of_the_environment_changes_the_key_of_a_record(change):
-    assert key({"n": 1}, HERE) != key({"n": 1}, HERE.model_copy(update=change)) != key({"n": 1})
-
-
-# Models of the hub
-
-
-def test_hub_ids_may_name_a_revision():
-    assert not is_local("org/model@v1.0")
-    assert split_id("org/model@refs/pr/3") == ("org/model", "refs/pr/3")
-    assert split_id("org/model") == ("org/model", None)
-    with pytest.raises(UsageError, match="ORG/MODEL@REVISION"):
-        split_id("model@v1")
-
-
-def test_a_hub_id_is_resolved_to_a_commit_once(tmp_path, monkeypatch):
-    import huggingface_hub
-
-    from pytest_imgedit import hub
-
-    asked = []
-
-    def snapshot(repository, revision, **_):
-        asked.append((repository, revision))
-        folder = tmp_path / f"snapshots/{len(asked):040x}"  # each call would find another push
-        folder.mkdir(parents=True)
-        return str(folder)
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
-    monkeypatch.setattr(hub, "_PINNED", {})
-    first = model_folder("org/model@main", "diffusers")
-    assert model_folder("org/model@main", "diffusers") == first
-    assert asked == [("org/model", "main")]
-    assert hub.commit_of("org/model@main", "diffusers") == f"{1:040x}"
-    assert hub.commit_of("org/other", "diffusers") is None
 
 
 def test_model_that_is_nowhere_is_a_usage_error(cache, monkeypatch):

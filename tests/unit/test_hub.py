@@ -1,0 +1,38 @@
+"""Ids of models on the hub, and the commits to which they are pinned."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_imgedit.errors import UsageError
+from pytest_imgedit.hub import is_local, model_folder, split_id
+
+
+def test_hub_ids_may_name_a_revision():
+    assert not is_local("org/model@v1.0")
+    assert split_id("org/model@refs/pr/3") == ("org/model", "refs/pr/3")
+    assert split_id("org/model") == ("org/model", None)
+    with pytest.raises(UsageError, match="ORG/MODEL@REVISION"):
+        split_id("model@v1")
+
+
+def test_a_hub_id_is_resolved_to_a_commit_once(tmp_path, monkeypatch):
+    import huggingface_hub
+
+    from pytest_imgedit import hub
+
+    asked = []
+
+    def snapshot(repository, revision, **_):
+        asked.append((repository, revision))
+        folder = tmp_path / f"snapshots/{len(asked):040x}"  # each call would find another push
+        folder.mkdir(parents=True)
+        return str(folder)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    monkeypatch.setattr(hub, "_PINNED", {})
+    first = model_folder("org/model@main", "diffusers")
+    assert model_folder("org/model@main", "diffusers") == first
+    assert asked == [("org/model", "main")]
+    assert hub.commit_of("org/model@main", "diffusers") == f"{1:040x}"
+    assert hub.commit_of("org/other", "diffusers") is None
