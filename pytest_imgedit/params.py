@@ -217,7 +217,7 @@ def _without_call_defaults(model: str, params: Mapping[str, Any]) -> dict[str, A
     # The harness gives some arguments itself, so that a default that is written out is another call.
     apart = ADAPTERS[name].given if name in ADAPTERS else frozenset()
     defaults = {key: value for key, value in call.defaults.items() if key not in apart}
-    return _without_defaults(params, {**defaults, **given_by_harness(call, params)})
+    return _without_defaults(params, {**defaults, **given_by_harness(call.defaults, params)})
 
 
 def _impossible(own: Mapping[str, Any]) -> tuple[str, str] | None:

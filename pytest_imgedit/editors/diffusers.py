@@ -17,7 +17,7 @@ from pytest_imgedit.editors.base import EditRequest
 from pytest_imgedit.editors.loading import load_pipeline
 from pytest_imgedit.editors.lora import take_loras
 from pytest_imgedit.editors.output import require_finite
-from pytest_imgedit.editors.pipelines import SET_BY_HARNESS
+from pytest_imgedit.editors.pipelines import SET_BY_HARNESS, given_by_harness
 from pytest_imgedit.errors import SetupError, is_out_of_memory
 from pytest_imgedit.numerics import pick_dtype, set_deterministic
 from pytest_imgedit.params import OFFLOADS
@@ -165,18 +165,14 @@ def adapter_of(pipeline: Any) -> Adapter:
 
 
 def call_arguments(pipeline: Any, call: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of every call, from the pipeline's signature.
+    """Return the arguments of every call: the user's, and what the harness gives beside them.
 
-    A pipeline with true classifier-free guidance runs it only if it gets a negative prompt, so `" "` is given
-    where the user gave none. Raises `SetupError` for an argument that the pipeline does not take.
+    Raises `SetupError` for an argument that the pipeline does not take.
     """
     accepted = inspect.signature(pipeline.__call__).parameters
     kind = type(pipeline).__name__
     for key in call:
         if key not in accepted or key in SET_BY_HARNESS:
             raise SetupError(f"editor.{key}: {kind} takes no such argument")
-    if "true_cfg_scale" in accepted and "negative_prompt" in accepted and "negative_prompt" not in call:
-        scale = call.get("true_cfg_scale", accepted["true_cfg_scale"].default)
-        if scale > 1:
-            call = {**call, "negative_prompt": " "}
-    return call
+    defaults = {name: parameter.default for name, parameter in accepted.items()}
+    return {**given_by_harness(defaults, call), **call}

@@ -59,9 +59,8 @@ def check_arguments(model: str, params: Mapping[str, Any]) -> tuple[str, str] | 
     if name is None:
         return None
     call = call_signature(name)
-    if name not in ADAPTERS:
-        missing = f"{name} is not in diffusers {version('diffusers')}" if call is None else why_refused(name)
-        raise UsageError(f"editor diffusers:{model}: {missing}")
+    if call is not None and name not in ADAPTERS:
+        raise UsageError(f"editor diffusers:{model}: {why_refused(name)}")
     if call is None:
         raise UsageError(f"editor diffusers:{model}: {name} is not in diffusers {version('diffusers')}")
     lone = {"width", "height"} & set(params)
@@ -73,13 +72,13 @@ def check_arguments(model: str, params: Mapping[str, Any]) -> tuple[str, str] | 
     return call.problem({key: value for key, value in params.items() if key not in OWN}, SET_BY_HARNESS)
 
 
-def given_by_harness(call: Signature, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that every call gets where `params` do not name them.
+def given_by_harness(defaults: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that every call gets where `params` do not name them; `defaults` are those of the call.
 
     A pipeline with true classifier-free guidance runs it only if it gets a negative prompt, so that is `" "`.
     """
-    if "true_cfg_scale" in call.annotations and "negative_prompt" in call.annotations:
-        scale = params.get("true_cfg_scale", call.defaults.get("true_cfg_scale"))
+    if {"true_cfg_scale", "negative_prompt"} <= defaults.keys():
+        scale = params.get("true_cfg_scale", defaults["true_cfg_scale"])
         if isinstance(scale, int | float) and scale > 1:
             return {"negative_prompt": " "}
     return {}
