@@ -84,9 +84,14 @@ MARKS = ("endoftext", "im_start", "im_end", "vision_start", "vision_end", "image
 
 
 def words() -> PreTrainedTokenizerFast:
-    """A byte-level tokenizer that knows the rubrics' words, so that a prompt is about as long as with the real one."""
+    """A byte-level tokenizer that knows the rubrics' words, so that a prompt is about as long as with the real one.
+
+    As there, each digit is a token.
+    """
     bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
     bpe.decoder = decoders.ByteLevel()
     special = [f"<|{mark}|>" for mark in MARKS]
     alphabet = pre_tokenizers.ByteLevel.alphabet()

@@ -4,7 +4,8 @@
     python benchmarks/speed/invariance.py --tiny
 
 One Qwen3-VL-30B-A3B of random weights on one GPU judges the same items (two 1024² pictures, the rubric `aspects`) with
-`judge.batch_invariant` and without, in turns, both in batches of `--batch`. For the equality, items of uneven pictures
+`judge.batch_invariant` and without, in turns, both in batches of `--batch`; then each looks at what follows the 1 of
+all grades of a batch, as expected grades have to where that may be a 10. For the equality, items of uneven pictures
 and texts are decoded alone and in batches, and the logits of every step are compared bit by bit. Then a small judge in
 float32, whose experts have no kernel that a CUDA graph can hold, and one whose recording is made to fail must answer as
 they do without graphs.
@@ -21,7 +22,9 @@ import torch
 from checkpoints import build, picture
 from harness import finish, parser, scratch, table
 
-from pytest_imgedit.judges.base import Question
+from pytest_imgedit.judges.base import Answer, Question
+from pytest_imgedit.judges.decoding import Decoded
+from pytest_imgedit.judges.expected import find_places
 from pytest_imgedit.judges.qwen_vl import QwenVLJudge
 from pytest_imgedit.rubrics.rubric import load_rubric
 
@@ -77,6 +80,31 @@ def differing(decoder: Any, prompts: list[Prompt], new_tokens: int) -> tuple[int
     return compared, unequal, largest
 
 
+def unsure(judge: QwenVLJudge, asked: list[Question], prompts: list[Prompt]) -> tuple[int, float]:
+    """Looks and seconds for the expected grades of replies of 7, each of which might as well have begun with a 1."""
+    tokenizer = judge.processor.tokenizer
+    words = "\n".join(f"{aspect}: 7" for aspect in asked[0].aspects)
+    reply = tokenizer.encode(words, add_special_tokens=False)
+    logits = torch.zeros(len(reply), judge.model.config.text_config.vocab_size, device=judge.model.device)
+    for place in find_places(tokenizer, reply, asked[0].aspects):
+        for grade in "17":
+            logits[place.step, place.encode(tokenizer, grade)[0]] = 30.0
+    count = len(prompts)
+    decoded = Decoded([reply] * count, [False] * count, [logits] * count)
+    looks, decode = [], judge.decoder.decode
+
+    def counted(several: Any, *options: Any, **further: Any) -> Decoded:
+        looks.append(len(several))
+        return decode(several, *options, **further)
+
+    with patch.object(judge.decoder, "decode", counted):
+        judge._expect([Answer(words)] * count, asked, prompts, decoded)  # compiles what is new
+        looks.clear()
+        started = time.perf_counter()
+        judge._expect([Answer(words)] * count, asked, prompts, decoded)
+    return sum(looks), time.perf_counter() - started
+
+
 def without_graphs(folder: Path, dtype: str, fails: bool) -> dict[str, Any]:
     """Whether a small judge answers as without CUDA graphs; `fails` makes their recording fail."""
     judge = QwenVLJudge(str(folder), device="cuda" if torch.cuda.is_available() else "cpu", dtype=dtype)
@@ -126,7 +154,8 @@ def main() -> None:
         judge = QwenVLJudge(str(options.models / "judge"), device="cuda" if torch.cuda.is_available() else "cpu")
         invariant: Any = judge.decoder
         side = 64 if options.tiny else 1024
-        prompts = [judge.preprocess(question) for question in questions(items, ((side, side),))]
+        asked = questions(items, ((side, side),))
+        prompts = [judge.preprocess(question) for question in asked]
         for decoder in (invariant, invariant.packed):
             decoder.decode(prompts[: options.batch], options.new_tokens)
         rates: dict[str, list[float]] = {"invariant": [], "packed": []}
@@ -136,6 +165,12 @@ def main() -> None:
         figures["items_s"] = {name: max(found) for name, found in rates.items()}
         figures["cost"] = figures["items_s"]["packed"] / figures["items_s"]["invariant"]
         print(figures["items_s"], "cost", figures["cost"], flush=True)
+        figures["unsure"] = {}
+        for name, decoder in (("invariant", invariant), ("packed", invariant.packed)):
+            judge.decoder = decoder
+            looks, spent = unsure(judge, asked[: options.batch], prompts[: options.batch])
+            figures["unsure"][name] = {"looks": looks, "looks_s": looks / spent}
+        print("expected grades", figures["unsure"], flush=True)
         finish(options, figures)
         sizes = tuple((w // 16, h // 16) for w, h in UNEVEN) if options.tiny else UNEVEN
         uneven = [judge.preprocess(question) for question in questions(17, sizes)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -22,6 +22,16 @@ class Prompt:
     positions: torch.Tensor
     pixels: torch.Tensor
     grids: torch.Tensor
+
+    def going_on(self, tokens: Sequence[int]) -> Prompt:
+        """Return the prompt with the first tokens of a reply behind it."""
+        start = int(self.positions.max()) + 1
+        positions = torch.arange(start, start + len(tokens)).expand(3, -1)
+        return replace(
+            self,
+            tokens=torch.cat([self.tokens, torch.tensor(tokens, dtype=self.tokens.dtype)]),
+            positions=torch.cat([self.positions, positions], dim=1),
+        )
 
 
 @dataclass(frozen=True)

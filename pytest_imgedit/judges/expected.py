@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_imgedit.errors import SetupError
 from pytest_imgedit.rubrics.reply import NUMBER, number_places
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     import torch
 
+T = TypeVar("T")
 GRADES = range(11)
 #: Below this probability of a number, or of a point after it, it is not asked what would follow.
 NEGLIGIBLE = 1e-3
@@ -20,14 +22,10 @@ NEGLIGIBLE = 1e-3
 
 @dataclass(frozen=True)
 class Place:
-    """Where an aspect's number stands in a reply: the step that chose its first token, and the words before it.
-
-    `lead` is what that token holds before the `number`.
-    """
+    """Where an aspect's number stands in a reply: the step that chose its first token, which holds `lead` before it."""
 
     aspect: str
     step: int
-    before: str
     lead: str
     number: str
 
@@ -51,32 +49,63 @@ def find_places(tokenizer: Any, tokens: Sequence[int], aspects: Sequence[str]) -
         before = texts[step - 1] if step else ""
         number = NUMBER.match(reply, start)
         lead, written = reply[len(before) : start], number[0] if number else ""
-        places.append(Place(aspect, step, reply[: len(before)], lead, written))
+        places.append(Place(aspect, step, lead, written))
     return places
 
 
-def expected_grade(
-    tokenizer: Any, probabilities: torch.Tensor, place: Place, after: Callable[[str], torch.Tensor]
-) -> tuple[float, float]:
-    """Return Σv·p(v)/Σp(v) over the numbers v that could stand here, and the mass 1 − Σp(v) that lies off the scale.
+def expected_grades(
+    tokenizer: Any,
+    asked: Sequence[tuple[Place, torch.Tensor]],
+    after: Callable[[Sequence[tuple[int, str]]], Sequence[torch.Tensor]],
+) -> list[tuple[float, float]]:
+    """Return Σv·p(v)/Σp(v) over the numbers v that could stand in each place, and the mass 1 − Σp(v) off the scale.
 
     The numbers are 0 to 10 and, where the judge may go on with a point after the number that it chose, those with one
-    decimal too; what it may write after that does not count. `probabilities` (V,) are those of the first token;
-    `after(text)` gives those of the token that follows `text` in this place. Where a tokenizer writes 10 as 1 and 0,
-    what starts with 1 is divided by what follows. The mean is that of G-Eval (arXiv 2303.16634), whose grades have no
-    decimals.
+    decimal too; what it may write after that does not count. `asked` holds the places, each with the probabilities
+    (V,) of its first token. `after` takes pairs of the number of a place and a text that may stand there, and returns
+    the probabilities (V,) of the token after each; it is called at most three times, for all places together. Where a
+    tokenizer writes 10 as 1 and 0, what starts with 1 is divided by what follows. The mean is that of G-Eval (arXiv
+    2303.16634), whose grades have no decimals.
     """
+    running = {number: _expect(tokenizer, place, chances) for number, (place, chances) in enumerate(asked)}
+    known: dict[int, dict[str, torch.Tensor]] = {}
+    found: dict[int, tuple[float, float]] = {}
+    while running:
+        wanted: list[tuple[int, str]] = []
+        for number, grade in list(running.items()):
+            try:
+                texts = grade.send(known[number]) if number in known else next(grade)
+                wanted += [(number, text) for text in sorted(texts)]
+            except StopIteration as end:
+                found[number] = end.value
+                del running[number]
+        known = {}
+        for (number, text), following in zip(wanted, after(wanted) if wanted else (), strict=True):
+            known.setdefault(number, {})[text] = following
+    return [found[number] for number in range(len(asked))]
+
+
+#: Yields texts that may stand in a place, never none, and is sent the probabilities (V,) of the token after each.
+Asking = Generator[set[str], dict[str, "torch.Tensor"], "T"]
+
+
+def _expect(tokenizer: Any, place: Place, probabilities: torch.Tensor) -> Asking[tuple[float, float]]:
+    """Find the mean of one place and the mass off the scale, as `expected_grades` says."""
     ids = {grade: place.encode(tokenizer, f"{grade}") for grade in GRADES}
     mass = {float(grade): float(probabilities[ids[grade][0]]) for grade in GRADES}
     if any(len(ids[grade]) != 1 for grade in GRADES[:-1]) or len(ids[10]) > 2:
         raise SetupError(f"the tokenizer splits {place.lead + '7'!r} into {ids[7]}, expected one token a digit")
-    if ids[10][:1] == ids[1]:
-        mass[10.0] = mass[1.0] * float(after("1")[ids[10][1]]) if mass[1.0] > NEGLIGIBLE else 0.0
+    splits_ten = ids[10][:1] == ids[1]
+    may_be_ten = splits_ten and mass[1.0] > NEGLIGIBLE
+    chosen = place.number.partition(".")[0]
+    takes_decimal = bool(chosen) and int(chosen) < GRADES[-1] and bool(_decimals(tokenizer, place, int(chosen)))
+    wanted = {text for text, is_wanted in (("1", may_be_ten), (chosen, takes_decimal)) if is_wanted}
+    after = (yield wanted) if wanted else {}
+    if splits_ten:
+        mass[10.0] = mass[1.0] * float(after["1"][ids[10][1]]) if may_be_ten else 0.0
         mass[1.0] -= mass[10.0]
-    if _goes_on(tokenizer, place, after):
-        for grade in GRADES[:-1]:
-            if mass[float(grade)] > NEGLIGIBLE:
-                _divide(tokenizer, place, grade, mass, after)
+    if takes_decimal and _point(after[chosen], _decimals(tokenizer, place, int(chosen))) > NEGLIGIBLE:
+        yield from _divide(tokenizer, place, mass, after)
     total = sum(mass.values())
     if total <= 0:
         return 0.0, 1.0
@@ -91,31 +120,32 @@ def _decimals(tokenizer: Any, place: Place, grade: int) -> dict[int, list[int]]:
     return {decimal: ids[len(head) :] for decimal, ids in found.items()} if fits else {}
 
 
-def _goes_on(tokenizer: Any, place: Place, after: Callable[[str], torch.Tensor]) -> bool:
-    """Tell whether the judge may well write a point after the whole number that it chose."""
-    whole = place.number.partition(".")[0]
-    if not whole or int(whole) >= GRADES[-1]:
-        return False
-    points = {ids[0] for ids in _decimals(tokenizer, place, int(whole)).values()}
-    following = after(whole) if points else None
-    return following is not None and sum(float(following[token]) for token in points) > NEGLIGIBLE
+def _point(following: torch.Tensor, decimals: dict[int, list[int]]) -> float:
+    """The probability that what follows a whole number makes it one with a decimal."""
+    return sum(float(following[token]) for token in {ids[0] for ids in decimals.values()})
 
 
-def _divide(
-    tokenizer: Any, place: Place, grade: int, mass: dict[float, float], after: Callable[[str], torch.Tensor]
-) -> None:
-    """Divide the mass of a whole number between itself and the numbers with a decimal that start with it."""
-    following = after(f"{grade}")
-    decimals = _decimals(tokenizer, place, grade)
-    points = {ids[0] for ids in decimals.values()}
-    behind = {}
-    if any(len(ids) > 1 for ids in decimals.values()) and sum(float(following[token]) for token in points) > NEGLIGIBLE:
-        behind = dict.fromkeys(points, after(f"{grade}."))
-    whole = mass[float(grade)]
-    for decimal, (first, *rest) in decimals.items():
-        chance = whole * float(following[first])
-        if rest:
-            chance *= float(behind[first][rest[0]]) if first in behind else 0.0
-        value = grade + decimal / 10
-        mass[value] = mass.get(value, 0.0) + chance
-    mass[float(grade)] -= whole * sum(float(following[token]) for token in points)
+def _divide(tokenizer: Any, place: Place, mass: dict[float, float], after: dict[str, torch.Tensor]) -> Asking[None]:
+    """Divide the mass of each whole number between itself and the numbers with a decimal that start with it.
+
+    `after` holds what is known already of what follows whole numbers.
+    """
+    decimals = {grade: _decimals(tokenizer, place, grade) for grade in GRADES[:-1] if mass[float(grade)] > NEGLIGIBLE}
+    wanted = {f"{grade}" for grade in decimals} - set(after)
+    following = {**after, **((yield wanted) if wanted else {})}
+    points = {grade: _point(following[f"{grade}"], found) for grade, found in decimals.items()}
+    dotted = {
+        f"{grade}."
+        for grade, found in decimals.items()
+        if points[grade] > NEGLIGIBLE and any(len(ids) > 1 for ids in found.values())
+    }
+    behind = (yield dotted) if dotted else {}
+    for grade, found in decimals.items():
+        whole = mass[float(grade)]
+        for decimal, (first, *rest) in found.items():
+            chance = whole * float(following[f"{grade}"][first])
+            if rest:
+                chance *= float(behind[f"{grade}."][rest[0]]) if f"{grade}." in behind else 0.0
+            value = grade + decimal / 10
+            mass[value] = mass.get(value, 0.0) + chance
+        mass[float(grade)] -= whole * points[grade]

@@ -18,8 +18,8 @@ from pytest_imgedit.integrity import whole_checkpoints
 from pytest_imgedit.judges.adapter import merge
 from pytest_imgedit.judges.architectures import read_config, unpackable
 from pytest_imgedit.judges.base import Answer, Question
-from pytest_imgedit.judges.decoding import Decoder, PaddedDecoder, Prompt
-from pytest_imgedit.judges.expected import Place, expected_grade, find_places
+from pytest_imgedit.judges.decoding import Decoded, Decoder, PaddedDecoder, Prompt
+from pytest_imgedit.judges.expected import Place, expected_grades, find_places
 from pytest_imgedit.judges.fused import compiles, fuse
 from pytest_imgedit.judges.invariant import InvariantDecoder
 from pytest_imgedit.judges.packed import PackedDecoder
@@ -49,7 +49,8 @@ class QwenVLJudge:
     question alone, bit by bit; without, answers come faster, and questions round each other's numbers. With
     `scoring="expected"` an answer also holds the expected grade of each aspect; that costs another look at an edit for
     each number that may start with a 1, with tokenizers that write 10 as 1 and 0, and up to two for each number that
-    may have a decimal. `adapter` is the folder of a LoRA adapter in PEFT's format, which is merged into the weights.
+    may have a decimal; as many at a time as there are questions. `adapter` is the folder of a LoRA adapter in PEFT's
+    format, which is merged into the weights.
     """
 
     def __init__(
@@ -134,45 +135,8 @@ class QwenVLJudge:
 
     def preprocess(self, question: Question) -> Prompt:
         """Turn a question into tokens and patches on the CPU; threads may do that for questions still to be asked."""
-        return self._prepare(question)
-
-    def answer(self, questions: Sequence[Question], prepared: Sequence[Prompt] | None = None) -> list[Answer]:
-        """Answer questions, of which `prepared` holds what `preprocess` made, where that was done before."""
-        prompts = prepared or [self.preprocess(question) for question in questions]
-        decoded = self.decoder.decode(prompts, self.max_new_tokens, keep_logits=self.expects)
-        tokenizer = self.processor.tokenizer
-        replies = [tokenizer.decode(tokens, skip_special_tokens=True).strip() for tokens in decoded.tokens]
-        answers = [Answer(reply, cut=cut) for reply, cut in zip(replies, decoded.cut, strict=True)]
-        if self.expects:
-            rows = zip(answers, questions, decoded.tokens, decoded.logits, strict=True)
-            return [self._expect(*row) for row in rows]
-        return answers
-
-    def _expect(self, answer: Answer, question: Question, tokens: list[int], logits: torch.Tensor) -> Answer:
-        """Add the expected grades to an answer; `logits` (steps, V) are those of each of its `tokens`."""
-        tokenizer = self.processor.tokenizer
-        grades = {}
-        for place in find_places(tokenizer, tokens, question.aspects):
-
-            def after(text: str, place: Place = place) -> torch.Tensor:
-                written = place.encode(tokenizer, text)
-                step = place.step + len(written)
-                if tokens[place.step : step] == written and step < len(logits):
-                    return logits[step].softmax(-1)
-                prompt = self._prepare(question, f"{place.before}{place.lead}{text}")
-                return self.decoder.decode([prompt], 1, keep_logits=True).logits[0][0].softmax(-1)
-
-            grades[place.aspect] = expected_grade(tokenizer, logits[place.step].softmax(-1), place, after)
-        return replace(
-            answer,
-            expected={aspect: grade for aspect, (grade, _) in grades.items()},
-            off_scale=max((off for _, off in grades.values()), default=0.0),
-        )
-
-    def _prepare(self, question: Question, start: str = "") -> Prompt:
-        """Build a prompt up to where the reply begins, or goes on after `start`."""
         images = [question.images[text] for kind, text in question.parts if kind == "image"]
-        inputs = self.processor(self._prompt(question) + start, images, size=self.size)
+        inputs = self.processor(self._prompt(question), images, size=self.size)
         tokens, kinds = inputs["input_ids"], inputs["mm_token_type_ids"]
         grids = inputs.get("image_grid_thw", torch.zeros(0, 3, dtype=torch.long))
         pixels = inputs.get("pixel_values", torch.zeros(0, 1))
@@ -183,6 +147,57 @@ class QwenVLJudge:
         if self.model.device.type == "cuda":
             pixels = pixels.pin_memory()
         return Prompt(tokens[0], positions[:, 0], pixels, grids)
+
+    def answer(self, questions: Sequence[Question], prepared: Sequence[Prompt] | None = None) -> list[Answer]:
+        """Answer questions, of which `prepared` holds what `preprocess` made, where that was done before."""
+        prompts = prepared or [self.preprocess(question) for question in questions]
+        decoded = self.decoder.decode(prompts, self.max_new_tokens, keep_logits=self.expects)
+        tokenizer = self.processor.tokenizer
+        replies = [tokenizer.decode(tokens, skip_special_tokens=True).strip() for tokens in decoded.tokens]
+        answers = [Answer(reply, cut=cut) for reply, cut in zip(replies, decoded.cut, strict=True)]
+        return self._expect(answers, questions, prompts, decoded) if self.expects else answers
+
+    def _expect(
+        self, answers: Sequence[Answer], questions: Sequence[Question], prompts: Sequence[Prompt], decoded: Decoded
+    ) -> list[Answer]:
+        """Add the expected grades to answers, of which `decoded` holds tokens and logits."""
+        tokenizer = self.processor.tokenizer
+        rows: list[int] = []
+        asked: list[tuple[Place, torch.Tensor]] = []
+        for row, question in enumerate(questions):
+            for place in find_places(tokenizer, decoded.tokens[row], question.aspects):
+                rows.append(row)
+                asked.append((place, decoded.logits[row][place.step].softmax(-1)))
+
+        def after(wanted: Sequence[tuple[int, str]]) -> list[torch.Tensor]:
+            found, unknown = {}, {}
+            for number, text in wanted:
+                row, place = rows[number], asked[number][0]
+                tokens, logits = decoded.tokens[row], decoded.logits[row]
+                written = place.encode(tokenizer, text)
+                step = place.step + len(written)
+                if tokens[place.step : step] == written and step < len(logits):
+                    found[number, text] = logits[step]
+                else:
+                    unknown[number, text] = prompts[row].going_on([*tokens[: place.step], *written])
+            names = list(unknown)
+            for start in range(0, len(names), len(prompts)):  # no more at a time than there were questions
+                part = names[start : start + len(prompts)]
+                first = self.decoder.decode([unknown[name] for name in part], 1, keep_logits=True).logits
+                found |= {name: logits[0] for name, logits in zip(part, first, strict=True)}
+            return [found[one].softmax(-1) for one in wanted]
+
+        grades: list[dict[str, tuple[float, float]]] = [{} for _ in answers]
+        for row, (place, _), grade in zip(rows, asked, expected_grades(tokenizer, asked, after), strict=True):
+            grades[row][place.aspect] = grade
+        return [
+            replace(
+                answer,
+                expected={aspect: grade for aspect, (grade, _) in own.items()},
+                off_scale=max((off for _, off in own.values()), default=0.0),
+            )
+            for answer, own in zip(answers, grades, strict=True)
+        ]
 
     def _prompt(self, question: Question) -> str:
         """Put a question into the model's chat format."""

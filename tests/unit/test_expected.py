@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -13,7 +14,8 @@ from pytest_imgedit.config import SuiteSettings
 from pytest_imgedit.errors import SetupError
 from pytest_imgedit.images import decode
 from pytest_imgedit.judges.base import Answer, Question
-from pytest_imgedit.judges.expected import Place, expected_grade, find_places
+from pytest_imgedit.judges.decoding import Decoded
+from pytest_imgedit.judges.expected import Place, expected_grades, find_places
 from pytest_imgedit.judges.qwen_vl import QwenVLJudge
 from pytest_imgedit.rubrics.reply import number_places, parse_reply
 from pytest_imgedit.rubrics.rubric import load_rubric
@@ -40,6 +42,12 @@ def spread(**chances):
     return probabilities
 
 
+def expected_grade(chances, place, follows):
+    """Grade one place, where `follows` gives the probabilities of what follows a text."""
+    (found,) = expected_grades(Letters(), [(place, chances)], lambda wanted: [follows(text) for _, text in wanted])
+    return found
+
+
 def never(text):
     raise AssertionError(f"nothing is to be asked after {text!r}")
 
@@ -50,21 +58,21 @@ def no_point(text):
 
 
 def test_expected_grade_by_hand():
-    place = Place("realism", 0, "", "", "8")
-    grade, off = expected_grade(Letters(), spread(d8=0.5, d9=0.25, x=0.25), place, no_point)
+    place = Place("realism", 0, "", "8")
+    grade, off = expected_grade(spread(d8=0.5, d9=0.25, x=0.25), place, no_point)
     assert grade == pytest.approx((8 * 0.5 + 9 * 0.25) / 0.75)
     assert off == pytest.approx(0.25)
 
 
 def test_what_starts_with_1_is_divided_between_1_and_10():
-    place = Place("realism", 0, "", "", "9")
-    grade, off = expected_grade(Letters(), spread(d9=0.5, d1=0.5), place, lambda text: spread(d0=0.8, x=0.2))
+    place = Place("realism", 0, "", "9")
+    grade, off = expected_grade(spread(d9=0.5, d1=0.5), place, lambda text: spread(d0=0.8, x=0.2))
     assert grade == pytest.approx(9 * 0.5 + 10 * 0.4 + 1 * 0.1)
     assert off == pytest.approx(0, abs=1e-6)
 
 
 def test_nothing_on_the_scale_is_all_off_the_scale():
-    assert expected_grade(Letters(), spread(x=1.0), Place("realism", 0, "", "", ""), never) == (0.0, 1.0)
+    assert expected_grade(spread(x=1.0), Place("realism", 0, "", ""), never) == (0.0, 1.0)
 
 
 def test_decimals_are_expanded_and_not_floored():
@@ -74,21 +82,21 @@ def test_decimals_are_expanded_and_not_floored():
         "9": spread(**{".": 0.2, "x": 0.8}),
         "9.": spread(d5=0.5, d0=0.5),
     }
-    place = Place("realism", 0, "", "", "8.5")
-    grade, off = expected_grade(Letters(), spread(d8=0.75, d9=0.25), place, follows.__getitem__)
+    place = Place("realism", 0, "", "8.5")
+    grade, off = expected_grade(spread(d8=0.75, d9=0.25), place, follows.__getitem__)
     assert grade == pytest.approx(0.75 * (0.9 * 8.5 + 0.1 * 8) + 0.25 * (0.2 * 9.25 + 0.8 * 9))
     assert off == pytest.approx(0, abs=1e-6)
 
 
 def test_a_judge_that_is_certain_of_a_decimal_gets_it():
     follows = {"8": spread(**{".": 1.0}), "8.": spread(d5=1.0)}
-    place = Place("realism", 0, "", "", "8.5")
-    assert expected_grade(Letters(), spread(d8=1.0), place, follows.__getitem__) == (pytest.approx(8.5), 0.0)
+    place = Place("realism", 0, "", "8.5")
+    assert expected_grade(spread(d8=1.0), place, follows.__getitem__) == (pytest.approx(8.5), 0.0)
 
 
 def test_a_tokenizer_that_splits_digits_is_refused():
     with pytest.raises(SetupError, match="expected one token a digit"):
-        expected_grade(Letters(), spread(x=1.0), Place("realism", 0, "", " ", "7"), never)
+        expected_grade(spread(x=1.0), Place("realism", 0, " ", "7"), never)
 
 
 def test_places_are_those_of_the_numbers_tokens():
@@ -98,7 +106,6 @@ def test_places_are_those_of_the_numbers_tokens():
         ("instruction", 13, "", "10"),
         ("realism", 27, "", "7"),
     ]
-    assert places[0].before == "instruction: "
     assert find_places(Letters(), [ord(char) for char in "realism: 7"], ASPECTS) == []
 
 
@@ -165,8 +172,9 @@ def _by_teacher_forcing(judge, question, reply, aspect):
     """The mean grade from one forward pass over the reply up to the number, token probabilities summed by hand."""
     start = reply[: number_places(reply, question.aspects)[aspect]].rstrip(" ")
     plain = QwenVLJudge(str(WEIGHTS / "judge"), device="cpu", attention="sdpa")
+    prompt = plain.preprocess(question).going_on(plain.processor.tokenizer.encode(start, add_special_tokens=False))
     with torch.inference_mode():
-        chances = plain.model(**plain.decoder.inputs([plain._prepare(question, start)])).logits[0, -1].softmax(-1)
+        chances = plain.model(**plain.decoder.inputs([prompt])).logits[0, -1].softmax(-1)
     tokens = {grade: judge.processor.tokenizer.encode(f" {grade}") for grade in range(11)}
     mass = {grade: float(chances[ids[0]]) for grade, ids in tokens.items()}
     return math.fsum(grade * p for grade, p in mass.items()) / math.fsum(mass.values())
@@ -185,8 +193,72 @@ def test_a_tokenizer_of_digits_looks_at_what_follows_a_1(tiny, questions):
     question = Question("p", "social", "x", questions[0].images, "s", questions[0].parts, ("realism",))
     plain = QwenVLJudge(str(tiny("judge-qwen3-vl")), device="cpu", attention="sdpa")
     with torch.inference_mode():
-        answer = judge._expect(Answer(), question, reply, torch.stack(logits[: len(reply)]))
-        inputs = plain.decoder.inputs([plain._prepare(question, "realism: 1")])
+        prompt = judge.preprocess(question)
+        (answer,) = judge._expect(
+            [Answer()], [question], [prompt], Decoded([reply], [False], [torch.stack(logits[: len(reply)])])
+        )
+        inputs = plain.decoder.inputs([plain.preprocess(question).going_on([*reply[:-1], *one])])
         following = plain.model(**inputs, logits_to_keep=1).logits[0, -1].softmax(-1)
     zero = float(following[tokenizer.encode("0", add_special_tokens=False)[0]])
     assert answer.expected["realism"] == pytest.approx(9 * 0.5 + 0.5 * (10 * zero + 1 - zero), abs=1e-3)
+
+
+def test_what_follows_is_asked_of_all_places_at_once():
+    follows = {
+        "8": spread(**{".": 0.9, "x": 0.1}),
+        "8.": spread(d5=1.0),
+        "9": spread(**{".": 0.2, "x": 0.8}),
+        "9.": spread(d0=1.0),
+        "1": spread(d0=1.0),
+    }
+    calls = []
+
+    def after(wanted):
+        calls.append(wanted)
+        return [follows[text] for _, text in wanted]
+
+    place, sure = Place("realism", 0, "", "8"), Place("realism", 3, "", "")
+    chances = spread(d8=0.5, d9=0.25, d1=0.25)
+    grades = expected_grades(Letters(), [(place, chances), (sure, spread(d9=1.0)), (place, chances)], after)
+    assert calls == [
+        [(0, "1"), (0, "8"), (2, "1"), (2, "8")],
+        [(0, "9"), (2, "9")],
+        [(0, "8."), (0, "9."), (2, "8."), (2, "9.")],
+    ]
+    mean = 0.5 * (0.9 * 8.5 + 0.1 * 8) + 0.25 * 9 + 0.25 * 10
+    assert [grade for grade, _ in grades] == [pytest.approx(mean), 9.0, pytest.approx(mean)]
+
+
+def test_an_unsure_judges_grades_are_the_same_alone_and_together(tiny, questions):
+    """The replies are forged, so that a random judge has to look at what follows 1, 8, 9 and their points."""
+    judge = QwenVLJudge(str(tiny("judge-qwen3-vl")), device="cpu", scoring="expected")
+    tokenizer, words = judge.processor.tokenizer, "realism: 9"
+    reply = tokenizer.encode(words, add_special_tokens=False)
+    logits = torch.zeros(len(reply), judge.model.config.text_config.vocab_size)
+    for digit in "189":
+        logits[-1, tokenizer.encode(digit, add_special_tokens=False)[0]] = 9.0
+    asked = [
+        Question(f"{n}", "social", one.instruction, one.images, "s", one.parts, ("realism",))
+        for n, one in enumerate(questions)
+    ]
+    prompts = [judge.preprocess(one) for one in asked]
+    looks = []
+    plain_decode = judge.decoder.decode
+
+    def decode(several, *options, **further):
+        looks.append(len(several))
+        return plain_decode(several, *options, **further)
+
+    def grades(places):
+        decoded = Decoded([reply for _ in places], [False for _ in places], [logits for _ in places])
+        answers = judge._expect(
+            [Answer(words) for _ in places], [asked[n] for n in places], [prompts[n] for n in places], decoded
+        )
+        return [answer.expected["realism"] for answer in answers]
+
+    with patch.object(judge.decoder, "decode", decode):
+        together = grades([0, 1, 2])
+        assert set(looks) >= {3}
+        assert grades([0]) + grades([1]) + grades([2]) == together
+        assert grades([2, 0]) == [together[2], together[0]]
+    assert together[0] == pytest.approx(6, abs=0.1)  # the mean of 1, 8 and 9, hardly divided further
