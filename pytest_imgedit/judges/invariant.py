@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 GIB = 2**30
 #: Replies that are written at a time, and image tokens and tokens of text of a bucket, by the least memory in bytes
 #: that a GPU has beside the weights. What is free at the moment does not count: shapes are those of the GPU and model.
-#: The largest bucket holds eight prompts with two pictures of a megapixel each.
-SHAPES = ((32 * GIB, 16, 16384, 4096), (12 * GIB, 8, 8192, 2048), (0, 4, 4096, 1024))
+#: The largest bucket holds eight prompts with two pictures of a megapixel and 640 tokens of text each.
+SHAPES = ((32 * GIB, 16, 16384, 5120), (12 * GIB, 8, 8192, 2560), (0, 4, 4096, 1280))
 #: Keys and values have room for a multiple of so many tokens, which depends on a prompt's own length.
 ROOM = 1024
 #: Patches of the pictures that fill a bucket up; attention in larger ones would take its time.
@@ -53,8 +53,9 @@ class InvariantDecoder:
         """See `Decoder`."""
         tokens: dict[int, list[int]] = {}
         logits: dict[int, torch.Tensor] = {}
-        rooms = [-(-(len(prompt.tokens) + max_new_tokens) // ROOM) * ROOM for prompt in prompts]
-        count = self.rows if self.tiles_alike else 1
+        only_read = max_new_tokens == 1  # takes neither a row nor room, so all of it may share buckets
+        rooms = [0 if only_read else -(-(len(one.tokens) + max_new_tokens) // ROOM) * ROOM for one in prompts]
+        count = len(prompts) if only_read else self.rows if self.tiles_alike else 1
         for room in sorted(set(rooms)):
             places = [place for place, own in enumerate(rooms) if own == room]
             for start in range(0, len(places), count):

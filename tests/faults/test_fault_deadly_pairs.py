@@ -125,5 +125,6 @@ def test_editor_that_does_not_load_again_is_given_up_after_three(bench):
     )
     bench.run("--imgedit-editor=once:Editor", CONSTANT, "--imgedit-limit=4")
     assert (bench.path / "starts").read_text() == "x" * 4  # one that worked, and three that did not come up
-    assert [bench.items[name]["status"] for name in NAMES[:8]] == ["scored"] * 8
+    # The edit before the deadly one may still have been on its way, and was to be done again.
+    assert [bench.items[name]["status"] for name in NAMES[:7]] == ["scored"] * 7
     assert {bench.error_kinds[name] for name in NAMES[9:]} == {"no_worker"}

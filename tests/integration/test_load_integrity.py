@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from fnmatch import fnmatch
 
 import pytest
 from safetensors.torch import load_file, save_file
+
+from pytest_imgedit.editors.diffusers import DiffusersEditor
+from pytest_imgedit.errors import SetupError
+from pytest_imgedit.judges.qwen_vl import QwenVLJudge
 
 STEPS = "--imgedit-set=editor.num_inference_steps=2"
 
@@ -40,31 +45,47 @@ CLIP = "text_encoder/model.safetensors"
 NORM = "final_layer_norm.bias"
 
 
-@pytest.mark.parametrize(
-    ("file", "edit", "words"),
-    [
-        pytest.param(UNET, drop("conv_in.bias"), "*lacks conv_in.bias*", id="unet-missing"),
-        pytest.param(UNET, rename("conv_in.bias", "new.bias"), "*conv_in.bias*unexpected new.bias*", id="unet-renamed"),
-        pytest.param(UNET, grow("conv_in.bias"), "*conv_in.bias*shape*", id="unet-shape"),
-        pytest.param(UNET, prefix, "*lacks *unexpected _orig_mod.*", id="unet-prefixed"),
-        pytest.param(CLIP, drop(NORM), f"*lacks *{NORM}*", id="text-encoder-missing"),
-        pytest.param(CLIP, prefix, "*lacks *", id="text-encoder-prefixed"),
-        pytest.param(CLIP, grow(NORM), f"*shapes than its config for *{NORM}*", id="text-encoder-shape"),
-    ],
-)  # fmt: skip
-def test_editor_whose_tensors_are_not_its_configs_is_a_usage_error(bench, tiny, tmp_path, file, edit, words):
+DAMAGES = [
+    pytest.param(UNET, drop("conv_in.bias"), "*lacks conv_in.bias*", id="unet-missing"),
+    pytest.param(UNET, rename("conv_in.bias", "new.bias"), "*conv_in.bias*unexpected new.bias*", id="unet-renamed"),
+    pytest.param(UNET, grow("conv_in.bias"), "*conv_in.bias*shape*", id="unet-shape"),
+    pytest.param(UNET, prefix, "*lacks *unexpected _orig_mod.*", id="unet-prefixed"),
+    pytest.param(CLIP, drop(NORM), f"*lacks *{NORM}*", id="text-encoder-missing"),
+    pytest.param(CLIP, prefix, "*lacks *", id="text-encoder-prefixed"),
+    pytest.param(CLIP, grow(NORM), f"*shapes than its config for *{NORM}*", id="text-encoder-shape"),
+]
+
+
+@pytest.mark.parametrize(("file", "edit", "words"), DAMAGES)
+def test_editor_whose_tensors_are_not_its_configs_does_not_load(tiny, tmp_path, file, edit, words):
     model = shutil.copytree(tiny("instruct-pix2pix"), tmp_path / "model")
     change(model / file, edit)
-    result = bench.run(f"--imgedit-editor=diffusers:{model}", "--imgedit-judge=fakes:Constant", STEPS)
-    assert result.ret == 4
-    result.stderr.fnmatch_lines([f"ERROR: {model / file.split('/')[0]}*{words}"])
-    assert bench.stored_edits() == 0
+    with pytest.raises(SetupError) as caught:
+        DiffusersEditor(str(model), device="cpu")
+    assert fnmatch(str(caught.value), f"{model / file.split('/')[0]}*{words}")
 
 
 @pytest.mark.parametrize("edit", [drop("model.language_model.norm.weight"), prefix], ids=["missing", "prefixed"])
-def test_judge_whose_tensors_are_not_its_configs_is_a_usage_error(bench, tiny, tmp_path, edit):
+def test_judge_whose_tensors_are_not_its_configs_does_not_load(tiny, tmp_path, edit):
     model = shutil.copytree(tiny("judge-qwen3-vl"), tmp_path / "judge")
     change(model / "model.safetensors", edit)
+    with pytest.raises(SetupError) as caught:
+        QwenVLJudge(str(model), device="cpu")
+    assert fnmatch(str(caught.value), f"{model}*the checkpoint*expected exactly the tensors of its config")
+
+
+def test_a_run_with_such_an_editor_is_a_usage_error(bench, tiny, tmp_path):
+    model = shutil.copytree(tiny("instruct-pix2pix"), tmp_path / "model")
+    change(model / UNET, drop("conv_in.bias"))
+    result = bench.run(f"--imgedit-editor=diffusers:{model}", "--imgedit-judge=fakes:Constant", STEPS)
+    assert result.ret == 4
+    result.stderr.fnmatch_lines([f"ERROR: {model / 'unet'}*lacks conv_in.bias*"])
+    assert bench.stored_edits() == 0
+
+
+def test_a_run_with_such_a_judge_is_a_usage_error(bench, tiny, tmp_path):
+    model = shutil.copytree(tiny("judge-qwen3-vl"), tmp_path / "judge")
+    change(model / "model.safetensors", prefix)
     result = bench.run("--imgedit-editor=identity", f"--imgedit-judge=qwen-vl:{model}", "--imgedit-limit=1")
     assert result.ret == 4
     result.stderr.fnmatch_lines([f"ERROR: {model}*the checkpoint*expected exactly the tensors of its config"])
