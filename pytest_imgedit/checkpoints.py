@@ -41,6 +41,8 @@ _SMALL = (
     "chat_template.json",
     "chat_template.jinja",
 )
+#: Tokenizers of other versions of transformers, and chat templates beside the usual one.
+_FURTHER = ("tokenizer.*.json", "additional_chat_templates/*.jinja")
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
 #: What is read of the folder of an adapter in PEFT's format.
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
@@ -64,6 +66,7 @@ def loaded_files(folder: Path, kind: str) -> list[str]:
 
 def _component_files(folder: Path) -> list[str]:
     names = [name for name in _SMALL if (folder / name).is_file()]
+    names += [str(path.relative_to(folder)) for pattern in _FURTHER for path in sorted(folder.glob(pattern))]
     if (folder / "config.json").exists():
         names += [path.name for path in weight_files(folder)]
         names += [f"{name}.index.json" for name in _WEIGHTS if (folder / f"{name}.index.json").is_file()]
@@ -181,9 +184,12 @@ def _weight_bytes(folder: Path, shrink: int) -> int:
 def weight_files(folder: Path) -> list[Path]:
     """Return the safetensors files that the loader of a model's folder opens; raises `UsageError` if there are none.
 
-    Of one file and the index of several, diffusers takes the index and transformers the one file.
+    Of one file and the index of several, diffusers takes the index and transformers the one file. Each looks for
+    its own name first.
     """
-    for name in _WEIGHTS:
+    config = folder / "config.json"
+    is_diffusers = config.is_file() and '"_class_name"' in config.read_text("utf-8", "replace")
+    for name in _WEIGHTS if is_diffusers else _WEIGHTS[::-1]:
         index, single = folder / f"{name}.index.json", folder / name
         if single.exists() and (name == _WEIGHTS[1] or not index.exists()):
             return [single]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import socket
 import sys
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import packages_distributions, version
+from importlib.metadata import packages_distributions, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _OWN_PACKAGE = "pytest_imgedit"
+#: Modules of this package that compute with torch.
+_COMPUTE = {f"{_OWN_PACKAGE}.{name}" for name in ("editors.diffusers", "editors.sharded", "judges.qwen_vl")}
 _URI = "file://"
 
 
@@ -35,7 +38,14 @@ class Closure:
         """Return the versions of the distributions behind `packages`, by distribution."""
         known = _distributions()
         names = {name for package in self.packages for name in known.get(package, ())}
+        if any(_needs_torch(name) for name in names):
+            names |= set(known.get("torch", ()))
         return {name.lower(): version(name) for name in sorted(names)}
+
+
+def _needs_torch(distribution: str) -> bool:
+    """Tell whether a distribution requires torch without any extra, as accelerate does."""
+    return any(re.match(r"torch\b(?!.*extra)", line) for line in requires(distribution) or ())
 
 
 @cache
@@ -62,6 +72,8 @@ def source_closure(module: str) -> Closure:
             continue
         seen.add(name)
         root = name.partition(".")[0]
+        if name in _COMPUTE:
+            packages.add("torch")
         path = None if root in sys.stdlib_module_names or root == _OWN_PACKAGE else source_file(name)
         if path is None:
             continue

@@ -61,6 +61,20 @@ def resolved(value: Any, cache: Path) -> Any:
     return canonical(value, content_of)
 
 
+def named_files(value: Any, cache: Path) -> dict[str, str]:
+    """Return the SHA-256 of all files that a parameter names, as `resolved` counts them, by path."""
+    found: dict[str, str] = {}
+
+    def note(text: str) -> str:
+        if text and _is_named_data(text, cache):
+            inside = digest_files(Path(text), _files_below(Path(text)), cache)
+            found.update({str(Path(text, name)): sha256 for name, sha256 in inside.items()})
+        return text
+
+    canonical(value, note)
+    return found
+
+
 def canonical(value: Any, of_text: Callable[[str], Any] = lambda text: text) -> Any:
     """Return a parameter in which a whole number is written as such, so that 4 and 4.0 are one; texts by `of_text`."""
     if isinstance(value, dict):

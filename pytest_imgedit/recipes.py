@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,11 +15,12 @@ from pytest_imgedit.editors.base import job_seed
 from pytest_imgedit.editors.pipelines import pipeline_class
 from pytest_imgedit.endpoints import ENDPOINT_KINDS, parse_endpoint
 from pytest_imgedit.environments import LIBRARIES, OTHERS, Environment, versions_in
-from pytest_imgedit.fingerprints import canonical, content, digest_files, resolved
+from pytest_imgedit.fingerprints import canonical, content, digest_files, named_files, resolved
 from pytest_imgedit.hub import commit_of, model_folder
 from pytest_imgedit.judges.architectures import read_config, unpackable
 from pytest_imgedit.params import deciding
 from pytest_imgedit.redaction import mask_secrets
+from pytest_imgedit.registry import class_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +52,8 @@ class Identity:
     `fingerprint` is the hash of what it is made of, `params` are the parameters that decide, as a reader knows them;
     `digest` is the hash of all of that with files by content, and `recipe` what is stored of it, without secrets.
     `here` is the environment in which it would compute now. `commit` is that of a hub id. `sees_pair` says that it is
-    told the pair's id and category, and so may go by them.
+    told the pair's id and category, and so may go by them. `files` are the SHA-256 of the files that parameters name,
+    by path: workers on other hosts must find the same.
     """
 
     kind: str
@@ -62,6 +64,7 @@ class Identity:
     here: Environment
     commit: str | None
     sees_pair: bool
+    files: dict[str, str] = field(default_factory=dict, compare=False)
 
     def code_beside(self, loaded: Mapping[str, str]) -> dict[str, str]:
         """Leave out of the digests of the code that a worker has loaded, by file, those that the recipe holds."""
@@ -84,9 +87,17 @@ def identify(target: Target, params: Mapping[str, Any], cache: Path, where: Wher
         name: resolved(value, cache) if target.is_own or name == "loras" else canonical(value)
         for name, value in counted.items()
     }
+    held = {name: counted[name] for name in counted if target.is_own or name == "loras"}
+    if closure is not None:
+        defaults = class_defaults(closure.files.values(), target.attribute)
+        by_default = {name: value for name, value in defaults.items() if name not in counted}
+        named |= _files_by_default(by_default, cache)
+        held |= by_default
+    files = named_files(held, cache)
     recipe = {**made, "params": named}
     if len(counted) < len(decides):
         recipe["adapter"] = digest_files(Path(decides["adapter"]), ADAPTER_FILES, cache)
+        files |= {f"{decides['adapter']}/{name}": sha256 for name, sha256 in recipe["adapter"].items()}
     if target.kind in MODEL_KINDS:
         recipe["dtype"] = resolved_dtype(str(params.get("dtype", "auto")), device)
         if target.kind == "diffusers" and (adapter := ADAPTERS.get(pipeline_class(target.argument or "") or "")):
@@ -103,7 +114,13 @@ def identify(target: Target, params: Mapping[str, Any], cache: Path, where: Wher
         here = Environment(device="server", versions=versions)
     commit = commit_of(target.argument or "", target.kind) if target.kind in MODEL_KINDS else None
     digest, shown = key(recipe), {**recipe, "params": mask_secrets(named)}  # what is a secret decides, but is not kept
-    return Identity(target.kind, key(made), decides, digest, shown, here, commit, target.is_own)
+    return Identity(target.kind, key(made), decides, digest, shown, here, commit, target.is_own, files)
+
+
+def _files_by_default(defaults: Mapping[str, Any], cache: Path) -> dict[str, Any]:
+    """Content of the files that a class names by its defaults: the code says which they are, not what they hold."""
+    found = {name: resolved(value, cache) for name, value in defaults.items()}
+    return {name: value for name, value in found.items() if value != canonical(defaults[name])}
 
 
 def _decoder(target: Target, params: Mapping[str, Any], where: Where) -> str:

@@ -18,7 +18,7 @@ from pytest_imgedit.errors import UsageError
 from pytest_imgedit.text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
+    from collections.abc import Container, Iterable, Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +151,27 @@ def signature(path: Path, class_name: str, method: str) -> Signature | None:
                     }
                     return Signature(written, item.args.kwarg is not None, _defaults(item.args))
     return None
+
+
+def class_defaults(paths: Iterable[Path], class_name: str) -> dict[str, Any]:
+    """Read what `__init__` of a class has by default from source files, those of its bases in these files included."""
+    classes: dict[str, ast.ClassDef] = {}
+    for path in paths:
+        if path.suffix == ".py":
+            for node in ast.parse(path.read_text("utf-8")).body:
+                if isinstance(node, ast.ClassDef):
+                    classes.setdefault(node.name, node)
+    found: dict[str, Any] = {}
+    waiting = [class_name]
+    while waiting:
+        known = classes.pop(waiting.pop(0), None)
+        if known is None:
+            continue
+        for item in known.body:
+            if isinstance(item, ast.FunctionDef) and item.name == "__init__":
+                found = {**_defaults(item.args), **found}
+        waiting += [base.id if isinstance(base, ast.Name) else getattr(base, "attr", "") for base in known.bases]
+    return found
 
 
 def _defaults(arguments: ast.arguments) -> dict[str, Any]:

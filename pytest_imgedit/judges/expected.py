@@ -60,12 +60,12 @@ def expected_grades(
 ) -> list[tuple[float, float]]:
     """Return Σv·p(v)/Σp(v) over the numbers v that could stand in each place, and the mass 1 − Σp(v) off the scale.
 
-    The numbers are 0 to 10 and, where the judge may go on with a point after the number that it chose, those with one
-    decimal too; what it may write after that does not count. `asked` holds the places, each with the probabilities
-    (V,) of its first token. `after` takes pairs of the number of a place and a text that may stand there, and returns
-    the probabilities (V,) of the token after each; it is called at most three times, for all places together. Where a
-    tokenizer writes 10 as 1 and 0, what starts with 1 is divided by what follows. The mean is that of G-Eval (arXiv
-    2303.16634), whose grades have no decimals.
+    The numbers are 0 to 10 and, where the judge may go on with a point after the number that it chose (beside a 10,
+    after the most probable other one), those with one decimal too; what it may write after that does not count. `asked`
+    holds the places, each with the probabilities (V,) of its first token. `after` takes pairs of the number of a place
+    and a text that may stand there, and returns the probabilities (V,) of the token after each; it is called at most
+    three times, for all places together. Where a tokenizer writes 10 as 1 and 0, what starts with 1 is divided by what
+    follows. The mean is that of G-Eval (arXiv 2303.16634), whose grades have no decimals.
     """
     running = {number: _expect(tokenizer, place, chances) for number, (place, chances) in enumerate(asked)}
     known: dict[int, dict[str, torch.Tensor]] = {}
@@ -97,19 +97,33 @@ def _expect(tokenizer: Any, place: Place, probabilities: torch.Tensor) -> Asking
         raise SetupError(f"the tokenizer splits {place.lead + '7'!r} into {ids[7]}, expected one token a digit")
     splits_ten = ids[10][:1] == ids[1]
     may_be_ten = splits_ten and mass[1.0] > NEGLIGIBLE
-    chosen = place.number.partition(".")[0]
-    takes_decimal = bool(chosen) and int(chosen) < GRADES[-1] and bool(_decimals(tokenizer, place, int(chosen)))
-    wanted = {text for text, is_wanted in (("1", may_be_ten), (chosen, takes_decimal)) if is_wanted}
+    probe = _probe(place, mass, splits_ten)
+    decimals = _decimals(tokenizer, place, probe) if probe is not None else {}
+    wanted = {text for text, is_wanted in (("1", may_be_ten), (f"{probe}", bool(decimals))) if is_wanted}
     after = (yield wanted) if wanted else {}
+    first = dict(mass)
     if splits_ten:
         mass[10.0] = mass[1.0] * float(after["1"][ids[10][1]]) if may_be_ten else 0.0
         mass[1.0] -= mass[10.0]
-    if takes_decimal and _point(after[chosen], _decimals(tokenizer, place, int(chosen))) > NEGLIGIBLE:
-        yield from _divide(tokenizer, place, mass, after)
+    if decimals and _point(after[f"{probe}"], decimals) > NEGLIGIBLE:
+        yield from _divide(tokenizer, place, mass, first, after)
     total = sum(mass.values())
     if total <= 0:
         return 0.0, 1.0
     return sum(value * p for value, p in mass.items()) / total, max(0.0, 1 - total)
+
+
+def _probe(place: Place, mass: dict[float, float], splits_ten: bool) -> int | None:
+    """Choose the whole number whose continuation tells whether this judge writes decimals, `None` if no number may.
+
+    It is the one that the judge chose, since what follows that is known; beside a 10 it is the most probable other one,
+    but not the 1 that a 10 starts with.
+    """
+    chosen = place.number.partition(".")[0]
+    if chosen and int(chosen) < GRADES[-1]:
+        return int(chosen)
+    others = [grade for grade in GRADES[:-1] if mass[float(grade)] > NEGLIGIBLE and not (splits_ten and grade == 1)]
+    return max(others, key=lambda grade: mass[float(grade)]) if chosen and others else None
 
 
 def _decimals(tokenizer: Any, place: Place, grade: int) -> dict[int, list[int]]:
@@ -125,10 +139,17 @@ def _point(following: torch.Tensor, decimals: dict[int, list[int]]) -> float:
     return sum(float(following[token]) for token in {ids[0] for ids in decimals.values()})
 
 
-def _divide(tokenizer: Any, place: Place, mass: dict[float, float], after: dict[str, torch.Tensor]) -> Asking[None]:
+def _divide(
+    tokenizer: Any,
+    place: Place,
+    mass: dict[float, float],
+    first: dict[float, float],
+    after: dict[str, torch.Tensor],
+) -> Asking[None]:
     """Divide the mass of each whole number between itself and the numbers with a decimal that start with it.
 
-    `after` holds what is known already of what follows whole numbers.
+    `first` holds the probabilities of the first tokens, before any was divided, and `after` what is known already of
+    what follows whole numbers.
     """
     decimals = {grade: _decimals(tokenizer, place, grade) for grade in GRADES[:-1] if mass[float(grade)] > NEGLIGIBLE}
     wanted = {f"{grade}" for grade in decimals} - set(after)
@@ -141,9 +162,9 @@ def _divide(tokenizer: Any, place: Place, mass: dict[float, float], after: dict[
     }
     behind = (yield dotted) if dotted else {}
     for grade, found in decimals.items():
-        whole = mass[float(grade)]
-        for decimal, (first, *rest) in found.items():
-            chance = whole * float(following[f"{grade}"][first])
+        whole = first[float(grade)]
+        for decimal, (token, *rest) in found.items():
+            chance = whole * float(following[f"{grade}"][token])
             if rest:
                 chance *= float(behind[f"{grade}."][rest[0]]) if f"{grade}." in behind else 0.0
             value = grade + decimal / 10

@@ -8,10 +8,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.checkpoints import ADAPTER_FILES, MODEL_KINDS, check_checkpoint, describe_checkpoint
+from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, describe_checkpoint
 from pytest_imgedit.endpoints import CONCURRENCY, ENDPOINT_KINDS, Asking, parse_endpoint
 from pytest_imgedit.errors import SetupError, UsageError
-from pytest_imgedit.files import digest
 from pytest_imgedit.hub import model_folder
 from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.stages.placement import groups_of, keeps_weights, memory_by_machine, target_of
@@ -97,7 +96,7 @@ def make_pool(
         if target.kind in MODEL_KINDS and argument:
             setup["checkpoint"] = describe_checkpoint(Path(argument), target.kind, identity.recipe["files"])
         setup["code"] = identity.recipe.get("code", {})
-        setup["files"] = _named_files(params)
+        setup["files"] = identity.files
         canaries = None
         if role == "edit" and len(hosts.all) > 1:
             setup["canary"], canaries = canary_edit(), Canaries(decides=target.kind in MODEL_KINDS)
@@ -111,14 +110,6 @@ def make_pool(
         folder, python, load.seconds, Redactor.of(settings), _threads(available_cores(), len(slots))
     )
     return Pool(executor, slots, setup, at_once, deadlines, watcher)
-
-
-def _named_files(params: dict[str, Any]) -> dict[str, str]:
-    """Digests of the files of adapters that parameters name, by path: they must be the same on every host."""
-    paths = [lora["path"] for lora in params.get("loras", ())]
-    if adapter := params.get("adapter"):
-        paths += [f"{adapter}/{name}" for name in ADAPTER_FILES]
-    return {path: digest(Path(path)) for path in paths if Path(path).is_file()}
 
 
 def _threads(cores: int, workers: int) -> int:

@@ -88,6 +88,23 @@ def test_decimals_are_expanded_and_not_floored():
     assert off == pytest.approx(0, abs=1e-6)
 
 
+def test_beside_a_10_other_numbers_are_expanded_too():
+    follows = {"9": spread(**{".": 1.0}), "9.": spread(d5=1.0), "8": spread(**{".": 1.0}), "8.": spread(d5=1.0)}
+    follows["1"] = spread(d0=1.0)
+    place = Place("realism", 0, "", "10")
+    grade, off = expected_grade(spread(d1=0.4, d9=0.35, d8=0.25), place, follows.__getitem__)
+    assert grade == pytest.approx(10 * 0.4 + 9.5 * 0.35 + 8.5 * 0.25)
+    assert off == pytest.approx(0, abs=1e-6)
+
+
+def test_what_starts_with_1_is_divided_among_10_and_decimals():
+    follows = {"1": spread(**{"d0": 0.5, ".": 0.4, "x": 0.1}), "1.": spread(d5=1.0)}
+    place = Place("realism", 0, "", "1.5")
+    grade, off = expected_grade(spread(d1=1.0), place, follows.__getitem__)
+    assert grade == pytest.approx(10 * 0.5 + 1.5 * 0.4 + 1 * 0.1)
+    assert off == pytest.approx(0, abs=1e-6)
+
+
 def test_a_judge_that_is_certain_of_a_decimal_gets_it():
     follows = {"8": spread(**{".": 1.0}), "8.": spread(d5=1.0)}
     place = Place("realism", 0, "", "8.5")
@@ -227,6 +244,42 @@ def test_what_follows_is_asked_of_all_places_at_once():
     ]
     mean = 0.5 * (0.9 * 8.5 + 0.1 * 8) + 0.25 * 9 + 0.25 * 10
     assert [grade for grade, _ in grades] == [pytest.approx(mean), 9.0, pytest.approx(mean)]
+
+
+def test_a_look_is_what_the_judge_would_have_seen_there(questions):
+    """Going on with the first tokens of a reply gives the logits of the next, and the positions of the whole text."""
+    judge = QwenVLJudge(str(WEIGHTS / "judge"), device="cpu")
+    prompt = judge.preprocess(questions[1])
+    decoded = judge.decoder.decode([prompt], 12, keep_logits=True)
+    (tokens,), (logits,) = decoded.tokens, decoded.logits
+    for step in (1, 5, len(tokens) - 1):
+        (seen,) = judge.decoder.decode([prompt.going_on(tokens[:step])], 1, keep_logits=True).logits
+        torch.testing.assert_close(seen[0], logits[step], rtol=1e-3, atol=1e-3)
+    ids = torch.cat([prompt.tokens, torch.tensor(tokens)])[None]
+    kinds = (ids == judge.model.config.image_token_id).int()
+    positions, _ = judge.model.model.get_rope_index(ids, mm_token_type_ids=kinds, image_grid_thw=prompt.grids)
+    assert torch.equal(prompt.going_on(tokens).positions, positions[:, 0])
+
+
+def test_what_the_judge_wrote_next_is_known_without_a_look(tiny, questions):
+    judge = QwenVLJudge(str(tiny("judge-qwen3-vl")), device="cpu", scoring="expected")
+    tokenizer = judge.processor.tokenizer
+    reply = tokenizer.encode("realism: 9", add_special_tokens=False)
+    point, nine = (tokenizer.encode(text, add_special_tokens=False)[0] for text in ".9")
+    logits = torch.zeros(len(reply) + 1, judge.model.config.text_config.vocab_size)
+    logits[len(reply) - 1, nine] = logits[len(reply), point] = 30.0  # it is certain of 9, and of a point behind it
+    question = Question("p", "social", "x", questions[0].images, "s", questions[0].parts, ("realism",))
+    prompt, looks, plain_decode = judge.preprocess(question), [], judge.decoder.decode
+
+    def decode(several, *options, **further):
+        looks.extend(several)
+        return plain_decode(several, *options, **further)
+
+    with patch.object(judge.decoder, "decode", decode):
+        (answer,) = judge._expect([Answer()], [question], [prompt], Decoded([[*reply, point]], [False], [logits]))
+    (look,) = looks  # at what follows "9."
+    assert look.tokens[len(prompt.tokens) :].tolist() == [*reply, point]
+    assert answer.off_scale > 0.9  # a random judge hardly writes a digit there
 
 
 def test_an_unsure_judges_grades_are_the_same_alone_and_together(tiny, questions):

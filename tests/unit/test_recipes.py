@@ -38,6 +38,11 @@ def of(folder, cache, device="cpu", **params):
     return identify(resolve_editor(f"diffusers:{folder}"), params, cache, Where(device))
 
 
+def _write(path):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("another")
+
+
 CHANGES = {
     "weights": lambda folder: (folder / "unet/diffusion_pytorch_model.safetensors").write_bytes(b"1235"),
     "config": lambda folder: (folder / "unet/config.json").write_text("{ }"),
@@ -45,6 +50,8 @@ CHANGES = {
     "index": lambda folder: (folder / "model_index.json").write_text(
         (folder / "model_index.json").read_text().replace('"P"', '"Q"')
     ),
+    "another chat template": lambda folder: _write(folder / "tokenizer/additional_chat_templates/default.jinja"),
+    "tokenizer of another version": lambda folder: _write(folder / "tokenizer/tokenizer.5.0.json"),
     "new file that is loaded": lambda folder: (folder / "tokenizer/merges.txt").write_text("a b"),
 }
 NO_CHANGES = {
@@ -276,6 +283,27 @@ def test_files_that_parameters_name_decide_wherever_they_lie(package, cache, tmp
     assert own(package, cache, loras=[{"path": "a.safetensors"}]).digest not in (one.digest, other.digest)
 
 
+@pytest.mark.parametrize("params", [{}, {"weights": "w.txt"}], ids=["default", "written-out"])
+@pytest.mark.parametrize(
+    "core",
+    [
+        "class Ed:\n    def __init__(self, *, device, weights='w.txt'): ...\n",
+        "class Base:\n    def __init__(self, *, device, weights='w.txt'): ...\nclass Ed(Base): ...\n",
+    ],
+    ids=["own", "inherited"],
+)
+def test_files_that_defaults_name_decide_too(package, cache, tmp_path, core, params):
+    (package / "core.py").write_text(core)
+    (tmp_path / "w.txt").write_text("10")
+    before = own(package, cache, **params)
+    assert own(package, cache).digest == own(package, cache, weights="w.txt").digest == before.digest
+    (tmp_path / "w.txt").write_text("90")
+    assert own(package, cache, **params).digest != before.digest
+    assert list(own(package, cache, **params).files) == ["w.txt"]  # which other hosts must have too
+    (tmp_path / "other.txt").write_text("10")
+    assert own(package, cache, weights="other.txt").digest == before.digest
+
+
 def test_folders_that_parameters_name_are_walked_through_links_once(package, cache, tmp_path):
     data, linked = tmp_path / "data", tmp_path / "linked"
     data.mkdir(), linked.mkdir()
@@ -283,6 +311,7 @@ def test_folders_that_parameters_name_are_walked_through_links_once(package, cac
     (data / "inner").symlink_to(linked)
     (data / "loop").symlink_to(data)
     before = own(package, cache, checkpoint=str(data))
+    assert list(before.files) == [str(data / "inner" / "w.bin")]
     assert own(package, cache, checkpoint=str(data)) == before
     (linked / "w.bin").write_text("2")
     assert own(package, cache, checkpoint=str(data)).digest != before.digest
@@ -303,6 +332,15 @@ def test_defaults_of_a_class_that_are_written_out_are_the_same(package, cache):
 def test_a_class_counts_with_the_versions_of_what_it_imports(package, cache):
     assert set(own(package, cache).here.versions) == {"numpy"}
     assert "numpy" in source_closure(package.name).packages
+
+
+@pytest.mark.parametrize(
+    "line", ["from pytest_imgedit.editors.diffusers import DiffusersEditor", "import accelerate", "import torch"]
+)
+def test_what_computes_with_torch_counts_with_the_versions_of_all_behind_it(package, cache, line):
+    pytest.importorskip("accelerate")
+    (package / "core.py").write_text(f"{line}\nclass Ed: ...\n")
+    assert {"torch", "diffusers", "transformers"} <= set(own(package, cache).here.versions)
 
 
 def test_modules_are_unchanged_until_their_source_changes(package):
