@@ -55,7 +55,9 @@ class InvariantDecoder:
         logits: dict[int, torch.Tensor] = {}
         only_read = max_new_tokens == 1  # takes neither a row nor room, so all of it may share buckets
         rooms = [0 if only_read else -(-(len(one.tokens) + max_new_tokens) // ROOM) * ROOM for one in prompts]
-        count = len(prompts) if only_read else self.rows if self.tiles_alike else 1
+        count = self.rows if self.tiles_alike else 1
+        if only_read:
+            count = len(prompts)
         for room in sorted(set(rooms)):
             places = [place for place, own in enumerate(rooms) if own == room]
             for start in range(0, len(places), count):
@@ -69,7 +71,7 @@ class InvariantDecoder:
     def _write(
         self, prompts: Sequence[Prompt], room: int, most: int, keep_logits: bool
     ) -> tuple[list[list[int]], list[torch.Tensor]]:
-        """Read as many prompts as there are rows, or fewer, and write their replies side by side."""
+        """Read prompts, no more than there are rows if they get replies of several tokens, and write these."""
         first: list[torch.Tensor] = []
         for bucket in self._buckets(prompts) if self.tiles_alike else [[prompt] for prompt in prompts]:
             filled = [*bucket, *self._filler(bucket)] if self.tiles_alike else bucket

@@ -43,6 +43,7 @@ def grow(name):
 UNET = "unet/diffusion_pytorch_model.safetensors"
 CLIP = "text_encoder/model.safetensors"
 NORM = "final_layer_norm.bias"
+LAST = "model.language_model.norm.weight"
 
 
 DAMAGES = [
@@ -65,13 +66,20 @@ def test_editor_whose_tensors_are_not_its_configs_does_not_load(tiny, tmp_path, 
     assert fnmatch(str(caught.value), f"{model / file.split('/')[0]}*{words}")
 
 
-@pytest.mark.parametrize("edit", [drop("model.language_model.norm.weight"), prefix], ids=["missing", "prefixed"])
-def test_judge_whose_tensors_are_not_its_configs_does_not_load(tiny, tmp_path, edit):
+@pytest.mark.parametrize(
+    ("edit", "tensor"),
+    [
+        pytest.param(drop(LAST), LAST, id="missing"),
+        pytest.param(prefix, "_orig_mod.", id="prefixed"),
+        pytest.param(grow(LAST), LAST, id="shape"),
+    ],
+)
+def test_judge_whose_tensors_are_not_its_configs_does_not_load(tiny, tmp_path, edit, tensor):
     model = shutil.copytree(tiny("judge-qwen3-vl"), tmp_path / "judge")
     change(model / "model.safetensors", edit)
     with pytest.raises(SetupError) as caught:
         QwenVLJudge(str(model), device="cpu")
-    assert fnmatch(str(caught.value), f"{model}*the checkpoint*expected exactly the tensors of its config")
+    assert fnmatch(str(caught.value), f"{model}*the checkpoint*{tensor}*expected exactly the tensors of its config")
 
 
 def test_a_run_with_such_an_editor_is_a_usage_error(bench, tiny, tmp_path):

@@ -180,3 +180,25 @@ def test_checked_defaults_of_the_judge_are_its_real_ones():
         if name not in ("model", "device")
     }
     assert QwenVLParams().model_dump() == real
+
+
+def test_an_editor_that_gives_two_images_for_one_request_does_not_load(tiny, monkeypatch):
+    subject = DiffusersEditor(str(tiny("instruct-pix2pix")), device="cpu")
+    subject.self_check()
+    monkeypatch.setattr(subject, "_values", lambda *_: torch.rand(3))
+    with pytest.raises(SetupError, match="gives different images for one source, instruction and seed"):
+        subject.self_check()
+    careless = DiffusersEditor(str(tiny("instruct-pix2pix")), device="cpu", deterministic=False)
+    monkeypatch.setattr(careless, "_values", lambda *_: torch.rand(3))
+    careless.self_check()
+
+
+def test_an_editor_that_cannot_edit_a_small_image_does_not_load(tiny, monkeypatch):
+    subject = DiffusersEditor(str(tiny("instruct-pix2pix")), device="cpu")
+
+    def broken(*_, **__):
+        raise KeyError("no such block")
+
+    monkeypatch.setattr(subject, "run", broken)
+    with pytest.raises(SetupError, match=r"cannot edit a small image: KeyError: .*no such block"):
+        subject.self_check()

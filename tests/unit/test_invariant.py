@@ -9,6 +9,8 @@ import pytest
 import torch
 from test_packed import ask
 
+from pytest_imgedit.errors import SetupError
+from pytest_imgedit.judges.decoding import Decoded
 from pytest_imgedit.judges.graphs import Recorded
 from pytest_imgedit.judges.invariant import InvariantDecoder
 from pytest_imgedit.judges.qwen_vl import QwenVLJudge
@@ -108,3 +110,13 @@ def test_a_step_that_cannot_be_recorded_is_taken_as_it_is(monkeypatch, capsys):
     assert "not recorded as a CUDA graph: Cannot copy" in capsys.readouterr().err
     step.record(advance)  # is not tried again
     assert capsys.readouterr().err == ""
+
+
+def test_a_judge_that_answers_one_question_in_two_ways_does_not_load(tiny, monkeypatch):
+    judge = QwenVLJudge(str(tiny(MODELS[1])), device="cpu")
+    judge.self_check()
+    monkeypatch.setattr(judge.decoder, "decode", lambda *_, **__: Decoded([[1]], [True], [torch.rand(1, 5)]))
+    with pytest.raises(SetupError, match="answers one question in two ways"):
+        judge.self_check()
+    judge.deterministic = False
+    judge.self_check()

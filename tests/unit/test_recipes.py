@@ -8,18 +8,24 @@ import json
 import os
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from test_checkpoints import pipeline
 
 from pytest_imgedit.closure import is_unchanged, loaded_code, source_closure
+from pytest_imgedit.config import JudgeSettings
 from pytest_imgedit.editors.base import resolve_editor
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.images import Base64Image
 from pytest_imgedit.judges.base import resolve_judge
 from pytest_imgedit.pairs import EditPair
 from pytest_imgedit.recipes import Where, edit_recipe, identify, key
+from pytest_imgedit.redaction import Redactor
+from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.scenes import WEIGHTS
+from pytest_imgedit.stages.plan import Work
+from pytest_imgedit.stages.score import Scorer
 
 PAIR = EditPair("a", "physics", "make it snow", Base64Image(""))
 
@@ -389,6 +395,48 @@ def test_each_input_of_an_edit_changes_its_key(model, package, cache):
     assert made(seer, **relabelled) != made(seer)
     for changes in ({"difficulty": "hard"}, {"tags": ("x",)}, {"description": "x"}, {"reference_text": "x"}):
         assert made(seer, pair=replace(PAIR, **changes)) == made(seer)
+
+
+def verdict_key(judge, rubric=None, **changes):
+    """The key of a verdict by `aspects` about one edit, with some of its inputs changed."""
+    base = {"source": SimpleNamespace(sha256="s"), "reference": SimpleNamespace(sha256="r")}
+    work = Work(**{"pair": PAIR, "seed": 1, **base, "edit": SimpleNamespace(blob="e"), **changes})
+    rubric = rubric or load_rubric("aspects", {})
+    return key(Scorer(JudgeSettings(), judge, rubric, SimpleNamespace(), Redactor({}, {})).recipe(work))
+
+
+def test_each_input_of_a_verdict_changes_its_key(package, cache):
+    rubric = load_rubric("aspects", {})
+    judge, seer = identify(resolve_judge("scenes"), {}, cache), own(package, cache)
+    for changes in (
+        {"source": SimpleNamespace(sha256="t")},
+        {"edit": SimpleNamespace(blob="f")},
+        {"pair": replace(PAIR, instruction="make it rain")},
+        {"pair": replace(PAIR, category="social")},  # whose criteria are in the prompt
+        {"repeat": 1, "perturbation": "recompress"},
+        {"rubric": load_rubric("plausibility", {})},
+        {"rubric": rubric.model_copy(update={"score": "instruction"})},
+        {"rubric": rubric.model_copy(update={"system": "x"})},
+    ):
+        assert verdict_key(judge, **changes) != verdict_key(judge), changes
+    longer = identify(resolve_judge("scenes"), {"scoring": "expected"}, cache)
+    assert verdict_key(longer) != verdict_key(judge)
+    assert verdict_key(seer) != verdict_key(judge)
+    for changes in ({"pair": replace(PAIR, id="b")}, {"reference": SimpleNamespace(sha256="q")}):
+        assert verdict_key(seer, **changes) != verdict_key(seer), changes
+
+
+def test_what_a_judge_is_not_told_changes_no_verdicts_key(cache):
+    judge = identify(resolve_judge("scenes"), {}, cache)
+    for changes in (
+        {"seed": 2},
+        {"pair": replace(PAIR, id="b")},
+        {"pair": replace(PAIR, tags=("x",), difficulty="hard")},
+        {"reference": SimpleNamespace(sha256="q")},  # which this rubric does not show
+        {"failures": 2, "reminders": ["x"]},
+        {"rubric": load_rubric("aspects", {}).model_copy(update={"reminder": "x"})},
+    ):
+        assert verdict_key(judge, **changes) == verdict_key(judge), changes
 
 
 def test_a_finished_image_is_all_that_decides_an_edit_of_a_folder(tmp_path, cache):
