@@ -50,29 +50,20 @@ def content(target: Target, closure: Closure | None, cache: Path) -> dict[str, A
     return made
 
 
-def resolved(value: Any, cache: Path) -> Any:
-    """Return a parameter with each file and folder that it names, in lists and tables too, replaced by its content."""
+def resolved(value: Any, cache: Path, files: dict[str, str]) -> Any:
+    """Return a parameter with each file and folder that it names, in lists and tables too, replaced by its content.
+
+    The SHA-256 of these files are added to `files`, by path.
+    """
 
     def content_of(text: str) -> Any:
         if not text or not _is_named_data(text, cache):
             return text
-        return {"content": digest_files(Path(text), _files_below(Path(text)), cache)}
+        inside = digest_files(Path(text), _files_below(Path(text)), cache)
+        files.update({str(Path(text, name)): sha256 for name, sha256 in inside.items()})
+        return {"content": inside}
 
     return canonical(value, content_of)
-
-
-def named_files(value: Any, cache: Path) -> dict[str, str]:
-    """Return the SHA-256 of all files that a parameter names, as `resolved` counts them, by path."""
-    found: dict[str, str] = {}
-
-    def note(text: str) -> str:
-        if text and _is_named_data(text, cache):
-            inside = digest_files(Path(text), _files_below(Path(text)), cache)
-            found.update({str(Path(text, name)): sha256 for name, sha256 in inside.items()})
-        return text
-
-    canonical(value, note)
-    return found
 
 
 def canonical(value: Any, of_text: Callable[[str], Any] = lambda text: text) -> Any:

@@ -15,7 +15,7 @@ from pytest_imgedit.editors.base import job_seed
 from pytest_imgedit.editors.pipelines import pipeline_class
 from pytest_imgedit.endpoints import ENDPOINT_KINDS, parse_endpoint
 from pytest_imgedit.environments import LIBRARIES, OTHERS, Environment, versions_in
-from pytest_imgedit.fingerprints import canonical, content, digest_files, named_files, resolved
+from pytest_imgedit.fingerprints import canonical, content, digest_files, resolved
 from pytest_imgedit.hub import commit_of, model_folder
 from pytest_imgedit.judges.architectures import read_config, unpackable
 from pytest_imgedit.params import deciding
@@ -83,17 +83,15 @@ def identify(target: Target, params: Mapping[str, Any], cache: Path, where: Wher
     made = content(target, closure, cache)
     decides = deciding(target, params)
     counted = {name: value for name, value in decides.items() if name != "adapter" or target.kind != "qwen-vl"}
+    files: dict[str, str] = {}
     named = {
-        name: resolved(value, cache) if target.is_own or name == "loras" else canonical(value)
+        name: resolved(value, cache, files) if target.is_own or name == "loras" else canonical(value)
         for name, value in counted.items()
     }
-    held = {name: counted[name] for name in counted if target.is_own or name == "loras"}
-    if closure is not None:
-        defaults = class_defaults(closure.files.values(), target.attribute)
-        by_default = {name: value for name, value in defaults.items() if name not in counted}
-        named |= _files_by_default(by_default, cache)
-        held |= by_default
-    files = named_files(held, cache)
+    if closure is not None:  # its code says what a default is, but not what a file holds that this names
+        for name, value in class_defaults(closure.files.values(), target.attribute).items():
+            if name not in counted and (read := resolved(value, cache, files)) != canonical(value):
+                named[name] = read
     recipe = {**made, "params": named}
     if len(counted) < len(decides):
         recipe["adapter"] = digest_files(Path(decides["adapter"]), ADAPTER_FILES, cache)
@@ -107,7 +105,7 @@ def identify(target: Target, params: Mapping[str, Any], cache: Path, where: Wher
     elif target.kind in ENDPOINT_KINDS:
         recipe["server"] = parse_endpoint(target.kind, target.argument or "").url
     if target.is_own:
-        recipe["argument"] = resolved(target.argument, cache)
+        recipe["argument"] = resolved(target.argument, cache, files)
     versions = _versions(target, params, closure, python)
     here = Environment(device=device, gpu=where.gpu, versions=versions)
     if target.kind in ENDPOINT_KINDS:
@@ -115,12 +113,6 @@ def identify(target: Target, params: Mapping[str, Any], cache: Path, where: Wher
     commit = commit_of(target.argument or "", target.kind) if target.kind in MODEL_KINDS else None
     digest, shown = key(recipe), {**recipe, "params": mask_secrets(named)}  # what is a secret decides, but is not kept
     return Identity(target.kind, key(made), decides, digest, shown, here, commit, target.is_own, files)
-
-
-def _files_by_default(defaults: Mapping[str, Any], cache: Path) -> dict[str, Any]:
-    """Content of the files that a class names by its defaults: the code says which they are, not what they hold."""
-    found = {name: resolved(value, cache) for name, value in defaults.items()}
-    return {name: value for name, value in found.items() if value != canonical(defaults[name])}
 
 
 def _decoder(target: Target, params: Mapping[str, Any], where: Where) -> str:
