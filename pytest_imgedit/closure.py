@@ -9,10 +9,12 @@ import socket
 import sys
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import packages_distributions, requires, version
+from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
+
+from packaging.utils import canonicalize_name
 
 from pytest_imgedit.errors import SetupError
 from pytest_imgedit.files import digest
@@ -34,13 +36,13 @@ class Closure:
     files: dict[str, Path]
     packages: frozenset[str]
 
-    def versions(self) -> dict[str, str]:
-        """Return the versions of the distributions behind `packages`, by distribution."""
+    def distributions(self) -> set[str]:
+        """Return the normalized names of the distributions behind `packages`."""
         known = _distributions()
         names = {name for package in self.packages for name in known.get(package, ())}
         if any(_needs_torch(name) for name in names):
             names |= set(known.get("torch", ()))
-        return {name.lower(): version(name) for name in sorted(names)}
+        return {canonicalize_name(name) for name in names}
 
 
 def _needs_torch(distribution: str) -> bool:

@@ -28,6 +28,14 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     ),
     "qwen-vl": ("torch", "torchvision", "transformers", "tokenizers", "pillow", "peft"),
 }
+#: Packages of attention kernels, by what the names of diffusers' and transformers' backends that take them contain.
+ATTENTION_KERNELS: dict[str, tuple[str, ...]] = {
+    "flash": ("flash-attn", "flash-attn-3"),
+    "sage": ("sageattention",),
+    "xformers": ("xformers",),
+    "aiter": ("aiter",),
+    "hub": ("kernels",),
+}
 #: Seconds in which an interpreter must have told the versions of its packages.
 ANSWER = 15
 #: What everything else computes with.
@@ -39,8 +47,8 @@ class Environment(BaseModel):
     """Where a record was computed. `None` stands for what is not known before something was computed.
 
     `device` is `cpu`, `cuda`, or `server` for what computes elsewhere; `gpu` the product; `versions` those of the
-    libraries that computed; `processor` the class that prepared images for a judge; `compiled` says whether the
-    networks were.
+    libraries that computed; `processor` the class that prepared images for a judge; `compiled` says whether
+    an editor's networks, or what a judge computes between matrix products, were.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)

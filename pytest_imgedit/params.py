@@ -168,8 +168,12 @@ def _find_adapter(folder: str | None) -> tuple[str, str] | None:
     return None
 
 
-def deciding(target: Target, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters that decide what a model computes: not defaults, nor where or how fast it does that."""
+def deciding(target: Target, params: Mapping[str, Any], dtype: str = "auto") -> dict[str, Any]:
+    """Return the parameters that decide what a model computes: not defaults, nor where or how fast it does that.
+
+    `dtype` is the one in which it computes, if that is known. The number of GPUs that share an editor counts where each
+    computes a part of an image.
+    """
     models: dict[str, type[BaseModel]] = {**ENDPOINT_PARAMS, "qwen-vl": QwenVLParams, "diffusers": DiffusersParams}
     model = models.get(target.kind)
     if model is None:
@@ -183,12 +187,11 @@ def deciding(target: Target, params: Mapping[str, Any]) -> dict[str, Any]:
     if "loras" in found:  # what they are called in messages decides nothing
         found["loras"] = [{"path": lora["path"], "weight": lora.get("weight", 1)} for lora in found["loras"]]
     shard = params.get("shard", {}) if target.kind == "diffusers" else {}
-    changing = {
-        name: value
-        for name, value in shard.items()
-        if (name == "param_dtype" and value != "auto") or (name, value) == ("strategy", "context")
-    }
-    return {**found, "shard": changing} if changing else found
+    if shard.get("strategy") == "context":
+        return {**found, "shard": {name: shard[name] for name in ("strategy", "ranks") if name in shard}}
+    if shard.get("param_dtype", "auto") not in ("auto", dtype):
+        return {**found, "shard": {"param_dtype": shard["param_dtype"]}}
+    return found
 
 
 def _without_defaults(params: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pytest_imgedit.editors.adapters import ADAPTERS
 from pytest_imgedit.editors.base import job_seed
 from pytest_imgedit.editors.pipelines import pipeline_class
 from pytest_imgedit.endpoints import ENDPOINT_KINDS, parse_endpoint
-from pytest_imgedit.environments import LIBRARIES, OTHERS, Environment, versions_in
+from pytest_imgedit.environments import ATTENTION_KERNELS, LIBRARIES, OTHERS, Environment, versions_in
 from pytest_imgedit.fingerprints import canonical, content, digest_files, resolved
 from pytest_imgedit.hub import commit_of, model_folder
 from pytest_imgedit.judges.architectures import read_config, unpackable
@@ -37,12 +37,15 @@ _BEHIND = ("torch", "torchvision", "diffusers", "transformers", "numpy", "pillow
 class Where:
     """Where an editor or judge would compute: the kind of device, the product of its GPUs as far as it is known, the
     interpreter (`None`: this one), and whether one model is spread over several GPUs.
+
+    `installed` are the versions of what is installed there by normalized name, where that is another machine.
     """
 
     device: Literal["cpu", "cuda"] = "cpu"
     gpu: str | None = None
     python: str | None = None
     is_spread: bool = False
+    installed: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,8 @@ class Identity:
     `fingerprint` is the hash of what it is made of, `params` are the parameters that decide, as a reader knows them;
     `digest` is the hash of all of that with files by content, and `recipe` what is stored of it, without secrets.
     `here` is the environment in which it would compute now. `commit` is that of a hub id. `sees_pair` says that it is
-    told the pair's id and category, and so may go by them. `files` are the SHA-256 of the files that parameters name,
-    by path: workers on other hosts must find the same.
+    told the pair's id and category, and so may go by them. `libraries` are the packages whose versions decide;
+    `files` are the SHA-256 of the files that parameters name, by path: workers on other hosts must find the same.
     """
 
     kind: str
@@ -64,6 +67,7 @@ class Identity:
     here: Environment
     commit: str | None
     sees_pair: bool
+    libraries: tuple[str, ...] = ()
     files: dict[str, str] = field(default_factory=dict, compare=False)
 
     def code_beside(self, loaded: Mapping[str, str]) -> dict[str, str]:
@@ -78,10 +82,10 @@ def identify(target: Target, params: Mapping[str, Any], cache: Path, where: Wher
     `cache` is the file that remembers digests. Raises `UsageError` if something that it is made of is not there.
     """
     where = where or Where()
-    device, python = where.device, where.python
     closure = source_closure(target.module) if target.is_own else None
     made = content(target, closure, cache)
-    decides = deciding(target, params)
+    dtype = resolved_dtype(str(params.get("dtype", "auto")), where.device)
+    decides = deciding(target, params, dtype)
     counted = {name: value for name, value in decides.items() if name != "adapter" or target.kind != "qwen-vl"}
     files: dict[str, str] = {}
     named = {
@@ -97,7 +101,7 @@ def identify(target: Target, params: Mapping[str, Any], cache: Path, where: Wher
         recipe["adapter"] = digest_files(Path(decides["adapter"]), ADAPTER_FILES, cache)
         files |= {f"{decides['adapter']}/{name}": sha256 for name, sha256 in recipe["adapter"].items()}
     if target.kind in MODEL_KINDS:
-        recipe["dtype"] = resolved_dtype(str(params.get("dtype", "auto")), device)
+        recipe["dtype"] = dtype
         if target.kind == "diffusers" and (adapter := ADAPTERS.get(pipeline_class(target.argument or "") or "")):
             recipe["size"] = adapter.size
         if target.kind == "qwen-vl":
@@ -106,13 +110,17 @@ def identify(target: Target, params: Mapping[str, Any], cache: Path, where: Wher
         recipe["server"] = parse_endpoint(target.kind, target.argument or "").url
     if target.is_own:
         recipe["argument"] = resolved(target.argument, cache, files)
-    versions = _versions(target, params, closure, python)
-    here = Environment(device=device, gpu=where.gpu, versions=versions)
+    libraries = _libraries(target, params, closure)
+    if where.installed is None:
+        versions = versions_in(where.python, libraries)
+    else:
+        versions = {name: where.installed[name] for name in libraries if name in where.installed}
+    here = Environment(device=where.device, gpu=where.gpu, versions=versions)
     if target.kind in ENDPOINT_KINDS:
         here = Environment(device="server", versions=versions)
     commit = commit_of(target.argument or "", target.kind) if target.kind in MODEL_KINDS else None
     digest, shown = key(recipe), {**recipe, "params": mask_secrets(named)}  # what is a secret decides, but is not kept
-    return Identity(target.kind, key(made), decides, digest, shown, here, commit, target.is_own, files)
+    return Identity(target.kind, key(made), decides, digest, shown, here, commit, target.is_own, libraries, files)
 
 
 def _decoder(target: Target, params: Mapping[str, Any], where: Where) -> str:
@@ -122,19 +130,17 @@ def _decoder(target: Target, params: Mapping[str, Any], where: Where) -> str:
     return "padded" if padded else "packed"
 
 
-def libraries(target: Target, params: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the packages whose versions decide what an editor or judge of this package computes."""
-    unused = {"torchao": params.get("quantize"), "peft": params.get("loras") or params.get("adapter")}
-    names = LIBRARIES.get(target.kind, OTHERS)
-    return tuple(name for name in names if unused.get(name, True))
-
-
-def _versions(target: Target, params: Mapping[str, Any], closure: Closure | None, python: str | None) -> dict[str, str]:
-    if closure is None:
-        return versions_in(python, libraries(target, params))
-    imported = closure.versions()
-    behind = _BEHIND if {"torch", "diffusers", "transformers"} & set(imported) else ()
-    return versions_in(python, sorted({*imported, *behind}))
+def _libraries(target: Target, params: Mapping[str, Any], closure: Closure | None) -> tuple[str, ...]:
+    """Names of the packages whose versions decide what an editor or judge computes."""
+    if closure is not None:
+        imported = closure.distributions()
+        behind = _BEHIND if {"torch", "diffusers", "transformers"} & imported else ()
+        return tuple(sorted({*imported, *behind}))
+    used = {"torchao": params.get("quantize"), "peft": params.get("loras") or params.get("adapter")}
+    kernels = f"{params.get('attention_backend', '')} {params.get('attention', '')}"
+    chosen = [] if "native" in kernels else [part for part in ATTENTION_KERNELS if part in kernels]
+    of_kernels = [name for part in chosen for name in ATTENTION_KERNELS[part]]
+    return (*(name for name in LIBRARIES.get(target.kind, OTHERS) if used.get(name, True)), *of_kernels)
 
 
 def resolved_dtype(name: str, device: str) -> str:

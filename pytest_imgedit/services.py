@@ -21,8 +21,7 @@ from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.stages.edit import run_edits, stored_edit
 from pytest_imgedit.stages.placement import place, settle_editor
 from pytest_imgedit.stages.plan import make_plan
-from pytest_imgedit.stages.pools import connect, make_pool
-from pytest_imgedit.stages.run import identify_role
+from pytest_imgedit.stages.pools import connect, identify_role, make_pool
 from pytest_imgedit.stages.score import Scorer
 from pytest_imgedit.suites.base import Suite
 
@@ -71,10 +70,10 @@ class _Service:
     """Workers of one role, started at the first call. That ends the workers of `rivals`, which need the same GPUs."""
 
     role: str
-    identity: Identity
 
     def __init__(self, settings: Settings, store: Store, file: TextIO, rivals: Sequence[_Service]) -> None:
         self.settings, self.store, self.rivals = settings, store, rivals
+        self.identity = identify_role(settings, self.role, store.fingerprints)
         self.progress = RunProgress(store.folder / "services.log", file, quiet=True)
         self._folder = tempfile.TemporaryDirectory(prefix="imgedit-")
         self._pool: Pool | None = None
@@ -82,13 +81,15 @@ class _Service:
 
     @property
     def pool(self) -> Pool:
-        """The workers, kept until `release` or `close`."""
+        """The workers, kept until `release` or `close`; where they are on other hosts, these settle the identity."""
         if self._pool is None:
             for rival in self.rivals:
                 if rival is not self:
                     rival.release()
             folder = Path(self._folder.name)
             self._hosts = connect(self.settings, folder)
+            if self._hosts is not None:
+                self.identity = identify_role(self.settings, self.role, self.store.fingerprints, self._hosts)
             settled = settle_editor(self.settings, 0, self._hosts)
             for line in place(settled, [self.role], self._hosts).lines:
                 self.progress.note(line)
@@ -120,7 +121,6 @@ class EditWorkers(_Service):
     def __init__(self, settings: Settings, store: Store, file: TextIO, rivals: Sequence[_Service] = ()) -> None:
         super().__init__(settings, store, file, rivals)
         self.target = resolve_editor(settings.editor.spec)
-        self.identity = identify_role(settings, "edit", store.fingerprints)
 
     def edit(self, source: Image.Image, instruction: str, seed: int = 0) -> Image.Image:
         """Edit one RGB image; raises `EditFailed` if the editor fails."""
@@ -129,14 +129,24 @@ class EditWorkers(_Service):
     def edit_batch(self, requests: Sequence[tuple[Image.Image, str]], seed: int = 0) -> list[Image.Image]:
         """Edit (image, instruction) pairs on all workers at once, in order; raises `EditFailed` at a failure."""
         pairs = [_pair(source, instruction, seed) for source, instruction in requests]
+        plan = self._plan(pairs)
+        pending = {work.content: work for work in plan if work.edit is None}
+        if pending:
+            guess = self.identity
+            with _failures():
+                pool = self.pool
+                if self.identity != guess:
+                    plan = self._plan(pairs)
+                    pending = {work.content: work for work in plan if work.edit is None}
+                run_edits(list(pending.values()), self.identity, pool, self.store, lambda work: None)
+        return [self._image(pending.get(work.content, work)) for work in plan]
+
+    def _plan(self, pairs: Sequence[EditPair]) -> list[Work]:
+        """List the work for these pairs, with what the store has of it."""
         plan = make_plan(Suite("calls", pairs, ""), pairs, 1, self.identity, self.target.argument, self.store)
         for work in plan:
             work.edit = stored_edit(work, self.identity, self.store, self.settings.run.reuse)
-        pending = {work.content: work for work in plan if work.edit is None}
-        if pending:  # asking for the pool starts it
-            with _failures():
-                run_edits(list(pending.values()), self.identity, self.pool, self.store, lambda work: None)
-        return [self._image(pending.get(work.content, work)) for work in plan]
+        return plan
 
     def _image(self, work: Work) -> Image.Image:
         data = self.store.blobs.get(work.edit.blob) if work.edit else None
@@ -152,8 +162,6 @@ class RewardModel(_Service):
 
     def __init__(self, settings: Settings, store: Store, file: TextIO, rivals: Sequence[_Service] = ()) -> None:
         super().__init__(settings, store, file, rivals)
-        self.identity = identify_role(settings, "judge", store.fingerprints)
-        store.remember(self.identity)
         rubric = load_rubric(settings.judge.rubric, settings.rubrics)
         self.scorer = Scorer(settings.judge, self.identity, rubric, store, Redactor.of(settings))
 
@@ -179,7 +187,11 @@ class RewardModel(_Service):
         work.verdict = self.scorer.stored_verdict(work, self.settings.run.reuse)
         if work.verdict is None:
             with _failures():
-                self.scorer.run([work], self.pool, lambda work: None)
+                pool = self.pool
+                self.scorer.judge = self.identity
+                work.verdict = self.scorer.stored_verdict(work, self.settings.run.reuse)
+                if work.verdict is None:
+                    self.scorer.run([work], pool, lambda work: None)
         if work.verdict is None:
             raise EditFailed(str(work.error))
         return work.verdict

@@ -100,11 +100,11 @@ def compiles(model_class: Any) -> bool:
     return True
 
 
-def fuse(model: Any) -> None:
-    """Fuse normalisation, rotary embeddings and what surrounds the experts' products, where that can be compiled."""
+def fuse(model: Any) -> bool:
+    """Fuse normalisation, rotary embeddings and what surrounds the experts' products; tell whether that works."""
     model_class: Any = type(model)
     if not compiles(model_class):
-        return
+        return False
     language = model.model.language_model
     for module in language.modules():
         if type(module).__name__.endswith("RMSNorm"):
@@ -112,6 +112,7 @@ def fuse(model: Any) -> None:
     grouped = getattr(language.config, "_experts_implementation", None) == "grouped_mm"
     if grouped and hasattr(torch.nn.functional, "grouped_mm"):
         language.config._experts_implementation = EXPERTS
+    return True
 
 
 def _normalize(module: Any, hidden: torch.Tensor) -> torch.Tensor:

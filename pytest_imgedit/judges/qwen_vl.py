@@ -77,8 +77,7 @@ class QwenVLJudge:
         self.model = _load(folder, device, pick_dtype(dtype, device), "sdpa" if attention == "auto" else attention)
         if adapter is not None:
             self.model = merge(self.model, Path(adapter))
-        if packed and device == "cuda" and _is_large(folder):
-            fuse(self.model)
+        self.compiled = packed and device == "cuda" and _is_large(folder) and fuse(self.model)
         if self.processor.image_token_id != self.model.config.image_token_id:
             raise SetupError(
                 f"{model}: tokenizer and model disagree on the image token "

@@ -74,6 +74,7 @@ def run_edits(
     pending: Sequence[Work], editor: Identity, pool: Pool, store: Store, done: Callable[[Work], None]
 ) -> None:
     """Do all pending edits; each ends in `work.edit` or `work.error` and is stored before `done` hears of it."""
+    store.remember(editor)
     # The largest first, since a pipeline may need the longer for them, and long jobs at the end leave workers idle.
     queue = deque(sorted(pending, key=lambda work: -work.source.pixels if work.source else 0))
     retries = Retries(pool)
@@ -119,8 +120,7 @@ def run_edits(
 def store_edit(work: Work, editor: Identity, worker: Worker | None, made: dict[str, Any], store: Store) -> None:
     """Keep an edit that a worker made, or this process as a control: the image, then its record."""
     blob = store.blobs.put(made["image"])
-    compiled = made.get("compiled", False)
-    environment = editor.here if worker is None else Environment(**worker.environment, compiled=compiled)
+    environment = editor.here if worker is None else Environment(**worker.environment)
     record = EditRecord(
         key=key(work.recipe, environment),
         content=work.content,

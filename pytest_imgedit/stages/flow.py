@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from pytest_imgedit.stages.document import Timing
 from pytest_imgedit.stages.edit import run_edits, stored_edit
 from pytest_imgedit.stages.placement import Placement, is_remote, place, settle_editor
-from pytest_imgedit.stages.pools import ask_servers, connect, make_pool
+from pytest_imgedit.stages.plan import hand_over
+from pytest_imgedit.stages.pools import ask_servers, connect, identify_role, make_pool
 from pytest_imgedit.stages.score import Feed
 from pytest_imgedit.stages.trials import Trials, plan_trials
 from pytest_imgedit.workers.gpus import BusyMeter
@@ -46,6 +47,7 @@ class Flow:
     ) -> None:
         self.settings, self.store, self.folder, self.progress = settings, store, folder, progress
         self.before_stage, self.after_stage = before_stage, after_stage
+        self.editor: Identity
         self.timing = Timing()
         self.trials: Trials | None = None
         self.workers: list[tuple[str, Worker]] = []
@@ -53,17 +55,17 @@ class Flow:
         self.origins: list[dict[str, Any]] = []
 
     def take_stored_edits(self, plan: Sequence[Work], editor: Identity) -> None:
-        """Give works the edits that the store has."""
+        """Have an editor do the works, and give them those of its edits that the store has."""
+        self.editor = editor
         reuse = not self.settings.run.fresh or self.settings.run.stage in ("score", "report")
         for work in plan:
             if work.error is None and reuse:
                 work.edit = stored_edit(work, editor, self.store, self.settings.run.reuse)
-                self.timing.edits_cached += work.edit is not None
+        self.timing.edits_cached = sum(work.edit is not None for work in plan)
 
     def work(
         self,
         plan: Sequence[Work],
-        editor: Identity,
         scorer: Scorer | None,
         suite: Suite,
         pairs: Sequence[EditPair],
@@ -71,19 +73,21 @@ class Flow:
     ) -> None:
         """Do what is left of a plan; every work ends with a verdict or an error, unless the run is stopped."""
         stage = self.settings.run.stage
-        missing = [work for work in plan if work.error is None and work.edit is None]
-        if stage in ("score", "report"):
-            for work in missing:
-                reason = f"the store has no edit of this pair, and stage {stage!r} makes none"
-                work.fail("edit", "not_edited", reason)
-            missing = []
-        if is_remote(self.settings) and stage != "report" and (missing or self._is_asked(plan, scorer)):
+        if is_remote(self.settings) and stage != "report" and (_missing(plan) or self._is_asked(plan, scorer)):
             self.hosts = connect(self.settings, self.folder)
             self.origins = [] if self.hosts is None else [host.origin for host in self.hosts.all]
         ended = 0.0
         beside: _Beside | None = None
         judging: Pool | None = None
         try:
+            if self.hosts is not None or (stage == "report" and is_remote(self.settings)):
+                self._identify_again(plan, scorer)
+            missing = _missing(plan)
+            if stage in ("score", "report"):
+                for work in missing:
+                    reason = f"the store has no edit of this pair, and stage {stage!r} makes none"
+                    work.fail("edit", "not_edited", reason)
+                missing = []
             self.settings = settle_editor(self.settings, len(plan), self.hosts)
             if scorer is not None:
                 judging = make_pool(self.settings, "judge", scorer.judge, self.folder, self.progress, self.hosts)
@@ -96,7 +100,7 @@ class Flow:
                     if placement.mode == "resident" and scorer is not None and judging is not None:
                         waiting = self._take_stored_verdicts([w for w in plan if w.edit is not None], scorer)
                         beside = _Beside(self, scorer, judging, waiting, len(missing))
-                    ended = self._edit(missing, editor, judging, len(plan), beside)
+                    ended = self._edit(missing, judging, len(plan), beside)
             finally:  # a stopped run still shows the verdicts that it had before
                 pending = [] if scorer is None else self._take_stored_verdicts(plan, scorer)
             if self.progress.stopping:
@@ -117,6 +121,26 @@ class Flow:
             if self.hosts is not None:
                 self.hosts.close()
 
+    def _identify_again(self, plan: Sequence[Work], scorer: Scorer | None) -> None:
+        """Identify editor and judge by what the hosts have, which was a guess so far, and look in the store again.
+
+        Hosts that are not connected to have no GPUs if the store has no edit of the guess.
+        """
+        settings, cache = self.settings, self.store.fingerprints
+        if self.hosts is None:
+            if any(work.edit is not None for work in plan):
+                return
+            workers = settings.workers.model_copy(update={"gpus": "none"})
+            settings = settings.model_copy(update={"workers": workers})
+        editor = identify_role(settings, "edit", cache, self.hosts)
+        known = editor.digest == self.editor.digest and not editor.here.differences(self.editor.here)
+        if not known or settings.run.reuse == "exact":
+            hand_over(plan, editor)
+            self.take_stored_edits(plan, editor)
+        self.editor = editor
+        if scorer is not None:
+            scorer.judge = identify_role(settings, "judge", cache, self.hosts)
+
     def _is_asked(self, plan: Sequence[Work], scorer: Scorer | None) -> bool:
         """Tell whether a judge will be asked for anything that the store does not have."""
         if scorer is None:
@@ -132,9 +156,7 @@ class Flow:
             self.progress.note(line)
         return placement
 
-    def _edit(
-        self, missing: Sequence[Work], editor: Identity, judging: Pool | None, verdicts: int, beside: _Beside | None
-    ) -> float:
+    def _edit(self, missing: Sequence[Work], judging: Pool | None, verdicts: int, beside: _Beside | None) -> float:
         """Run the edit stage and give its memory back; return the time at which the last edit was done.
 
         The judge's processes start beside it, so that they have imported what they need when it ends.
@@ -149,7 +171,7 @@ class Flow:
 
         self.before_stage("edit")
         started = time.perf_counter()
-        pool = make_pool(self.settings, "edit", editor, self.folder, self.progress, self.hosts)
+        pool = make_pool(self.settings, "edit", self.editor, self.folder, self.progress, self.hosts)
         meter = self._meter(pool)
         if beside is not None:
             beside.editors = pool
@@ -158,7 +180,7 @@ class Flow:
             if judging is not None:
                 judging.start(verdicts)
             with self.progress.stage("edit", len(missing)), meter:
-                run_edits(missing, editor, pool, self.store, advance)
+                run_edits(missing, self.editor, pool, self.store, advance)
         finally:
             ended = time.perf_counter()
             self.timing.edits = sum(work.edit is not None for work in missing)
@@ -248,6 +270,10 @@ class Flow:
             worker.ready_s = max(0.0, worker.loaded_at - started)
         self.workers.extend((stage, worker) for worker in seen)
         return min((worker.loaded_at for worker in seen if worker.loaded_at), default=0.0)
+
+
+def _missing(plan: Sequence[Work]) -> list[Work]:
+    return [work for work in plan if work.error is None and work.edit is None]
 
 
 class _Beside:

@@ -12,8 +12,16 @@ from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, describe_c
 from pytest_imgedit.endpoints import CONCURRENCY, ENDPOINT_KINDS, Asking, parse_endpoint
 from pytest_imgedit.errors import SetupError, UsageError
 from pytest_imgedit.hub import model_folder
+from pytest_imgedit.recipes import Identity, Where, identify
 from pytest_imgedit.redaction import Redactor
-from pytest_imgedit.stages.placement import groups_of, keeps_weights, memory_by_machine, target_of
+from pytest_imgedit.stages.placement import (
+    all_gpus,
+    groups_of,
+    is_remote,
+    keeps_weights,
+    memory_by_machine,
+    target_of,
+)
 from pytest_imgedit.workers.base import Deadline, Slot
 from pytest_imgedit.workers.canary import Canaries, canary_edit
 from pytest_imgedit.workers.hosts import HostExecutor
@@ -24,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_imgedit.config import Settings
-    from pytest_imgedit.recipes import Identity
     from pytest_imgedit.workers.base import Message, State
     from pytest_imgedit.workers.hosts import Hosts
     from pytest_imgedit.workers.pool import Watcher
@@ -46,6 +53,26 @@ def connect(settings: Settings, folder: Path) -> Hosts | None:
 
         return SshHosts(workers.hosts, workers.gpus, folder)
     return None
+
+
+def identify_role(settings: Settings, role: str, cache: Path, hosts: Hosts | None = None) -> Identity:
+    """Find what identifies the editor (`edit`) or `judge` of a run, where its workers will compute.
+
+    Hosts that are not connected to yet count as having GPUs, and the libraries that are installed here.
+    """
+    target, params = target_of(settings, role)
+    python = settings.workers.editor_python if role == "edit" else settings.workers.judge_python
+    unknown = hosts is None and is_remote(settings)
+    on_gpus = settings.workers.gpus != "none" if unknown else bool(groups_of(settings, role, hosts))
+    products = {gpu["product"] for gpu in all_gpus(settings, hosts)} if on_gpus else set()
+    where = Where(
+        device="cuda" if on_gpus else "cpu",
+        gpu=products.pop() if len(products) == 1 else None,
+        python=None if is_remote(settings) else python,
+        is_spread=role == "judge" and settings.judge.gpus_per_replica > 1,
+        installed=None if hosts is None else hosts.all[0].installed,
+    )
+    return identify(target, params, cache, where)
 
 
 def ask_servers(settings: Settings, roles: Sequence[str]) -> None:
@@ -86,7 +113,7 @@ def make_pool(
             "argument": argument,
         },
         "params": params,
-        "libraries": sorted(identity.here.versions),
+        "libraries": identity.libraries,
     }
     load = Deadline(workers.load_timeout, "workers.load_timeout")
     job = Deadline(getattr(workers, f"{role}_timeout"), f"workers.{role}_timeout")

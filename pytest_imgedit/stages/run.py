@@ -12,15 +12,15 @@ from pytest_imgedit.editors.base import resolve_editor
 from pytest_imgedit.endpoints import ENDPOINT_KINDS
 from pytest_imgedit.errors import StoreError
 from pytest_imgedit.hub import model_folder
-from pytest_imgedit.judges.base import resolve_judge
-from pytest_imgedit.recipes import Identity, Where, identify
+from pytest_imgedit.recipes import Identity, identify
 from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.stages import results
 from pytest_imgedit.stages.document import Subject, make_document
 from pytest_imgedit.stages.flow import Flow
-from pytest_imgedit.stages.placement import all_gpus, groups_of, is_remote, lossy, target_of
+from pytest_imgedit.stages.placement import lossy, target_of
 from pytest_imgedit.stages.plan import Work, make_plan
+from pytest_imgedit.stages.pools import identify_role
 from pytest_imgedit.stages.score import Scorer
 from pytest_imgedit.store.baselines import content_sha256, refuse, unlike_items, unlike_judges, unlike_losses
 
@@ -104,13 +104,12 @@ class Engine:
             judge = None if stage == "edit" else self._identify("judge", settings.judge.spec)
             scorer = None
             if judge is not None:
-                self.store.remember(judge)
                 if self.baseline is not None:
                     self._refuse_unlike(self.baseline, judge, plan)
                 scorer = Scorer(settings.judge, judge, rubric, self.store, redactor)
             self.working = True
             try:
-                flow.work(plan, editor, scorer, self.suite, pairs, self._identify_control)
+                flow.work(plan, scorer, self.suite, pairs, self._identify_control)
             except KeyboardInterrupt:
                 pass
             except StoreError as error:
@@ -127,7 +126,8 @@ class Engine:
             prices = (settings.judge.params.get(name, 0.0) for name in ("price_in", "price_out"))
             usage = scorer.usage(*prices)
         made_in = self.store.environments
-        subject = Subject(self.suite, editor, compiled, judge, usage, rubric.sha256, flow.origins, made_in)
+        judge = None if scorer is None else scorer.judge
+        subject = Subject(self.suite, flow.editor, compiled, judge, usage, rubric.sha256, flow.origins, made_in)
         return make_document(
             self.folder.name,
             self.started,
@@ -176,16 +176,3 @@ class Engine:
         if self.settings.gates.max_drop:
             reason = reason or unlike_losses(baseline, lossy(self.settings.editor.params))
         refuse(baseline, reason or unlike_items(baseline, [(name, *content) for name, content in asked.items()]))
-
-
-def identify_role(settings: Settings, role: str, cache: Path) -> Identity:
-    """Find what identifies the editor (`edit`) or `judge` of a run, where its workers will compute."""
-    target = resolve_editor(settings.editor.spec) if role == "edit" else resolve_judge(settings.judge.spec)
-    params = settings.editor.params if role == "edit" else settings.judge.params
-    python = settings.workers.editor_python if role == "edit" else settings.workers.judge_python
-    remote = is_remote(settings)
-    on_gpus = bool(groups_of(settings, role)) or (remote and settings.workers.gpus != "none")
-    products = {gpu["product"] for gpu in all_gpus(settings)} if on_gpus and not remote else set()
-    spread = role == "judge" and settings.judge.gpus_per_replica > 1
-    gpu = products.pop() if len(products) == 1 else None
-    return identify(target, params, cache, Where("cuda" if on_gpus else "cpu", gpu, None if remote else python, spread))

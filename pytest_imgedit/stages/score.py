@@ -144,6 +144,7 @@ class Scorer:
         by one, so that one edit cannot spoil the verdicts on others. While a `feed` is open, edits come through it,
         and a batch is judged once it is a quarter full.
         """
+        self.store.remember(self.judge)
         queue, retries = deque(sorted(pending, key=place_in_queue)), Retries(pool)
 
         def take(worker: Worker) -> tuple[list[Work], Message] | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit import __version__
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.provenance import machine, versions
+from pytest_imgedit.provenance import installed, machine, versions
 from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.text import one_line
 from pytest_imgedit.workers.base import ENDED, Connection, Message, NotStarted, Slot
@@ -49,7 +49,7 @@ class Agent:
         known = gpu_memory(names)
         described = {"machine": machine_id(), "cores": available_cores(), "memory": available_memory()}
         origin = {"versions": versions(), "machine": machine(gpu["product"] for gpu in known)}
-        told = {"gpus": names, "gpu_memory": known, "origin": origin, **described}
+        told = {"gpus": names, "gpu_memory": known, "origin": origin, "installed": installed(), **described}
         self.send({"op": "hello", "version": __version__, **told})
 
     def handle(self, message: Message) -> None:

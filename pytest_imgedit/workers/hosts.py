@@ -70,6 +70,11 @@ class Host:
         return int(self.facts["memory"])
 
     @property
+    def installed(self) -> dict[str, str]:
+        """The versions of all packages that its agent finds, by normalized name."""
+        return dict(self.facts["installed"])
+
+    @property
     def origin(self) -> dict[str, Any]:
         """The host's `name`, package `versions` and `machine`, as results tell them."""
         return {"name": self.name, **self.facts["origin"]}

@@ -185,6 +185,7 @@ class _Worker:
             "gpu": torch.cuda.get_device_name(0) if tells and torch is not None else None,
             "versions": versions_of(self.libraries),
             "processor": getattr(self.model, "processor_name", None),
+            "compiled": getattr(self.model, "compiled", None),
         }
 
     def _first_party(self) -> dict[str, str]:
@@ -204,12 +205,7 @@ class _Worker:
         output = self._edit(request)
         seconds = clock() - started
         may_be_blank = self.target.kind == "blank"
-        compiled = bool(getattr(self.model, "compiled", False))
-        return lambda: {
-            "op": "edited",
-            "compiled": compiled,
-            **finished_edit(output, request.source, seconds, may_be_blank),
-        }
+        return lambda: {"op": "edited", **finished_edit(output, request.source, seconds, may_be_blank)}
 
     def _edit(self, request: EditRequest) -> Any:
         """Edit; when memory runs out, free what can be freed and try once more."""

@@ -133,6 +133,8 @@ def test_damaged_digest_cache_costs_only_time(model, cache):
         ({"dtype": "float32"}, {"dtype": "auto"}),
         ({"dtype": "float32"}, {}),
         ({"compile": "auto", "offload": "none", "deterministic": True}, {}),
+        ({"shard": {"ranks": 2, "param_dtype": "float32"}}, {}),
+        ({"shard": {"ranks": 2}}, {"shard": {"ranks": 4, "strategy": "grad_op"}}),  # all of them hold all of an image
     ],
 )
 def test_defaults_that_are_written_out_are_the_same(tiny, cache, params, same):
@@ -151,11 +153,33 @@ def test_defaults_that_are_written_out_are_the_same(tiny, cache, params, same):
         {"deterministic": False},
         {"attention_backend": "native"},
         {"step_cache": "first_block"},
+        {"shard": {"ranks": 2, "param_dtype": "bfloat16"}},
+        {"shard": {"ranks": 2, "strategy": "context"}},
     ],
 )
 def test_each_parameter_that_decides_changes_the_key(tiny, cache, params):
     folder = tiny("qwen-image-edit")
     assert of(folder, cache, **params).digest != of(folder, cache).digest
+
+
+def test_ranks_that_compute_parts_of_an_image_count(tiny, cache):
+    two, four = ({"strategy": "context", "ranks": ranks} for ranks in (2, 4))
+    folder = tiny("qwen-image-edit")
+    assert of(folder, cache, shard=two).digest != of(folder, cache, shard=four).digest
+
+
+@pytest.mark.parametrize(
+    ("backend", "package"),
+    [("_flash_3", "flash-attn-3"), ("sage_varlen", "sageattention"), ("xformers", "xformers"), ("sage_hub", "kernels")],
+)
+def test_versions_of_attention_kernels_count_where_they_compute(tiny, cache, backend, package):
+    target = resolve_editor(f"diffusers:{tiny('qwen-image-edit')}")
+    where = Where("cuda", installed={"torch": "2.9.0", package: "1.2", "rich": "14"})
+    assert identify(target, {"attention_backend": backend}, cache, where).here.versions == {
+        "torch": "2.9.0",
+        package: "1.2",
+    }
+    assert identify(target, {"attention_backend": "_native_flash"}, cache, where).here.versions == {"torch": "2.9.0"}
 
 
 def test_a_text_that_happens_to_name_a_file_is_a_text(tiny, cache, tmp_path, monkeypatch):
