@@ -228,13 +228,13 @@ class Pool:
                 yield job, worker, message
 
     def _forgive_own_absence(self) -> None:
-        """Let no deadline count the time in which this process was stopped, or busy with something else."""
+        """Let no deadline count the time in which this process was stopped, or busy, or by which its clock jumped."""
         now = time.monotonic()
         away = now - self.listened
         self.listened = now
-        if away > ABSENCE:
+        if not 0 <= away <= ABSENCE:
             for worker in self.workers:
-                worker.since = min(now, worker.since + away)
+                worker.since, worker.silent_at = min(now, worker.since + away), 0.0
 
     def _end_overdue(self) -> Iterator[Done]:
         """End the first worker that has been in a state for longer than its deadline, or is gone without a word."""

@@ -73,6 +73,23 @@ def test_near_copies_are_flagged_and_counted(bench):
     assert not any(item["seeds"][0]["edit"]["near_copy"] for item in bench.results["items"])
 
 
+def test_edits_of_another_aspect_ratio_are_flagged_and_counted(bench):
+    (bench.path / "crops.py").write_text(
+        "class Editor:\n"
+        "    def __init__(self, *, device): pass\n"
+        "    def edit(self, request):\n"
+        "        width, height = request.source.size\n"
+        "        return request.source.crop((0, 0, width // (1 + (request.category == 'physics')), height))\n"
+    )
+    result = bench.run("--imgedit-editor=crops:Editor", "--imgedit-limit=2")
+    line = "reframed: 2 of 10 edits have another aspect ratio than their source (over 3%)"
+    result.stdout.fnmatch_lines([line.replace("(", "[(]")])
+    flagged = [name for name, item in bench.items.items() if item["seeds"][0]["edit"]["reframed"]]
+    assert flagged == ["physics-0000", "physics-0001"]
+    for report in ("report.md", "report.html"):
+        assert "2 of 10 edits have another aspect ratio" in (bench.runs[-1] / report).read_text()
+
+
 def test_editor_that_draws_on_its_source_makes_no_copy(bench):
     (bench.path / "draws.py").write_text(
         "from PIL import ImageDraw\n"

@@ -32,6 +32,26 @@ def test_hanging_edit_is_ended_at_its_deadline_and_the_others_go_on(bench, how):
     assert 3 <= len([worker for worker in bench.results["workers"] if worker["stage"] == "edit"]) <= 4
 
 
+JUMP = """
+import os, time
+real = time.monotonic
+time.monotonic = lambda: real() + {jump} * os.path.exists(".imgedit/edits.jsonl")
+"""
+
+
+@pytest.mark.parametrize("jump", [1e6, -1e6])
+def test_a_clock_that_jumps_ends_no_edit_and_spares_none(bench, jump):
+    (bench.path / "conftest.py").write_text(JUMP.format(jump=jump))
+    process = bench.start(
+        *("--imgedit-editor=fakes:Hangs", "--imgedit-set=editor.how=sleep", "--imgedit-set=workers.edit_timeout=2"),
+        *CONSTANT,
+        "--imgedit-set=workers.cpu_workers=2",
+    )
+    process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert bench.error_kinds == {"physics-0001": "timeout"}
+
+
 def test_worker_that_ignores_sigterm_is_killed(bench, left):
     started = time.monotonic()
     bench.run(

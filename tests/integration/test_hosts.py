@@ -54,7 +54,7 @@ def sshd(tmp_path_factory):
 
 @pytest.fixture
 def hosts(bench, sshd):
-    """Write a config that names hosts: `hosts("node-a", "node-b")`; return the option."""
+    """Write a config that names hosts, with more for their specs: `hosts("node-a", "node-b//gpus=0")`."""
 
     def write(*names, python=sys.executable):
         specs = [f"ssh={name}//python={python}//ssh_config={sshd}//env:OMP_NUM_THREADS=1" for name in names]
@@ -221,6 +221,70 @@ def test_no_worker_outlives_a_run_that_is_killed(bench, hosts):
     os.killpg(run.pid, signal.SIGKILL)
     run.communicate()
     bench.wait_for(lambda: not left_over(before))
+
+
+OWN = """
+import os, time
+from PIL import ImageOps
+
+class Editor:
+    def __init__(self, *, device, table=""):
+        pass
+
+    def edit(self, request):
+        time.sleep(0.4)  # so that all hosts take part
+        return ImageOps.solarize(request.source, int(os.environ.get("THRESHOLD", 128)))
+"""
+#: Makes an image library of a host another one.
+INVERTED = """
+from PIL import Image
+
+plain = Image.fromarray
+Image.fromarray = lambda *given, **further: plain(*given, **further).point(lambda value: 255 - value)
+"""
+
+
+@pytest.fixture
+def other(bench, tmp_path):
+    """A folder whose modules a host finds first; `own.py` is in the benchmark's own."""
+    (bench.path / "own.py").write_text(OWN)
+    (tmp_path / "other").mkdir()
+    return tmp_path / "other"
+
+
+def test_a_host_with_another_source_of_an_own_class_is_refused(bench, hosts, other):
+    (other / "own.py").write_text(OWN + "# changed\n")
+    option = hosts("node-a", f"node-b//env:PYTHONPATH={other}")
+    result = bench.run("--imgedit-editor=own:Editor", "--imgedit-limit=1", option)
+    assert result.ret == 4
+    line = f"ERROR: {other / 'own.py'}: another source on *, expected that of own where the run started"
+    result.stderr.fnmatch_lines([line])
+    assert bench.stored_edits() == 0
+
+
+def test_a_host_without_a_file_that_a_parameter_names_is_refused(bench, hosts, other):
+    (bench.path / "levels.txt").write_text("1 2 3")  # its workers start in another folder
+    table = "--imgedit-set=editor.table=levels.txt"
+    result = bench.run("--imgedit-editor=own:Editor", table, "--imgedit-limit=1", hosts("node-a"))
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: levels.txt on *: no such file, expected SHA-256 *"])
+    assert bench.stored_edits() == 0
+
+
+def test_a_host_that_edits_the_canary_pair_otherwise_is_refused(bench, hosts, other, tiny):
+    (other / "sitecustomize.py").write_text(INVERTED)
+    model = (f"--imgedit-editor=diffusers:{tiny('instruct-pix2pix')}", "--imgedit-set=editor.num_inference_steps=1")
+    option = hosts("node-a", f"node-b//env:PYTHONPATH={other}")
+    result = bench.run(*model, "--imgedit-limit=2", "--imgedit-stage=edit", option)
+    assert result.ret == 4
+    line = "ERROR: CPU of node-* and CPU of node-* edit the canary pair by * expected equal pixels"
+    result.stderr.fnmatch_lines([line])
+
+
+def test_an_own_editor_that_edits_it_otherwise_is_named(bench, hosts, other):
+    option = hosts("node-a", "node-b//env:THRESHOLD=64")
+    assert bench.run("--imgedit-editor=own:Editor", "--imgedit-limit=2", "--imgedit-stage=edit", option).ret == 0
+    assert bench.log_says("edit the canary pair by")
 
 
 def test_a_host_without_the_package_is_refused_in_one_line(bench, hosts):

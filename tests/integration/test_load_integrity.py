@@ -6,11 +6,14 @@ import shutil
 from fnmatch import fnmatch
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 from pytest_imgedit.editors.diffusers import DiffusersEditor
 from pytest_imgedit.errors import SetupError
+from pytest_imgedit.integrity import whole_checkpoints
 from pytest_imgedit.judges.qwen_vl import QwenVLJudge
+from pytest_imgedit.weights import load_on_gpu
 
 STEPS = "--imgedit-set=editor.num_inference_steps=2"
 
@@ -82,10 +85,20 @@ def test_judge_whose_tensors_are_not_its_configs_does_not_load(tiny, tmp_path, e
     assert fnmatch(str(caught.value), f"{model}*the checkpoint*{tensor}*expected exactly the tensors of its config")
 
 
-def test_a_run_with_such_an_editor_is_a_usage_error(bench, tiny, tmp_path):
+@pytest.mark.parametrize("edit", [drop(LAST), prefix, grow(LAST)], ids=["missing", "prefixed", "shape"])
+def test_nor_does_it_load_straight_onto_a_device(tiny, tmp_path, edit):
+    """As on a GPU; the CPU is a device too."""
+    model = shutil.copytree(tiny("judge-qwen3-vl"), tmp_path / "judge")
+    change(model / "model.safetensors", edit)
+    with pytest.raises(SetupError, match=r"expected exactly the tensors of its config"), whole_checkpoints(model):
+        load_on_gpu(model, "cpu", torch.float32)
+
+
+@pytest.mark.parametrize("options", [(), ("--imgedit-gpus=none", "--imgedit-gpus-per-worker=2")], ids=["one", "ranks"])
+def test_a_run_with_such_an_editor_is_a_usage_error(bench, tiny, tmp_path, options):
     model = shutil.copytree(tiny("instruct-pix2pix"), tmp_path / "model")
     change(model / UNET, drop("conv_in.bias"))
-    result = bench.run(f"--imgedit-editor=diffusers:{model}", "--imgedit-judge=fakes:Constant", STEPS)
+    result = bench.run(f"--imgedit-editor=diffusers:{model}", "--imgedit-judge=fakes:Constant", STEPS, *options)
     assert result.ret == 4
     result.stderr.fnmatch_lines([f"ERROR: {model / 'unet'}*lacks conv_in.bias*"])
     assert bench.stored_edits() == 0

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from contextlib import contextmanager
+from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from test_invariant import batches
+from test_packed import ask
 
 from pytest_imgedit.config import SuiteSettings
 from pytest_imgedit.errors import SetupError
@@ -246,6 +250,19 @@ def test_what_follows_is_asked_of_all_places_at_once():
     assert [grade for grade, _ in grades] == [pytest.approx(mean), 9.0, pytest.approx(mean)]
 
 
+@contextmanager
+def looks_of(judge):
+    """Note the prompts of each of the judge's decodes."""
+    looks, decode = [], judge.decoder.decode
+
+    def noted(prompts, *options, **further):
+        looks.append(prompts)
+        return decode(prompts, *options, **further)
+
+    with patch.object(judge.decoder, "decode", noted):
+        yield looks
+
+
 def test_a_look_is_what_the_judge_would_have_seen_there(questions):
     """Going on with the first tokens of a reply gives the logits of the next, and the positions of the whole text."""
     judge = QwenVLJudge(str(WEIGHTS / "judge"), device="cpu")
@@ -269,38 +286,25 @@ def test_what_the_judge_wrote_next_is_known_without_a_look(tiny, questions):
     logits = torch.zeros(len(reply) + 1, judge.model.config.text_config.vocab_size)
     logits[len(reply) - 1, nine] = logits[len(reply), point] = 30.0  # it is certain of 9, and of a point behind it
     question = Question("p", "social", "x", questions[0].images, "s", questions[0].parts, ("realism",))
-    prompt, looks, plain_decode = judge.preprocess(question), [], judge.decoder.decode
-
-    def decode(several, *options, **further):
-        looks.extend(several)
-        return plain_decode(several, *options, **further)
-
-    with patch.object(judge.decoder, "decode", decode):
+    prompt = judge.preprocess(question)
+    with looks_of(judge) as looks:
         (answer,) = judge._expect([Answer()], [question], [prompt], Decoded([[*reply, point]], [False], [logits]))
-    (look,) = looks  # at what follows "9."
+    ((look,),) = looks  # at what follows "9."
     assert look.tokens[len(prompt.tokens) :].tolist() == [*reply, point]
     assert answer.off_scale > 0.9  # a random judge hardly writes a digit there
 
 
-def test_an_unsure_judges_grades_are_the_same_alone_and_together(tiny, questions):
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_unsure_judges_grades_are_the_same_alone_and_together(tiny, dtype):
     """The replies are forged, so that a random judge has to look at what follows 1, 8, 9 and their points."""
-    judge = QwenVLJudge(str(tiny("judge-qwen3-vl")), device="cpu", scoring="expected")
+    judge = QwenVLJudge(str(tiny("judge-qwen3-vl")), device="cpu", dtype=dtype, scoring="expected")
     tokenizer, words = judge.processor.tokenizer, "realism: 9"
     reply = tokenizer.encode(words, add_special_tokens=False)
     logits = torch.zeros(len(reply), judge.model.config.text_config.vocab_size)
     for digit in "189":
         logits[-1, tokenizer.encode(digit, add_special_tokens=False)[0]] = 9.0
-    asked = [
-        Question(f"{n}", "social", one.instruction, one.images, "s", one.parts, ("realism",))
-        for n, one in enumerate(questions)
-    ]
+    asked = [replace(one, aspects=("realism",)) for one in ask(17)]
     prompts = [judge.preprocess(one) for one in asked]
-    looks = []
-    plain_decode = judge.decoder.decode
-
-    def decode(several, *options, **further):
-        looks.append(len(several))
-        return plain_decode(several, *options, **further)
 
     def grades(places):
         decoded = Decoded([reply for _ in places], [False for _ in places], [logits for _ in places])
@@ -309,9 +313,12 @@ def test_an_unsure_judges_grades_are_the_same_alone_and_together(tiny, questions
         )
         return [answer.expected["realism"] for answer in answers]
 
-    with patch.object(judge.decoder, "decode", decode):
-        together = grades([0, 1, 2])
-        assert set(looks) >= {3}
-        assert grades([0]) + grades([1]) + grades([2]) == together
-        assert grades([2, 0]) == [together[2], together[0]]
-    assert together[0] == pytest.approx(6, abs=0.1)  # the mean of 1, 8 and 9, hardly divided further
+    with looks_of(judge) as looks:
+        alone = [grades([place])[0] for place in range(17)]
+        assert {len(several) for several in looks} == {1}
+        looks.clear()
+        for places in batches():
+            assert grades(places) == [alone[place] for place in places]
+        assert {len(several) for several in looks} >= set(range(2, 18))
+    assert alone[0] == pytest.approx(6, abs=0.1)  # the mean of 1, 8 and 9, hardly divided further
+    assert len(set(alone)) == 17

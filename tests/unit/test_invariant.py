@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 import weakref
 
 import pytest
@@ -18,6 +19,12 @@ from pytest_imgedit.judges.qwen_vl import QwenVLJudge
 MODELS = ["judge-qwen2.5-vl", "judge-qwen3-vl", "judge-qwen3-vl-moe"]
 
 
+def batches(of=17):
+    """Places of questions in batches of all sizes from 2 on, each at others than before."""
+    chosen = random.Random(0)
+    return [chosen.sample(range(of), size) for size in range(2, of + 1)]
+
+
 @pytest.mark.parametrize("attention", ["auto", "sdpa"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("model", MODELS)
@@ -26,11 +33,11 @@ def test_a_question_is_answered_alike_wherever_it_stands(tiny, model, dtype, att
     prompts = [judge.preprocess(question) for question in ask(17)]
 
     def decode(places):
-        found = judge.decoder.decode([prompts[place] for place in places], 6, keep_logits=True)
+        found = judge.decoder.decode([prompts[place] for place in places], 4, keep_logits=True)
         return dict(zip(places, zip(found.tokens, found.logits, found.cut, strict=True), strict=True))
 
     alone = {place: decode([place])[place] for place in range(17)}
-    for places in ([0, 1], [5, 0, 9], list(range(17)), list(reversed(range(17))), [16, 3]):
+    for places in batches():
         for place, (tokens, logits, cut) in decode(places).items():
             expected = alone[place]
             assert (tokens, cut) == (expected[0], expected[2])
