@@ -213,19 +213,34 @@ def build_judge(folder: Path, tiny: bool) -> int:
     return write(tensors, folder, "model")
 
 
-def draw_editor(tiny: bool) -> dict[str, Any]:
-    """Return the components of a `QwenImageEditPipeline`, drawn on the device."""
+def draw_dense(tiny: bool) -> tuple[Any, Any, Any]:
+    """Return a Qwen2.5-VL of 7B, drawn on the device, with its tokenizer and processor."""
     tokenizer = words()
     text, vision = (TINY_TEXT, TINY_ENCODER_VISION) if tiny else (ENCODER_TEXT, ENCODER_VISION)
     config = Qwen2_5_VLConfig(**_vl_config(tokenizer, text, vision))
     config.architectures = ["Qwen2_5_VLForConditionalGeneration"]
     pixels = 56 * 56 if tiny else 12_845_056
     image = Qwen2VLImageProcessorPil(patch_size=14, merge_size=2, size={"shortest_edge": 784, "longest_edge": pixels})
+    model = draw(lambda: Qwen2_5_VLForConditionalGeneration(config))
+    return model, tokenizer, AssembledProcessor(tokenizer, image)
+
+
+def build_dense(folder: Path, tiny: bool) -> int:
+    """Write a judge without experts: the one that is the text encoder of the editor."""
+    model, _, processor = draw_dense(tiny)
+    model.config.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return write(model.state_dict(), folder, "model")
+
+
+def draw_editor(tiny: bool) -> dict[str, Any]:
+    """Return the components of a `QwenImageEditPipeline`, drawn on the device."""
+    encoder, tokenizer, processor = draw_dense(tiny)
     return {
         "scheduler": FlowMatchEulerDiscreteScheduler(**SCHEDULER),
-        "text_encoder": draw(lambda: Qwen2_5_VLForConditionalGeneration(config)),
+        "text_encoder": encoder,
         "tokenizer": tokenizer,
-        "processor": AssembledProcessor(tokenizer, image),
+        "processor": processor,
         "transformer": draw(lambda: QwenImageTransformer2DModel(**(TINY_TRANSFORMER if tiny else TRANSFORMER))),
         "vae": draw(lambda: AutoencoderKLQwenImage(**(TINY_VAE if tiny else {}))),
     }
@@ -276,7 +291,7 @@ def write_suite(folder: Path, sizes: list[tuple[int, int]]) -> Path:
     return path
 
 
-BUILDERS = {"editor": build_editor, "judge": build_judge}
+BUILDERS = {"dense": build_dense, "editor": build_editor, "judge": build_judge}
 
 
 def build(folder: Path, names: list[str], tiny: bool) -> dict[str, dict[str, float]]:

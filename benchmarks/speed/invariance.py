@@ -3,12 +3,12 @@
     python benchmarks/speed/invariance.py
     python benchmarks/speed/invariance.py --tiny
 
-One Qwen3-VL-30B-A3B of random weights on one GPU judges the same items (two 1024² pictures, the rubric `aspects`) with
-`judge.batch_invariant` and without, in turns, both in batches of `--batch`; then each looks at what follows the 1 of
-all grades of a batch, as expected grades have to where that may be a 10. For the equality, items of uneven pictures
-and texts are decoded alone and in batches, and the logits of every step are compared bit by bit. Then a small judge in
-float32, whose experts have no kernel that a CUDA graph can hold, and one whose recording is made to fail must answer as
-they do without graphs.
+First a small judge in float32, whose experts have no kernel that a CUDA graph can hold, and one whose recording is made
+to fail must answer as they do without graphs. Then a Qwen2.5-VL-7B (`dense`) and a Qwen3-VL-30B-A3B (`judge`) of random
+weights on one GPU judge the same items (two 1024² pictures, the rubric `aspects`) with `judge.batch_invariant` and
+without, in turns, both in batches of `--batch`; then each looks at what follows the 1 of all grades of a batch, as
+expected grades have to where that may be a 10. For the equality, items of uneven pictures and texts are judged alone
+and in batches, and the logits of every step and the expected grades are compared bit by bit.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ from pytest_imgedit.judges.decoding import Decoded
 from pytest_imgedit.judges.expected import find_places
 from pytest_imgedit.judges.qwen_vl import QwenVLJudge
 from pytest_imgedit.rubrics.rubric import load_rubric
+from pytest_imgedit.workers.process import free_memory
 
 if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from pytest_imgedit.judges.decoding import Prompt
@@ -60,49 +63,58 @@ def seconds(decoder: Any, prompts: list[Prompt], new_tokens: int, batch: int) ->
     return time.perf_counter() - started
 
 
-def differing(decoder: Any, prompts: list[Prompt], new_tokens: int) -> tuple[int, int, float]:
-    """Decode prompts alone and in batches; return how many were compared, how many differed, and by how much at most.
+def differing(of: Callable[[list[int]], list[torch.Tensor]], count: int) -> tuple[int, int, float]:
+    """Compute values of items alone and in batches; return how many were compared, how many differed, by how much.
 
-    Batches of 2 to 17 begin at different places, so that each prompt stands at several of each.
+    `of` computes those at places. Batches of 2 to `count` begin at different places, so that each item stands at
+    several of each.
     """
-    alone = [decoder.decode([prompt], new_tokens, keep_logits=True) for prompt in prompts]
+    alone = [of([place])[0] for place in range(count)]
     compared, unequal, largest = 0, 0, 0.0
-    for size in range(2, len(prompts) + 1):
-        start = (3 * size) % len(prompts)
-        places = [(start + step) % len(prompts) for step in range(size)]
-        found = decoder.decode([prompts[place] for place in places], new_tokens, keep_logits=True)
-        for place, tokens, logits in zip(places, found.tokens, found.logits, strict=True):
-            count = min(len(tokens), len(alone[place].tokens[0]))
-            difference = float((logits[:count] - alone[place].logits[0][:count]).abs().max())
+    for size in range(2, count + 1):
+        places = [(3 * size + step) % count for step in range(size)]
+        for place, values in zip(places, of(places), strict=True):
+            steps = min(len(values), len(alone[place]))
+            difference = float((values[:steps] - alone[place][:steps]).abs().max())
             compared += 1
-            unequal += tokens != alone[place].tokens[0] or difference > 0
+            unequal += len(values) != len(alone[place]) or difference > 0
             largest = max(largest, difference)
     return compared, unequal, largest
 
 
-def unsure(judge: QwenVLJudge, asked: list[Question], prompts: list[Prompt]) -> tuple[int, float]:
-    """Looks and seconds for the expected grades of replies of 7, each of which might as well have begun with a 1."""
-    tokenizer = judge.processor.tokenizer
-    words = "\n".join(f"{aspect}: 7" for aspect in asked[0].aspects)
-    reply = tokenizer.encode(words, add_special_tokens=False)
-    logits = torch.zeros(len(reply), judge.model.config.text_config.vocab_size, device=judge.model.device)
-    for place in find_places(tokenizer, reply, asked[0].aspects):
-        for grade in "17":
-            logits[place.step, place.encode(tokenizer, grade)[0]] = 30.0
-    count = len(prompts)
-    decoded = Decoded([reply] * count, [False] * count, [logits] * count)
-    looks, decode = [], judge.decoder.decode
+class Unsure:
+    """Replies of 7 by a judge that might as well have begun each grade with a 1, so that it looks at what follows."""
 
-    def counted(several: Any, *options: Any, **further: Any) -> Decoded:
-        looks.append(len(several))
-        return decode(several, *options, **further)
+    def __init__(self, judge: QwenVLJudge, aspects: Sequence[str]) -> None:
+        tokenizer = judge.processor.tokenizer
+        self.judge, self.words = judge, "\n".join(f"{aspect}: 7" for aspect in aspects)
+        self.reply = tokenizer.encode(self.words, add_special_tokens=False)
+        self.logits = torch.zeros(len(self.reply), judge.model.config.text_config.vocab_size, device=judge.model.device)
+        for place in find_places(tokenizer, self.reply, aspects):
+            for grade in "17":
+                self.logits[place.step, place.encode(tokenizer, grade)[0]] = 30.0
 
-    with patch.object(judge.decoder, "decode", counted):
-        judge._expect([Answer(words)] * count, asked, prompts, decoded)  # compiles what is new
-        looks.clear()
-        started = time.perf_counter()
-        judge._expect([Answer(words)] * count, asked, prompts, decoded)
-    return sum(looks), time.perf_counter() - started
+    def grades(self, asked: Sequence[Question], prompts: Sequence[Prompt]) -> list[torch.Tensor]:
+        """Expected grades of each question."""
+        count = len(prompts)
+        decoded = Decoded([self.reply] * count, [False] * count, [self.logits] * count)
+        answers = self.judge._expect([Answer(self.words)] * count, asked, prompts, decoded)
+        return [torch.tensor(list((answer.expected or {}).values()), dtype=torch.float64) for answer in answers]
+
+    def looks(self, asked: Sequence[Question], prompts: Sequence[Prompt]) -> tuple[int, float]:
+        """Looks for the expected grades of questions, and the seconds that they take."""
+        looks, decode = [], self.judge.decoder.decode
+
+        def counted(several: Any, *options: Any, **further: Any) -> Decoded:
+            looks.append(len(several))
+            return decode(several, *options, **further)
+
+        with patch.object(self.judge.decoder, "decode", counted):
+            self.grades(asked, prompts)  # compiles what is new
+            looks.clear()
+            started = time.perf_counter()
+            self.grades(asked, prompts)
+        return sum(looks), time.perf_counter() - started
 
 
 def without_graphs(folder: Path, dtype: str, fails: bool) -> dict[str, Any]:
@@ -130,15 +142,54 @@ def without_graphs(folder: Path, dtype: str, fails: bool) -> dict[str, Any]:
     }
 
 
+def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Rates of a judge's two decoders, and whether what they give an item depends on what is beside it."""
+    judge = QwenVLJudge(str(folder), device="cuda" if torch.cuda.is_available() else "cpu", scoring="expected")
+    invariant: Any = judge.decoder
+    decoders = {"invariant": invariant, "packed": invariant.packed}
+    items, side = (6, 64) if options.tiny else (options.items, 1024)
+    asked = questions(items, ((side, side),))
+    prompts = [judge.preprocess(question) for question in asked]
+    for decoder in decoders.values():
+        decoder.decode(prompts[: options.batch], options.new_tokens)
+    rates: dict[str, list[float]] = {name: [] for name in decoders}
+    for _ in range(options.rounds):
+        for name, decoder in decoders.items():
+            rates[name].append(items / seconds(decoder, prompts, options.new_tokens, options.batch))
+    figures: dict[str, Any] = {"items_s": {name: max(found) for name, found in rates.items()}}
+    figures["cost"] = figures["items_s"]["packed"] / figures["items_s"]["invariant"]
+    sizes = tuple((w // 16, h // 16) for w, h in UNEVEN) if options.tiny else UNEVEN
+    others = questions(17, sizes)
+    uneven = [judge.preprocess(question) for question in others]
+    unsure = Unsure(judge, asked[0].aspects)
+
+    def grades(places: list[int]) -> list[torch.Tensor]:
+        return unsure.grades([others[place] for place in places], [uneven[place] for place in places])
+
+    for name, decoder in decoders.items():
+        judge.decoder = decoder
+
+        def logits(places: list[int], decoder: Any = decoder) -> list[torch.Tensor]:
+            found = decoder.decode([uneven[place] for place in places], options.new_tokens, keep_logits=True)
+            return [one[: len(tokens)] for one, tokens in zip(found.logits, found.tokens, strict=True)]
+
+        looks, spent = unsure.looks(asked[: options.batch], prompts[: options.batch])
+        figures[name] = {"looks": looks, "looks_s": looks / spent, "logits": differing(logits, 17)}
+        print(folder.name, name, figures[name], flush=True)
+        figures[name]["grades"] = differing(grades, 17)
+    print(folder.name, figures, flush=True)
+    return figures
+
+
 def main() -> None:
     described = parser(__doc__)
     described.add_argument("--items", type=int, default=64)
     described.add_argument("--new-tokens", type=int, default=16)
     described.add_argument("--rounds", type=int, default=2)
     described.add_argument("--batch", type=int, default=32, help="GPUs of 80 GB have room for about 8 without buckets")
+    described.add_argument("--judges", nargs="+", default=["dense", "judge"], choices=["dense", "judge"])
     options = described.parse_args()
-    items = 6 if options.tiny else options.items
-    figures: dict[str, Any] = {"items": items, "new_tokens": options.new_tokens, "batch": options.batch}
+    figures: dict[str, Any] = {name: getattr(options, name) for name in ("items", "new_tokens", "batch")}
     with scratch(options) as folder:
         small = folder / "small"
         build(small, ["judge"], True)
@@ -149,38 +200,20 @@ def main() -> None:
         for row in figures["graphs"]:
             print(row, flush=True)
         finish(options, figures)
-        if not (options.models / "judge").exists():
-            build(options.models, ["judge"], options.tiny)
-        judge = QwenVLJudge(str(options.models / "judge"), device="cuda" if torch.cuda.is_available() else "cpu")
-        invariant: Any = judge.decoder
-        side = 64 if options.tiny else 1024
-        asked = questions(items, ((side, side),))
-        prompts = [judge.preprocess(question) for question in asked]
-        for decoder in (invariant, invariant.packed):
-            decoder.decode(prompts[: options.batch], options.new_tokens)
-        rates: dict[str, list[float]] = {"invariant": [], "packed": []}
-        for _ in range(options.rounds):
-            for name, decoder in (("invariant", invariant), ("packed", invariant.packed)):
-                rates[name].append(items / seconds(decoder, prompts, options.new_tokens, options.batch))
-        figures["items_s"] = {name: max(found) for name, found in rates.items()}
-        figures["cost"] = figures["items_s"]["packed"] / figures["items_s"]["invariant"]
-        print(figures["items_s"], "cost", figures["cost"], flush=True)
-        figures["unsure"] = {}
-        for name, decoder in (("invariant", invariant), ("packed", invariant.packed)):
-            judge.decoder = decoder
-            looks, spent = unsure(judge, asked[: options.batch], prompts[: options.batch])
-            figures["unsure"][name] = {"looks": looks, "looks_s": looks / spent}
-        print("expected grades", figures["unsure"], flush=True)
-        finish(options, figures)
-        sizes = tuple((w // 16, h // 16) for w, h in UNEVEN) if options.tiny else UNEVEN
-        uneven = [judge.preprocess(question) for question in questions(17, sizes)]
-        rows = []
-        for name, decoder in (("invariant", invariant), ("packed", invariant.packed)):
-            compared, unequal, largest = differing(decoder, uneven, options.new_tokens)
-            figures[name] = {"compared": compared, "unequal": unequal, "largest_logit_difference": largest}
-            rows.append((name, figures["items_s"][name], compared, unequal, largest))
-        finish(options, figures)
-    table(("decoder", "items/s", "compared", "unequal", "largest logit difference"), rows)
+        for name in options.judges:
+            if not (options.models / name).exists():
+                build(options.models, [name], options.tiny)
+            figures[name] = measure(options.models / name, options)
+            free_memory()
+            finish(options, figures)
+    rows = [
+        (name, decoder, figures[name]["items_s"][decoder], figures[name][decoder]["looks_s"], what, *found)
+        for name in options.judges
+        for decoder in ("invariant", "packed")
+        for what in ("logits", "grades")
+        for found in [figures[name][decoder][what]]
+    ]
+    table(("judge", "decoder", "items/s", "looks/s", "what", "compared", "unequal", "largest difference"), rows)
 
 
 if __name__ == "__main__":
