@@ -144,6 +144,7 @@ def without_graphs(folder: Path, dtype: str, fails: bool) -> dict[str, Any]:
 
 def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Rates of a judge's two decoders, and whether what they give an item depends on what is beside it."""
+    began = time.perf_counter()
     judge = QwenVLJudge(str(folder), device="cuda" if torch.cuda.is_available() else "cpu", scoring="expected")
     invariant: Any = judge.decoder
     decoders = {"invariant": invariant, "packed": invariant.packed}
@@ -158,6 +159,7 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
             rates[name].append(items / seconds(decoder, prompts, options.new_tokens, options.batch))
     figures: dict[str, Any] = {"items_s": {name: max(found) for name, found in rates.items()}}
     figures["cost"] = figures["items_s"]["packed"] / figures["items_s"]["invariant"]
+    print(f"{time.perf_counter() - began:.0f} s", folder.name, figures, flush=True)
     sizes = tuple((w // 16, h // 16) for w, h in UNEVEN) if options.tiny else UNEVEN
     others = questions(17, sizes)
     uneven = [judge.preprocess(question) for question in others]
@@ -175,9 +177,9 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
 
         looks, spent = unsure.looks(asked[: options.batch], prompts[: options.batch])
         figures[name] = {"looks": looks, "looks_s": looks / spent, "logits": differing(logits, 17)}
-        print(folder.name, name, figures[name], flush=True)
+        print(f"{time.perf_counter() - began:.0f} s", folder.name, name, figures, flush=True)
         figures[name]["grades"] = differing(grades, 17)
-    print(folder.name, figures, flush=True)
+    print(f"{time.perf_counter() - began:.0f} s", folder.name, figures, flush=True)
     return figures
 
 

@@ -36,6 +36,7 @@ class PackedDecoder:
         self.model, self.image_token = model, model.config.image_token_id
         for part in (model.model.visual, model.model.language_model):
             part.config._attn_implementation = NAME
+        _mark_windows(model.model.visual)
         self.ends = end_tokens(model)
         self.records_steps = True  # until a GPU cannot do it
 
@@ -218,9 +219,9 @@ class Bounds:
         queries, keys = (torch.tensor([0, *counts]).cumsum(0).to(device, torch.int32) for counts in (own, seen))
         return cls(queries, keys, (max(own), max(seen)), len({*own, *seen}) == 1)
 
-    def apart(self, total: int) -> Bounds:
-        """These bounds without their lengths: kernels are then chosen by the `total` of tokens alone."""
-        return Bounds(self.queries, self.keys, (total, total), False)
+    def apart(self, most: int) -> Bounds:
+        """These bounds without their lengths: kernels are then chosen by the `most` that one could have alone."""
+        return Bounds(self.queries, self.keys, (most, most), False)
 
 
 def attend(
@@ -300,11 +301,21 @@ def _attention(
         alike = longest * (len(cu_seq_lens_q) - 1) == total
         bounds = Bounds(cu_seq_lens_q, cu_seq_lens_q, (longest, longest), alike)
         if getattr(module.config, "imgedit_apart", False):
-            bounds = bounds.apart(total)
+            bounds = bounds.apart(getattr(module, "imgedit_window", total))
     return attend(query, key, value, bounds, causal=False, scale=scaling)[None], None
 
 
 ALL_ATTENTION_FUNCTIONS.register(NAME, _attention)
+
+
+def _mark_windows(visual: Any) -> None:
+    """Tell the layers of a vision tower that attend inside windows (Qwen2.5-VL) how many patches one holds at most."""
+    whole = getattr(visual.config, "fullatt_block_indexes", None)
+    if whole is not None:
+        side = visual.config.window_size // visual.config.patch_size
+        for index, block in enumerate(visual.blocks):
+            if index not in whole:
+                block.attn.imgedit_window = side * side
 
 
 def _common(prompts: Sequence[torch.Tensor], image_token: int) -> int:

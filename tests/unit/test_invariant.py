@@ -72,6 +72,33 @@ def test_buckets_and_rows_give_each_prompt_its_own_reply(tiny, monkeypatch, mode
     assert judge.answer(questions) == packed.answer(questions)
 
 
+@pytest.mark.parametrize("model", MODELS)
+def test_kernels_are_chosen_by_what_no_prompt_decides(tiny, monkeypatch, model):
+    """The longest sequence chooses a kernel and its grid: it is that of the bucket, or of a window."""
+    from pytest_imgedit.judges import packed
+
+    judge = QwenVLJudge(str(tiny(model)), device="cpu", max_new_tokens=1)
+    judge.decoder.tiles_alike, judge.decoder.bucket = True, [48, 150]
+    longest, found, attend = [], [], packed.attend
+
+    def noted(query, key, value, bounds, **how):
+        longest.append(bounds.longest)
+        return attend(query, key, value, bounds, **how)
+
+    monkeypatch.setattr(packed, "attend", noted)
+    for question in ask(3):
+        longest.clear()
+        judge.answer([question])
+        found.append(list(longest))
+    assert found[0] == found[1] == found[2]
+    vision = judge.model.model.visual.config
+    depth = len(judge.model.model.visual.blocks)
+    whole = getattr(vision, "fullatt_block_indexes", range(depth))
+    window = (vision.window_size // vision.patch_size) ** 2 if len(whole) < depth else 0
+    expected = [4 * 48 if index in whole else window for index in range(depth)]
+    assert found[0][:depth] == [(most, most) for most in expected]
+
+
 def test_keys_and_values_are_free_before_the_next_take_their_room(tiny, monkeypatch):
     """Rows of gigabytes that only the collector of cycles frees would fill a GPU up."""
     from pytest_imgedit.judges import invariant
