@@ -16,11 +16,11 @@ from pytest_imgedit.stages.trials import Trials, plan_trials
 from pytest_imgedit.workers.gpus import BusyMeter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from pytest_imgedit.config import Settings
-    from pytest_imgedit.pairs import EditPair
+    from pytest_imgedit.pairs import EditPair, Verdict
     from pytest_imgedit.recipes import Identity
     from pytest_imgedit.registry import Target
     from pytest_imgedit.stages.plan import Work
@@ -124,31 +124,33 @@ class Flow:
     def _identify_again(self, plan: Sequence[Work], scorer: Scorer | None) -> None:
         """Identify editor and judge by what the hosts have, which was a guess so far, and look in the store again.
 
-        Hosts that are not connected to have no GPUs if the store has no edit of the guess.
+        Hosts that are not connected to had no GPUs if the store has nothing of the guess.
         """
-        settings, cache = self.settings, self.store.fingerprints
-        if self.hosts is None:
-            if any(work.edit is not None for work in plan):
-                return
+        settings, cache, connected = self.settings, self.store.fingerprints, self.hosts is not None
+        if not connected:
             workers = settings.workers.model_copy(update={"gpus": "none"})
             settings = settings.model_copy(update={"workers": workers})
-        editor = identify_role(settings, "edit", cache, self.hosts)
-        known = editor.digest == self.editor.digest and not editor.here.differences(self.editor.here)
-        if not known or settings.run.reuse == "exact":
-            hand_over(plan, editor)
-            self.take_stored_edits(plan, editor)
-        self.editor = editor
-        if scorer is not None:
+        if connected or len(_missing(plan)) == len(plan):
+            editor = identify_role(settings, "edit", cache, self.hosts)
+            known = editor.digest == self.editor.digest and not editor.here.differences(self.editor.here)
+            if not known or settings.run.reuse == "exact":
+                hand_over(plan, editor)
+                self.take_stored_edits(plan, editor)
+            self.editor = editor
+        if scorer is not None and (connected or not any(self._stored_verdicts(plan, scorer))):
             scorer.judge = identify_role(settings, "judge", cache, self.hosts)
 
     def _is_asked(self, plan: Sequence[Work], scorer: Scorer | None) -> bool:
         """Tell whether a judge will be asked for anything that the store does not have."""
         if scorer is None:
             return False
-        edited = [work for work in plan if work.error is None and work.edit is not None]
         tried = self.settings.judge.controls or self.settings.judge.repeats
-        run = self.settings.run
-        return bool(tried or run.fresh or any(scorer.stored_verdict(work, run.reuse) is None for work in edited))
+        return bool(tried or self.settings.run.fresh or None in self._stored_verdicts(plan, scorer))
+
+    def _stored_verdicts(self, plan: Sequence[Work], scorer: Scorer) -> Iterator[Verdict | None]:
+        """What the store has for each edit."""
+        edited = (work for work in plan if work.error is None and work.edit is not None)
+        return (scorer.stored_verdict(work, self.settings.run.reuse) for work in edited)
 
     def _place(self, roles: Sequence[str]) -> Placement:
         placement = place(self.settings, roles, self.hosts)
