@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
-from packaging.utils import canonicalize_name
-
 from pytest_imgedit.errors import SetupError
 from pytest_imgedit.files import digest
 from pytest_imgedit.registry import is_third_party, source_file
@@ -37,12 +35,12 @@ class Closure:
     packages: frozenset[str]
 
     def distributions(self) -> set[str]:
-        """Return the normalized names of the distributions behind `packages`."""
+        """Return the names of the distributions behind `packages`, in lower case."""
         known = _distributions()
         names = {name for package in self.packages for name in known.get(package, ())}
         if any(_needs_torch(name) for name in names):
             names |= set(known.get("torch", ()))
-        return {canonicalize_name(name) for name in names}
+        return {name.lower() for name in names}
 
 
 def _needs_torch(distribution: str) -> bool:

@@ -103,7 +103,8 @@ def best(candidates: Iterable[Environment], here: Environment, policy: Reuse) ->
 
 
 @cache
-def _versions_in(python: str, names: tuple[str, ...]) -> dict[str, str]:
+def ask_versions(python: str, names: tuple[str, ...]) -> dict[str, str]:
+    """Start an interpreter and have it tell the versions of packages; none if it cannot."""
     # In a session of its own, below a shell, so that whatever the interpreter is, it ends and touches nothing here.
     command = ["/bin/sh", "-c", '"$0" "$@"; exit $?', python, "-c", _SCRIPT.format(names=list(names))]
     asked = subprocess.Popen(
@@ -127,7 +128,7 @@ def versions_in(python: str | None, names: Sequence[str]) -> dict[str, str]:
     """
     if python in (None, sys.executable) or not names:
         return versions_of(names)
-    return dict(_versions_in(str(python), tuple(names)))
+    return dict(ask_versions(str(python), tuple(names)))
 
 
 def describe(environment: dict[str, Any]) -> str:

@@ -6,10 +6,8 @@ import os
 import platform
 import subprocess
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, distributions, version
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
-
-from packaging.utils import canonicalize_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,14 +26,6 @@ def versions_of(packages: Iterable[str]) -> dict[str, str]:
     for package in packages:
         with suppress(PackageNotFoundError):
             found[package] = version(package)
-    return found
-
-
-def installed() -> dict[str, str]:
-    """Versions of all packages that are installed, by normalized name; reading them takes a tenth of a second."""
-    found: dict[str, str] = {}
-    for one in distributions():
-        found.setdefault(canonicalize_name(one.name), one.version)  # the first on the path is what is imported
     return found
 
 

@@ -23,7 +23,7 @@ from pytest_imgedit.redaction import mask_secrets
 from pytest_imgedit.registry import class_defaults
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pytest_imgedit.closure import Closure
     from pytest_imgedit.pairs import EditPair
@@ -38,14 +38,14 @@ class Where:
     """Where an editor or judge would compute: the kind of device, the product of its GPUs as far as it is known, the
     interpreter (`None`: this one), and whether one model is spread over several GPUs.
 
-    `installed` are the versions of what is installed there by normalized name, where that is another machine.
+    `versions` asks for those of packages by their names, where that is another machine.
     """
 
     device: Literal["cpu", "cuda"] = "cpu"
     gpu: str | None = None
     python: str | None = None
     is_spread: bool = False
-    installed: Mapping[str, str] | None = None
+    versions: Callable[[Sequence[str]], dict[str, str]] | None = None
 
 
 @dataclass(frozen=True)
@@ -111,10 +111,7 @@ def identify(target: Target, params: Mapping[str, Any], cache: Path, where: Wher
     if target.is_own:
         recipe["argument"] = resolved(target.argument, cache, files)
     libraries = _libraries(target, params, closure)
-    if where.installed is None:
-        versions = versions_in(where.python, libraries)
-    else:
-        versions = {name: where.installed[name] for name in libraries if name in where.installed}
+    versions = versions_in(where.python, libraries) if where.versions is None else where.versions(libraries)
     here = Environment(device=where.device, gpu=where.gpu, versions=versions)
     if target.kind in ENDPOINT_KINDS:
         here = Environment(device="server", versions=versions)

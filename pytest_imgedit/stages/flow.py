@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.stages.document import Timing
@@ -80,8 +81,10 @@ class Flow:
         beside: _Beside | None = None
         judging: Pool | None = None
         try:
-            if self.hosts is not None or (stage == "report" and is_remote(self.settings)):
+            if self.hosts is not None:
                 self._identify_again(plan, scorer)
+            elif stage == "report" and is_remote(self.settings):
+                self._take_any_stored(plan, scorer)
             missing = _missing(plan)
             if stage in ("score", "report"):
                 for work in missing:
@@ -122,23 +125,38 @@ class Flow:
                 self.hosts.close()
 
     def _identify_again(self, plan: Sequence[Work], scorer: Scorer | None) -> None:
-        """Identify editor and judge by what the hosts have, which was a guess so far, and look in the store again.
+        """Identify editor and judge by what the hosts have, which was a guess so far, and look in the store again."""
+        guess, cache = self.editor, self.store.fingerprints
+        self.editor = identify_role(self.settings, "edit", cache, self.hosts)
+        differs = self.editor.digest != guess.digest or self.editor.here.differences(guess.here)
+        if differs or self.settings.run.reuse == "exact":
+            hand_over(plan, self.editor)
+            self.take_stored_edits(plan, self.editor)
+        if scorer is not None:
+            scorer.judge = identify_role(self.settings, "judge", cache, self.hosts)
 
-        Hosts that are not connected to had no GPUs if the store has nothing of the guess.
+    def _take_any_stored(self, plan: Sequence[Work], scorer: Scorer | None) -> None:
+        """Take what the store has most of: of hosts with GPUs or without, whatever their libraries.
+
+        That is for a report, which connects to no host and so knows nothing of them.
         """
-        settings, cache, connected = self.settings, self.store.fingerprints, self.hosts is not None
-        if not connected:
-            workers = settings.workers.model_copy(update={"gpus": "none"})
-            settings = settings.model_copy(update={"workers": workers})
-        if connected or len(_missing(plan)) == len(plan):
-            editor = identify_role(settings, "edit", cache, self.hosts)
-            known = editor.digest == self.editor.digest and not editor.here.differences(self.editor.here)
-            if not known or settings.run.reuse == "exact":
-                hand_over(plan, editor)
-                self.take_stored_edits(plan, editor)
-            self.editor = editor
-        if scorer is not None and (connected or not any(self._stored_verdicts(plan, scorer))):
-            scorer.judge = identify_role(settings, "judge", cache, self.hosts)
+        settings, cache = self.settings, self.store.fingerprints
+        workers = settings.workers.model_copy(update={"gpus": "none"})
+        on_cpus = settings.model_copy(update={"workers": workers})
+        self.settings = settings.model_copy(update={"run": settings.run.model_copy(update={"reuse": "any"})})
+
+        def edits_of(editor: Identity) -> int:
+            hand_over(plan, editor)
+            self.take_stored_edits(plan, editor)
+            return self.timing.edits_cached
+
+        edits_of(max(self.editor, identify_role(on_cpus, "edit", cache), key=edits_of))
+        if scorer is not None:
+            found: list[tuple[int, Identity]] = []
+            for judge in (scorer.judge, identify_role(on_cpus, "judge", cache)):
+                scorer.judge = judge
+                found.append((sum(one is not None for one in self._stored_verdicts(plan, scorer)), judge))
+            _, scorer.judge = max(found, key=itemgetter(0))
 
     def _is_asked(self, plan: Sequence[Work], scorer: Scorer | None) -> bool:
         """Tell whether a judge will be asked for anything that the store does not have."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,19 +59,22 @@ def connect(settings: Settings, folder: Path) -> Hosts | None:
 def identify_role(settings: Settings, role: str, cache: Path, hosts: Hosts | None = None) -> Identity:
     """Find what identifies the editor (`edit`) or `judge` of a run, where its workers will compute.
 
-    Hosts that are not connected to yet count as having GPUs, and the libraries that are installed here.
+    Hosts that are not connected to yet count as having GPUs, and the libraries that are installed here; what a host
+    without GPUs has, beside others, does not count. A server is asked from here.
     """
     target, params = target_of(settings, role)
     python = settings.workers.editor_python if role == "edit" else settings.workers.judge_python
-    unknown = hosts is None and is_remote(settings)
+    remote = is_remote(settings) and target.kind not in ENDPOINT_KINDS
+    unknown = hosts is None and remote
     on_gpus = settings.workers.gpus != "none" if unknown else bool(groups_of(settings, role, hosts))
     products = {gpu["product"] for gpu in all_gpus(settings, hosts)} if on_gpus else set()
+    computing = [host for host in hosts.all if host.gpus or not on_gpus] if hosts is not None and remote else []
     where = Where(
         device="cuda" if on_gpus else "cpu",
         gpu=products.pop() if len(products) == 1 else None,
-        python=None if is_remote(settings) else python,
+        python=None if remote else python,
         is_spread=role == "judge" and settings.judge.gpus_per_replica > 1,
-        installed=None if hosts is None else hosts.all[0].installed,
+        versions=partial(computing[0].versions, python) if computing else None,
     )
     return identify(target, params, cache, where)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import tempfile
 import threading
 import time
@@ -11,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit import __version__
+from pytest_imgedit.environments import ask_versions
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.provenance import installed, machine, versions
+from pytest_imgedit.provenance import machine, versions
 from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.text import one_line
 from pytest_imgedit.workers.base import ENDED, Connection, Message, NotStarted, Slot
@@ -30,7 +32,8 @@ class Agent:
     """Does what a controller asks for in messages, and tells it all that its workers say.
 
     Messages from the controller have `op` `start`, `send`, `terminate` or `close`, and the `id` of a worker; messages
-    to it have `op` `started`, `not_started`, `message`, `ended`, `lines`, `gone` or `closed`, after one `hello`.
+    to it have `op` `started`, `not_started`, `message`, `ended`, `lines`, `gone` or `closed`, after one `hello`. Asked
+    for `versions`, it tells these, with the `id` of the question.
     """
 
     def __init__(self, send: Callable[[Message], None]) -> None:
@@ -49,13 +52,15 @@ class Agent:
         known = gpu_memory(names)
         described = {"machine": machine_id(), "cores": available_cores(), "memory": available_memory()}
         origin = {"versions": versions(), "machine": machine(gpu["product"] for gpu in known)}
-        told = {"gpus": names, "gpu_memory": known, "origin": origin, "installed": installed(), **described}
+        told = {"gpus": names, "gpu_memory": known, "origin": origin, **described}
         self.send({"op": "hello", "version": __version__, **told})
 
     def handle(self, message: Message) -> None:
         """Do what a message says, in a thread if it takes time."""
         operation, number = message["op"], message["id"]
-        if operation == "start":
+        if operation == "versions":
+            threading.Thread(target=self._tell_versions, args=(number, message), daemon=True).start()
+        elif operation == "start":
             threading.Thread(target=self._start, args=(number, message), daemon=True).start()
         elif (connection := self._connections.get(number)) is None:
             return  # it is gone
@@ -66,6 +71,11 @@ class Agent:
         elif operation == "close":
             del self._connections[number]
             threading.Thread(target=self._close, args=(number, connection), daemon=True).start()
+
+    def _tell_versions(self, number: int, message: Message) -> None:
+        # By a process as workers are: the agent itself has begun before its environment was set.
+        versions = ask_versions(message["python"] or sys.executable, tuple(message["names"]))
+        self.send({"op": "versions", "id": number, "versions": versions})
 
     def _start(self, number: int, message: Message) -> None:
         slot = Slot(message["slot"], tuple(message["gpus"]))

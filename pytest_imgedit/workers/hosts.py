@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit import __version__
+from pytest_imgedit.environments import ANSWER
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.registry import user_import_paths
 from pytest_imgedit.workers.base import ENDED, Message, NotStarted, Slot
@@ -35,6 +36,7 @@ class Host:
         self.lost = False
         self._workers: dict[int, _Worker] = {}
         self._greeting: queue.Queue[Message] = queue.Queue()
+        self._asked: dict[int, queue.Queue[dict[str, str]]] = {}
         threading.Thread(target=self._send_all, daemon=True).start()
 
     def greet(self, patience: float) -> None:
@@ -69,10 +71,14 @@ class Host:
         """Bytes of memory that were available on its machine, 0 if it does not tell."""
         return int(self.facts["memory"])
 
-    @property
-    def installed(self) -> dict[str, str]:
-        """The versions of all packages that its agent finds, by normalized name."""
-        return dict(self.facts["installed"])
+    def versions(self, python: str | None, names: Sequence[str]) -> dict[str, str]:
+        """Ask which versions of packages an interpreter has there (`None`: the agent's); none if it cannot tell."""
+        answer = self._asked[number := next(_NUMBERS)] = queue.Queue()
+        self.send({"op": "versions", "id": number, "python": python, "names": list(names)})
+        try:
+            return answer.get(timeout=ANSWER + GRACE)
+        except queue.Empty:
+            return {}
 
     @property
     def origin(self) -> dict[str, Any]:
@@ -84,10 +90,14 @@ class Host:
         if message is None:
             self.leave()
             self._greeting.put({"op": "refused", "message": "the connection ended"})
+            for answer in list(self._asked.values()):
+                answer.put({})
             for worker in list(self._workers.values()):
                 worker.lose()
         elif message["op"] in ("hello", "refused"):
             self._greeting.put(message)
+        elif message["op"] == "versions":
+            self._asked[message["id"]].put(message["versions"])
         elif (asked := self._workers.get(message["id"])) is not None:
             asked.hear(message)
         elif message["op"] == "started":  # nobody waits for it any more

@@ -180,12 +180,14 @@ class _Worker:
         torch = sys.modules.get("torch")
         on_gpu, served = self.device != "cpu", self.target.kind in ENDPOINT_KINDS
         tells = on_gpu and torch is not None and torch.cuda.is_available()
+        processor, compiled = (getattr(self.model, name, None) for name in ("processor_name", "compiled"))
         return {
             "device": "server" if served else "cuda" if on_gpu else "cpu",
             "gpu": torch.cuda.get_device_name(0) if tells and torch is not None else None,
             "versions": versions_of(self.libraries),
-            "processor": getattr(self.model, "processor_name", None),
-            "compiled": getattr(self.model, "compiled", None),
+            # A class of the user's own may mean something else by these names.
+            "processor": processor if isinstance(processor, str) else None,
+            "compiled": compiled if isinstance(compiled, bool) else None,
         }
 
     def _first_party(self) -> dict[str, str]:

@@ -41,6 +41,12 @@ class Editor:
         if request.pair_id == "physics-0000": HOW[self.how]()
         return ImageOps.invert(request.source)
 
+class Named:
+    compiled, processor_name = "reduce-overhead", 3
+    def __init__(self, *, device): pass
+    def edit(self, request): return ImageOps.invert(request.source)
+    def answer(self, questions): return [Answer(score=5.0) for _ in questions]
+
 class Judge:
     batch_size = 3
     def __init__(self, *, device, what): self.what = what
@@ -99,6 +105,11 @@ def test_editor_that_breaks_its_clock_costs_no_edit(bench, odd, how):
         assert 0 <= item["seeds"][0]["edit"]["seconds"] < math.inf
     for worker in bench.results["workers"]:
         assert 0 <= worker["busy_s"] < 60
+
+
+def test_attributes_that_mean_something_else_in_an_own_class_do_no_harm(bench, odd):
+    check(bench.run("--imgedit-editor=odd:Named", "--imgedit-judge=odd:Named", "--imgedit-limit=1"), 0)
+    assert [one["compiled"] for one in bench.results["environments"].values()] == [None]
 
 
 @pytest.mark.parametrize("what", ["int", "none", "nan", "infinite", "huge-aspect", "expected", "tokens"])

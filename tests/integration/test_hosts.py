@@ -12,8 +12,6 @@ import psutil
 import pytest
 
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.store.journal import Journal
-from pytest_imgedit.store.records import ModelRecord
 from pytest_imgedit.workers.ssh import parse_host
 
 HALF_A_SECOND = "--imgedit-set=editor.delay=0.5"
@@ -144,20 +142,6 @@ def test_the_same_pairs_end_alike_on_this_machine_over_ssh_and_on_ray(bench, hos
     assert outcome(bench) == expected
     assert {worker["device"] for worker in bench.results["workers"]} == {"CPU of ray-0", "CPU of ray-1"}
     bench.wait_for(lambda: not left_over(before))
-
-
-def test_what_hosts_without_gpus_computed_counts_as_that_and_is_taken_up(bench):
-    (bench.path / "hosts.toml").write_text('[workers]\nhosts = ["popen"]\n')
-    there = (*MODELS, "--imgedit-config=hosts.toml")
-    bench.run(*there)
-    expected = outcome(bench)
-    models = Journal(bench.path / ".imgedit" / "models.jsonl", ModelRecord, reads_only=True).records.values()
-    assert [model.recipe["dtype"] for model in models] == ["float32", "float32"]
-    for options in (there, (*there, "--imgedit-stage=score"), (*there, "--imgedit-stage=report"), MODELS):
-        bench.run(*options)
-        assert (bench.timing["edits_cached"], bench.timing["verdicts_cached"]) == (10, 10), options
-        assert outcome(bench) == expected
-    assert (bench.stored_edits(), bench.records("verdicts")) == (10, 10)
 
 
 def test_without_an_address_ray_starts_on_this_machine(bench):

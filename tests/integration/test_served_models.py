@@ -190,17 +190,6 @@ def test_an_editor_behind_a_server_edits_as_in_process(bench, server):
     assert {body["model"] for body in server.asked} == {b"scenes"}
 
 
-def test_served_edits_that_hosts_without_gpus_judged_are_reported(bench, server):
-    (bench.path / "hosts.toml").write_text('[workers]\nhosts = ["popen"]\n')
-    editor = f"--imgedit-editor=openai-images:{server.url}#scenes"
-    there = ("--imgedit-suite=scenes", editor, "--imgedit-judge=scenes", "--imgedit-limit=1")
-    bench.run(*there, "--imgedit-config=hosts.toml")
-    expected = verdicts(bench)
-    bench.run(*there, "--imgedit-config=hosts.toml", "--imgedit-stage=report")
-    assert (bench.timing["edits_cached"], bench.timing["verdicts_cached"]) == (5, 5)
-    assert verdicts(bench) == expected
-
-
 def test_edits_that_do_not_come_are_errors(bench, server):
     server.faults.extend([400, "url"])
     editor = f"--imgedit-editor=openai-images:{server.url}#scenes"

@@ -39,6 +39,26 @@ def test_a_connection_that_breaks_while_it_is_spoken_to_is_a_lost_host():
     host.send({"op": "close", "id": 0})  # and is dropped
 
 
+def test_a_host_that_is_lost_while_it_is_asked_tells_no_versions():
+    def send_out(message):
+        raise OSError("cannot send (already closed?)")
+
+    assert Host("a", send_out).versions(None, ["torch"]) == {}
+
+
+def test_answers_find_their_questions():
+    sent = []
+    host = Host("a", sent.append)
+    answers = []
+    asking = threading.Thread(target=lambda: answers.append(host.versions("python3", ["torch"])))
+    asking.start()
+    wait_until(lambda: bool(sent))
+    host.hear({"op": "versions", "id": sent[0]["id"], "versions": {"torch": "2.9"}})
+    asking.join(10)
+    assert answers == [{"torch": "2.9"}]
+    assert (sent[0]["python"], sent[0]["names"]) == ("python3", ["torch"])
+
+
 class Rebooting(Hosts):
     """One host that is away for the first tries after it was lost."""
 

@@ -1,0 +1,125 @@
+"""What workers on other hosts computed counts as computed there, and is taken up by later runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from model_server import ModelServer
+from PIL import Image
+
+from pytest_imgedit.store.journal import Journal
+from pytest_imgedit.store.records import ModelRecord
+
+SUITE = ("--imgedit-suite=scenes", "--imgedit-set=editor.num_inference_steps=1", "--imgedit-editor=scenes")
+MODELS = (*SUITE, "--imgedit-judge=scenes", "--imgedit-limit=2")
+OWN = ("--imgedit-suite=scenes", "--imgedit-editor=fakes:Slow", "--imgedit-judge=fakes:Constant", "--imgedit-limit=1")
+
+
+@pytest.fixture(scope="module")
+def server():
+    with ModelServer() as server:
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture
+def hosts(bench):
+    """Write a config with the specs of hosts and more lines of `[workers]`; return the option."""
+
+    def write(*specs, more=""):
+        (bench.path / "hosts.toml").write_text(f"[workers]\nhosts = {json.dumps(specs)}\n{more}\n")
+        return "--imgedit-config=hosts.toml"
+
+    return write
+
+
+@pytest.fixture
+def older(tmp_path):
+    """A folder that makes an interpreter, with it in PYTHONPATH, one of an older Pillow."""
+    described = tmp_path / "older" / "pillow-11.0.0.dist-info"
+    described.mkdir(parents=True)
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: pillow\nVersion: 11.0.0\n")
+    return described.parent
+
+
+def outcome(bench):
+    return {name: (item["score"], item["seeds"][0]["edit"]["blob"]) for name, item in bench.items.items()}
+
+
+def cached(bench):
+    return bench.timing["edits_cached"], bench.timing["verdicts_cached"]
+
+
+def test_what_hosts_without_gpus_computed_counts_as_that_and_is_taken_up(bench, hosts):
+    there = (*MODELS, hosts("popen"))
+    bench.run(*there)
+    expected = outcome(bench)
+    models = Journal(bench.path / ".imgedit" / "models.jsonl", ModelRecord, reads_only=True).records.values()
+    assert [model.recipe["dtype"] for model in models] == ["float32", "float32"]
+    for options in (there, (*there, "--imgedit-stage=score"), (*there, "--imgedit-stage=report"), MODELS):
+        bench.run(*options)
+        assert (bench.timing["edits_cached"], bench.timing["verdicts_cached"]) == (10, 10), options
+        assert outcome(bench) == expected
+    assert (bench.stored_edits(), bench.records("verdicts")) == (10, 10)
+
+
+def test_versions_are_those_of_the_hosts(bench, hosts, older):
+    there = (*OWN, hosts(f"popen//env:PYTHONPATH={older}"))
+    bench.run(*there)
+    (made,) = [one for one in bench.results["environments"].values() if one["edits"]]
+    assert made["versions"]["pillow"] == "11.0.0"
+    bench.run(*there)
+    assert cached(bench) == (5, 5)
+    bench.run(*there, "--imgedit-reuse=exact")
+    assert cached(bench) == (5, 5)
+    bench.run(*OWN)  # here is another Pillow
+    assert cached(bench) == (0, 0)
+    bench.run(*there, "--imgedit-stage=report")
+    assert cached(bench) == (5, 5)
+
+
+def test_versions_are_those_of_the_interpreter_that_a_role_names(bench, hosts, older):
+    python = bench.path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={older} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    there = (*OWN, hosts("popen", more=f'editor_python = "{python}"'))
+    for found in ((0, 0), (5, 5)):
+        bench.run(*there)
+        assert cached(bench) == found
+    assert {one["versions"]["pillow"] == "11.0.0" for one in bench.results["environments"].values()} == {True, False}
+
+
+def test_a_server_is_asked_from_here_whatever_hosts_have(server, bench, hosts, older):
+    server.reset()
+    judge = f"--imgedit-judge=openai:{server.url}#scenes"
+    there = ("--imgedit-suite=scenes", "--imgedit-editor=oracle", judge, "--imgedit-limit=1")
+    option = hosts(f"popen//env:PYTHONPATH={older}")
+    for found in ((0, 0), (5, 5)):
+        bench.run(*there, option)
+        assert cached(bench) == found
+    assert len(server.asked) == 5
+
+
+def test_served_edits_that_hosts_without_gpus_judged_are_reported(server, bench, hosts):
+    server.reset()
+    editor = f"--imgedit-editor=openai-images:{server.url}#scenes"
+    there = ("--imgedit-suite=scenes", editor, "--imgedit-judge=scenes", "--imgedit-limit=1", hosts("popen"))
+    bench.run(*there)
+    expected = outcome(bench)
+    bench.run(*there, "--imgedit-stage=report")
+    assert cached(bench) == (5, 5)
+    assert outcome(bench) == expected
+
+
+def test_a_report_of_hosts_finds_what_is_beside_a_pair_that_failed(bench, hosts):
+    for name in "ab":
+        Image.new("RGB", (64, 64), "white").save(bench.path / f"{name}.png")
+    pairs = [{"id": f"p-{name}", "category": "x", "instruction": "x", "image": f"{name}.png"} for name in "abc"]
+    (bench.path / "suite.json").write_text(json.dumps(pairs))
+    there = (*SUITE[1:], "--imgedit-suite=suite.json", "--imgedit-judge=fakes:Constant", hosts("popen"))
+    for options, found in (((), (0, 0)), (("--imgedit-stage=report",), (2, 2))):
+        bench.run(*there, *options)
+        assert cached(bench) == found
+        assert bench.error_kinds == {"p-c": "bad_image"}
