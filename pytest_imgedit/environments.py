@@ -40,7 +40,12 @@ ATTENTION_KERNELS: dict[str, tuple[str, ...]] = {
 ANSWER = 15
 #: What everything else computes with.
 OTHERS = ("numpy", "pillow", "scipy")
-_SCRIPT = "import json; from pytest_imgedit.provenance import versions_of; print(json.dumps(versions_of({names!r})))"
+_SCRIPT = """
+import json, sys
+sys.path += [path for path in {paths!r} if path not in sys.path]
+from pytest_imgedit.provenance import versions_of
+print(json.dumps(versions_of({names!r})))
+"""
 
 
 class Environment(BaseModel):
@@ -87,7 +92,7 @@ class Environment(BaseModel):
             return True
         if policy == "exact":
             return not self.differences(here)
-        return self.device == here.device and _minor(self.versions) == _minor(here.versions)
+        return self.device == here.device and alike(self.versions, here.versions)
 
 
 def _minor(versions: dict[str, str]) -> dict[str, list[str]]:
@@ -103,17 +108,21 @@ def best(candidates: Iterable[Environment], here: Environment, policy: Reuse) ->
 
 
 @cache
-def ask_versions(python: str, names: tuple[str, ...]) -> dict[str, str]:
-    """Start an interpreter and have it tell the versions of packages; none if it cannot."""
+def ask_versions(
+    python: str, names: tuple[str, ...], paths: tuple[str, ...] = (), patience: float = ANSWER
+) -> dict[str, str]:
+    """Start an interpreter and have it tell the versions of packages, those in further `paths` included.
+
+    Raises `ValueError` or `subprocess.SubprocessError` if it does not within `patience` seconds.
+    """
     # In a session of its own, below a shell, so that whatever the interpreter is, it ends and touches nothing here.
-    command = ["/bin/sh", "-c", '"$0" "$@"; exit $?', python, "-c", _SCRIPT.format(names=list(names))]
+    script = _SCRIPT.format(names=list(names), paths=list(paths))
+    command = ["/bin/sh", "-c", '"$0" "$@"; exit $?', python, "-c", script]
     asked = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
     )
     try:
-        found: dict[str, str] = json.loads(asked.communicate(timeout=ANSWER)[0])
-    except (ValueError, subprocess.SubprocessError):
-        return {}  # its workers will say what is wrong with it
+        found: dict[str, str] = json.loads(asked.communicate(timeout=patience)[0])
     finally:
         with suppress(OSError):
             os.killpg(asked.pid, signal.SIGKILL)
@@ -124,11 +133,19 @@ def ask_versions(python: str, names: tuple[str, ...]) -> dict[str, str]:
 def versions_in(python: str | None, names: Sequence[str]) -> dict[str, str]:
     """Return the versions of packages in an interpreter (`None`: this one), as far as they are installed there.
 
-    One that cannot tell has none, so that nothing stored counts as made there.
+    One that cannot tell has none, so that nothing stored counts as made there; its workers will say what is wrong.
     """
     if python in (None, sys.executable) or not names:
         return versions_of(names)
-    return dict(ask_versions(str(python), tuple(names)))
+    try:
+        return dict(ask_versions(str(python), tuple(names)))
+    except (ValueError, subprocess.SubprocessError):
+        return {}
+
+
+def alike(one: dict[str, str], other: dict[str, str]) -> bool:
+    """Tell whether two interpreters have the same packages, of each the same major and minor version."""
+    return _minor(one) == _minor(other)
 
 
 def describe(environment: dict[str, Any]) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from operator import itemgetter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pytest_imgedit.recipes import key
 from pytest_imgedit.stages.document import Timing
 from pytest_imgedit.stages.edit import run_edits, stored_edit
 from pytest_imgedit.stages.placement import Placement, is_remote, place, settle_editor
@@ -17,16 +18,17 @@ from pytest_imgedit.stages.trials import Trials, plan_trials
 from pytest_imgedit.workers.gpus import BusyMeter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from pytest_imgedit.config import Settings
-    from pytest_imgedit.pairs import EditPair, Verdict
+    from pytest_imgedit.pairs import EditPair
     from pytest_imgedit.recipes import Identity
     from pytest_imgedit.registry import Target
     from pytest_imgedit.stages.plan import Work
     from pytest_imgedit.stages.run import Progress
     from pytest_imgedit.stages.score import Scorer
+    from pytest_imgedit.store.journal import Journal
     from pytest_imgedit.store.runs import Store
     from pytest_imgedit.suites.base import Suite
     from pytest_imgedit.workers.base import Worker
@@ -74,7 +76,7 @@ class Flow:
     ) -> None:
         """Do what is left of a plan; every work ends with a verdict or an error, unless the run is stopped."""
         stage = self.settings.run.stage
-        if is_remote(self.settings) and stage != "report" and (_missing(plan) or self._is_asked(plan, scorer)):
+        if is_remote(self.settings) and stage != "report":  # what counts as computed there depends on what hosts have
             self.hosts = connect(self.settings, self.folder)
             self.origins = [] if self.hosts is None else [host.origin for host in self.hosts.all]
         ended = 0.0
@@ -84,7 +86,7 @@ class Flow:
             if self.hosts is not None:
                 self._identify_again(plan, scorer)
             elif stage == "report" and is_remote(self.settings):
-                self._take_any_stored(plan, scorer)
+                self._identify_by_store(plan, scorer)
             missing = _missing(plan)
             if stage in ("score", "report"):
                 for work in missing:
@@ -126,49 +128,41 @@ class Flow:
 
     def _identify_again(self, plan: Sequence[Work], scorer: Scorer | None) -> None:
         """Identify editor and judge by what the hosts have, which was a guess so far, and look in the store again."""
-        guess, cache = self.editor, self.store.fingerprints
-        self.editor = identify_role(self.settings, "edit", cache, self.hosts)
-        differs = self.editor.digest != guess.digest or self.editor.here.differences(guess.here)
-        if differs or self.settings.run.reuse == "exact":
-            hand_over(plan, self.editor)
-            self.take_stored_edits(plan, self.editor)
+        cache = self.store.fingerprints
+        editor = identify_role(self.settings, "edit", cache, self.hosts)
+        hand_over(plan, editor)
+        self.take_stored_edits(plan, editor)
         if scorer is not None:
             scorer.judge = identify_role(self.settings, "judge", cache, self.hosts)
 
-    def _take_any_stored(self, plan: Sequence[Work], scorer: Scorer | None) -> None:
-        """Take what the store has most of: of hosts with GPUs or without, whatever their libraries.
-
-        That is for a report, which connects to no host and so knows nothing of them.
-        """
-        settings, cache = self.settings, self.store.fingerprints
-        workers = settings.workers.model_copy(update={"gpus": "none"})
-        on_cpus = settings.model_copy(update={"workers": workers})
-        self.settings = settings.model_copy(update={"run": settings.run.model_copy(update={"reuse": "any"})})
-
-        def edits_of(editor: Identity) -> int:
+    def _identify_by_store(self, plan: Sequence[Work], scorer: Scorer | None) -> None:
+        """Identify editor and judge by the newest record of theirs: a report connects to no host."""
+        cache = self.store.fingerprints
+        workers = self.settings.workers.model_copy(update={"gpus": "none"})
+        on_cpus = self.settings.model_copy(update={"workers": workers})
+        made_by: dict[str, Identity] = {}
+        for editor in (identify_role(on_cpus, "edit", cache), self.editor):
             hand_over(plan, editor)
-            self.take_stored_edits(plan, editor)
-            return self.timing.edits_cached
-
-        edits_of(max(self.editor, identify_role(on_cpus, "edit", cache), key=edits_of))
+            made_by |= {work.content: editor for work in plan}
+        editor = _newest(self.store.edits, made_by) or self.editor
+        hand_over(plan, editor)
+        self.take_stored_edits(plan, editor)
         if scorer is not None:
-            found: list[tuple[int, Identity]] = []
-            for judge in (scorer.judge, identify_role(on_cpus, "judge", cache)):
+            reached_by: dict[str, Identity] = {}
+            edited = [work for work in plan if work.edit is not None]
+            for judge in (identify_role(on_cpus, "judge", cache), scorer.judge):
                 scorer.judge = judge
-                found.append((sum(one is not None for one in self._stored_verdicts(plan, scorer)), judge))
-            _, scorer.judge = max(found, key=itemgetter(0))
+                reached_by |= {key(scorer.recipe(work)): judge for work in edited}
+            scorer.judge = _newest(self.store.verdicts, reached_by) or scorer.judge
 
     def _is_asked(self, plan: Sequence[Work], scorer: Scorer | None) -> bool:
         """Tell whether a judge will be asked for anything that the store does not have."""
         if scorer is None:
             return False
         tried = self.settings.judge.controls or self.settings.judge.repeats
-        return bool(tried or self.settings.run.fresh or None in self._stored_verdicts(plan, scorer))
-
-    def _stored_verdicts(self, plan: Sequence[Work], scorer: Scorer) -> Iterator[Verdict | None]:
-        """What the store has for each edit."""
-        edited = (work for work in plan if work.error is None and work.edit is not None)
-        return (scorer.stored_verdict(work, self.settings.run.reuse) for work in edited)
+        edited = [work for work in plan if work.error is None and work.edit is not None]
+        run = self.settings.run
+        return bool(tried or run.fresh or any(scorer.stored_verdict(work, run.reuse) is None for work in edited))
 
     def _place(self, roles: Sequence[str]) -> Placement:
         placement = place(self.settings, roles, self.hosts)
@@ -290,6 +284,14 @@ class Flow:
             worker.ready_s = max(0.0, worker.loaded_at - started)
         self.workers.extend((stage, worker) for worker in seen)
         return min((worker.loaded_at for worker in seen if worker.loaded_at), default=0.0)
+
+
+def _newest(journal: Journal[Any], made_by: Mapping[str, Identity]) -> Identity | None:
+    """Of these editors or judges, by content, return the one of the newest record, in the environment of that."""
+    for record in reversed(journal.records.values()):
+        if record.content in made_by:
+            return replace(made_by[record.content], here=record.environment)
+    return None
 
 
 def _missing(plan: Sequence[Work]) -> list[Work]:

@@ -59,8 +59,8 @@ def connect(settings: Settings, folder: Path) -> Hosts | None:
 def identify_role(settings: Settings, role: str, cache: Path, hosts: Hosts | None = None) -> Identity:
     """Find what identifies the editor (`edit`) or `judge` of a run, where its workers will compute.
 
-    Hosts that are not connected to yet count as having GPUs, and the libraries that are installed here; what a host
-    without GPUs has, beside others, does not count. A server is asked from here.
+    Hosts that are not connected to yet count as having GPUs, and the libraries that are installed here. A server is
+    asked from here. Raises `UsageError` if hosts have unlike libraries, or do not tell them.
     """
     target, params = target_of(settings, role)
     python = settings.workers.editor_python if role == "edit" else settings.workers.judge_python
@@ -68,13 +68,12 @@ def identify_role(settings: Settings, role: str, cache: Path, hosts: Hosts | Non
     unknown = hosts is None and remote
     on_gpus = settings.workers.gpus != "none" if unknown else bool(groups_of(settings, role, hosts))
     products = {gpu["product"] for gpu in all_gpus(settings, hosts)} if on_gpus else set()
-    computing = [host for host in hosts.all if host.gpus or not on_gpus] if hosts is not None and remote else []
     where = Where(
         device="cuda" if on_gpus else "cpu",
         gpu=products.pop() if len(products) == 1 else None,
         python=None if remote else python,
         is_spread=role == "judge" and settings.judge.gpus_per_replica > 1,
-        versions=partial(computing[0].versions, python) if computing else None,
+        versions=partial(hosts.versions, python, on_gpus) if hosts is not None and remote else None,
     )
     return identify(target, params, cache, where)
 

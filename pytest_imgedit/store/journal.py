@@ -81,10 +81,11 @@ class Journal(Generic[R]):
         raise UsageError(f"{self.path}:{number}: {shorten(what, 300)}, {expected}")
 
     def _remember(self, record: R) -> None:
+        self.records.pop(record.key, None)  # so that the newest stands last
         self.records[record.key] = record
         if isinstance(record, Record):
             same = self._by_content.setdefault(record.content, {})
-            same.pop(record.key, None)  # so that the newest stands last
+            same.pop(record.key, None)
             same[record.key] = record
 
     def of_content(self, content: str) -> list[R]:

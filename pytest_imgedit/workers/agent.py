@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +76,10 @@ class Agent:
 
     def _tell_versions(self, number: int, message: Message) -> None:
         # By a process as workers are: the agent itself has begun before its environment was set.
-        versions = ask_versions(message["python"] or sys.executable, tuple(message["names"]))
+        versions = None
+        with suppress(ValueError, subprocess.SubprocessError):
+            asked = tuple(message["names"]), tuple(message["paths"]), message["patience"]
+            versions = ask_versions(message["python"] or sys.executable, *asked)
         self.send({"op": "versions", "id": number, "versions": versions})
 
     def _start(self, number: int, message: Message) -> None:

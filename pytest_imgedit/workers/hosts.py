@@ -6,10 +6,11 @@ import itertools
 import queue
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit import __version__
-from pytest_imgedit.environments import ANSWER
+from pytest_imgedit.environments import alike
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.registry import user_import_paths
 from pytest_imgedit.workers.base import ENDED, Message, NotStarted, Slot
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 #: Seconds between two tries to reach a host that was lost.
 WAITS = (1, 2, 4, 8, 16, 30)
 _NUMBERS = itertools.count()
+#: Seconds in which an interpreter must have told the versions of its packages; it may start from a cold network disk.
+ANSWER = 60
 
 
 class Host:
@@ -36,7 +39,7 @@ class Host:
         self.lost = False
         self._workers: dict[int, _Worker] = {}
         self._greeting: queue.Queue[Message] = queue.Queue()
-        self._asked: dict[int, queue.Queue[dict[str, str]]] = {}
+        self._asked: dict[int, queue.Queue[dict[str, str] | None]] = {}
         threading.Thread(target=self._send_all, daemon=True).start()
 
     def greet(self, patience: float) -> None:
@@ -72,13 +75,21 @@ class Host:
         return int(self.facts["memory"])
 
     def versions(self, python: str | None, names: Sequence[str]) -> dict[str, str]:
-        """Ask which versions of packages an interpreter has there (`None`: the agent's); none if it cannot tell."""
+        """Ask which versions of packages an interpreter has there (`None`: the agent's).
+
+        Raises `UsageError` if it cannot tell, or the host is lost.
+        """
         answer = self._asked[number := next(_NUMBERS)] = queue.Queue()
-        self.send({"op": "versions", "id": number, "python": python, "names": list(names)})
-        try:
-            return answer.get(timeout=ANSWER + GRACE)
-        except queue.Empty:
-            return {}
+        asked = {"python": python, "names": list(names), "paths": user_import_paths(), "patience": ANSWER}
+        self.send({"op": "versions", "id": number, **asked})
+        found = None
+        with suppress(queue.Empty):
+            found = None if self.lost else answer.get(timeout=ANSWER + GRACE)
+        del self._asked[number]
+        if found is None:
+            who = f"host {self.name}: {python or 'its interpreter'}"
+            raise UsageError(f"{who} did not tell the versions of its packages within {ANSWER} s")
+        return found
 
     @property
     def origin(self) -> dict[str, Any]:
@@ -91,13 +102,14 @@ class Host:
             self.leave()
             self._greeting.put({"op": "refused", "message": "the connection ended"})
             for answer in list(self._asked.values()):
-                answer.put({})
+                answer.put(None)
             for worker in list(self._workers.values()):
                 worker.lose()
         elif message["op"] in ("hello", "refused"):
             self._greeting.put(message)
         elif message["op"] == "versions":
-            self._asked[message["id"]].put(message["versions"])
+            if (waiting := self._asked.get(message["id"])) is not None:
+                waiting.put(message["versions"])
         elif (asked := self._workers.get(message["id"])) is not None:
             asked.hear(message)
         elif message["op"] == "started":  # nobody waits for it any more
@@ -219,6 +231,10 @@ class HostExecutor:
         """The host's agent ends what does not answer."""
 
 
+def _one(versions: dict[str, str], name: str) -> dict[str, str]:
+    return {name: versions[name]} if name in versions else {}
+
+
 class Hosts:
     """The hosts of a run; a subclass says how to `connect` to one by its name, and lets go of all in `close`.
 
@@ -247,6 +263,24 @@ class Hosts:
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
         self._hosts = dict(zip(names, self.all, strict=True))
+
+    def versions(self, python: str | None, on_gpus: bool, names: Sequence[str]) -> dict[str, str]:
+        """Return the versions of packages on the hosts that compute: those with GPUs, or all.
+
+        Raises `UsageError` if they differ by more than patches: it would be chance which of them made a result.
+        """
+        computing = [host for host in self.all if host.gpus or not on_gpus]
+        with ThreadPoolExecutor(len(computing)) as threads:
+            told: list[dict[str, str]] = list(threads.map(lambda host: host.versions(python, names), computing))
+        first, *others = told
+        for host, found in zip(computing[1:], others, strict=True):
+            if not alike(first, found):
+                name = next(name for name in names if not alike(_one(first, name), _one(found, name)))
+                raise UsageError(
+                    f"{name} is {first.get(name, 'absent')} on {computing[0].name} and {found.get(name, 'absent')} on "
+                    f"{host.name}, expected the same major and minor version on all hosts"
+                )
+        return first
 
     def get(self, name: str) -> Host:
         """Return a host, connected to anew if it was lost; raise `NotStarted` if that fails for over a minute."""

@@ -76,8 +76,11 @@ def test_versions_are_those_of_the_hosts(bench, hosts, older):
     assert cached(bench) == (5, 5)
     bench.run(*OWN)  # here is another Pillow
     assert cached(bench) == (0, 0)
+    bench.run(*there, "--imgedit-fresh")
     bench.run(*there, "--imgedit-stage=report")
     assert cached(bench) == (5, 5)
+    assert {one["versions"]["pillow"] for one in bench.results["environments"].values()} == {"11.0.0"}
+    assert bench.results["reuse"]["edits"] == 0
 
 
 def test_versions_are_those_of_the_interpreter_that_a_role_names(bench, hosts, older):

@@ -43,7 +43,8 @@ def test_a_host_that_is_lost_while_it_is_asked_tells_no_versions():
     def send_out(message):
         raise OSError("cannot send (already closed?)")
 
-    assert Host("a", send_out).versions(None, ["torch"]) == {}
+    with pytest.raises(UsageError, match="host a: its interpreter did not tell the versions of its packages"):
+        Host("a", send_out).versions(None, ["torch"])
 
 
 def test_answers_find_their_questions():
@@ -57,6 +58,23 @@ def test_answers_find_their_questions():
     asking.join(10)
     assert answers == [{"torch": "2.9"}]
     assert (sent[0]["python"], sent[0]["names"]) == ("python3", ["torch"])
+
+
+def test_hosts_of_unlike_libraries_are_refused(monkeypatch):
+    told = {"a": {"torch": "2.9.0", "pillow": "12.1"}, "b": {"torch": "2.9.1"}, "c": {"torch": "2.8"}}
+    monkeypatch.setattr(Host, "versions", lambda host, python, names: told[host.name])
+    found = Hosts()
+    for name, gpus in (("c", []), ("a", ["0"]), ("b", ["0"])):
+        host = Host(name, lambda message: None)
+        host.facts = {"gpus": gpus}
+        found.all.append(host)
+    line = "pillow is 12.1 on a and absent on b, expected the same major and minor version on all hosts"
+    with pytest.raises(UsageError, match=line):
+        found.versions(None, True, ["torch", "pillow"])
+    with pytest.raises(UsageError, match=r"torch is 2\.8 on c and 2\.9\.0 on a"):
+        found.versions(None, False, ["torch", "pillow"])
+    del told["a"]["pillow"]
+    assert found.versions(None, True, ["torch", "pillow"]) == {"torch": "2.9.0"}
 
 
 class Rebooting(Hosts):

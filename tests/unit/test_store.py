@@ -71,7 +71,7 @@ def test_journal_keeps_the_last_record_of_a_key_and_one_an_environment(tmp_path)
     written.append([record("a", seconds=2.0)])
     written.close()
     read = journal(tmp_path)
-    assert list(read.records.values()) == [record("a", seconds=2.0), record("b"), record("a", "2.0")]
+    assert list(read.records.values()) == [record("b"), record("a", "2.0"), record("a", seconds=2.0)]
     assert read.of_content(record("a").content) == [record("a", "2.0"), record("a", seconds=2.0)]
     assert read.of_content("no such") == []
 
