@@ -159,6 +159,22 @@ def test_keys_walk_the_gallery_and_links_lead_to_a_pair(folder, report):
     assert report.problems == []
 
 
+def test_who_types_right_after_closing_the_viewer_keeps_the_focus(report):
+    report.locator("#pair-physics-0001 button").first.click()
+    report.evaluate("viewer.viewer.addEventListener('close', () => { window.told = true; })")
+    report.evaluate("document.getElementById('close').click(); controls.search.focus()")
+    report.until("window.told")
+    assert report.evaluate("document.activeElement.id") == "search"
+
+
+def test_closing_the_viewer_leads_to_the_pair_last_seen(report):
+    report.select_option("#sort", "suite")
+    report.locator("#pair-physics-0001 button").first.click()
+    report.keyboard.press("j")
+    report.keyboard.press("Escape")
+    report.until("document.activeElement.id === 'pair-physics-0002'")
+
+
 def test_a_page_can_be_moved_with_its_images(folder, report, tmp_path):
     (folder / "page.html").rename(tmp_path / "page.html")
     (folder / "page_files").rename(tmp_path / "page_files")

@@ -4,6 +4,7 @@ const viewer = Object.fromEntries(
   ["viewer", "viewed", "asked", "stage", "under", "over", "left", "right", "mode", "slide", "legend"].map((id) => [id, document.getElementById(id)]));
 const FLICKER_MS = 700;
 let viewing = null;
+let opener = null;
 let flicker = 0;
 
 function openViewer(card, right) {
@@ -18,7 +19,10 @@ function openViewer(card, right) {
     select.value = labels.find((label) => label === wanted) || labels.find((label) => label.startsWith(wanted)) || labels[0] || "";
   }
   showImages();
-  if (!viewer.viewer.open) viewer.viewer.showModal();
+  if (!viewer.viewer.open) {
+    opener = document.activeElement;
+    viewer.viewer.showModal();
+  }
   history.replaceState(null, "", "#view-" + card.id);
 }
 
@@ -73,5 +77,6 @@ document.getElementById("next").addEventListener("click", () => step(1));
 viewer.viewer.addEventListener("close", () => {
   clearInterval(flicker);
   history.replaceState(null, "", "#pair-" + viewing.id);
-  focusCard(shown.indexOf(viewing));
+  // Closing gives the focus back to the opener at once and tells of it later. Whoever has moved on by then keeps the focus.
+  if ([opener, document.body].includes(document.activeElement)) focusCard(shown.indexOf(viewing));
 });
