@@ -43,15 +43,6 @@ class EditFailed(Exception):
     """An edit or a verdict that a test asked for could not be had; the text says why."""
 
 
-@contextmanager
-def _failures() -> Iterator[None]:
-    """Turn a refusal of the workers to start into a failure of the call."""
-    try:
-        yield
-    except UsageError as error:
-        raise EditFailed(str(error)) from None
-
-
 @dataclass(frozen=True, slots=True)
 class _Bytes:
     data: bytes
@@ -79,20 +70,33 @@ class _Service:
         self._pool: Pool | None = None
         self._hosts: Hosts | None = None
 
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Turn a refusal of hosts or workers to start into a failure of the call, which leaves none of them."""
+        try:
+            yield
+        except UsageError as error:
+            self.release()
+            raise EditFailed(str(error)) from None
+
+    def _settle(self) -> None:
+        """Connect to the other hosts of this run, if it has any; what they run decides what identifies the model."""
+        if self._hosts is None and (hosts := connect(self.settings, Path(self._folder.name))) is not None:
+            self._hosts = hosts
+            self.identity = identify_role(self.settings, self.role, self.store.fingerprints, hosts)
+
     @property
     def pool(self) -> Pool:
-        """The workers, kept until `release` or `close`; where they are on other hosts, these settle the identity."""
+        """The workers, kept until `release` or `close`."""
         if self._pool is None:
             for rival in self.rivals:
                 if rival is not self:
                     rival.release()
-            folder = Path(self._folder.name)
-            self._hosts = connect(self.settings, folder)
-            if self._hosts is not None:
-                self.identity = identify_role(self.settings, self.role, self.store.fingerprints, self._hosts)
+            self._settle()
             settled = settle_editor(self.settings, 0, self._hosts)
             for line in place(settled, [self.role], self._hosts).lines:
                 self.progress.note(line)
+            folder = Path(self._folder.name)
             self._pool = make_pool(settled, self.role, self.identity, folder, self.progress, self._hosts)
             self._pool.start(len(self._pool.slots))
         return self._pool
@@ -129,24 +133,15 @@ class EditWorkers(_Service):
     def edit_batch(self, requests: Sequence[tuple[Image.Image, str]], seed: int = 0) -> list[Image.Image]:
         """Edit (image, instruction) pairs on all workers at once, in order; raises `EditFailed` at a failure."""
         pairs = [_pair(source, instruction, seed) for source, instruction in requests]
-        plan = self._plan(pairs)
-        pending = {work.content: work for work in plan if work.edit is None}
-        if pending:
-            guess = self.identity
-            with _failures():
-                pool = self.pool
-                if self.identity != guess:
-                    plan = self._plan(pairs)
-                    pending = {work.content: work for work in plan if work.edit is None}
-                run_edits(list(pending.values()), self.identity, pool, self.store, lambda work: None)
+        with self._failures():
+            self._settle()
+            plan = make_plan(Suite("calls", pairs, ""), pairs, 1, self.identity, self.target.argument, self.store)
+            for work in plan:
+                work.edit = stored_edit(work, self.identity, self.store, self.settings.run.reuse)
+            pending = {work.content: work for work in plan if work.edit is None}
+            if pending:
+                run_edits(list(pending.values()), self.identity, self.pool, self.store, lambda work: None)
         return [self._image(pending.get(work.content, work)) for work in plan]
-
-    def _plan(self, pairs: Sequence[EditPair]) -> list[Work]:
-        """List the work for these pairs, with what the store has of it."""
-        plan = make_plan(Suite("calls", pairs, ""), pairs, 1, self.identity, self.target.argument, self.store)
-        for work in plan:
-            work.edit = stored_edit(work, self.identity, self.store, self.settings.run.reuse)
-        return plan
 
     def _image(self, work: Work) -> Image.Image:
         data = self.store.blobs.get(work.edit.blob) if work.edit else None
@@ -184,14 +179,12 @@ class RewardModel(_Service):
         )
         work = make_plan(Suite("calls", [pair], ""), [pair], 1, caller, None, self.store)[0]
         work.edit = Edit(self.store.blobs.put(encode_png(edited)), 0.0, "call")
-        work.verdict = self.scorer.stored_verdict(work, self.settings.run.reuse)
-        if work.verdict is None:
-            with _failures():
-                pool = self.pool
-                self.scorer.judge = self.identity
-                work.verdict = self.scorer.stored_verdict(work, self.settings.run.reuse)
-                if work.verdict is None:
-                    self.scorer.run([work], pool, lambda work: None)
+        with self._failures():
+            self._settle()
+            self.scorer.judge = self.identity
+            work.verdict = self.scorer.stored_verdict(work, self.settings.run.reuse)
+            if work.verdict is None:
+                self.scorer.run([work], self.pool, lambda work: None)
         if work.verdict is None:
             raise EditFailed(str(work.error))
         return work.verdict

@@ -126,3 +126,34 @@ def test_a_report_of_hosts_finds_what_is_beside_a_pair_that_failed(bench, hosts)
         bench.run(*there, *options)
         assert cached(bench) == found
         assert bench.error_kinds == {"p-c": "bad_image"}
+
+
+def test_calls_take_from_the_store_what_the_hosts_have_computed_alone(bench, hosts, older):
+    (bench.path / "test_image_edit.py").unlink()
+    (bench.path / "test_own.py").write_text(
+        "from PIL import Image\n"
+        "def test_own(edit_workers, reward_model):\n"
+        "    photo = Image.new('RGB', (64, 64), 'white')\n"
+        "    edited = edit_workers.edit(photo, 'make it snow')\n"
+        "    reward_model.score(photo, edited, 'make it snow', 'environment')\n"
+    )
+    there = hosts(f"popen//env:PYTHONPATH={older}", more='gpus = "none"')
+    for options, records in (((), 1), ((there,), 2), ((there,), 2), ((), 2)):
+        bench.run("test_own.py", *OWN, *options).assert_outcomes(passed=1)
+        assert (bench.records("edits"), bench.records("verdicts")) == (records, records), options
+
+
+def test_a_call_that_hosts_refuse_fails_and_leaves_no_connection(bench, hosts):
+    (bench.path / "test_image_edit.py").unlink()
+    (bench.path / "test_own.py").write_text(
+        "import pytest\n"
+        "from PIL import Image\n"
+        "from pytest_imgedit.services import EditFailed\n"
+        "def test_own(edit_workers):\n"
+        "    for _ in range(2):\n"
+        "        with pytest.raises(EditFailed, match='did not tell the versions'):\n"
+        "            edit_workers.edit(Image.new('RGB', (64, 64)), 'x')\n"
+        "        assert edit_workers._hosts is None\n"
+    )
+    refused = hosts("popen", more='editor_python = "/bin/false"')
+    bench.run("test_own.py", *OWN, refused).assert_outcomes(passed=1)
