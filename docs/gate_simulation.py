@@ -17,10 +17,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_imgedit.comparison import compare
 from pytest_imgedit.config import GatesSettings
-from pytest_imgedit.gates import Observation, fail_under, max_drop
-from pytest_imgedit.stats import summarize
+from pytest_imgedit.stats.comparison import compare
+from pytest_imgedit.stats.estimates import summarize
+from pytest_imgedit.stats.gates import Observation, fail_under, max_drop
 
 CATEGORIES, PAIRS = 11, 20
 Floats = NDArray[np.float64]

@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit import gates
 from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint
 from pytest_imgedit.editors.base import resolve_editor
 from pytest_imgedit.errors import UsageError
@@ -20,6 +19,7 @@ from pytest_imgedit.redaction import mask_secrets, mask_variables
 from pytest_imgedit.report.write import check_writable
 from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.stages.placement import is_remote
+from pytest_imgedit.stats import gates
 from pytest_imgedit.store.baselines import refuse, unlike_judges
 from pytest_imgedit.workers.gpus import choose_gpus
 

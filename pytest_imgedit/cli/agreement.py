@@ -8,12 +8,12 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.agreement import MEASURES, agreement
 from pytest_imgedit.cli.runs import find_run, read_results
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.files import read_regular
 from pytest_imgedit.pairs import in_order
 from pytest_imgedit.report import model, terminal
+from pytest_imgedit.stats.agreement import MEASURES, agreement
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from pytest_imgedit import gates
 from pytest_imgedit.checks import check_copies
-from pytest_imgedit.comparison import compare, differences
 from pytest_imgedit.config import GatesSettings, RunSettings
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.files import is_folder
 from pytest_imgedit.report import model, terminal
 from pytest_imgedit.report.write import write_reports
+from pytest_imgedit.stats import gates
+from pytest_imgedit.stats.comparison import compare, differences
 from pytest_imgedit.store.baselines import (
     FOLDER,
     RESULTS,

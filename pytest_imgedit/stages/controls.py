@@ -7,21 +7,21 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.editors.base import SHOWN_REFERENCE, build, resolve_editor
-from pytest_imgedit.gates import GateResult
 from pytest_imgedit.stages.edit import edit_message, store_edit, stored_edit
 from pytest_imgedit.stages.plan import make_plan
-from pytest_imgedit.stats import estimate, summarize
+from pytest_imgedit.stats.estimates import estimate, summarize
+from pytest_imgedit.stats.gates import GateResult
 from pytest_imgedit.workers.messages import describe, make_edit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pytest_imgedit.environments import Reuse
-    from pytest_imgedit.gates import State
     from pytest_imgedit.pairs import EditPair
     from pytest_imgedit.recipes import Identity
     from pytest_imgedit.registry import Target
     from pytest_imgedit.stages.plan import Work
+    from pytest_imgedit.stats.gates import State
     from pytest_imgedit.store.runs import Store
     from pytest_imgedit.suites.base import Suite
 

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit import gates, provenance
-from pytest_imgedit.comparison import compare, differences
+from pytest_imgedit import provenance
 from pytest_imgedit.judges.base import MEASURING
 from pytest_imgedit.redaction import mask_secrets
 from pytest_imgedit.stages import results
 from pytest_imgedit.stages.controls import controls_document, controls_gate
 from pytest_imgedit.stages.placement import all_gpus, lossy
 from pytest_imgedit.stages.repeats import noise_document
+from pytest_imgedit.stats import gates
+from pytest_imgedit.stats.comparison import compare, differences
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

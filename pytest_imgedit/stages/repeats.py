@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pytest_imgedit.images import as_jpeg, resampled
-from pytest_imgedit.stats import estimate_macro
+from pytest_imgedit.stats.estimates import estimate_macro
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_imgedit.gates import Observation, estimate_field
 from pytest_imgedit.pairs import Edit, ItemError, ItemResult, SeedResult, Verdict, in_order
-from pytest_imgedit.stats import Summary, macro, summarize
+from pytest_imgedit.stats.estimates import Summary, macro, summarize
+from pytest_imgedit.stats.gates import Observation, estimate_field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

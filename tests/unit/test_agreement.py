@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pytest_imgedit.agreement import agreement, pairwise_accuracy
 from pytest_imgedit.cli.agreement import read_ratings
 from pytest_imgedit.errors import UsageError
+from pytest_imgedit.stats.agreement import agreement, pairwise_accuracy
 
 
 def test_values_are_scipys_and_lie_in_their_intervals():
@@ -37,7 +37,7 @@ def test_pairwise_accuracy_by_hand():
 
 @given(st.lists(st.tuples(st.integers(0, 10), st.integers(0, 10)), max_size=12))
 def test_measures_are_in_range_or_absent(rows):
-    with patch("pytest_imgedit.agreement.RESAMPLES", 10):
+    with patch("pytest_imgedit.stats.agreement.RESAMPLES", 10):
         found = agreement([a for a, _ in rows], [b for _, b in rows], [str(n) for n in range(len(rows))])
     for name, low in (("spearman", -1), ("kendall", -1), ("pairwise", 0)):
         value = found[name]["value"]

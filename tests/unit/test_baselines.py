@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_imgedit.comparison import compare, differences
 from pytest_imgedit.errors import UsageError
+from pytest_imgedit.stats.comparison import compare, differences
 from pytest_imgedit.store.baselines import read_baseline, unlike_items, unlike_judges, write_baseline
 
 

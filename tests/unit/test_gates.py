@@ -6,7 +6,7 @@ import pytest
 
 from pytest_imgedit.config import GatesSettings
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.gates import Observation, check_fields, coverage, errors_allowed, fail_under, max_drop
+from pytest_imgedit.stats.gates import Observation, check_fields, coverage, errors_allowed, fail_under, max_drop
 
 
 def scores(*values, category="physics"):

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_imgedit.gates import GateResult
 from pytest_imgedit.report import charts, html, markdown, model, terminal
-from pytest_imgedit.stats import estimate_macro, macro, summarize
+from pytest_imgedit.stats.estimates import estimate_macro, macro, summarize
+from pytest_imgedit.stats.gates import GateResult
 
 HOSTILE = "<script>alert(1)</script>|[x](javascript:alert(1)) \x1b[31m\u202e\"'&"
 

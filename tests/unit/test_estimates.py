@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from pytest_imgedit.stats import estimate, estimate_macro, holm, macro, sign_flip, summarize
+from pytest_imgedit.stats.estimates import estimate, estimate_macro, holm, macro, sign_flip, summarize
 
 
 def own_clusters(values):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.environments import Environment
-from pytest_imgedit.gates import Observation, categories_of, estimate_field
-from pytest_imgedit.stats import holm
+from pytest_imgedit.stats.estimates import holm
+from pytest_imgedit.stats.gates import Observation, categories_of, estimate_field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_imgedit.gates import GateResult
-    from pytest_imgedit.stats import Estimate
+    from pytest_imgedit.stats.estimates import Estimate
+    from pytest_imgedit.stats.gates import GateResult
 
     Document = Mapping[str, Any]
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.pairs import category_slug, in_order
-from pytest_imgedit.stats import estimate, estimate_macro, holm
+from pytest_imgedit.stats.estimates import estimate, estimate_macro, holm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pytest_imgedit.config import GatesSettings
-    from pytest_imgedit.stats import Estimate
+    from pytest_imgedit.stats.estimates import Estimate
 
 #: Steps in which pairs without a number are moved from the lowest that they could have to the highest.
 STEPS = 20
