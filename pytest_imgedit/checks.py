@@ -159,8 +159,10 @@ def check_gates(settings: Settings, suite: Suite) -> None:
     for name, fields in _gated(settings).items():
         gates.check_fields(f"gates.{name}", fields, suite.categories)
     check_counts(settings, suite.pairs)
-    if settings.gates.max_drop and settings.gates.compare is None:
-        raise UsageError("gates.max_drop: nothing to compare with, expected --imgedit-compare=REF too")
+    for name in ("max_drop", "max_collapsed", "min_coverage"):
+        is_set = name in settings.gates.model_fields_set and getattr(settings.gates, name) != {}
+        if is_set and settings.gates.compare is None:
+            raise UsageError(f"gates.{name}: nothing to compare with, expected --imgedit-compare=REF too")
 
 
 def check_counts(settings: Settings, pairs: Sequence[EditPair]) -> None:

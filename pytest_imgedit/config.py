@@ -134,13 +134,19 @@ class GatesSettings(_Section):
     """`[gates]`: thresholds on the 0..10 score and on its fall, and errors allowed: a count (int) or fraction (float).
 
     `alpha` is the chance of a false alarm in all gates of one kind together. A gate that would not find the truth
-    `margin` beyond its limit in 80% of runs is inconclusive.
+    `margin` beyond its limit in 80% of runs is inconclusive. `max_collapsed` pairs (a count or a fraction) may have
+    fallen by `collapse` points or more against a baseline, at least `min_coverage` of whose pairs must be compared;
+    `environment` says whether its results may come from another one.
     """
 
     fail_under: dict[str, float] = Field(default_factory=dict)
     max_drop: dict[str, float] = Field(default_factory=dict)
     compare: str | None = None
     max_errors: int | float = 0
+    max_collapsed: int | float = 0
+    collapse: float = Field(default=3.0, gt=0, le=10)
+    min_coverage: float = Field(default=0.0, ge=0, le=1)
+    environment: Literal["any", "same"] = "any"
     alpha: float = Field(default=0.05, gt=0, lt=0.5)
     margin: float = Field(default=0.5, gt=0, le=10)
     strict: bool = False
@@ -177,7 +183,7 @@ class GatesSettings(_Section):
                 raise ValueError(f"{name}: {limit}, expected a number from 0 to 10")
         return value
 
-    @field_validator("max_errors", mode="before")
+    @field_validator("max_errors", "max_collapsed", mode="before")
     @classmethod
     def _count_or_fraction(cls, value: object) -> object:
         if isinstance(value, str):

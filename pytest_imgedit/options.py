@@ -85,6 +85,18 @@ OPTIONS = (
         "gates.max_errors",
         "N",
     ),
+    Option(
+        "max-collapsed",
+        "pairs, or fraction of pairs, that may have fallen far against the baseline (default: 0)",
+        "gates.max_collapsed",
+        "N",
+    ),
+    Option(
+        "min-coverage",
+        "fail when less than this fraction of the baseline's pairs is compared (default: 0)",
+        "gates.min_coverage",
+        "FRACTION",
+    ),
     Option("controls", "try the judge on edits of known worth, too", "judge.controls", kind="flag"),
     Option("judge-repeats", "judge every edit K times more, to measure the judge's own noise", "judge.repeats", "K"),
     Option("json", "an extra copy of results.json", "run.json_path", "PATH"),

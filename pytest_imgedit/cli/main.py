@@ -72,6 +72,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FIELD:DROP",
         help="a gate: overall or a category must not have fallen by more than DROP; repeatable",
     )
+    one.add_argument(
+        "--max-collapsed",
+        metavar="N",
+        help="a gate: pairs, or fraction of pairs, that may have fallen far",
+    )
     one.add_argument("--alpha", type=float, default=0.05, help="chance of any false alarm (default: 0.05)")
     one.add_argument("--margin", type=float, default=0.5, help="a gate that could not show so much is inconclusive")
 
@@ -112,7 +117,8 @@ def _add(commands: Any, name: str, command: Command, summary: str, one: str) -> 
 def _compare(given: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
     from pytest_imgedit.cli import runs
 
-    return runs.compare_runs(given.before, given.now, given.out, given.max_drop, given.alpha, given.margin)
+    limits = (given.max_drop, given.max_collapsed, given.alpha, given.margin)
+    return runs.compare_runs(given.before, given.now, given.out, *limits)
 
 
 def _report(given: argparse.Namespace) -> tuple[dict[str, Any], str, int]:

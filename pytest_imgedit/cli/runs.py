@@ -14,6 +14,7 @@ from pytest_imgedit.files import is_folder
 from pytest_imgedit.report import model, terminal
 from pytest_imgedit.report.write import write_reports
 from pytest_imgedit.stats import gates
+from pytest_imgedit.stats.collapse import max_collapsed, moves_between
 from pytest_imgedit.stats.comparison import compare, differences
 from pytest_imgedit.store.baselines import (
     FOLDER,
@@ -121,10 +122,14 @@ def render_again(reference: str, out: Path, html: Path | None, md: Path | None, 
     return {"reports": reports, "copies": copies, "state": found.state, "verdict": found.line}, text, int(found.fails)
 
 
-def compare_runs(before: str, now: str, out: Path, drops: Sequence[str], alpha: float, margin: float) -> Outcome:
-    """Compare two runs or baselines pair by pair, and apply gates on drops."""
+def compare_runs(
+    before: str, now: str, out: Path, drops: Sequence[str], collapsed: str | None, alpha: float, margin: float
+) -> Outcome:
+    """Compare two runs or baselines pair by pair, and apply gates on drops and on `collapsed` pairs."""
     try:
-        settings = GatesSettings.model_validate({"max_drop": list(drops), "alpha": alpha, "margin": margin})
+        settings = GatesSettings.model_validate(
+            {"max_drop": list(drops), "max_collapsed": collapsed or 0, "alpha": alpha, "margin": margin}
+        )
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0]).replace("_", "-")
@@ -132,17 +137,18 @@ def compare_runs(before: str, now: str, out: Path, drops: Sequence[str], alpha: 
     a, b = (_either(reference, out) for reference in (before, now))
     items = [(item["id"], item["sha256"], [seed["seed"] for seed in item["seeds"]]) for item in b["items"]]
     reason = unlike_judges(a, b["judge"], b["seeds"]) or unlike_items(a, items)
-    if drops:
+    if drops or collapsed is not None:
         reason = reason or unlike_losses(a, b["editor"].get("lossy", []))
     if reason:
         raise UsageError(f"{before} and {now} cannot be compared, {reason}")
     observations = differences(a["items"], b["items"])
     gates.check_fields("--max-drop", settings.max_drop, gates.categories_of(observations))
     results = gates.max_drop(settings, observations, a["name"])
-    document = {
-        "comparison": compare(a, b["items"], alpha, results),
-        "gates": [gate.to_dict() for gate in results],
-    }
+    tail, fallen = max_collapsed(settings, moves_between(a["items"], b["items"]), a["name"])
+    comparison = {**compare(a, b["items"], alpha, results), "collapsed": fallen}
+    if collapsed is not None:
+        results.append(tail)
+    document = {"comparison": comparison, "gates": [gate.to_dict() for gate in results]}
     tables = terminal.render_further({**document, "items": b["items"]})
     lines = [f"{b['name']}: editor {b['editor']['spec']}, run {b['run']}", tables.rstrip()]
     lines += [f"{gate.state}: {gate.why}" for gate in results]

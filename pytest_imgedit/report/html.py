@@ -83,7 +83,9 @@ def _card(item: dict[str, Any], document: model.Document, locate: Callable[[str]
         replies.append(error["reply"])
     near_copy = any(map(model.is_near_copy, item["seeds"]))
     greedy = [seed["verdict"]["greedy"] for seed in item["seeds"] if seed["verdict"]]
-    tags = [*item["tags"], *filter(None, (item["difficulty"], "near-copy" if near_copy else None))]
+    collapsed = item["id"] in document.get("comparison", {}).get("collapsed", ())
+    marks = (item["difficulty"], "near-copy" if near_copy else None, "collapsed" if collapsed else None)
+    tags = [*item["tags"], *filter(None, marks)]
     return {
         "id": item["id"],
         "category": item["category"],
@@ -92,6 +94,7 @@ def _card(item: dict[str, Any], document: model.Document, locate: Callable[[str]
         "before": before and before["before"],
         "difference": before and before["difference"],
         "near_copy": near_copy,
+        "collapsed": collapsed,
         "instruction": readable(item["instruction"]),
         "tags": [readable(tag) for tag in tags],
         "aspects": [[readable(name), model.number(value)] for name, value in item["aspects"].items()],

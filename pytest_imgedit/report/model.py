@@ -182,6 +182,7 @@ def verdict(document: Document) -> Verdict:
         return Verdict("INCOMPLETE", printable(line), fails=True)
     gates = document["gates"]
     state = min((gate["state"] for gate in gates), key=WORST_FIRST.index)
+    part = [] if not (left_out := _left_out(document)) else [left_out]
     if state != "PASS":
         whys = [
             gate["why"] if gate["state"] == state else f"{gate['state']}, {gate['why']}"
@@ -190,11 +191,19 @@ def verdict(document: Document) -> Verdict:
             if gate["state"] == name
         ]
         allowed = state == "INCONCLUSIVE" and document["run"]["options"]["gates"]["allow_inconclusive"]
-        line = f"{state}{' (allowed)' if allowed else ''}: " + "; ".join(whys)
+        line = f"{state}{' (allowed)' if allowed else ''}: " + "; ".join([*whys, *part])
         return Verdict(state, printable(line), fails=not allowed)
     mean = document["overall"]["macro"]["mean"]
     head = [] if mean is None else [f"overall {mean:.2f}"]
-    return Verdict("PASS", printable("PASS: " + "; ".join([*head, *(gate["why"] for gate in gates)])), fails=False)
+    line = "PASS: " + "; ".join([*head, *(gate["why"] for gate in gates), *part])
+    return Verdict("PASS", printable(line), fails=False)
+
+
+def _left_out(document: Document) -> str | None:
+    """Say how many pairs of the baseline this run left out; `None` if there is none."""
+    found = document.get("comparison", {"size": 0})
+    count = found["size"] - len(document["items"])
+    return f"{count} of the {found['size']} pairs of {found['name']} were not selected" if count > 0 else None
 
 
 def mde_line(document: Document) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pytest_imgedit.report.model import WORST_FIRST, Document, interval, number, signed
 
 COMPARISON_HEADER = ("category", "n", "before", "now", "diff", "95% CI", "p of drop", "verdict", "MDE")
-CONTROLS_HEADER = ("control", "n", "errors", "pending", "mean", "95% CI", "p", "judge")
+CONTROLS_HEADER = ("control", "n", "errors", "pending", "mean", "95% CI", "AUC", "judge")
 NOISE_HEADER = ("judged again", "n", "errors", "pending", "changed", "SD", "shift")
 Table = tuple[str, tuple[str, ...], list[tuple[str, ...]], list[str]]
 _TOLD = {"PASS": "told apart", "INVALID": "not told apart", "INCONCLUSIVE": "not shown", None: "–"}
@@ -54,6 +54,8 @@ def comparison_notes(document: Document) -> list[str]:
     notes = [f"p is one-sided, after Holm {over}; an interval is two-sided, of its row alone"]
     if found.get("environment"):
         notes.append(f"computed in other environments: {'; '.join(found['environment'])}")
+    if found.get("collapsed"):
+        notes.append(f"collapsed: {', '.join(found['collapsed'])}")
     for verb in ("fell", "rose"):
         if found[verb]:
             pairs = (f"{pair['id']} {pair['before']:.2f} → {pair['now']:.2f}" for pair in found[verb])
@@ -71,7 +73,7 @@ def controls_rows(document: Document) -> list[tuple[str, ...]]:
             str(row["pending"]),
             number(row["mean"]),
             interval(row["ci95"]),
-            _p_value(row["p"]),
+            _area(row),
             "not all asked" if row["pending"] else _TOLD[row["state"]],
         )
         for row in document.get("controls", {"rows": ()})["rows"]
@@ -104,6 +106,11 @@ def noise_rows(document: Document) -> list[tuple[str, ...]]:
         )
         for row in document.get("noise", {"rows": ()})["rows"]
     ]
+
+
+def _area(row: Document) -> str:
+    ends = row.get("auc_ci95")
+    return "–" if ends is None else f"{row['auc']:.2f} ({interval(ends)})"
 
 
 def _p_value(p: float | None) -> str:

@@ -14,7 +14,8 @@ from pytest_imgedit.stages import results
 from pytest_imgedit.stages.controls import controls_document, controls_gate
 from pytest_imgedit.stages.placement import all_gpus, lossy
 from pytest_imgedit.stages.repeats import noise_document
-from pytest_imgedit.stats import gates
+from pytest_imgedit.stats import coverage, gates
+from pytest_imgedit.stats.collapse import max_collapsed, moves_between
 from pytest_imgedit.stats.comparison import compare, differences
 
 if TYPE_CHECKING:
@@ -109,14 +110,20 @@ def make_document(
     if trials is not None and trials.repeats:
         tried["noise"] = noise_document(plan, trials.repeats)
     scores, scores_expected = results.observe(items, sources), settings.run.stage != "edit"
-    found = [gates.coverage(settings.gates, scores, results.count_errors(items), scores_expected)]
+    found = [coverage.coverage(settings.gates, scores, results.count_errors(items), scores_expected)]
     if scores_expected:
         found += gates.fail_under(settings.gates, scores)
     if baseline is not None:
         moved = differences(baseline["items"], documents)
         drops = gates.max_drop(settings.gates, moved, baseline["name"])
-        tried["comparison"] = compare(baseline, documents, settings.gates.alpha, drops, environments)
-        found += drops
+        tail, collapsed = max_collapsed(settings.gates, moves_between(baseline["items"], documents), baseline["name"])
+        tried["comparison"] = {
+            **compare(baseline, documents, settings.gates.alpha, drops, environments),
+            "collapsed": collapsed,
+        }
+        found += coverage.against_environment(settings.gates, [*drops, tail], tried["comparison"]["environment"])
+        if settings.gates.min_coverage:
+            found.append(coverage.baseline_coverage(settings.gates, moved, len(baseline["items"]), baseline["name"]))
     if "controls" in tried:
         found.append(controls_gate(tried["controls"]))
     return {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pytest_imgedit.images import as_jpeg, resampled
-from pytest_imgedit.stats.estimates import estimate_macro
+from pytest_imgedit.stats.estimates import estimate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -101,7 +101,7 @@ def noise_document(plan: Sequence[Work], repeats: Sequence[Work]) -> dict[str, A
         moves = [(again[name] or 0.0) - (first[name] or 0.0) for name in known]
         of = {work.pair.id: work for work in mine}
         waiting = {work.pair.id for work in mine if work.is_open} - set(known)
-        whole = estimate_macro(moves, known, [of[name].pair.category for name in known]) if known else None
+        whole = estimate(moves, known, [of[name].pair.category for name in known]) if known else None
         rows.append(
             {
                 "perturbation": mine[0].perturbation,

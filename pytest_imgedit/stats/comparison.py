@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.environments import Environment
+from pytest_imgedit.stats.collapse import same_edits
 from pytest_imgedit.stats.estimates import holm
 from pytest_imgedit.stats.gates import Observation, categories_of, estimate_field
 
@@ -25,10 +26,10 @@ def differences(before: Iterable[Document], now: Iterable[Document]) -> list[Obs
 
     A pair that has no score on one side has no value, and bounds from the end of the scale.
     """
-    old = {item["id"]: item["score"] for item in before}
+    old = {item["id"]: item for item in before}
     found = []
     for item in now:
-        score, was = item["score"], old[item["id"]]
+        score, was = item["score"], old[item["id"]]["score"]
         found.append(
             Observation(
                 item["category"],
@@ -36,6 +37,7 @@ def differences(before: Iterable[Document], now: Iterable[Document]) -> list[Obs
                 None if score is None or was is None else round(score - was, 6),
                 (0.0 if score is None else score) - (10.0 if was is None else was),
                 (10.0 if score is None else score) - (0.0 if was is None else was),
+                unchanged=same_edits(old[item["id"]], item),
             )
         )
     return found

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import stdtr, stdtrit  # scipy.stats has them too, and takes half a second to import
+
+from pytest_imgedit.stats.bounded import evidence_above, interval, strata
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,10 +31,11 @@ FLIPS = 10_000
 class Summary:
     """What a table row says: counts, and statistics of the scored pairs on the 0..10 scale.
 
-    `std` is the sample standard deviation (n − 1), `None` under two pairs; `ci95` the 95% interval of the mean, cut
-    at the ends of the scale, `se` the standard error of the mean, both `None` under two clusters (pairs that share a
-    source image are one cluster); `mde` how far the true mean must lie from a threshold for a one-sided test at 5% to
-    find it in 80% of runs, `None` where so few clusters cannot. All are `None` where nothing was scored.
+    `std` is the sample standard deviation (n − 1), `None` under two pairs; `ci95` the 95% interval of the mean, which
+    allows for rare scores that were not seen, `se` the standard error of the mean, both `None` under two clusters
+    (pairs that share a source image are one cluster); `mde` how far the true mean must lie from a threshold for a
+    one-sided test at 5% to find it in 80% of runs, `None` where so few clusters cannot, and where no spread was seen.
+    All are `None` where nothing was scored.
     """
 
     n: int
@@ -56,17 +59,22 @@ class Summary:
 class Estimate:
     """The mean of one number a pair, and what is known of its error.
 
-    `se` is `None` under two clusters, in any one category for a macro mean. `freedom` are the degrees of freedom of
-    Student's t. `sums` and `weights` hold for each cluster the sum of weighted values, and of the weights, which add
-    up to 1.
+    `se` is `None` where a category has one cluster only; `alone` names those. `freedom` are the degrees of freedom of
+    Student's t. `sums`, `deviations` and `weights` hold for each cluster the sums of weighted values, of their
+    deviations from their category's mean, and of the weights, which add up to 1. `centers` are the lowest and the
+    highest mean of a category; `strata` independent values with their weights, as `bounded.strata` says.
     """
 
     n: int
     mean: float
     se: float | None
     freedom: float
+    alone: tuple[str, ...]
     sums: Floats
+    deviations: Floats
     weights: Floats
+    centers: tuple[float, float]
+    strata: tuple[tuple[Floats, Floats], ...]
 
     @property
     def clusters(self) -> int:
@@ -82,6 +90,14 @@ class Estimate:
             return None
         half = float(stdtrit(self.freedom, (1 + level) / 2)) * self.se
         return (self.mean - half, self.mean + half)
+
+    def bounded_interval(self, lowest: float, highest: float) -> tuple[float, float] | None:
+        """Two-sided 95% interval of the mean of values from `lowest` to `highest`, rare ones of which may be unseen."""
+        if self.se is None:
+            return None
+        falls = (lowest - self.centers[1], highest - self.centers[0])
+        low, high = interval(self.mean, self.deviations, self.weights, falls)
+        return (max(lowest, low), min(highest, high))
 
     def p_below(self, limit: float) -> float:
         """One-sided p value of "the true mean is not under `limit`"; 1 where there is no standard error.
@@ -99,73 +115,99 @@ class Estimate:
 
     def p_above(self, limit: float) -> float:
         """One-sided p value of "the true mean is not over `limit`"."""
-        return Estimate(self.n, -self.mean, self.se, self.freedom, -self.sums, self.weights).p_below(-limit)
+        return replace(self, mean=-self.mean, sums=-self.sums).p_below(-limit)
+
+    def p_shown_above(self, limit: float, lowest: float, highest: float) -> float:
+        """One-sided p value of "the true mean is not over `limit`" for values from `lowest` to `highest`.
+
+        It holds at every sample size and for every distribution, unlike `p_above`, which rare low values mislead.
+        """
+        return min(1.0, 1 / evidence_above(self.strata, limit, lowest, highest))
 
     def mde(self, alpha: float) -> float | None:
         """Smallest distance of the true mean from a limit that a one-sided test at `alpha` finds in 80% of runs.
 
-        (t₁₋α + t_power)·SE; `None` if so few clusters can never give a p under `alpha`, and under `ENOUGH` of them.
+        (t₁₋α + t_power)·SE; `None` if so few clusters can never give a p under `alpha`, under `ENOUGH` of them, and
+        where no spread was seen.
         """
-        if self.se is None or not self.can_show(alpha):
+        if not self.se or not self.can_show(alpha):
             return None
         return float(stdtrit(self.freedom, 1 - alpha) + stdtrit(self.freedom, POWER)) * self.se
 
 
-def estimate(values: Sequence[float], clusters: Sequence[str]) -> Estimate:
-    """Mean over pairs (micro) of at least one value, with the cluster-robust error; `clusters` names the sources.
+def estimate(values: Sequence[float], clusters: Sequence[str], categories: Sequence[str] | None = None) -> Estimate:
+    """Mean of the category means of at least one value a category, with its cluster-robust standard error.
 
-    SE = √[G/(G−1) · Σ_g(Σ_{i∈g}(s_i − s̄))²] / n over G clusters (Miller, arXiv 2411.00640, eq. 4, with the
-    small-sample factor), G − 1 degrees of freedom.
+    `clusters` names the source of each pair; without `categories` all pairs are in one, and the mean is that over
+    pairs. The variance is the sum over clusters of (Σ_k √a_gk·d_gk)², where d_gk is the sum of cluster g's weighted
+    deviations in category k. The factors a and the degrees of freedom are those that make the variance unbiased under a
+    working model, with Satterthwaite's approximation (CR2: Bell and McCaffrey 2002; Pustejovsky and Tipton 2018); of
+    the two models "pairs are independent" and "pairs of a source are alike" the less favourable counts. With clusters
+    of one size that is Student's t; over categories the degrees of freedom are Welch-Satterthwaite's, or fewer where
+    categories share sources.
     """
     scores = np.asarray(values, dtype=np.float64)
-    _, inverse = np.unique(np.asarray(clusters), return_inverse=True)
-    groups, mean = int(inverse.max()) + 1, float(scores.mean())
-    error = None
-    if groups > 1:
-        deviations = _by_cluster(inverse, scores - mean)
-        error = float(np.sqrt(groups / (groups - 1) * (deviations**2).sum())) / len(scores)
-        if np.ptp(scores) == 0:
-            error, mean = 0.0, float(scores[0])  # not what rounding leaves
-    share = np.full(len(scores), 1 / len(scores))
-    sums, weights = _by_cluster(inverse, scores * share), _by_cluster(inverse, share)
-    return Estimate(len(scores), mean, error, groups - 1, sums, weights)
-
-
-def estimate_macro(values: Sequence[float], clusters: Sequence[str], categories: Sequence[str]) -> Estimate:
-    """Mean of the category means, every category with the same weight.
-
-    SE = √Σ_g u_g², where u_g = Σ_k √[G_k/(G_k−1)] · Σ_{i∈g∩k}(s_i − s̄_k) / (K n_k). If no source image is in two
-    categories, that is √ΣSE²/K, and the degrees of freedom are Welch-Satterthwaite's; else they are at most G − 1.
-    """
-    names, scores = np.asarray(categories), np.asarray(values, dtype=np.float64)
-    kinds = list(dict.fromkeys(categories))
-    parts: list[Estimate] = []
-    share, deviations = np.zeros(len(names)), np.zeros(len(names))
-    for name in kinds:
-        members = np.flatnonzero(names == name)
-        part = estimate(scores[members].tolist(), [clusters[i] for i in members.tolist()])
-        parts.append(part)
-        share[members] = 1 / (len(kinds) * len(members))
-        if part.se:
-            spread = np.sqrt(part.clusters / (part.clusters - 1))
-            deviations[members] = spread * (scores[members] - part.mean) * share[members]
-    _, inverse = np.unique(np.asarray(clusters), return_inverse=True)
-    groups = int(inverse.max()) + 1
-    known = [(part.se, part.freedom) for part in parts if part.se is not None]
+    kinds, kind = np.unique(
+        np.asarray(categories if categories is not None else [""] * len(scores)), return_inverse=True
+    )
+    names, cluster = np.unique(np.asarray(clusters), return_inverse=True)
+    counts = np.bincount(kind).astype(np.float64)
+    means = _by_cluster(kind, scores) / counts
+    share = 1 / (len(kinds) * counts[kind])
+    deviations = np.where(np.ptp(scores) == 0, 0.0, (scores - means[kind]) * share)  # not what rounding leaves
+    weights = _by_cluster(cluster, share)
+    errors, parts, alone = np.zeros(len(names)), [], []
+    for place, name in enumerate(kinds.tolist()):
+        members = np.flatnonzero(kind == place)
+        inside, inverse = np.unique(cluster[members], return_inverse=True)
+        if len(inside) == 1:
+            alone.append(name)
+            continue
+        scales, freedom = _working_models(np.bincount(inverse) / len(members))
+        moves = np.sqrt(scales) * np.bincount(inverse, weights=deviations[members])
+        errors[inside] += moves
+        parts.append((float((moves**2).sum()), freedom, len(inside)))
     error, freedom = None, 1.0
-    if len(known) == len(parts):
-        error = float(np.sqrt((_by_cluster(inverse, deviations) ** 2).sum()))
-        fourths = sum(se**4 / own for se, own in known)
+    if not alone:
+        error = float(np.sqrt((errors**2).sum()))
+        fourths = sum(variance**2 / own for variance, own, _ in parts)
         # Equal values everywhere leave the degrees of freedom undefined and the standard error zero.
-        freedom = sum(se**2 for se, _ in known) ** 2 / fourths if fourths > 0 else 1.0
-        if sum(part.clusters for part in parts) > groups:
-            freedom = max(1.0, min(freedom, groups - 1))
-    mean = sum(part.mean for part in parts) / len(parts)
-    return Estimate(len(names), mean, error, freedom, _by_cluster(inverse, scores * share), _by_cluster(inverse, share))
+        freedom = sum(variance for variance, _, _ in parts) ** 2 / fourths if fourths > 0 else 1.0
+        if sum(size for _, _, size in parts) > len(names):
+            freedom = max(1.0, min(freedom, _working_models(weights)[1]))
+    return Estimate(
+        len(scores),
+        float(scores[0]) if np.ptp(scores) == 0 else float(means.mean()),
+        error,
+        freedom,
+        tuple(alone),
+        _by_cluster(cluster, scores * share),
+        _by_cluster(cluster, deviations),
+        weights,
+        (float(means.min()), float(means.max())),
+        tuple(strata(cluster, kind, scores)),
+    )
 
 
 def _by_cluster(inverse: NDArray[np.intp], values: Floats) -> Floats:
     return np.asarray(np.bincount(inverse, weights=values), dtype=np.float64)
+
+
+def _working_models(weights: Floats) -> tuple[Floats, float]:
+    """Factors of the clusters' squared deviations, and degrees of freedom, for weights that add up to 1.
+
+    The larger factor and the fewer degrees of freedom of two working models, each of which makes Σ a_g·d_g² unbiased.
+    """
+    square = float((weights**2).sum())
+    alike = 1 / (1 - 2 * weights + square)  # pairs of a source are alike: a cluster's mean varies as one pair does
+    scaled = alike * weights**2
+    first, second, third = (float((scaled * weights**power).sum()) for power in range(3))
+    whole = square**2 * first**2 - 4 * square * first * second + 2 * first * third + 2 * second**2
+    diagonal = float((scaled**2 * (1 + 2 * (square - 2 * weights))).sum())
+    independent = 1 / (1 - weights)  # pairs are independent: a cluster's mean varies as that of so many pairs
+    shared = weights**2 * independent
+    apart = square + float(shared.sum() ** 2 - (shared**2).sum())
+    return np.maximum(alike, independent), max(1.0, min(square**2 / (whole + diagonal), 1 / apart))
 
 
 def sign_flip(contributions: Floats) -> float:
@@ -176,13 +218,14 @@ def sign_flip(contributions: Floats) -> float:
     """
     observed = contributions.sum()
     limit = observed + 1e-9 * max(1e-300, float(np.abs(contributions).sum()))
-    signs = _signs(len(contributions))
-    count = sum(int((block @ contributions <= limit).sum()) for block in np.array_split(signs, len(signs) // 1000 + 1))
-    return max(count / len(signs), float(0.5 ** len(contributions)))
+    flips = signs(len(contributions))
+    count = sum(int((block @ contributions <= limit).sum()) for block in np.array_split(flips, len(flips) // 1000 + 1))
+    return max(count / len(flips), float(0.5 ** len(contributions)))
 
 
 @lru_cache(maxsize=4)
-def _signs(clusters: int) -> NDArray[np.int8]:
+def signs(clusters: int) -> NDArray[np.int8]:
+    """Rows of signs, one a cluster: all there are of few clusters, `FLIPS` random ones of more, always the same."""
     if clusters <= EXACT_CLUSTERS:
         bits = np.arange(2**clusters)[:, None] >> np.arange(clusters) & 1
     else:
@@ -225,7 +268,6 @@ def macro(categories: Sequence[Summary], whole: Estimate | None, counts: tuple[i
 
 def _summary(found: Estimate, spread: Sequence[float], counts: tuple[int, int, int]) -> Summary:
     """Summarize an estimate; `std`, `median`, `min` and `max` are those of `spread`."""
-    interval = found.interval()
     return Summary(
         *counts,
         mean=found.mean,
@@ -233,7 +275,7 @@ def _summary(found: Estimate, spread: Sequence[float], counts: tuple[int, int, i
         median=float(np.median(spread)),
         min=float(min(spread)),
         max=float(max(spread)),
-        ci95=None if interval is None else (max(0.0, interval[0]), min(10.0, interval[1])),
+        ci95=found.bounded_interval(0.0, 10.0),
         se=found.se,
         mde=found.mde(0.05),
         clusters=found.clusters,

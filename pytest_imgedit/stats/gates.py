@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.pairs import category_slug, in_order
-from pytest_imgedit.stats.estimates import estimate, estimate_macro, holm
+from pytest_imgedit.stats.estimates import ENOUGH, estimate, holm
+from pytest_imgedit.stats.planning import pairs_needed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,11 +26,11 @@ class GateResult:
     """What a gate found: `value` against `limit` and, in one line, why it is in its state.
 
     `p` is the one-sided p value after Holm over the gates of the kind; `mde` the smallest distance beyond the limit
-    that this gate finds in 80% of runs, `None` where so few pairs can show nothing.
+    that this gate finds in 80% of runs, `None` where so few pairs can show nothing, or no spread was seen.
     """
 
     field: str
-    kind: Literal["fail_under", "max_drop", "max_errors", "controls"]
+    kind: Literal["fail_under", "max_drop", "max_collapsed", "min_coverage", "max_errors", "controls"]
     limit: float | None
     value: float | None
     state: State
@@ -45,7 +46,8 @@ class GateResult:
 class Observation:
     """One number of one pair: its score, or its difference to a baseline.
 
-    `value` is `None` for a pair without one; it would have been somewhere from `lowest` to `highest`.
+    `value` is `None` for a pair without one; it would have been somewhere from `lowest` to `highest`. `unchanged` says
+    that the pair's edits are those of the baseline.
     """
 
     category: str
@@ -53,6 +55,7 @@ class Observation:
     value: float | None
     lowest: float = 0.0
     highest: float = 10.0
+    unchanged: bool = False
 
 
 def estimate_field(field: str, observations: Sequence[Observation]) -> Estimate | None:
@@ -62,7 +65,7 @@ def estimate_field(field: str, observations: Sequence[Observation]) -> Estimate 
     if not known or {category for _, _, category in known} != {one.category for one in mine}:
         return None
     values, clusters, categories = zip(*known, strict=True)
-    return estimate_macro(values, clusters, categories) if field == "overall" else estimate(values, clusters)
+    return estimate(values, clusters, categories)
 
 
 def check_fields(name: str, fields: Iterable[str], categories: Iterable[str]) -> None:
@@ -80,28 +83,6 @@ def check_counts(name: str, fields: Iterable[str], counts: Mapping[str, int]) ->
             raise UsageError(f"{name}: {field!r} has {counts.get(field, 0)} of the selected pairs, expected at least 2")
 
 
-def errors_allowed(limit: float, pairs: int) -> int:
-    """Turn `--imgedit-max-errors` into a count: a float is a fraction of the pairs, rounded down."""
-    return int(limit * pairs + 1e-9) if isinstance(limit, float) else limit
-
-
-def coverage(
-    settings: GatesSettings, scores: Sequence[Observation], errors: int, scores_expected: bool = True
-) -> GateResult:
-    """Gate the pairs that ended in an error; where there are some, say what the overall score could have been."""
-    n, scored = len(scores), sum(one.value is not None for one in scores)
-    allowed = errors_allowed(settings.max_errors, n)
-    state: State = "PASS" if errors <= allowed else "FAIL"
-    why = f"{errors} of {n} pairs without {'a score' if scores_expected else 'an edit'}, {allowed} allowed"
-    if scores_expected and not scored and state == "PASS":
-        state, why = "INVALID", "no pair has a score"  # missing data never passes
-    elif scores_expected and scored and errors:
-        worst, best = (estimate_field("overall", _filled(scores, part)) for part in (0, 1))
-        if worst is not None and best is not None:
-            why += f" (with theirs, overall would be between {worst.mean:.2f} and {best.mean:.2f})"
-    return GateResult("overall", "max_errors", allowed, errors, state, why)
-
-
 def fail_under(settings: GatesSettings, scores: Sequence[Observation]) -> list[GateResult]:
     """Evaluate all `--imgedit-fail-under` gates: H0 of each is that the true mean is not under its limit."""
 
@@ -112,7 +93,7 @@ def fail_under(settings: GatesSettings, scores: Sequence[Observation]) -> list[G
         return f" {'>=' if value >= limit else '<'} {limit:g}"
 
     words = _Words(measured, related, "not shown to be under")
-    return _Family("fail_under", settings, settings.fail_under, scores, 1, words).evaluate()
+    return _Family("fail_under", settings, settings.fail_under, scores, 1, 0.0, words).evaluate()
 
 
 def max_drop(settings: GatesSettings, differences: Sequence[Observation], baseline: str) -> list[GateResult]:
@@ -128,7 +109,7 @@ def max_drop(settings: GatesSettings, differences: Sequence[Observation], baseli
         return f", {limit:g} allowed"
 
     words = _Words(measured, related, "not shown to be more than")
-    return _Family("max_drop", settings, settings.max_drop, differences, -1, words).evaluate()
+    return _Family("max_drop", settings, settings.max_drop, differences, -1, -10.0, words).evaluate()
 
 
 @dataclass(frozen=True)
@@ -149,6 +130,7 @@ class _Family:
     limits: Mapping[str, float]
     observations: Sequence[Observation]
     sign: Literal[1, -1]
+    lowest: float
     words: _Words
 
     def evaluate(self) -> list[GateResult]:
@@ -157,11 +139,11 @@ class _Family:
         They are given a number at every twentieth of the way from the lowest that they could have to the highest,
         all the same way along: the ends alone would not do, as an outlier widens the interval.
         """
-        gates = self._evaluate(self.observations)
+        gates = [self._explained(gate) for gate in self._evaluate(self.observations)]
         missing = sum(one.value is None for one in self.observations)
         if not missing:
             return gates
-        fills = [self._evaluate(_filled(self.observations, step / STEPS)) for step in range(STEPS + 1)]
+        fills = [self._evaluate(filled(self.observations, step / STEPS)) for step in range(STEPS + 1)]
         why = f"which the pairs without a score ({missing} in the run) could turn"
         return [
             replace(gate, state="INCONCLUSIVE", why=f"{gate.why}: {gate.state}, {why}")
@@ -188,13 +170,15 @@ class _Family:
         return [self._gate(field, one, adjusted[field]) for field, one in found.items()]
 
     def _gate(self, field: str, found: Estimate | None, p: float) -> GateResult:
-        limit, settings = self.limits[field], self.settings
+        limit = self.limits[field]
         if found is None:
             why = f"{field} has no mean {'score' if self.kind == 'fail_under' else 'difference'} in this run"
             return GateResult(field, self.kind, limit, None, "INVALID", why)
-        mde = found.mde(settings.alpha / len(self.limits))
+        mde = found.mde(self.alpha)
         threshold = self.sign * limit
         state = self._state(found, p, mde, threshold)
+        if self._is_unchanged(field):
+            state = "PASS"
         why = self.words.measured(field, found.mean)
         if state == "PASS" and found.mean < threshold:
             why += f", {self.words.doubt} {limit:g} (p {p:.2g})"
@@ -202,29 +186,68 @@ class _Family:
             why += self.words.related(found.mean, limit)
         if state == "FAIL":
             why += f" (p {p:.2g})"
-        elif state == "INCONCLUSIVE" and mde is None:
-            few = f"pairs ({found.n})" if found.clusters == found.n else f"source images ({found.clusters})"
-            why += f": too few {few} to show anything at alpha {settings.alpha:g}"
-        elif state == "INCONCLUSIVE" and settings.strict:
-            why += ", but that is not shown (gates.strict)"
-        elif state == "INCONCLUSIVE":
-            why += (
-                f": {found.n} pairs would show {mde:.2f} beyond the limit at best, gates.margin is {settings.margin:g}"
-            )
         return GateResult(field, self.kind, limit, found.mean, state, why, p, mde)
 
+    @property
+    def alpha(self) -> float:
+        """The share of α that each gate has where all must be shown."""
+        return self.settings.alpha / len(self.limits)
+
     def _state(self, found: Estimate, p: float, mde: float | None, threshold: float) -> State:
-        settings = self.settings
-        if p <= settings.alpha:
+        if p <= self.settings.alpha:
             return "FAIL"
+        if found.p_shown_above(threshold, self.lowest, 10.0) <= self.alpha:
+            return "PASS"
+        doubtful = not self.settings.strict and mde is not None and mde <= self.settings.margin
+        return "PASS" if doubtful else "INCONCLUSIVE"
+
+    def _is_unchanged(self, field: str) -> bool:
+        """Tell whether all edits are those of the baseline, and have its scores."""
+        mine = [pair for pair in self.observations if field in ("overall", pair.category)]
+        return all(pair.unchanged and pair.value == 0 for pair in mine)
+
+    def _explained(self, gate: GateResult) -> GateResult:
+        """Say, where a gate is open, why these pairs do not decide it, and what would."""
+        found = estimate_field(gate.field, self.observations)
+        if gate.state != "INCONCLUSIVE" or found is None:
+            return gate
+        return replace(gate, why=f"{gate.why}: {self._reason(gate.field, found, gate.mde)}")
+
+    def _reason(self, field: str, found: Estimate, mde: float | None) -> str:
+        alpha, few = self.settings.alpha, "pairs" if found.clusters == found.n else "source images"
+        if found.clusters < ENOUGH or 0.5**found.clusters > self.alpha:
+            return f"too few {few} ({found.clusters}) to show anything at alpha {alpha:g}"
+        if found.alone:
+            verb = "has a" if len(found.alone) == 1 else "have each a"
+            return f"{', '.join(found.alone)} {verb} single source image, whose spread is not known"
         if mde is None:
-            return "INCONCLUSIVE"
-        if settings.strict:
-            return "PASS" if found.p_above(threshold) <= settings.alpha / len(self.limits) else "INCONCLUSIVE"
-        return "PASS" if mde <= settings.margin else "INCONCLUSIVE"
+            return f"no spread seen in {found.clusters} {few}, so that nothing says what others would give"
+        needed = self._pairs_needed(field)
+        more = f"about {needed} pairs like these would decide" if needed else "16 times the pairs would not decide"
+        if self.settings.strict:
+            return f"not shown (gates.strict); {more}"
+        margin = f"gates.margin is {self.settings.margin:g}"
+        return f"{found.n} pairs would show {mde:.2f} beyond the limit at best, {margin}; {more}"
+
+    def _pairs_needed(self, field: str) -> int | None:
+        """Simulate how many pairs like these would decide a gate in 80% of runs."""
+        pairs = [pair for pair in self.observations if field in ("overall", pair.category) and pair.value is not None]
+        threshold = self.sign * self.limits[field]
+
+        def decides(drawn: list[tuple[Observation, str]]) -> bool:
+            found = estimate_field(field, [replace(pair, cluster=name) for pair, name in drawn])
+            if found is None:
+                return False
+            if self.settings.strict:
+                p = found.p_below(threshold) * len(self.limits)
+                return self._state(found, p, None, threshold) != "INCONCLUSIVE"
+            mde = found.mde(self.alpha)
+            return mde is not None and mde <= self.settings.margin
+
+        return pairs_needed(pairs, lambda pair: pair.cluster, lambda pair: pair.category, decides)
 
 
-def _filled(observations: Sequence[Observation], part: float) -> list[Observation]:
+def filled(observations: Sequence[Observation], part: float) -> list[Observation]:
     """Give those without a value one that lies this `part` of the way from their lowest to their highest."""
     return [
         one if one.value is not None else replace(one, value=one.lowest + part * (one.highest - one.lowest))

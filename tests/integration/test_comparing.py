@@ -44,7 +44,9 @@ def test_a_worse_editor_fails_by_name_of_the_category_and_the_same_one_passes(sa
     assert not (saved.path / "benchmarks/baselines/worse.json").exists()
     found = saved.results
     assert found["comparison"]["rows"]["social"]["verdict"] == "fell"
-    assert [gate["state"] for gate in found["gates"]] == ["PASS", "FAIL", "FAIL"]
+    assert [gate["state"] for gate in found["gates"]] == ["PASS", "FAIL", "FAIL", "FAIL"]
+    assert found["gates"][3]["why"].startswith("50 of 50 pairs fell by 3 points or more against main, 0 allowed (")
+    assert len(found["comparison"]["collapsed"]) == 50
     junit = (saved.path / "junit.xml").read_text()
     assert '<property name="imgedit_before" value="10.0" />' in junit
     assert '<property name="imgedit_difference" value="-10.0" />' in junit
@@ -55,13 +57,37 @@ def test_a_worse_editor_fails_by_name_of_the_category_and_the_same_one_passes(sa
 
 
 def test_few_pairs_are_inconclusive_which_fails_unless_it_is_allowed(saved):
-    few = ("--imgedit-editor=oracle", "--imgedit-compare=main", "--imgedit-limit=1", "--imgedit-max-drop=overall:0")
+    few = ("--imgedit-compare=main", "--imgedit-limit=1", "--imgedit-max-drop=overall:10", "--imgedit-max-collapsed=5")
     result = saved.run(*few)
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE: overall did not move *too few pairs (5) to show anything *"])
+    result.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE: overall fell by 10.00 *too few pairs (5) to show anything *"])
     allowed = saved.run(*few, "--imgedit-set=gates.allow_inconclusive=true")
     assert allowed.ret == 0
-    allowed.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE (allowed): overall did not move *"])
+    allowed.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE (allowed): overall fell by 10.00 *"])
+    same = saved.run("--imgedit-editor=oracle", *few[:3])
+    assert same.ret == 0  # every edit is the baseline's
+    same.stdout.fnmatch_lines(["imgedit: PASS: *; 45 of the 50 pairs of main were not selected"])
+
+
+def test_coverage_of_the_baseline_is_a_gate_where_that_is_asked_for(saved):
+    part = ("--imgedit-editor=oracle", "--imgedit-compare=main", "-k", "physics")
+    assert saved.run(*part, "--imgedit-min-coverage=0.2").ret == 0
+    result = saved.run(*part, "--imgedit-min-coverage=0.5")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["imgedit: FAIL: 10 of the 50 pairs of main are compared, 50% asked for; *"])
+
+
+def test_a_baseline_of_another_environment_is_refused_where_that_is_asked_for(saved):
+    path = saved.path / "benchmarks/baselines/main.json"
+    document = json.loads(path.read_text())
+    for environment in document["environments"].values():
+        environment["versions"]["numpy"] = "1.0"
+    path.write_text(json.dumps(document))
+    options = ("--imgedit-editor=oracle", "--imgedit-compare=main", *DROPS)
+    assert saved.run(*options).ret == 0
+    result = saved.run(*options, "--imgedit-set=gates.environment='same'")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["imgedit: INVALID: *computed in other environments (gates.environment): *numpy*"])
 
 
 def test_a_part_of_the_pairs_is_compared_with_the_same_part_under_xdist_too(saved):
@@ -73,8 +99,12 @@ def test_a_part_of_the_pairs_is_compared_with_the_same_part_under_xdist_too(save
 
 def test_a_run_is_a_baseline_too(saved):
     result = saved.run("--imgedit-editor=shuffled", f"--imgedit-compare={saved.runs[-1]}")
-    assert result.ret == 0  # nothing is gated
-    result.stdout.fnmatch_lines(["overall * fell *"])
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["overall * fell *", "imgedit: FAIL: * pairs fell by 3 points or more against *"])
+    allowed = saved.run(
+        "--imgedit-editor=shuffled", f"--imgedit-compare={saved.runs[-1]}", "--imgedit-max-collapsed=50"
+    )
+    assert allowed.ret == 0
 
 
 def test_saving_twice_differs_in_the_run_alone(saved):

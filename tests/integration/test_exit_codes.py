@@ -10,7 +10,10 @@ CONSTANT = ("--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
 @pytest.mark.parametrize(
     ("gates", "code", "line"),
     [
-        pytest.param(["overall:5"], 0, "imgedit: PASS: overall 5.00; *overall 5.00 >= 5", id="pass"),
+        pytest.param(["overall:2"], 0, "imgedit: PASS: overall 5.00; *overall 5.00 >= 2", id="pass"),
+        pytest.param(
+            ["overall:5"], 1, "imgedit: INCONCLUSIVE: overall 5.00 >= 5: no spread seen in 10 pairs*", id="flat"
+        ),
         pytest.param(["overall:5.1"], 1, "imgedit: FAIL: overall 5.00 < 5.1 (p 0.00098)", id="fail"),
         pytest.param(
             ["物理:6", "causal:2"], 1, "imgedit: INCONCLUSIVE: physics 5.00 < 6: too few pairs (2) *", id="few"

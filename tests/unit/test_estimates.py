@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from pytest_imgedit.stats.estimates import estimate, estimate_macro, holm, macro, sign_flip, summarize
+from pytest_imgedit.stats.estimates import estimate, holm, macro, sign_flip, summarize
 
 
 def own_clusters(values):
@@ -17,14 +17,58 @@ def own_clusters(values):
 
 @given(st.lists(st.floats(0, 10), min_size=2, max_size=30))
 def test_without_shared_sources_the_interval_is_students(values):
-    summary = summarize(values, own_clusters(values))
+    summary, found = summarize(values, own_clusters(values)), estimate(values, own_clusters(values))
     assert summary.mean == pytest.approx(np.mean(values))
     assert summary.std == pytest.approx(np.std(values, ddof=1))
     assert summary.median == pytest.approx(np.median(values))
-    error = scipy_stats.sem(values)
-    half = scipy_stats.t.ppf(0.975, len(values) - 1) * error
-    expected = (max(0, np.mean(values) - half), min(10, np.mean(values) + half))
-    assert summary.ci95 == pytest.approx(expected, abs=1e-9)
+    half = scipy_stats.t.ppf(0.975, len(values) - 1) * scipy_stats.sem(values)
+    assert found.interval() == pytest.approx((np.mean(values) - half, np.mean(values) + half), abs=1e-9)
+
+
+def cr2_by_matrices(values, names):
+    """The CR2 variance and Satterthwaite's degrees of freedom of a mean of independent pairs, with whole matrices."""
+    n, scores = len(values), np.array(values)
+    inside = [np.flatnonzero(np.array(names) == name) for name in dict.fromkeys(names)]
+    residual = np.eye(n) - np.full((n, n), 1 / n)
+    variance, columns = 0.0, []
+    for members in inside:
+        block = residual[np.ix_(members, members)]
+        roots, vectors = np.linalg.eigh(block)
+        adjusted = vectors @ np.diag(roots**-0.5) @ vectors.T
+        weights = np.full(len(members), 1 / n) @ adjusted
+        variance += float((weights @ (residual @ scores)[members]) ** 2)
+        columns.append(residual[:, members] @ weights)
+    gram = np.array(columns) @ np.array(columns).T
+    return variance, np.trace(gram) ** 2 / (gram**2).sum()
+
+
+def test_uneven_clusters_are_no_surer_than_cr2():
+    generator = np.random.default_rng(0)
+    for sizes in ([20, *[1] * 9], [30, *[2] * 19], [10, 10, 10, 10, *[1] * 16], [1, 2, 3]):
+        names = [str(place) for place, size in enumerate(sizes) for _ in range(size)]
+        values = generator.normal(5, 1, len(names)).tolist()
+        variance, freedom = cr2_by_matrices(values, names)
+        found = estimate(values, names)
+        assert found.se**2 >= variance - 1e-12
+        assert found.freedom <= freedom + 1e-9
+    even = [str(place // 3) for place in range(30)]
+    values = generator.normal(5, 1, 30).tolist()
+    assert (estimate(values, even).se ** 2, estimate(values, even).freedom) == pytest.approx(
+        cr2_by_matrices(values, even)
+    )
+
+
+@pytest.mark.parametrize("sizes", [[20, *[1] * 9], [30, *[2] * 19], [10, 10, 10, 10, *[1] * 16]])
+def test_intervals_of_uneven_clusters_cover_the_truth(sizes):
+    generator, covered = np.random.default_rng(1), [0, 0]
+    names = [str(place) for place, size in enumerate(sizes) for _ in range(size)]
+    for _ in range(300):
+        shared = np.repeat(generator.normal(0, 1, len(sizes)), sizes)
+        values = np.clip(6 + shared + generator.normal(0, 0.5, len(names)), 0, 10)
+        found = estimate(values.tolist(), names)
+        for place, (low, high) in enumerate((found.interval(), found.bounded_interval(0, 10))):
+            covered[place] += low <= 6 <= high
+    assert min(covered) / 300 >= 0.93
 
 
 def test_standard_error_of_clusters_by_hand():
@@ -51,7 +95,7 @@ def whole(*groups):
     """Summarize categories, each a list of (score, cluster), as a run does."""
     parts = [summarize([score for score, _ in group], [name for _, name in group]) for group in groups]
     rows = [(score, name, str(place)) for place, group in enumerate(groups) for score, name in group]
-    found = estimate_macro(*zip(*rows, strict=True)) if rows else None
+    found = estimate(*zip(*rows, strict=True)) if rows else None
     return macro(parts, found, (len(rows), len(rows), 0))
 
 
@@ -69,18 +113,18 @@ def test_macro_standard_error_by_hand():
     # SEs 1 and 2: √(1 + 4) / 2; Welch-Satterthwaite freedom (1 + 4)² / (1 + 16)
     overall = whole([(1.0, "a"), (3.0, "b")], [(4.0, "c"), (8.0, "d")])
     assert overall.se == pytest.approx(5**0.5 / 2)
-    half = scipy_stats.t.ppf(0.975, 25 / 17) * 5**0.5 / 2
-    assert overall.ci95 == pytest.approx((max(0, 4 - half), min(10, 4 + half)))
+    found = estimate([1.0, 3.0, 4.0, 8.0], ["a", "b", "c", "d"], ["x", "x", "y", "y"])
+    assert found.freedom == pytest.approx(25 / 17)
 
 
 def test_categories_that_share_their_sources_are_no_further_evidence():
     values, names = [1.0, 4.0, 6.0, 9.0], ["a", "b", "c", "d"]
     once = estimate(values, names)
-    thrice = estimate_macro(values * 3, names * 3, ["x"] * 4 + ["y"] * 4 + ["z"] * 4)
+    thrice = estimate(values * 3, names * 3, ["x"] * 4 + ["y"] * 4 + ["z"] * 4)
     assert thrice.se == pytest.approx(once.se)
     assert thrice.freedom == once.freedom
     assert thrice.interval() == pytest.approx(once.interval())
-    apart = estimate_macro(values * 3, [f"{n}" for n in range(12)], ["x"] * 4 + ["y"] * 4 + ["z"] * 4)
+    apart = estimate(values * 3, [f"{n}" for n in range(12)], ["x"] * 4 + ["y"] * 4 + ["z"] * 4)
     assert apart.se == pytest.approx(once.se / 3**0.5)
 
 
@@ -90,7 +134,7 @@ def test_macro_intervals_over_shared_sources_cover_the_truth():
     categories = [str(k) for k in range(5) for _ in range(20)]
     for _ in range(400):
         values = 5 + np.tile(generator.normal(0, 1, 20), 5) + generator.normal(0, 1, 100)
-        low, high = estimate_macro(list(values), names, categories).interval()
+        low, high = estimate(list(values), names, categories).interval()
         covered += low <= 5 <= high
     assert 0.91 <= covered / 400 <= 0.98
 
@@ -119,8 +163,9 @@ def test_few_pairs_that_all_fell_alike_prove_nothing():
     assert estimate([-1.0, -1.0, -1.0], ["a", "b", "c"]).mde(0.05) is None
     assert estimate([-1.0] * 8, own_clusters([0] * 8)).p_below(0) == 1 / 256
     assert estimate([-1.0] * 7, own_clusters([0] * 7)).mde(0.05) is None
-    assert estimate([-1.0] * 8, own_clusters([0] * 8)).mde(0.05) == 0
-    assert estimate([-1.0] * 8, own_clusters([0] * 8)).mde(0.001) is None
+    assert estimate([-1.0] * 8, own_clusters([0] * 8)).mde(0.05) is None  # no spread was seen
+    assert estimate([-1.0, -1.1] * 4, own_clusters([0] * 8)).mde(0.05) is not None
+    assert estimate([-1.0, -1.1] * 4, own_clusters([0] * 8)).mde(0.001) is None
     assert estimate([-1.0], ["a"]).p_below(0) == 1
 
 

@@ -68,6 +68,7 @@ const kinds = {
   scored: (card) => card.status === "scored",
   error: (card) => card.error !== null,
   copy: (card) => card.near_copy,
+  collapsed: (card) => card.collapsed,
   fell: (card) => card.difference < 0,
   rose: (card) => card.difference > 0,
 };

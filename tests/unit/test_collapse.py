@@ -1,0 +1,118 @@
+"""The gate on the tail: which pairs collapsed, when that is a fact, and when it may be chance."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pytest_imgedit.config import GatesSettings
+from pytest_imgedit.stats.collapse import Move, max_collapsed, measure_noise, moves_between, p_falls_outweigh
+
+
+def moved(*differences, same=False, source=""):
+    return [
+        Move(f"{source}{place}", f"{source}{place}", 9.0, 9.0 + difference, (difference,), same)
+        for place, difference in enumerate(differences)
+    ]
+
+
+IDENTICAL = moved(*[0.0] * 96, same=True, source="same-")
+
+
+def gate(moves, **settings):
+    return max_collapsed(GatesSettings(**settings), moves, "main")
+
+
+def test_four_ruined_pairs_among_equal_edits_are_seen():
+    result, fallen = gate([*IDENTICAL, *moved(-9.0, -9.0, -9.0, -9.0)])
+    assert (result.state, result.value, fallen) == ("FAIL", 4, ["0", "1", "2", "3"])
+    assert result.why == (
+        "4 of 100 pairs fell by 3 points or more against main, 0 allowed (0 9.00 → 0.00, 1 9.00 → 0.00, "
+        "2 9.00 → 0.00, 3 9.00 → 0.00): 96 edits are those of the baseline, and moved by 0"
+    )
+
+
+@pytest.mark.parametrize(
+    ("differences", "settings", "state"),
+    [
+        pytest.param([-9.0], {}, "FAIL", id="one"),
+        pytest.param([-9.0], {"max_collapsed": 1}, "PASS", id="allowed"),
+        pytest.param([-9.0], {"max_collapsed": 0.05}, "PASS", id="allowed-share"),
+        pytest.param([-2.9] * 4, {}, "PASS", id="small"),
+        pytest.param([-2.9] * 4, {"collapse": 2.5}, "FAIL", id="small-counts"),
+        pytest.param([9.0] * 4, {}, "PASS", id="rises"),
+    ],
+)
+def test_falls_beyond_known_noise(differences, settings, state):
+    result, _ = gate([*IDENTICAL, *moved(*differences)], **settings)
+    assert result.state == state
+
+
+def test_noise_of_the_judge_is_that_of_equal_edits():
+    noisy = moved(*[2.0, -2.0] * 48, same=True, source="same-")
+    assert measure_noise(noisy).points == 2.0
+    assert gate([*noisy, *moved(-6.0)])[0].state == "PASS"  # 3.3 times 2 points
+    assert gate([*noisy, *moved(-7.0)])[0].state == "FAIL"
+    assert measure_noise([*noisy, *moved(*[1.0] * 97)]) is None
+
+
+@pytest.mark.parametrize(
+    ("differences", "settings", "state", "why"),
+    [
+        pytest.param([-8.0] * 5, {}, "FAIL", ": falls outweigh rises (p 0.031)", id="five"),
+        pytest.param([-8.0] * 4, {}, "PASS", ": not shown to be more than chance (p 0.062)", id="four"),
+        pytest.param([-8.0] * 4, {"strict": True}, "INCONCLUSIVE", "which more seeds would tell", id="strict"),
+        pytest.param([-8.0, 8.0] * 10, {}, "PASS", ": not shown to be more than chance (p 0.", id="as-many-rises"),
+        pytest.param([-1.0] * 20, {}, "PASS", "0 of 20 pairs fell by 3 points or more", id="none"),
+    ],
+)
+def test_falls_of_unknown_noise_must_outweigh_rises(differences, settings, state, why):
+    result, _ = gate(moved(*differences), **settings)
+    assert result.state == state
+    assert why in result.why
+
+
+def test_seeds_tell_more():
+    once = moved(-8.0, -8.0, -8.0)
+    twice = [Move(move.pair, move.source, 9.0, 1.0, (-8.0, -8.0), False) for move in once]
+    assert p_falls_outweigh(once) == 1 / 8
+    assert p_falls_outweigh(twice) == 1 / 64
+    assert gate(twice)[0].state == "FAIL"
+    apart = [Move(move.pair, "one", 9.0, 1.0, (-8.0, -8.0), False) for move in once]
+    assert p_falls_outweigh(apart) == 1 / 4  # pairs of one source are one
+
+
+def test_false_alarms_of_heavy_tailed_noise_stay_at_alpha():
+    generator, failed = np.random.default_rng(5), 0
+    for _ in range(200):
+        before, now = (np.where(generator.random((2, 50)) < 0.05, 0.0, 9.0) for _ in range(2))
+        moves = [
+            Move(str(n), str(n), *scores, tuple(differences), False)
+            for n, (scores, differences) in enumerate(
+                zip(np.stack([before, now]).mean(axis=1).T.tolist(), (now - before).T.tolist(), strict=True)
+            )
+        ]
+        failed += gate(moves)[0].state == "FAIL"
+    assert failed / 200 <= 0.09
+
+
+def test_pairs_without_a_score_may_have_collapsed():
+    lost = Move("lost", "lost", 8.0, None, (), False)
+    assert gate([*IDENTICAL, lost])[0].state == "INCONCLUSIVE"
+    assert gate([*IDENTICAL, lost], max_collapsed=1)[0].state == "PASS"
+    assert gate([*IDENTICAL, Move("low", "low", 2.0, None, (), False)])[0].state == "PASS"
+    assert gate([lost])[0].state == "INVALID"
+
+
+def test_moves_are_read_from_baselines_and_documents():
+    baseline = [{"id": "a", "source": None, "score": 8.0, "seeds": [{"seed": 0, "score": 8.0, "edit": "x"}]}]
+    seed = {"seed": 0, "edit": {"blob": "x"}, "verdict": {"score": 2.0}, "error": None}
+    document = [{"id": "a", "source": "s", "score": 2.0, "seeds": [seed]}]
+    (move,) = moves_between(baseline, document)
+    assert move == Move("a", "s", 8.0, 2.0, (-6.0,), True)
+    (move,) = moves_between(baseline, [{**document[0], "seeds": [{**seed, "edit": {"blob": "y"}}]}])
+    assert not move.same_edits
+    (move,) = moves_between(
+        baseline, [{**document[0], "score": None, "seeds": [{**seed, "edit": None, "verdict": None}]}]
+    )
+    assert (move.difference, move.moves, move.same_edits) == (None, (), False)
