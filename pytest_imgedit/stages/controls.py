@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_imgedit.editors.base import SHOWN_REFERENCE, build, resolve_editor
 from pytest_imgedit.stages.edit import edit_message, store_edit, stored_edit
 from pytest_imgedit.stages.plan import make_plan
+from pytest_imgedit.stats.discrimination import auc
 from pytest_imgedit.stats.estimates import estimate, summarize
 from pytest_imgedit.stats.gates import GateResult
 from pytest_imgedit.workers.messages import describe, make_edit
@@ -30,9 +31,12 @@ CONTROLS = ("oracle", "identity", "shuffled", "blank", "noise")
 SAMPLE, ALTOGETHER = 4, 20
 #: Where no pair has a reference, an edit that is known to be worthless must stay under this score.
 WORTHLESS = 5.0
+#: Chance that a right edit is scored over a worthless one from which on a judge tells them apart.
+ENOUGH_AUC = 0.9
 _STATES = ("INVALID", "INCONCLUSIVE")
 
 Trials = dict[str, list["Work"]]
+_UNDECIDED = {"p": None, "auc": None, "auc_ci95": None, "state": None}
 
 
 def plan_controls(
@@ -93,8 +97,9 @@ def _edit(work: Work, identity: Identity, editor: Any, store: Store, make: bool)
 def controls_document(trials: Trials, own: Mapping[str, float], alpha: float) -> dict[str, Any]:
     """Describe how the judge scored the controls: the section `controls` of results.json, best control first.
 
-    `p` is the one-sided p value that the control is not worth less than the oracle on the same pairs. Where no pair
-    has a reference it must stay under `WORTHLESS`, and be worth less than the run's own edits (`own`, scores by pair).
+    `auc`, with its interval `auc_ci95`, is the chance that the oracle's edit is scored over the control's, and `p` the
+    one-sided p value that the control is not worth less on the same pairs. Where no pair has a reference it must stay
+    under `WORTHLESS`, and be worth less than the run's own edits (`own`, scores by pair).
     `pending` counts verdicts that are still to be made.
     """
     has_oracle = "oracle" in trials
@@ -106,7 +111,7 @@ def controls_document(trials: Trials, own: Mapping[str, float], alpha: float) ->
         pending = sum(work.is_open for work in works)
         values, clusters = [score for score, _ in scored.values()], [cluster for _, cluster in scored.values()]
         summary = summarize(values, clusters, len(works) - len(scored) - pending, pending)
-        row: dict[str, Any] = {"control": name, **summary.to_dict(), "pending": pending, "p": None, "state": None}
+        row: dict[str, Any] = {"control": name, **summary.to_dict(), "pending": pending, **_UNDECIDED}
         if name != "oracle" and not waiting:
             row |= _told_apart(scored, best if has_oracle else own, alpha)
             high = _told_apart(scored, dict.fromkeys(scored, WORTHLESS), alpha)
@@ -125,14 +130,19 @@ def _cluster(work: Work) -> str:
 
 
 def _told_apart(scored: Mapping[str, tuple[float, str]], than: Mapping[str, float], alpha: float) -> dict[str, Any]:
-    """Test whether scores are lower than those of the same pairs in `than`."""
-    known = [(score - than[name], cluster) for name, (score, cluster) in scored.items() if name in than]
+    """Decide whether scores are lower than those of the same pairs in `than`: by effect, and beyond chance."""
+    known = [(than[name], score, cluster) for name, (score, cluster) in scored.items() if name in than]
     if not known:
         return {"state": "INVALID"}
-    found = estimate([value for value, _ in known], [cluster for _, cluster in known])
-    p = found.p_below(0)
-    state = "PASS" if p <= alpha else "INVALID" if found.can_show(alpha) else "INCONCLUSIVE"
-    return {"p": p, "state": state}
+    right, worthless, clusters = zip(*known, strict=True)
+    found = estimate([score - better for better, score, _ in known], clusters)
+    p, (area, ends) = found.p_below(0), auc(right, worthless, clusters)
+    state = "INVALID"
+    if p <= alpha and area >= ENOUGH_AUC:
+        state = "PASS"
+    elif not found.can_show(alpha) or (p <= alpha and ends[1] >= ENOUGH_AUC):
+        state = "INCONCLUSIVE"
+    return {"p": p, "auc": area, "auc_ci95": ends, "state": state}
 
 
 def controls_gate(document: dict[str, Any]) -> GateResult:

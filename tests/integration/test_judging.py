@@ -21,7 +21,7 @@ def test_a_judge_that_tells_controls_apart_is_believed(bench):
         [
             "controls: the judge on edits of known worth, 20 pairs",
             "oracle * 10.00 *",
-            "identity * 0.00 * <0.001 told apart",
+            "identity * 0.00 * 1.00 (1.00 to 1.00) told apart",
             "imgedit: PASS: *the judge tells every control from a right edit: oracle 10.00 > *",
         ]
     )
@@ -51,6 +51,27 @@ def test_a_judge_that_always_says_7_makes_the_run_invalid(bench):
     few = bench.run(*seven, "-k", "physics", "--imgedit-limit=3")
     assert few.ret == 1
     few.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE: 3 pairs do not show that the judge tells identity, shuffled, *"])
+
+
+def test_a_judge_that_tells_controls_apart_on_average_only_makes_the_run_invalid(bench):
+    (bench.path / "weak.py").write_text(
+        "import random\n"
+        "from pytest_imgedit import Answer\n"
+        "class Weak:\n"
+        "    def __init__(self, *, device): pass\n"
+        "    def answer(self, questions):\n"
+        "        return [Answer(score=self.score(q.images)) for q in questions]\n"
+        "    def score(self, images):\n"
+        "        luck = random.Random(images['source'].tobytes() + images['edited'].tobytes()[:999])\n"
+        "        right = images['edited'].tobytes() == images['reference'].tobytes()\n"
+        "        return 5.1 + 0.4 * right + luck.uniform(-0.1, 0.1) + 2 * (images['source'].tobytes()[0] % 3 - 1)\n"
+    )
+    result = bench.run("--imgedit-judge=weak:Weak", "--imgedit-controls", "--imgedit-fail-under=overall:1")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["imgedit: INVALID: the judge cannot tell *identity* from a right edit: oracle *"])
+    row = controls(bench)["identity"]
+    assert row["p"] < 0.05
+    assert row["auc"] < 0.9
 
 
 def test_without_references_a_worthless_edit_must_stay_under_half_of_the_scale(bench):
