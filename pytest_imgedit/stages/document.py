@@ -16,7 +16,7 @@ from pytest_imgedit.stages.placement import all_gpus, lossy
 from pytest_imgedit.stages.repeats import noise_document
 from pytest_imgedit.stats import coverage, gates
 from pytest_imgedit.stats.collapse import max_collapsed, moves_between
-from pytest_imgedit.stats.comparison import compare, differences
+from pytest_imgedit.stats.comparison import compare, differences, environment_differences
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -116,12 +116,14 @@ def make_document(
     if baseline is not None:
         moved = differences(baseline["items"], documents)
         drops = gates.max_drop(settings.gates, moved, baseline["name"])
+        unlike = environment_differences(baseline.get("environments", {}), environments)
+        drops = coverage.against_environment(settings.gates, drops, unlike)
         tail, collapsed = max_collapsed(settings.gates, moves_between(baseline["items"], documents), baseline["name"])
         tried["comparison"] = {
             **compare(baseline, documents, settings.gates.alpha, drops, environments),
             "collapsed": collapsed,
         }
-        found += coverage.against_environment(settings.gates, [*drops, tail], tried["comparison"]["environment"])
+        found += [*drops, *coverage.against_environment(settings.gates, [tail], unlike)]
         if settings.gates.min_coverage:
             found.append(coverage.baseline_coverage(settings.gates, moved, len(baseline["items"]), baseline["name"]))
     if "controls" in tried:

@@ -98,12 +98,14 @@ def strata(cluster: NDArray[np.intp], category: NDArray[np.intp], scores: Floats
     """Divide pairs into strata of independent values, whose means have the macro mean as their mean.
 
     A stratum is a category, and a value the mean of a cluster, which weighs as many pairs as it has. Where categories
-    share clusters there is one stratum of blocks, which have the macro mean each.
+    share clusters there is one stratum: a value is the weighted mean of a cluster, which weighs what its pairs weigh in
+    the macro mean. Since Σ w·(μ − m) = 0 holds for the clusters' means μ, no bet on them gains either.
     """
     counts, sums = (_table(cluster, category, weights) for weights in (np.ones(len(scores)), scores))
     if ((counts > 0).sum(axis=1) > 1).any():
-        blocks = _blocks(counts, sums)
-        return [(blocks, np.ones(len(blocks)))]
+        shares = 1 / counts.sum(axis=0)
+        weights = counts @ shares
+        return [(sums @ shares / weights, weights / weights.max())]
     members = [counts[:, kind] > 0 for kind in range(counts.shape[1])]
     return [
         (sums[inside, kind] / counts[inside, kind], counts[inside, kind] / counts[:, kind].max())
@@ -116,23 +118,3 @@ def _table(cluster: NDArray[np.intp], category: NDArray[np.intp], weights: Float
     table = np.zeros((int(cluster.max()) + 1, int(category.max()) + 1))
     np.add.at(table, (cluster, category), weights)
     return table
-
-
-def _blocks(counts: Floats, sums: Floats) -> Floats:
-    """Deal clusters out to independent blocks with pairs of every category; return each block's mean of category means.
-
-    There are at most as many blocks as the smallest category has clusters. A cluster goes where its categories are
-    the least crowded: by sizes alone, never by values.
-    """
-    number, sizes = int((counts > 0).sum(axis=0).min()), counts.sum(axis=0)
-    dealt_counts, dealt_sums = np.zeros((number, len(sizes))), np.zeros((number, len(sizes)))
-    for count, total in zip(counts, sums, strict=True):
-        block = int((dealt_counts @ (count / sizes)).argmin())
-        dealt_counts[block] += count
-        dealt_sums[block] += total
-    rest = np.asarray((dealt_counts == 0).any(axis=1))  # what lacks a category joins the first block
-    first = int((~rest).argmax())
-    rest[first] = True
-    dealt_counts[first], dealt_sums[first] = dealt_counts[rest].sum(axis=0), dealt_sums[rest].sum(axis=0)
-    rest[first] = False
-    return np.asarray((dealt_sums[~rest] / dealt_counts[~rest]).mean(axis=1))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import ndtri
 
 from pytest_imgedit.stats.coverage import allowed_pairs
 from pytest_imgedit.stats.estimates import ENOUGH, signs
@@ -30,8 +29,8 @@ NAMED = 5
 class Move:
     """How one pair moved against its baseline; a score is `None` where there is none on that side.
 
-    `moves` holds the difference of each repetition with a score on both sides. `same_edits` says that all its edits
-    are, byte for byte, those of the baseline.
+    `moves` holds the difference of each of the `seeds` repetitions that has a score on both sides. `same_edits` says
+    that all its edits are, byte for byte, those of the baseline.
     """
 
     pair: str
@@ -40,18 +39,11 @@ class Move:
     now: float | None
     moves: tuple[float, ...]
     same_edits: bool
+    seeds: int = 1
 
     @property
     def difference(self) -> float | None:
         return None if self.before is None or self.now is None else round(self.now - self.before, 6)
-
-
-@dataclass(frozen=True)
-class Noise:
-    """Standard deviation, in points, of a pair's difference when nothing has changed, from so many equal edits."""
-
-    points: float
-    edits: int
 
 
 def moves_between(before: Iterable[Document], now: Iterable[Document]) -> list[Move]:
@@ -70,6 +62,7 @@ def _move(old: Document, item: Document) -> Move:
         item["score"],
         tuple(now - before for before, now in scores if before is not None and now is not None),
         same_edits(old, item),
+        len(sides),
     )
 
 
@@ -92,73 +85,80 @@ def _edit(seed: Document) -> str | None:
     return edit["blob"] if isinstance(edit, dict) else edit
 
 
-def measure_noise(moves: Sequence[Move]) -> Noise | None:
-    """Find how far a pair's difference moves when nothing has changed; `None` where nothing in the two runs tells.
+def unmoved_edits(moves: Sequence[Move]) -> int:
+    """Count the edits that are those of the baseline, if they show that nothing moves by chance; 0 if they do not.
 
-    Edits that are byte for byte the baseline's tell it, if they are at least half of all and `ENOUGH`: only what was
-    changed has moved then, and their root mean square difference is the judge's noise.
+    They do if they are at least half of all and `ENOUGH`, and every one of them has the score that it had.
     """
     compared = [move for move in moves if move.difference is not None]
-    same = [move.difference or 0.0 for move in compared if move.same_edits]
-    if len(same) < max(ENOUGH, len(compared) / 2):
-        return None
-    return Noise(float(np.sqrt(np.mean(np.square(same)))), len(same))
+    same = [move.difference for move in compared if move.same_edits]
+    return len(same) if len(same) >= max(ENOUGH, len(compared) / 2) and not any(same) else 0
 
 
 def max_collapsed(settings: GatesSettings, moves: Sequence[Move], baseline: str) -> tuple[GateResult, list[str]]:
     """Evaluate `--imgedit-max-collapsed`; return the gate and the ids of the collapsed pairs, the furthest fall first.
 
-    A pair collapsed if it fell by `gates.collapse` points or more, and by more than the largest of so many pairs falls
-    by chance, where the noise is known (normal noise, `gates.alpha` for all pairs together). More of them than allowed
-    are a FAIL where the noise is known, and where falls outweigh rises beyond what the noise of the seeds explains.
+    A pair collapsed if it has another edit than in the baseline and fell by `gates.collapse` points or more. More of
+    them than allowed are a FAIL where nothing moves by chance (`unmoved_edits`), and where falls outweigh rises beyond
+    chance, the allowed ones left out. Pairs without a score that could turn a gate leave it inconclusive.
     """
-    noise, compared = measure_noise(moves), [move for move in moves if move.difference is not None]
+    compared = [move for move in moves if move.difference is not None]
+    fallen = _collapsed(compared, settings.collapse)
     allowed = allowed_pairs(settings.max_collapsed, len(moves))
-    least = settings.collapse
-    if noise is not None:
-        least = max(least, noise.points * -float(ndtri(settings.alpha / len(compared))))
-    fallen = sorted((move for move in compared if _fell(move, least)), key=lambda move: (move.difference, move.pair))
-    count = len(fallen)
-    p = None if noise is not None or count <= allowed else p_falls_outweigh(compared)
-    state, why = _decide(settings, count, allowed, p, noise)
-    unknown = sum(move.difference is None and (move.before is None or move.before >= least) for move in moves)
-    if noise is not None and state == "PASS" and unknown and count + unknown > allowed:
-        state = "INCONCLUSIVE"
-        why = f"the pairs without a score ({unknown}) may have collapsed too"
+    state, why, p = _decide(settings, compared, allowed, unmoved_edits(moves))
+    lost = [_at_worst(move) for move in moves if move.difference is None]
+    if state != "FAIL" and compared and lost:
+        worst, _, _ = _decide(settings, [*compared, *lost], allowed, unmoved_edits(moves))
+        if worst == "FAIL":
+            state, why = "INCONCLUSIVE", f"the pairs without a score ({len(lost)}) may have collapsed too"
     if not compared:
         state, why = "INVALID", "no pair has a score on both sides"
     named = ", ".join(f"{move.pair} {move.before:.2f} → {move.now:.2f}" for move in fallen[:NAMED])
-    more = f" and {count - NAMED} more" if count > NAMED else ""
-    line = f"{count} of {len(moves)} pairs fell by {least:.3g} points or more against {baseline}, {allowed} allowed"
-    line += f" ({named}{more})" if named else ""
-    result = GateResult("overall", "max_collapsed", allowed, count, state, f"{line}: {why}" if why else line, p)
+    more = f" and {len(fallen) - NAMED} more" if len(fallen) > NAMED else ""
+    line = f"{len(fallen)} of {len(moves)} pairs fell by {settings.collapse:g} points or more against {baseline}"
+    line += f", {allowed} allowed" + (f" ({named}{more})" if named else "") + (f": {why}" if why else "")
+    result = GateResult("overall", "max_collapsed", allowed, len(fallen), state, line, p)
     return result, [move.pair for move in fallen]
 
 
-def _fell(move: Move, least: float) -> bool:
-    return move.difference is not None and move.difference <= -least
+def _collapsed(moves: Sequence[Move], least: float) -> list[Move]:
+    """List the pairs with another edit that fell by so much, the furthest fall first."""
+    fallen = [move for move in moves if not move.same_edits and (move.difference or 0.0) <= -least]
+    return sorted(fallen, key=lambda move: (move.difference, move.pair))
+
+
+def _at_worst(move: Move) -> Move:
+    """Give a pair without a score the furthest fall that it could have."""
+    before, now = 10.0 if move.before is None else move.before, 0.0 if move.now is None else move.now
+    return replace(move, before=before, now=now, moves=(now - before,) * max(1, move.seeds), same_edits=False)
 
 
 def _decide(
-    settings: GatesSettings, count: int, allowed: int, p: float | None, noise: Noise | None
-) -> tuple[State, str]:
-    if count <= allowed:
-        return "PASS", ""
-    if noise is not None:
-        return "FAIL", f"{noise.edits} edits are those of the baseline, and moved by {noise.points:.2g}"
-    if p is not None and p <= settings.alpha:
-        return "FAIL", f"falls outweigh rises (p {p:.2g})"
+    settings: GatesSettings, compared: Sequence[Move], allowed: int, unmoved: int
+) -> tuple[State, str, float | None]:
+    fallen = _collapsed(compared, settings.collapse)
+    if len(fallen) <= allowed:
+        return "PASS", "", None
+    if unmoved:
+        return "FAIL", f"{unmoved} edits are those of the baseline and have its scores", None
+    p = p_falls_outweigh([move for move in compared if move not in fallen[:allowed]], settings.collapse)
+    if p <= settings.alpha:
+        return "FAIL", f"falls outweigh rises (p {p:.2g})", p
     state: State = "INCONCLUSIVE" if settings.strict else "PASS"
-    return state, f"not shown to be more than chance (p {p or 0.0:.2g}), which more seeds would tell"
+    return state, f"not shown to be more than chance (p {p:.2g}), which more seeds would tell", p
 
 
-def p_falls_outweigh(moves: Sequence[Move]) -> float:
+def p_falls_outweigh(moves: Sequence[Move], least: float) -> float:
     """One-sided p value that falls weigh no more than rises, each pair with the square of its mean difference.
 
     A sign-flip test: if nothing has changed, the difference of a repetition is as likely to be a rise as a fall. All
     pairs of a source are flipped together, each seed by itself, so that G sources and S seeds never give less than
-    2^-GS. The squares let few large moves outweigh many small ones.
+    2^-GS. The squares let few large moves outweigh many small ones. A fall of the median pair of under `least` points
+    is taken off all: what most pairs did is for gates on the mean.
     """
+    shift = min(0.0, float(np.median([move.difference or 0.0 for move in moves]))) if moves else 0.0
+    shift = shift if shift > -least else 0.0
+    moves = [replace(move, moves=tuple(size - shift for size in move.moves)) for move in moves] if shift else moves
     moved = [move for move in moves if any(move.moves)]
     if not moved:
         return 1.0

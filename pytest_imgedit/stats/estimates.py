@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Share of true effects of the size `mde` that a test finds.
 POWER = 0.8
+#: A standard error under this, in points, is what rounding leaves of none.
+ROUNDING = 1e-9
 #: With fewer clusters nothing is ruled out: a few equal numbers say little of the spread.
 ENOUGH = 8
 #: Up to so many clusters all 2^G sign flips are counted, beyond it `FLIPS` random ones.
@@ -107,11 +109,15 @@ class Estimate:
         """
         if self.se is None:
             return 1.0
+        return max(self.student_below(limit), sign_flip(self.sums - limit * self.weights))
+
+    def student_below(self, limit: float) -> float:
+        """The p value of `p_below` from Student's t alone."""
+        if self.se is None:
+            return 1.0
         if self.se == 0:
-            student = float(self.mean >= limit)
-        else:
-            student = float(stdtr(self.freedom, (self.mean - limit) / self.se))
-        return max(student, sign_flip(self.sums - limit * self.weights))
+            return float(self.mean >= limit - ROUNDING)
+        return float(stdtr(self.freedom, (self.mean - limit) / self.se))
 
     def p_above(self, limit: float) -> float:
         """One-sided p value of "the true mean is not over `limit`"."""
@@ -170,9 +176,10 @@ def estimate(values: Sequence[float], clusters: Sequence[str], categories: Seque
     error, freedom = None, 1.0
     if not alone:
         error = float(np.sqrt((errors**2).sum()))
+        error = 0.0 if error < ROUNDING else error
         fourths = sum(variance**2 / own for variance, own, _ in parts)
         # Equal values everywhere leave the degrees of freedom undefined and the standard error zero.
-        freedom = sum(variance for variance, _, _ in parts) ** 2 / fourths if fourths > 0 else 1.0
+        freedom = sum(variance for variance, _, _ in parts) ** 2 / fourths if error else 1.0
         if sum(size for _, _, size in parts) > len(names):
             freedom = max(1.0, min(freedom, _working_models(weights)[1]))
     return Estimate(

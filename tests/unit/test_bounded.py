@@ -83,18 +83,17 @@ def test_strata_are_categories_and_their_clusters():
     assert (second[0].tolist(), second[1].tolist()) == ([1.0, 9.0], [1.0, 1.0])
 
 
-def test_categories_that_share_clusters_make_blocks_of_the_macro_mean():
-    cluster, category = np.array([0, 0, 1, 1, 2, 2]), np.array([0, 1, 0, 1, 0, 1])
-    ((values, weights),) = strata(cluster, category, np.array([2.0, 4.0, 6.0, 8.0, 0.0, 2.0]))
-    assert (values.tolist(), weights.tolist()) == ([3.0, 7.0, 1.0], [1.0, 1.0, 1.0])
+def test_clusters_of_several_categories_weigh_what_their_pairs_weigh():
+    cluster, category = np.array([0, 0, 1, 1, 1, 2]), np.array([0, 1, 0, 1, 1, 1])
+    ((values, weights),) = strata(cluster, category, np.array([2.0, 4.0, 6.0, 8.0, 4.0, 0.0]))
+    shares = np.array([1 / 2 + 1 / 4, 1 / 2 + 2 / 4, 1 / 4])
+    assert weights == pytest.approx(shares / shares.max())
+    assert values == pytest.approx(np.array([2 / 2 + 4 / 4, 6 / 2 + 12 / 4, 0]) / shares)
 
 
-def test_blocks_are_dealt_by_size_and_lose_no_pair():
-    generator = np.random.default_rng(3)
-    cluster = np.sort(generator.integers(0, 30, 200))
-    category = generator.integers(0, 4, 200)
-    _, cluster = np.unique(cluster, return_inverse=True)
-    number = {len(strata(cluster, category, generator.normal(5, 1, 200))[0][0]) for _ in range(5)}
-    assert len(number) == 1
-    ((values, _),) = strata(cluster, category, np.full(200, 7.0))
-    assert values == pytest.approx(7.0)
+def test_a_heavy_source_counts_with_its_weight():
+    categories = [f"c{kind}" for kind in range(5) for _ in range(30)]
+    sources = ["all" if n % 2 else str(n) for n in range(150)]
+    found = estimate([0.0 if n % 2 else 10.0 for n in range(150)], sources, categories)
+    assert found.mean == 5.0
+    assert found.p_shown_above(5, 0, 10) == found.p_shown_above(6, 0, 10) == 1

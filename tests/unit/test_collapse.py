@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pytest_imgedit.config import GatesSettings
-from pytest_imgedit.stats.collapse import Move, max_collapsed, measure_noise, moves_between, p_falls_outweigh
+from pytest_imgedit.stats.collapse import Move, max_collapsed, moves_between, p_falls_outweigh, unmoved_edits
 
 
 def moved(*differences, same=False, source=""):
@@ -28,7 +28,7 @@ def test_four_ruined_pairs_among_equal_edits_are_seen():
     assert (result.state, result.value, fallen) == ("FAIL", 4, ["0", "1", "2", "3"])
     assert result.why == (
         "4 of 100 pairs fell by 3 points or more against main, 0 allowed (0 9.00 → 0.00, 1 9.00 → 0.00, "
-        "2 9.00 → 0.00, 3 9.00 → 0.00): 96 edits are those of the baseline, and moved by 0"
+        "2 9.00 → 0.00, 3 9.00 → 0.00): 96 edits are those of the baseline and have its scores"
     )
 
 
@@ -48,12 +48,27 @@ def test_falls_beyond_known_noise(differences, settings, state):
     assert result.state == state
 
 
-def test_noise_of_the_judge_is_that_of_equal_edits():
-    noisy = moved(*[2.0, -2.0] * 48, same=True, source="same-")
-    assert measure_noise(noisy).points == 2.0
-    assert gate([*noisy, *moved(-6.0)])[0].state == "PASS"  # 3.3 times 2 points
-    assert gate([*noisy, *moved(-7.0)])[0].state == "FAIL"
-    assert measure_noise([*noisy, *moved(*[1.0] * 97)]) is None
+def test_equal_edits_never_collapsed_and_tell_a_noisy_judge():
+    noisy = moved(*[4.0, -4.0] * 48, same=True, source="same-")
+    assert unmoved_edits(IDENTICAL) == 96
+    assert unmoved_edits(noisy) == unmoved_edits([*IDENTICAL, *moved(*[1.0] * 97)]) == 0
+    result, fallen = gate(noisy)
+    assert (result.state, fallen) == ("PASS", [])
+    result, fallen = gate([*noisy, *moved(-6.0)])
+    assert (result.state, fallen) == ("PASS", ["0"])
+    assert "not shown to be more than chance" in result.why
+
+
+def test_what_most_pairs_did_is_left_to_gates_on_the_mean():
+    generator, failed = np.random.default_rng(2), 0
+    for _ in range(100):
+        failed += gate(moved(*generator.normal(-0.3, 1.3, 220).tolist()))[0].state == "FAIL"
+    assert failed <= 10
+
+
+def test_allowed_falls_are_no_evidence():
+    moves = moved(-9.0, -9.0, -9.0, -9.0, -9.0, -3.0, 4.0, 4.0, 4.0, 4.0)
+    assert gate(moves, max_collapsed=5)[0].state == "PASS"
 
 
 @pytest.mark.parametrize(
@@ -75,11 +90,11 @@ def test_falls_of_unknown_noise_must_outweigh_rises(differences, settings, state
 def test_seeds_tell_more():
     once = moved(-8.0, -8.0, -8.0)
     twice = [Move(move.pair, move.source, 9.0, 1.0, (-8.0, -8.0), False) for move in once]
-    assert p_falls_outweigh(once) == 1 / 8
-    assert p_falls_outweigh(twice) == 1 / 64
+    assert p_falls_outweigh(once, 3) == 1 / 8
+    assert p_falls_outweigh(twice, 3) == 1 / 64
     assert gate(twice)[0].state == "FAIL"
     apart = [Move(move.pair, "one", 9.0, 1.0, (-8.0, -8.0), False) for move in once]
-    assert p_falls_outweigh(apart) == 1 / 4  # pairs of one source are one
+    assert p_falls_outweigh(apart, 3) == 1 / 4  # pairs of one source are one
 
 
 def test_false_alarms_of_heavy_tailed_noise_stay_at_alpha():
@@ -101,7 +116,11 @@ def test_pairs_without_a_score_may_have_collapsed():
     assert gate([*IDENTICAL, lost])[0].state == "INCONCLUSIVE"
     assert gate([*IDENTICAL, lost], max_collapsed=1)[0].state == "PASS"
     assert gate([*IDENTICAL, Move("low", "low", 2.0, None, (), False)])[0].state == "PASS"
+    assert gate([*IDENTICAL, Move("high", "high", None, 9.0, (), False)])[0].state == "PASS"
     assert gate([lost])[0].state == "INVALID"
+    many = [Move(f"lost-{n}", f"lost-{n}", 9.0, None, (), False) for n in range(40)]
+    assert gate([*moved(*[0.1] * 10), *many])[0].state == "INCONCLUSIVE"
+    assert gate([*moved(*[0.1, -0.1] * 20), *many[:3]])[0].state == "PASS"
 
 
 def test_moves_are_read_from_baselines_and_documents():

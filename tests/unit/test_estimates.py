@@ -169,6 +169,12 @@ def test_few_pairs_that_all_fell_alike_prove_nothing():
     assert estimate([-1.0], ["a"]).p_below(0) == 1
 
 
+def test_rounding_is_no_spread():
+    flat = estimate([7.1] * 10 + [8.3] * 10, own_clusters(range(20)), ["a"] * 10 + ["b"] * 10)
+    assert (flat.se, flat.mde(0.05)) == (0.0, None)
+    assert flat.p_below(7.7) == 1
+
+
 def test_mde_by_hand():
     # SE of 16 values of spread 2 is 0.5; (t(.95, 15) + t(.8, 15)) · 0.5
     values = [4.0, 8.0] * 8

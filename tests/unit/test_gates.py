@@ -45,6 +45,7 @@ WIDE = (2.0, 10.0, 9.0, 4.0, 10.0, 8.0, 5.0, 10.0, 3.0, 9.0)  # mean 7, SE 0.98
         pytest.param((5.0,) * 7, 5, {}, "INCONCLUSIVE", "physics 5.00 >= 5: too few pairs (7)", id="seven"),
         pytest.param((5.0,) * 8, 5, {}, "INCONCLUSIVE", "physics 5.00 >= 5: no spread seen in 8 pairs", id="equal"),
         pytest.param((7.0,) * 50, 6.9, {}, "INCONCLUSIVE", "physics 7.00 >= 6.9: no spread seen in 50", id="dead"),
+        pytest.param((0.0,) * 10, 0, {}, "PASS", "physics 0.00 >= 0", id="cannot-be-broken"),
         pytest.param((10.0,) * 50, 9, {}, "PASS", "physics 10.00 >= 9", id="equal-and-shown"),
         pytest.param((None, None), 5, {}, "INVALID", "physics has no mean score in this run", id="none"),
     ],
