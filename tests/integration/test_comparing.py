@@ -57,7 +57,8 @@ def test_a_worse_editor_fails_by_name_of_the_category_and_the_same_one_passes(sa
 
 
 def test_few_pairs_are_inconclusive_which_fails_unless_it_is_allowed(saved):
-    few = ("--imgedit-compare=main", "--imgedit-limit=1", "--imgedit-max-drop=overall:10", "--imgedit-max-collapsed=5")
+    few = ("--imgedit-compare=main", "--imgedit-limit=1", "--imgedit-max-drop=overall:0", "--imgedit-max-collapsed=5")
+    few = (*few, "--imgedit-set=gates.alpha=0.01")
     result = saved.run(*few)
     assert result.ret == 1
     result.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE: overall fell by 10.00 *too few pairs (5) to show anything *"])
