@@ -165,6 +165,26 @@ def check_gates(settings: Settings, suite: Suite) -> None:
             raise UsageError(f"gates.{name}: nothing to compare with, expected --imgedit-compare=REF too")
 
 
+def check_until(settings: Settings) -> None:
+    """Raise `UsageError` for what a run that ends before all pairs are scored cannot do."""
+    gates, run = settings.gates, settings.run
+    if gates.until == "all":
+        return
+    if not (gates.fail_under or gates.max_drop):
+        raise UsageError(
+            "--imgedit-until=decided: no gate to decide, expected --imgedit-fail-under or --imgedit-max-drop"
+        )
+    refused = (
+        (f"--imgedit-stage={run.stage}", run.stage != "all"),
+        (f"--imgedit-save={run.save}", run.save is not None),
+        (f"--imgedit-min-coverage={gates.min_coverage:g}", gates.min_coverage > 0),
+        (f"--imgedit-max-collapsed={gates.max_collapsed}", "max_collapsed" in gates.model_fields_set),
+    )
+    for name, given in refused:
+        if given:
+            raise UsageError(f"--imgedit-until=decided: not with {name}, which is about all pairs")
+
+
 def check_counts(settings: Settings, pairs: Sequence[EditPair]) -> None:
     """Raise `UsageError` if a gated category has too few of these pairs."""
     for name, fields in _gated(settings).items():
@@ -182,7 +202,7 @@ def check_edits_only(settings: Settings) -> None:
         ("gates.fail_under", gated.fail_under, "gates.fail_under={}"),
         ("gates.max_drop", gated.max_drop, "gates.max_drop={}"),
         ("--imgedit-compare", gated.compare, "gates.compare=''"),
-        ("--imgedit-controls", judge.controls, "judge.controls=false"),
+        ("--imgedit-controls", judge.controls is True, "judge.controls=false"),
         ("--imgedit-judge-repeats", judge.repeats, "judge.repeats=0"),
         ("--imgedit-save", settings.run.save, ""),
     )

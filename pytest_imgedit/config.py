@@ -69,14 +69,17 @@ class EditorSettings(_OpenSection):
 
 
 class JudgeSettings(_OpenSection):
-    """`[judge]`: the spec, the rubric set, re-asks after an unreadable reply, batch size, trials of the judge."""
+    """`[judge]`: the spec, the rubric set, re-asks after an unreadable reply, batch size, trials of the judge.
+
+    `controls`: the judge is tried on edits of known worth; `auto` does so where a gate rests on its scores.
+    """
 
     spec: str = "scenes"
     rubric: str = "aspects"
     reasks: int = Field(default=2, ge=0)
     batch_size: Literal["auto"] | int = "auto"
     gpus_per_replica: int = Field(default=1, ge=1)
-    controls: bool = False
+    controls: Literal["auto"] | bool = "auto"
     repeats: Annotated[int, BeforeValidator(_plain_digits), Field(ge=0)] = 0
 
     @field_validator("batch_size", mode="before")
@@ -136,7 +139,9 @@ class GatesSettings(_Section):
     `alpha` is the chance of a false alarm in all gates of one kind together. A gate that would not find the truth
     `margin` beyond its limit in 80% of runs is inconclusive. `max_collapsed` pairs (a count or a fraction) may have
     fallen by `collapse` points or more against a baseline, at least `min_coverage` of whose pairs must be compared;
-    `environment` says whether its results may come from another one.
+    `environment` says whether its results may come from another one. Scores of edits of which more than the fraction
+    `max_near_copies` hardly differ from their source pass no gate. `until`: with `decided`, pairs are edited and scored
+    in random order until every gate on a mean is decided.
     """
 
     fail_under: dict[str, float] = Field(default_factory=dict)
@@ -146,11 +151,13 @@ class GatesSettings(_Section):
     max_collapsed: int | float = 0
     collapse: float = Field(default=3.0, gt=0, le=10)
     min_coverage: float = Field(default=0.0, ge=0, le=1)
+    max_near_copies: float = Field(default=0.5, ge=0, le=1)
     environment: Literal["any", "same"] = "any"
     alpha: float = Field(default=0.05, gt=0, lt=0.5)
     margin: float = Field(default=0.5, gt=0, le=10)
     strict: bool = False
     allow_inconclusive: bool = False
+    until: Literal["all", "decided"] = "all"
 
     @field_validator("compare")
     @classmethod
@@ -243,6 +250,12 @@ class Settings(_Section):
     gates: GatesSettings = Field(default_factory=GatesSettings)
     rubrics: dict[str, dict[str, Any]] = Field(default_factory=dict)
     run: RunSettings = Field(default_factory=RunSettings)
+
+    @property
+    def tries_judge(self) -> bool:
+        """Tell whether the judge is tried on edits of known worth."""
+        wanted, gates = self.judge.controls, self.gates
+        return bool(gates.fail_under or gates.max_drop or gates.compare) if wanted == "auto" else wanted
 
     def place(self, section: str, key: str) -> str:
         """Return `file:line: ` where the config file sets this key, else an empty string."""

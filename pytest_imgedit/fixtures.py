@@ -55,6 +55,8 @@ def edit_result(
             record_property(f"imgedit_{name}", round(compared[name], 4))
     for name, value in result.aspects.items():
         record_property(f"imgedit_{name}", round(value, 4))
+    if result.status == "not_needed":
+        pytest.skip(f"not needed: {result.error.message if result.error else ''}")
     if result.error is not None:
         record_property("imgedit_error", str(result.error))
         if result.status != "interrupted" and errors_tolerated(request.config):

@@ -21,7 +21,10 @@ def pytest_imgedit_judge(config: pytest.Config, spec: str) -> str | None:
 
 
 def pytest_imgedit_before_stage(config: pytest.Config, stage: str) -> None:
-    """Called before workers get the first job of stage `edit` or `score`; not for a stage with nothing to do."""
+    """Called before workers get the first job of stage `edit` or `score`; not for a stage with nothing to do.
+
+    With `--imgedit-until=decided` that is before every block, and `pytest_imgedit_after_stage` after it.
+    """
 
 
 def pytest_imgedit_after_stage(config: pytest.Config, stage: str) -> None:

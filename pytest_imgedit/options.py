@@ -97,7 +97,18 @@ OPTIONS = (
         "gates.min_coverage",
         "FRACTION",
     ),
-    Option("controls", "try the judge on edits of known worth, too", "judge.controls", kind="flag"),
+    Option(
+        "until",
+        "decided: edit and score in random order, and stop once every gate on a mean is decided (default: all)",
+        "gates.until",
+        "WHEN",
+    ),
+    Option(
+        "controls",
+        "try the judge on edits of known worth (default: where a gate is set)",
+        "judge.controls",
+        kind="flag",
+    ),
     Option("judge-repeats", "judge every edit K times more, to measure the judge's own noise", "judge.repeats", "K"),
     Option("json", "an extra copy of results.json", "run.json_path", "PATH"),
     Option("md", "an extra copy of the Markdown report", "run.md_path", "PATH"),
@@ -180,10 +191,10 @@ def gather(config: pytest.Config) -> dict[str, dict[str, Any]]:
 
     merged: dict[str, dict[str, Any]] = {}
     _apply(merged, ini)
-    _assign(merged, ini.get("imgedit_set", ()))
+    assign(merged, ini.get("imgedit_set", ()))
     for section, table in file.tables.items():
         merged.setdefault(section, {}).update(table)
-    _assign(merged, command_line.get("imgedit_set", ()))
+    assign(merged, command_line.get("imgedit_set", ()))
     if "imgedit_out" in command_line:
         command_line["imgedit_out"] = str(Path(config.invocation_params.dir, command_line["imgedit_out"]))
     _apply(merged, command_line)
@@ -201,23 +212,21 @@ def _require_utf8(name: str, value: Any) -> None:
                 raise UsageError(f"{name}: {ascii(text)[1:-1]}, expected UTF-8") from None
 
 
-def _assign(merged: dict[str, dict[str, Any]], assignments: Iterable[str]) -> None:
-    """Apply `--imgedit-set` texts; raise `UsageError` for one that is malformed."""
+def assign(merged: dict[str, dict[str, Any]], assignments: Iterable[str], flag: str = "--imgedit-set") -> None:
+    """Apply texts SECTION.KEY=VALUE, as `flag` takes them; raise `UsageError` for one that is malformed."""
     from pytest_imgedit.config_file import parse_value
 
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         section, dot, name = key.strip().partition(".")
         if not (equals and dot and name) or (section == "run" and name != "reuse"):
-            raise UsageError(
-                f"--imgedit-set={assignment}: expected SECTION.KEY=VALUE with a section of the TOML config"
-            )
+            raise UsageError(f"{flag}={assignment}: expected SECTION.KEY=VALUE with a section of the TOML config")
         target = merged.setdefault(section, {})
         *parents, name = name.split(".")
         for parent in parents:
             target = target.setdefault(parent, {})
             if not isinstance(target, dict):
-                raise UsageError(f"--imgedit-set={assignment}: {section}.{parent} is {target!r}, expected a table")
+                raise UsageError(f"{flag}={assignment}: {section}.{parent} is {target!r}, expected a table")
         target[name] = parse_value(text)
 
 

@@ -165,12 +165,13 @@ class SeedResult:
 class ItemResult:
     """How one pair ended. `score` in [0, 10] and `aspects` are means over seeds, `None` and empty on error.
 
-    `edited` is the end of a pair in stage `edit`; `interrupted` pairs were cut off before they were done.
+    `edited` is the end of a pair in stage `edit`; `interrupted` pairs were cut off before they were done, and pairs
+    `not_needed` left out since every gate was decided.
     """
 
     id: str
     category: str
-    status: Literal["scored", "edited", "edit_error", "judge_error", "interrupted"]
+    status: Literal["scored", "edited", "edit_error", "judge_error", "interrupted", "not_needed"]
     score: float | None
     aspects: Mapping[str, float]
     seeds: tuple[SeedResult, ...]

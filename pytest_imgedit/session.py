@@ -18,6 +18,7 @@ from pytest_imgedit.checks import (
     check_gates,
     check_models,
     check_rubric,
+    check_until,
 )
 from pytest_imgedit.errors import StoreError, UsageError
 from pytest_imgedit.redaction import mask_variables
@@ -93,6 +94,7 @@ class Evaluation:
         for role in ("edit", "judge"):
             groups_of(self.settings, role)
         check_gates(self.settings, self.suite)
+        check_until(self.settings)
         check_rubric(self.settings, self.suite)
         if self.settings.run.save is not None:
             check_name(self.settings.run.save)

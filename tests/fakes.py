@@ -248,3 +248,30 @@ class Replies:
     def answer(self, questions):
         good = "instruction: 5\npreservation: 5\nrealism: 5"
         return [Answer(self.replies.get(question.pair_id, good)) for question in questions]
+
+
+class Checkpoint:
+    """Paints a grade over most of the source: its `level`, how hard the pair is, and luck that differs by `night`."""
+
+    def __init__(self, *, device, night=0, level=6.0, luck=0.7):
+        self.night, self.level, self.luck = night, level, luck
+
+    def edit(self, request):
+        hard, luck = (
+            np.random.default_rng(list(f"{part} {request.instruction} {request.pair_id}".encode())).normal()
+            for part in ("hard", f"{self.night} {request.seed}")
+        )
+        grade = round(25 * min(10.0, max(0.0, self.level + 1.5 * hard + self.luck * luck)))
+        painted = Image.new("RGB", request.source.size, (grade,) * 3)
+        painted.paste(request.source.crop((0, 0, 8, 8)))
+        return painted
+
+
+class Reads:
+    """Reads the grade that a `Checkpoint` has painted."""
+
+    def __init__(self, *, device):
+        pass
+
+    def answer(self, questions):
+        return [Answer(score=q.images["edited"].getpixel((20, 20))[0] / 25) for q in questions]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Command = Callable[[argparse.Namespace], tuple[dict[str, Any], str, int]]
 
-EXIT_CODES = "exit codes: 0 all is well; 1 {one}; 4 bad arguments or files, said in one line"
+EXIT_CODES = "exit codes: 0 all is well; 1 {one}; 2 interrupted; 4 bad arguments or files, said in one line"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,6 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"imgedit: {printable(str(error))}", file=sys.stderr)
         return 4
+    except KeyboardInterrupt:
+        print("imgedit: interrupted; what was finished is kept", file=sys.stderr)
+        return 2
     except OSError as error:
         named = str(error.filename or "")[:200]
         print(f"imgedit: {printable(f'{named}: {error.strerror or error}')}", file=sys.stderr)
@@ -80,6 +83,14 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--alpha", type=float, default=0.05, help="chance of any false alarm (default: 0.05)")
     one.add_argument("--margin", type=float, default=0.5, help="a gate that could not show so much is inconclusive")
 
+    one = _add(commands, "trend", _trend, "look whether a series of checkpoints has fallen", "scores have fallen")
+    one.add_argument("series", metavar="BASELINE", nargs="*", help=f"two or more, oldest first: baselines, or {run}")
+    one.add_argument(
+        "--last", type=int, metavar="N", help="the newest N runs of the store with the same pairs and judge"
+    )
+    one.add_argument("--alpha", type=float, default=0.05, help="chance of a false alarm in the whole series (0.05)")
+    one.add_argument("--html", type=Path, metavar="PATH", help="a page with charts")
+
     one = _add(commands, "report", _report, "render the reports of a run again", "the run did not pass its gates")
     one.add_argument("run", metavar="RUN", help=run)
     one.add_argument("--html", type=Path, metavar="PATH", help="an extra HTML report, its images in a folder beside it")
@@ -94,6 +105,25 @@ def _parser() -> argparse.ArgumentParser:
     one = _add(commands, "agreement", _agreement, "compare the judge with people", "no rating fits a scored pair")
     one.add_argument("run", metavar="RUN", help=run)
     one.add_argument("ratings", type=Path, metavar="HUMAN.csv", help="columns id and score, one row a rating")
+
+    one = _add(commands, "plan", _plan, "say how many pairs gates would need, and what that costs", "not used")
+    one.add_argument("run", metavar="RUN", nargs="?", help=f"{run}, whose spread and costs are gone by")
+    one.add_argument("--power", type=float, required=True, metavar="MDE", help="points that gates are to find")
+    one.add_argument(
+        "--before", metavar="REF", help="plan gates on drops, by how RUN moved against this run or baseline"
+    )
+    one.add_argument("--gate", action="append", default=[], metavar="FIELD", help="overall (default) or a category")
+    one.add_argument("--spread", type=float, metavar="SD", help="instead of a RUN: a pair's standard deviation")
+    one.add_argument("--alpha", type=float, default=0.05, help="chance of a false alarm of all gates (default: 0.05)")
+
+    one = _add(commands, "qualify", _qualify, "try a judge on edits of known worth, alone", "it cannot be believed")
+    one.add_argument("judge", metavar="JUDGE", nargs="?", help="its spec (default: the config's, or scenes)")
+    one.add_argument("--suite", metavar="SPEC", help="the pairs (default: the config's, or scenes)")
+    one.add_argument("--gpus", metavar="GPUS", help="as --imgedit-gpus")
+    one.add_argument("--config", type=Path, metavar="FILE", help="a TOML config, such as with parameters of the judge")
+    one.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="override one TOML key; repeatable"
+    )
 
     one = _add(commands, "doctor", _doctor, "say what this machine has, lacks, and cannot hold", "something is wrong")
     one.add_argument("--config", type=Path, metavar="FILE", help="look for this config's models, and whether they fit")
@@ -143,6 +173,24 @@ def _agreement(given: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
     from pytest_imgedit.cli import agreement
 
     return agreement.agree(given.run, given.ratings, given.out)
+
+
+def _trend(given: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+    from pytest_imgedit.cli import trend
+
+    return trend.trend(given.series, given.last, given.alpha, given.out, given.html)
+
+
+def _plan(given: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+    from pytest_imgedit.cli import plan
+
+    return plan.plan(given.run, given.before, given.gate, given.spread, given.power, given.alpha, given.out)
+
+
+def _qualify(given: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+    from pytest_imgedit.cli import qualify
+
+    return qualify.qualify(given.judge, given.suite, given.gpus, given.config, given.set, given.out)
 
 
 def _doctor(given: argparse.Namespace) -> tuple[dict[str, Any], str, int]:

@@ -15,7 +15,7 @@ from pytest_imgedit.report import model, terminal
 from pytest_imgedit.report.write import write_reports
 from pytest_imgedit.stats import gates
 from pytest_imgedit.stats.collapse import max_collapsed, moves_between
-from pytest_imgedit.stats.comparison import compare, differences
+from pytest_imgedit.stats.comparison import compare, differences, environment_differences
 from pytest_imgedit.store.baselines import (
     FOLDER,
     RESULTS,
@@ -134,18 +134,14 @@ def compare_runs(
         first = error.errors()[0]
         name = str(first["loc"][0]).replace("_", "-")
         raise UsageError(f"--{name}: {first['msg'].removeprefix('Value error, ')}") from None
-    a, b = (_either(reference, out) for reference in (before, now))
-    items = [(item["id"], item["sha256"], [seed["seed"] for seed in item["seeds"]]) for item in b["items"]]
-    reason = unlike_judges(a, b["judge"], b["seeds"]) or unlike_items(a, items)
-    if drops or collapsed is not None:
-        reason = reason or unlike_losses(a, b["editor"].get("lossy", []))
-    if reason:
-        raise UsageError(f"{before} and {now} cannot be compared, {reason}")
+    a, b = (read_either(reference, out) for reference in (before, now))
+    refuse_to_compare(a, b, f"{before} and {now}", gated=bool(drops or collapsed is not None))
     observations = differences(a["items"], b["items"])
     gates.check_fields("--max-drop", settings.max_drop, gates.categories_of(observations))
     results = gates.max_drop(settings, observations, a["name"])
     tail, fallen = max_collapsed(settings, moves_between(a["items"], b["items"]), a["name"])
-    comparison = {**compare(a, b["items"], alpha, results), "collapsed": fallen}
+    unlike = environment_differences(a, b)
+    comparison = {**compare(a, b["items"], alpha, results, unlike), "collapsed": fallen}
     if collapsed is not None:
         results.append(tail)
     document = {"comparison": comparison, "gates": [gate.to_dict() for gate in results]}
@@ -155,7 +151,17 @@ def compare_runs(
     return document, "\n".join(lines), int(any(gate.state != "PASS" for gate in results))
 
 
-def _either(reference: str, out: Path) -> dict[str, Any]:
+def refuse_to_compare(a: dict[str, Any], b: dict[str, Any], names: str, gated: bool = False) -> None:
+    """Raise `UsageError` if two baselines are of other pairs or verdicts, or, where `gated`, of unlike losses."""
+    items = [(item["id"], item["sha256"], [seed["seed"] for seed in item["seeds"]]) for item in b["items"]]
+    reason = unlike_judges(a, b["judge"], b["seeds"]) or unlike_items(a, items)
+    if gated:
+        reason = reason or unlike_losses(a, b["editor"].get("lossy", []))
+    if reason:
+        raise UsageError(f"{names} cannot be compared, {reason}")
+
+
+def read_either(reference: str, out: Path) -> dict[str, Any]:
     """Read a run, or else a baseline."""
     try:
         path = find_run(reference, out)

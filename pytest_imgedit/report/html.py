@@ -25,49 +25,59 @@ def render(document: model.Document, locate: Callable[[str], str | None]) -> str
     templates = files("pytest_imgedit.report.templates")
     script = "".join(templates.joinpath(name).read_text("utf-8") for name in ("viewer.js", "report.js"))
     style = templates.joinpath("report.css").read_text("utf-8")
-    environment = jinja2.Environment(
+    return (
+        environment()
+        .get_template("report.html")
+        .render(
+            run=document["run"],
+            suite=document["suite"],
+            editor=document["editor"],
+            judge=model.judge_name(document),
+            verdict=model.verdict(document),
+            header=model.CATEGORY_HEADER,
+            rows=model.category_rows(document),
+            totals=model.overall_rows(document),
+            remarks=model.remarks(document),
+            chart=charts.category_chart(document),
+            histogram=charts.histogram(document),
+            axis=charts,
+            tables=[(printable(title), *rest) for title, *rest in tables.further_tables(document)],
+            timing=model.timing_line(document),
+            worker_header=model.WORKER_HEADER,
+            workers=model.worker_rows(document),
+            gates=[{**gate, "why": printable(gate["why"])} for gate in document["gates"]],
+            words=model.WORDS,
+            sections=[(readable(section["title"]), readable(section["body"])) for section in document["sections"]],
+            compared="comparison" in document,
+            cards=[_card(item, document, locate) for item in document["items"]],
+            script=script,
+            style=style,
+            script_hash=csp_hash(script),
+            style_hash=csp_hash(style),
+        )
+    )
+
+
+def environment() -> jinja2.Environment:
+    """Return what renders the package's templates; texts are escaped."""
+    templates = files("pytest_imgedit.report.templates")
+    return jinja2.Environment(
         loader=jinja2.FunctionLoader(lambda name: templates.joinpath(name).read_text("utf-8")),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html").render(
-        run=document["run"],
-        suite=document["suite"],
-        editor=document["editor"],
-        judge=model.judge_name(document),
-        verdict=model.verdict(document),
-        header=model.CATEGORY_HEADER,
-        rows=model.category_rows(document),
-        totals=model.overall_rows(document),
-        remarks=model.remarks(document),
-        chart=charts.category_chart(document),
-        histogram=charts.histogram(document),
-        axis=charts,
-        tables=[(printable(title), *rest) for title, *rest in tables.further_tables(document)],
-        timing=model.timing_line(document),
-        worker_header=model.WORKER_HEADER,
-        workers=model.worker_rows(document),
-        gates=[{**gate, "why": printable(gate["why"])} for gate in document["gates"]],
-        words=model.WORDS,
-        sections=[(readable(section["title"]), readable(section["body"])) for section in document["sections"]],
-        compared="comparison" in document,
-        cards=[_card(item, document, locate) for item in document["items"]],
-        script=script,
-        style=style,
-        script_hash=_csp_hash(script),
-        style_hash=_csp_hash(style),
-    )
 
 
-def _csp_hash(text: str) -> str:
+def csp_hash(text: str) -> str:
+    """Return the source of a style or script as a content security policy names it."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _card(item: dict[str, Any], document: model.Document, locate: Callable[[str], str | None]) -> dict[str, Any]:
     """Return what the page's script needs to draw one card."""
-    before = document["comparison"]["pairs"][item["id"]] if "comparison" in document else None
+    before = document.get("comparison", {"pairs": {}})["pairs"].get(item["id"])
     named = [("source", item["source"])]
     for place, seed in enumerate(item["seeds"]):
         of_seed = "" if len(item["seeds"]) == 1 else f", seed {seed['seed']}"
@@ -98,7 +108,9 @@ def _card(item: dict[str, Any], document: model.Document, locate: Callable[[str]
         "instruction": readable(item["instruction"]),
         "tags": [readable(tag) for tag in tags],
         "aspects": [[readable(name), model.number(value)] for name, value in item["aspects"].items()],
-        "error": error and f"{error['stage']} error ({error['kind']}): {error['message']}",
+        "error": f"{error['stage']} error ({error['kind']}): {error['message']}"
+        if error and item["status"] != "not_needed"
+        else None,
         "greedy": None if None in greedy or not greedy else model.number(sum(greedy) / len(greedy)),
         "replies": [readable(reply) for reply in replies],
         "images": images,

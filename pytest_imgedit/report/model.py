@@ -13,13 +13,16 @@ CATEGORY_HEADER = ("category", "n", "scored", "errors", "mean", "95% CI", "std",
 #: Columns of words, which are aligned to the left.
 WORDS = (
     "run",
+    "commit",
     "finished",
+    "chart",
     "suite",
     "editor",
     "state",
     "GPU",
     "product",
     "category",
+    "gate",
     "worker",
     "device",
     "stage",
@@ -200,10 +203,12 @@ def verdict(document: Document) -> Verdict:
 
 
 def _left_out(document: Document) -> str | None:
-    """Say how many pairs of the baseline this run left out; `None` if there is none."""
-    found = document.get("comparison", {"size": 0})
-    count = found["size"] - len(document["items"])
-    return f"{count} of the {found['size']} pairs of {found['name']} were not selected" if count > 0 else None
+    """Say how many pairs were not needed, and how many of the baseline not selected; `None` if there is none."""
+    items, found = document["items"], document.get("comparison", {"size": 0})
+    unneeded, unselected = sum(item["status"] == "not_needed" for item in items), found["size"] - len(items)
+    parts = [f"{unneeded} of {len(items)} pairs were not needed"] * bool(unneeded)
+    parts += [f"{unselected} of the {found['size']} pairs of {found.get('name')} were not selected"] * (unselected > 0)
+    return "; ".join(parts) or None
 
 
 def mde_line(document: Document) -> str | None:

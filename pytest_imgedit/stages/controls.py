@@ -10,7 +10,7 @@ from pytest_imgedit.editors.base import SHOWN_REFERENCE, build, resolve_editor
 from pytest_imgedit.stages.edit import edit_message, store_edit, stored_edit
 from pytest_imgedit.stages.plan import make_plan
 from pytest_imgedit.stats.discrimination import auc
-from pytest_imgedit.stats.estimates import estimate, summarize
+from pytest_imgedit.stats.estimates import ENOUGH, estimate, summarize
 from pytest_imgedit.stats.gates import GateResult
 from pytest_imgedit.workers.messages import describe, make_edit
 
@@ -31,8 +31,9 @@ CONTROLS = ("oracle", "identity", "shuffled", "blank", "noise")
 SAMPLE, ALTOGETHER = 4, 20
 #: Where no pair has a reference, an edit that is known to be worthless must stay under this score.
 WORTHLESS = 5.0
-#: Chance that a right edit is scored over a worthless one from which on a judge tells them apart.
-ENOUGH_AUC = 0.9
+#: Chance that a right edit is scored over a worthless one, and points by which it is on average, from which on a judge
+#: tells them apart.
+ENOUGH_AUC, ENOUGH_POINTS = 0.9, 1.0
 _STATES = ("INVALID", "INCONCLUSIVE")
 
 Trials = dict[str, list["Work"]]
@@ -47,19 +48,23 @@ def plan_controls(
     policy: Reuse,
     make: bool,
 ) -> Trials:
-    """Edit a sample of the pairs with every control, here and now, and return the work to be scored by control.
+    """Edit a sample of pairs with every control, here and now, and return the work to be scored by control.
 
-    The sample is decided by the ids alone. The oracle needs pairs with a reference, `shuffled` other such pairs in
-    their categories; where there are none, these controls are left out. Edits are kept in the store like any other;
-    without `make`, only those that are there already count.
+    Pairs of the suite that have a reference are taken, whichever `pairs` are selected, so that one trial serves all
+    runs of the suite. Where they are of fewer than `ENOUGH` sources, selected pairs are taken, and the controls that
+    need references left out. The sample is decided by ids. Edits are kept in the store like any other; without
+    `make`, only those that are there already count.
     """
-    sample = _sample(pairs)
+    sample = _sample([pair for pair in suite.pairs if pair.reference is not None])
+    if len(sample) < min(ENOUGH, len(suite.pairs)):
+        sample = _sample(pairs)
     trials: Trials = {}
     for name in CONTROLS:
         target = resolve_editor(name)
-        suited = sample if name not in SHOWN_REFERENCE else [pair for pair in sample if pair.reference is not None]
+        if name in SHOWN_REFERENCE and any(pair.reference is None for pair in sample):
+            continue
         identity = identify(target)
-        plan = make_plan(suite, suited, 1, identity, None, store)
+        plan = make_plan(suite, sample, 1, identity, None, store)
         works = [work for work in plan if name not in SHOWN_REFERENCE or work.shown is not None or work.error]
         editor = build(target, "cpu", {})
         for work in works:
@@ -75,7 +80,7 @@ def _sample(pairs: Sequence[EditPair]) -> list[EditPair]:
     by_category: dict[str, list[EditPair]] = {}
     for pair in sorted(pairs, key=lambda pair: hashlib.sha256(pair.id.encode()).digest()):
         by_category.setdefault(pair.category, []).append(pair)
-    most = max(SAMPLE, math.ceil(ALTOGETHER / len(by_category)))
+    most = max(SAMPLE, math.ceil(ALTOGETHER / max(1, len(by_category))))
     return [pair for group in by_category.values() for pair in group[:most]]
 
 
@@ -113,34 +118,46 @@ def controls_document(trials: Trials, own: Mapping[str, float], alpha: float) ->
         summary = summarize(values, clusters, len(works) - len(scored) - pending, pending)
         row: dict[str, Any] = {"control": name, **summary.to_dict(), "pending": pending, **_UNDECIDED}
         if name != "oracle" and not waiting:
-            row |= _told_apart(scored, best if has_oracle else own, alpha)
-            high = _told_apart(scored, dict.fromkeys(scored, WORTHLESS), alpha)
-            if not has_oracle and high["state"] != "PASS":
-                row |= high
-            elif not has_oracle and row["state"] == "INVALID":
-                row["state"] = "INCONCLUSIVE"  # the editor may be to blame
+            row |= _told_apart(scored, best, alpha) if has_oracle else _known_worthless(scored, own, alpha)
         rows.append(row)
     rows.sort(key=lambda row: (row["mean"] is None, -(row["mean"] or 0.0)))
-    pairs = len({work.pair.id for works in trials.values() for work in works})
-    return {"pairs": pairs, "has_oracle": has_oracle, "rows": rows}
+    pairs = {work.pair.id: _cluster(work) for works in trials.values() for work in works}
+    counts = {"pairs": len(pairs), "sources": len(set(pairs.values()))}
+    return {**counts, "has_oracle": has_oracle, "beside_editor": bool(own), "rows": rows}
 
 
 def _cluster(work: Work) -> str:
     return work.source.sha256 if work.source else work.pair.id
 
 
-def _told_apart(scored: Mapping[str, tuple[float, str]], than: Mapping[str, float], alpha: float) -> dict[str, Any]:
+def _known_worthless(scored: Mapping[str, tuple[float, str]], own: Mapping[str, float], alpha: float) -> dict[str, Any]:
+    """Decide, without references, whether scores stay under `WORTHLESS`, and under those of an editor's `own` edits.
+
+    Where they do not stay under its own, the editor may be to blame; where there are none, nothing shows that the judge
+    gives a right edit more.
+    """
+    found = _told_apart(scored, dict.fromkeys(scored, WORTHLESS), alpha, points=0.0)
+    if found["state"] == "PASS":
+        found = _told_apart(scored, own, alpha) if own else {**_UNDECIDED, "p": found["p"]}
+        found["state"] = "PASS" if found["state"] == "PASS" else "INCONCLUSIVE"
+    return found
+
+
+def _told_apart(
+    scored: Mapping[str, tuple[float, str]], than: Mapping[str, float], alpha: float, points: float = ENOUGH_POINTS
+) -> dict[str, Any]:
     """Decide whether scores are lower than those of the same pairs in `than`: by effect, and beyond chance."""
     known = [(than[name], score, cluster) for name, (score, cluster) in scored.items() if name in than]
     if not known:
-        return {"state": "INVALID"}
+        return {"state": "INVALID" if scored else "INCONCLUSIVE"}
     right, worthless, clusters = zip(*known, strict=True)
     found = estimate([score - better for better, score, _ in known], clusters)
     p, (area, ends) = found.p_below(0), auc(right, worthless, clusters)
     state = "INVALID"
-    if p <= alpha and area >= ENOUGH_AUC:
+    far = -found.mean >= points
+    if p <= alpha and area >= ENOUGH_AUC and far:
         state = "PASS"
-    elif not found.can_show(alpha) or (p <= alpha and ends[1] >= ENOUGH_AUC):
+    elif not found.can_show(alpha) or (p <= alpha and ends[1] >= ENOUGH_AUC and far):
         state = "INCONCLUSIVE"
     return {"p": p, "auc": area, "auc_ci95": ends, "state": state}
 
@@ -153,13 +170,15 @@ def controls_gate(document: dict[str, Any]) -> GateResult:
     state: State = "PASS"
     why = f"the judge tells every control from {than if has_oracle else 'this editor, and holds it under ' + than}"
     if any(row["pending"] for row in rows) or not rows:
-        state, why = "INCONCLUSIVE", "the judge was not asked about all controls"
+        state, why = "INCONCLUSIVE", "the judge was not asked about all controls (stage 'score' does that)"
     elif names["INVALID"]:
         state, why = "INVALID", f"the judge cannot tell {names['INVALID']} from {than}"
     elif names["INCONCLUSIVE"]:
         than = "a right edit" if has_oracle else "this editor's edits (no pair has a reference)"
-        few = f"{document['pairs']} pairs do not show that the judge tells {names['INCONCLUSIVE']} from {than}"
-        state, why = "INCONCLUSIVE", few
+        if not has_oracle and not document["beside_editor"]:
+            than = "a right edit, of which the suite has none (no reference)"
+        images = f"{document['pairs']} pairs of {document['sources']} source images"
+        state, why = "INCONCLUSIVE", f"{images} do not show that the judge tells {names['INCONCLUSIVE']} from {than}"
     return GateResult("overall", "controls", None, None, state, f"{why}: {_ranking(rows)}" if rows else why)
 
 

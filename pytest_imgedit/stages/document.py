@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from pytest_imgedit.stages.repeats import noise_document
 from pytest_imgedit.stats import coverage, gates
 from pytest_imgedit.stats.collapse import max_collapsed, moves_between
 from pytest_imgedit.stats.comparison import compare, differences, environment_differences
+from pytest_imgedit.stats.sequential import at_the_end
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -89,19 +90,20 @@ def make_document(
     items: Sequence[ItemResult],
     baseline: dict[str, Any] | None,
     stopped_by: str,
+    decided: Mapping[tuple[str, str], gates.GateResult],
 ) -> dict[str, Any]:
     """Make the `imgedit.results/1` document of a run that ends now; `stopped_by` counts if it is incomplete.
 
-    `trials` are `None` in a run that did not get that far.
+    `trials` are `None` in a run that did not get that far. `decided` holds the gates, by kind and field, that were
+    decided before the end; pairs that were not needed for that are in no table and no gate.
     """
     works = {work.pair.id: work for work in plan}
     sources = {name: work.source.sha256 if work.source else name for name, work in works.items()}
-    categories, macro, micro = results.summarize_items(items, sources)
+    needed = [item for item in items if item.status != "not_needed"]
+    categories, macro, micro = results.summarize_items(needed, sources)
     complete = not any(seed.error is not None and seed.error.kind == "interrupted" for i in items for seed in i.seeds)
     complete = complete and trials is not None and not trials.left
-    suite, editor, judge = subject.suite, subject.editor, subject.judge
-    environments = _environments(subject, plan)
-    measures = judge is not None and judge.kind in MEASURING
+    suite, models, environments = subject.suite, _models(settings, subject), _environments(subject, plan)
     documents = [results.item_document(item, works[item.id]) for item in items]
     tried: dict[str, Any] = {}
     own = {item.id: item.score for item in items if item.score is not None}
@@ -109,23 +111,28 @@ def make_document(
         tried["controls"] = controls_document(trials.controls, own, settings.gates.alpha)
     if trials is not None and trials.repeats:
         tried["noise"] = noise_document(plan, trials.repeats)
-    scores, scores_expected = results.observe(items, sources), settings.run.stage != "edit"
+    scores, scores_expected = results.observe(needed, sources), settings.run.stage != "edit"
+    rest, compared = at_the_end(settings.gates), [one for one in documents if one["status"] != "not_needed"]
     found = [coverage.coverage(settings.gates, scores, results.count_errors(items), scores_expected)]
     if scores_expected:
-        found += gates.fail_under(settings.gates, scores)
+        found += [decided.get((gate.kind, gate.field), gate) for gate in gates.fail_under(rest, scores)]
     if baseline is not None:
-        moved = differences(baseline["items"], documents)
-        drops = gates.max_drop(settings.gates, moved, baseline["name"])
-        unlike = environment_differences(baseline.get("environments", {}), environments)
+        moved = differences(baseline["items"], compared)
+        drops = gates.max_drop(rest, moved, baseline["name"])
+        drops = [decided.get((gate.kind, gate.field), gate) for gate in drops]
+        unlike = environment_differences(baseline, {**models, "environments": environments})
         drops = coverage.against_environment(settings.gates, drops, unlike)
-        tail, collapsed = max_collapsed(settings.gates, moves_between(baseline["items"], documents), baseline["name"])
+        tail, collapsed = max_collapsed(settings.gates, moves_between(baseline["items"], compared), baseline["name"])
         tried["comparison"] = {
-            **compare(baseline, documents, settings.gates.alpha, drops, environments),
+            **compare(baseline, compared, settings.gates.alpha, drops, unlike),
             "collapsed": collapsed,
         }
+        if len(compared) < len(items):
+            tail = replace(tail, why=f"{tail.why} ({len(items) - len(compared)} more were not looked at)")
         found += [*drops, *coverage.against_environment(settings.gates, [tail], unlike)]
         if settings.gates.min_coverage:
             found.append(coverage.baseline_coverage(settings.gates, moved, len(baseline["items"]), baseline["name"]))
+    found = coverage.against_near_copies(settings.gates, found, compared)
     if "controls" in tried:
         found.append(controls_gate(tried["controls"]))
     return {
@@ -144,23 +151,7 @@ def make_document(
             "options": _options(settings),
         },
         "suite": {"name": suite.name, "sha256": suite.sha256, "pairs": len(suite.pairs)},
-        "editor": {
-            "spec": settings.editor.spec,
-            "fingerprint": editor.fingerprint,
-            "commit": editor.commit,
-            "params": mask_secrets(editor.params),
-            "compiled": subject.compiled,
-            "lossy": lossy(editor.params),
-        },
-        "judge": {
-            "spec": settings.judge.spec,
-            "fingerprint": judge and judge.fingerprint,
-            "commit": judge and judge.commit,
-            "params": mask_secrets(judge.params) if judge else {},
-            "usage": subject.usage,
-            "rubric": None if measures else settings.judge.rubric,
-            "rubric_sha256": None if measures else subject.rubric_sha256,
-        },
+        **models,
         "environments": environments,
         "reuse": _reuse(settings, subject, plan),
         "timing": {name: None if value is None else round(value, 3) for name, value in vars(timing).items()},
@@ -170,6 +161,34 @@ def make_document(
         "gates": [gate.to_dict() for gate in found],
         **tried,
         "items": documents,
+    }
+
+
+def _models(settings: Settings, subject: Subject) -> dict[str, Any]:
+    """Describe the editor and the judge; `dtype` and `decoder` are known of models that workers load."""
+    editor, judge = subject.editor, subject.judge
+    measures = judge is not None and judge.kind in MEASURING
+    return {
+        "editor": {
+            "spec": settings.editor.spec,
+            "fingerprint": editor.fingerprint,
+            "commit": editor.commit,
+            "params": mask_secrets(editor.params),
+            "dtype": editor.recipe.get("dtype"),
+            "compiled": subject.compiled,
+            "lossy": lossy(editor.params),
+        },
+        "judge": {
+            "spec": settings.judge.spec,
+            "fingerprint": judge and judge.fingerprint,
+            "commit": judge and judge.commit,
+            "params": mask_secrets(judge.params) if judge else {},
+            "dtype": judge and judge.recipe.get("dtype"),
+            "decoder": judge and judge.recipe.get("decoder"),
+            "usage": subject.usage,
+            "rubric": None if measures else settings.judge.rubric,
+            "rubric_sha256": None if measures else subject.rubric_sha256,
+        },
     }
 
 

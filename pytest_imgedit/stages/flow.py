@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.recipes import key
+from pytest_imgedit.stages.beside import Beside
+from pytest_imgedit.stages.blocks import work_in_blocks
 from pytest_imgedit.stages.document import Timing
 from pytest_imgedit.stages.edit import run_edits, stored_edit
 from pytest_imgedit.stages.placement import Placement, is_remote, place, settle_editor
-from pytest_imgedit.stages.plan import hand_over
+from pytest_imgedit.stages.plan import hand_over, missing_edits
 from pytest_imgedit.stages.pools import ask_servers, connect, identify_role, make_pool
-from pytest_imgedit.stages.score import Feed
 from pytest_imgedit.stages.trials import Trials, plan_trials
 from pytest_imgedit.workers.gpus import BusyMeter
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_imgedit.pairs import EditPair
     from pytest_imgedit.recipes import Identity
     from pytest_imgedit.registry import Target
+    from pytest_imgedit.stages.blocks import Blocks
     from pytest_imgedit.stages.plan import Work
     from pytest_imgedit.stages.run import Progress
     from pytest_imgedit.stages.score import Scorer
@@ -56,6 +57,7 @@ class Flow:
         self.workers: list[tuple[str, Worker]] = []
         self.hosts: Hosts | None = None
         self.origins: list[dict[str, Any]] = []
+        self.stays = False  # both models, from block to block
 
     def take_stored_edits(self, plan: Sequence[Work], editor: Identity) -> None:
         """Have an editor do the works, and give them those of its edits that the store has."""
@@ -73,21 +75,25 @@ class Flow:
         suite: Suite,
         pairs: Sequence[EditPair],
         identify_control: Callable[[Target], Identity],
+        blocks: Blocks | None = None,
     ) -> None:
-        """Do what is left of a plan; every work ends with a verdict or an error, unless the run is stopped."""
+        """Do what is left of a plan; every work ends with a verdict or an error, unless the run is stopped.
+
+        With `blocks`, it is done block by block, until these say that no more is needed.
+        """
         stage = self.settings.run.stage
         if is_remote(self.settings) and stage != "report":  # what counts as computed there depends on what hosts have
             self.hosts = connect(self.settings, self.folder)
             self.origins = [] if self.hosts is None else [host.origin for host in self.hosts.all]
         ended = 0.0
-        beside: _Beside | None = None
+        beside: Beside | None = None
         judging: Pool | None = None
         try:
             if self.hosts is not None:
                 self._identify_again(plan, scorer)
             elif stage == "report" and is_remote(self.settings):
                 self._identify_by_store(plan, scorer)
-            missing = _missing(plan)
+            missing = missing_edits(plan)
             if stage in ("score", "report"):
                 for work in missing:
                     reason = f"the store has no edit of this pair, and stage {stage!r} makes none"
@@ -99,30 +105,36 @@ class Flow:
             if stage != "report":
                 judged = scorer is not None and (missing or self._is_asked(plan, scorer))
                 ask_servers(self.settings, [*(["edit"] if missing else []), *(["judge"] if judged else [])])
+            if blocks is not None and scorer is not None:
+                work_in_blocks(self, blocks, scorer, bool(missing))
+                missing = []
             try:
                 if missing:
-                    placement = self._place(["edit"] if scorer is None else ["edit", "judge"])
+                    placement = self.place(["edit"] if scorer is None else ["edit", "judge"])
                     if placement.mode == "resident" and scorer is not None and judging is not None:
-                        waiting = self._take_stored_verdicts([w for w in plan if w.edit is not None], scorer)
-                        beside = _Beside(self, scorer, judging, waiting, len(missing))
-                    ended = self._edit(missing, judging, len(plan), beside)
+                        waiting = self.take_stored_verdicts([w for w in plan if w.edit is not None], scorer)
+                        beside = Beside(self, scorer, judging, waiting, len(missing))
+                    ended = self.edit(missing, judging, len(plan), beside)
             finally:  # a stopped run still shows the verdicts that it had before
-                pending = [] if scorer is None else self._take_stored_verdicts(plan, scorer)
+                pending = [] if scorer is None or blocks is not None else self.take_stored_verdicts(plan, scorer)
             if self.progress.stopping:
                 return
+            if blocks is not None:
+                blocks.leave_out()
+                pairs = [pair for pair in pairs if blocks.works[pair.id][0].is_needed]
             self.trials = Trials()
             if scorer is not None and judging is not None:
                 self.trials = plan_trials(self.settings, suite, pairs, plan, self.store, scorer.judge, identify_control)
-                further = self._take_stored_verdicts(self.trials.works, scorer, count=False)
+                further = self.take_stored_verdicts(self.trials.works, scorer, count=False)
                 if pending or further:
-                    self._score(pending, further, scorer, judging, ended, beside is not None and beside.ran)
+                    self.score(pending, further, scorer, judging, ended, beside is not None and beside.ran)
         finally:
             if beside is not None:
                 beside.abort()
             if judging is not None:
                 judging.close()
                 if beside is not None:
-                    self._remember("score", judging, beside.started)
+                    self.remember("score", judging, beside.started)
             if self.hosts is not None:
                 self.hosts.close()
 
@@ -159,21 +171,29 @@ class Flow:
         """Tell whether a judge will be asked for anything that the store does not have."""
         if scorer is None:
             return False
-        tried = self.settings.judge.controls or self.settings.judge.repeats
+        tried = self.settings.tries_judge or self.settings.judge.repeats
         edited = [work for work in plan if work.error is None and work.edit is not None]
         run = self.settings.run
         return bool(tried or run.fresh or any(scorer.stored_verdict(work, run.reuse) is None for work in edited))
 
-    def _place(self, roles: Sequence[str]) -> Placement:
+    def place(self, roles: Sequence[str]) -> Placement:
         placement = place(self.settings, roles, self.hosts)
         for line in placement.lines:
             self.progress.note(line)
         return placement
 
-    def _edit(self, missing: Sequence[Work], judging: Pool | None, verdicts: int, beside: _Beside | None) -> float:
+    def edit(
+        self,
+        missing: Sequence[Work],
+        judging: Pool | None,
+        verdicts: int,
+        beside: Beside | None,
+        staying: Pool | None = None,
+    ) -> float:
         """Run the edit stage and give its memory back; return the time at which the last edit was done.
 
-        The judge's processes start beside it, so that they have imported what they need when it ends.
+        The judge's processes start beside it, so that they have imported what they need when it ends. Workers that are
+        `staying` keep theirs.
         """
 
         def advance(work: Work) -> None:
@@ -185,23 +205,25 @@ class Flow:
 
         self.before_stage("edit")
         started = time.perf_counter()
-        pool = make_pool(self.settings, "edit", self.editor, self.folder, self.progress, self.hosts)
+        pool = staying or make_pool(self.settings, "edit", self.editor, self.folder, self.progress, self.hosts)
         meter = self._meter(pool)
         if beside is not None:
             beside.editors = pool
         try:
-            pool.start(len(missing))
+            pool.start(len(missing) if staying is None else len(pool.slots))
             if judging is not None:
                 judging.start(verdicts)
             with self.progress.stage("edit", len(missing)), meter:
                 run_edits(missing, self.editor, pool, self.store, advance)
         finally:
             ended = time.perf_counter()
-            self.timing.edits = sum(work.edit is not None for work in missing)
-            self.timing.edit_s, self.timing.edit_gpu_busy = ended - started, meter.share
-            pool.close()
-            loaded = self._remember("edit", pool, started)
-            self.timing.load_s = loaded - started if loaded else 0.0
+            self.timing.edits += sum(work.edit is not None for work in missing)
+            self.timing.edit_s += ended - started
+            self.timing.edit_gpu_busy = meter.share
+            if staying is None:
+                pool.close()
+                self.remember("edit", pool, started)
+            self.timing.load_s += max(0.0, first_loaded(pool) - started)
             if beside is not None:
                 beside.close()
         if beside is not None:
@@ -209,7 +231,7 @@ class Flow:
         self.after_stage("edit")
         return ended
 
-    def _take_stored_verdicts(self, plan: Sequence[Work], scorer: Scorer, count: bool = True) -> list[Work]:
+    def take_stored_verdicts(self, plan: Sequence[Work], scorer: Scorer, count: bool = True) -> list[Work]:
         """Give edits the verdicts that the store has; return those that are still to be scored."""
         run = self.settings.run
         edited = [work for work in plan if work.error is None and work.edit is not None and work.verdict is None]
@@ -224,7 +246,7 @@ class Flow:
             work.fail("score", "not_scored", "the store has no verdict on this edit, and stage 'report' makes none")
         return []
 
-    def _score(
+    def score(
         self,
         pending: Sequence[Work],
         further: Sequence[Work],
@@ -241,9 +263,9 @@ class Flow:
         if not again:
             self.before_stage("score")
         started = time.perf_counter()
-        if not ended:
-            self._place(["judge"])
-        pool.start(max(len(pending), len(further)))
+        if not ended and not self.stays:
+            self.place(["judge"])
+        pool.start(len(pool.slots) if self.stays else max(len(pending), len(further)))
         trying = None
         meter = self._meter(pool)
         try:
@@ -263,13 +285,17 @@ class Flow:
                 self.timing.score_s += finished - started
                 self.timing.verdicts += scored
             else:
-                first = self._remember("score", pool, ended or started) or started
+                if not self.stays:
+                    self.remember("score", pool, ended or started)
+                first = max(first_loaded(pool), ended or started)
                 self.timing.trials_s = max(0.0, ended_at - max(finished, first))
                 if ended:
-                    self.timing.swaps, self.timing.swap_s = 1, first - ended
-                    self.timing.first_verdict_s = max(0.0, scorer.first_at - ended)
-                self.timing.score_s, self.timing.score_gpu_busy = max(0.0, finished - first), meter.share
-                self.timing.verdicts = scored
+                    self.timing.swaps += not self.stays
+                    self.timing.swap_s += first - ended
+                    self.timing.first_verdict_s = self.timing.first_verdict_s or max(0.0, scorer.first_at - ended)
+                self.timing.score_s += max(0.0, finished - first)
+                self.timing.score_gpu_busy = meter.share
+                self.timing.verdicts += scored
         if not again:
             self.after_stage("score")
 
@@ -277,13 +303,12 @@ class Flow:
         gpus = [gpu for slot in pool.slots for gpu in slot.gpus if not slot.host]
         return BusyMeter(gpus, lambda: any(worker.loaded_at for worker in pool.workers))
 
-    def _remember(self, stage: str, pool: Pool, started: float) -> float:
-        """Keep what workers did in a stage; return when the first was loaded, 0 if none was."""
+    def remember(self, stage: str, pool: Pool, started: float) -> None:
+        """Keep what workers did in a stage."""
         seen = [worker for worker in (*pool.gone, *pool.workers) if worker.jobs_done or worker.load_s]
         for worker in seen:
             worker.ready_s = max(0.0, worker.loaded_at - started)
         self.workers.extend((stage, worker) for worker in seen)
-        return min((worker.loaded_at for worker in seen if worker.loaded_at), default=0.0)
 
 
 def _newest(journal: Journal[Any], made_by: Mapping[str, Identity]) -> Identity | None:
@@ -294,72 +319,6 @@ def _newest(journal: Journal[Any], made_by: Mapping[str, Identity]) -> Identity 
     return None
 
 
-def _missing(plan: Sequence[Work]) -> list[Work]:
-    return [work for work in plan if work.error is None and work.edit is None]
-
-
-class _Beside:
-    """A score stage in a thread, which judges edits while others are made.
-
-    Its judge loads once all editors have loaded, so that two models never load on a GPU at once.
-    """
-
-    def __init__(self, flow: Flow, scorer: Scorer, pool: Pool, waiting: list[Work], edits: int) -> None:
-        self.flow, self.scorer, self.pool, self.waiting = flow, scorer, pool, waiting
-        self.total = len(waiting) + edits
-        self.feed = Feed()
-        self.error: BaseException | None = None
-        self.works = list(waiting)
-        self.started = time.perf_counter()
-        self.editors: Pool | None = None
-        self.thread = threading.Thread(target=self._run, daemon=True)
-
-    def edited(self, work: Work) -> None:
-        """Hear of an edit that is done or has failed; raises what the score stage ended with."""
-        if self.error is not None:
-            raise self.error
-        if work.edit is not None and self.flow._take_stored_verdicts([work], self.scorer):
-            self.works.append(work)
-            self.feed.put(work)
-        loading = self.editors is not None and any(
-            worker.state in ("starting", "waiting", "loading") for worker in self.editors.workers
-        )
-        if not self.ran and not loading:
-            self.flow.before_stage("score")
-            self.started = time.perf_counter()
-            self.thread.start()
-
-    @property
-    def ran(self) -> bool:
-        """Tell whether the stage has begun."""
-        return self.thread.ident is not None
-
-    def abort(self) -> None:
-        """Have the stage end after the batch that it is at; wait a moment for that."""
-        if self.ran:
-            self.feed.abort()
-            self.thread.join(timeout=5)
-
-    def close(self) -> None:
-        """Say that no more edits come."""
-        self.feed.close()
-
-    def finish(self, ended: float) -> None:
-        """Wait until all is judged; `ended` is when the last edit was done. Raises what the score stage ended with."""
-        if not self.ran:
-            return  # what there is to judge is judged after editing
-        self.thread.join()
-        if self.error is not None:
-            raise self.error
-        timing = self.flow.timing
-        timing.score_s = max(0.0, time.perf_counter() - ended)
-        timing.verdicts = sum(work.verdict is not None for work in self.works)
-        self.flow.after_stage("score")
-
-    def _run(self) -> None:
-        progress = self.flow.progress
-        try:
-            with progress.stage("score", self.total):
-                self.scorer.run(self.waiting, self.pool, lambda work: progress.advance("score", work), self.feed)
-        except BaseException as error:
-            self.error = error
+def first_loaded(pool: Pool) -> float:
+    """Return when the first worker of a pool was loaded, 0 if none was."""
+    return min((worker.loaded_at for worker in (*pool.gone, *pool.workers) if worker.loaded_at), default=0.0)

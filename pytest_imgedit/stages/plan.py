@@ -73,6 +73,11 @@ class Work:
         """Tell whether this has come to neither a verdict nor an error, or only to that the stage makes none."""
         return self.verdict is None and (self.error is None or self.error.kind in ("not_edited", "not_scored"))
 
+    @property
+    def is_needed(self) -> bool:
+        """Tell whether every gate was not decided before this."""
+        return self.error is None or self.error.kind != "not_needed"
+
     def fail(self, stage: Any, kind: str, message: str, reply: str | None = None) -> None:
         self.error = ItemError(stage, kind, printable(message), reply)
 
@@ -107,6 +112,11 @@ def make_plan(
             work.content = key(work.recipe)
             plan.append(work)
     return plan
+
+
+def missing_edits(works: Iterable[Work]) -> list[Work]:
+    """List the works that are still to be edited."""
+    return [work for work in works if work.error is None and work.edit is None]
 
 
 def hand_over(plan: Iterable[Work], editor: Identity) -> None:

@@ -28,7 +28,7 @@ def item_results(plan: Sequence[Work], needs_verdict: bool, stopped_by: str) -> 
 
     Work that has neither error nor what it was to get was cut off when the run was `stopped_by` someone or
     something: its status is `interrupted`, which counts neither as scored nor as an error. Without `needs_verdict`
-    (stage `edit`) an edit is enough, and the status is `edited`.
+    (stage `edit`) an edit is enough, and the status is `edited`. Work that no gate needed any more is `not_needed`.
     """
     by_pair: dict[str, list[Work]] = {}
     for work in plan:
@@ -49,6 +49,8 @@ def _item(works: Sequence[Work], needs_verdict: bool) -> ItemResult:
         status = "edit_error" if error.stage == "edit" else "judge_error"
         if all(work.error is None or work.error.kind == "interrupted" for work in works):
             status = "interrupted"
+        if error.kind == "not_needed":
+            status = "not_needed"
     if error is not None or not needs_verdict:
         return ItemResult(pair.id, pair.category, status, None, {}, seeds, error)
     score = sum(verdict.score for verdict in verdicts) / len(verdicts)

@@ -16,12 +16,15 @@ from pytest_imgedit.recipes import Identity, identify
 from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.stages import results
+from pytest_imgedit.stages.blocks import Blocks
 from pytest_imgedit.stages.document import Subject, make_document
 from pytest_imgedit.stages.flow import Flow
-from pytest_imgedit.stages.placement import lossy, target_of
-from pytest_imgedit.stages.plan import Work, make_plan
+from pytest_imgedit.stages.foresight import expected_lines
+from pytest_imgedit.stages.placement import is_remote, lossy, target_of
+from pytest_imgedit.stages.plan import Work, make_plan, missing_edits
 from pytest_imgedit.stages.pools import identify_role
 from pytest_imgedit.stages.score import Scorer
+from pytest_imgedit.stats.comparison import environment_differences
 from pytest_imgedit.store.baselines import content_sha256, refuse, unlike_items, unlike_judges, unlike_losses
 
 if TYPE_CHECKING:
@@ -91,7 +94,8 @@ class Engine:
         in_main_thread = threading.current_thread() is threading.main_thread()
         previous = self._take_signals() if in_main_thread else {}
         try:
-            self.progress.note(f"plan: {len(pairs)} pairs")
+            for line in (f"plan: {len(pairs)} pairs", *expected_lines(settings, self.suite, pairs, self.store)):
+                self.progress.note(line)
             for journal in (self.store.edits, self.store.verdicts):
                 if journal.torn:
                     self.progress.note(f"warning: {journal.path}: dropped a torn last line")
@@ -106,10 +110,13 @@ class Engine:
             if judge is not None:
                 if self.baseline is not None:
                     self._refuse_unlike(self.baseline, judge, plan)
+                    if stage == "all" and missing_edits(plan):
+                        self._refuse_elsewhere(self.baseline, editor, judge)
                 scorer = Scorer(settings.judge, judge, rubric, self.store, redactor)
+            blocks = Blocks(settings.gates, plan, self.baseline) if settings.gates.until == "decided" else None
             self.working = True
             try:
-                flow.work(plan, scorer, self.suite, pairs, self._identify_control)
+                flow.work(plan, scorer, self.suite, pairs, self._identify_control, blocks)
             except KeyboardInterrupt:
                 pass
             except StoreError as error:
@@ -140,6 +147,7 @@ class Engine:
             items,
             self.baseline,
             self.stopped_by,
+            blocks.decided if blocks is not None else {},
         )
 
     def _take_signals(self) -> dict[signal.Signals, Any]:
@@ -164,6 +172,21 @@ class Engine:
 
     def _identify_control(self, target: Target) -> Identity:
         return identify(target, {}, self.store.fingerprints)
+
+    def _refuse_elsewhere(self, baseline: dict[str, Any], editor: Identity, judge: Identity) -> None:
+        """Raise `UsageError` if what is to be computed would be so in another environment, where that was ruled out."""
+        if self.settings.gates.environment == "any" or is_remote(self.settings):
+            return  # hosts are not asked yet: their gates are INVALID
+        here = {
+            "editor": editor.recipe,
+            "judge": judge.recipe,
+            "environments": {
+                role: {**identity.here.model_dump(), "edits": role == "edit", "verdicts": role == "judge"}
+                for role, identity in (("edit", editor), ("judge", judge))
+            },
+        }
+        if found := environment_differences(baseline, here):
+            refuse(baseline, f'computed in another environment (gates.environment="same"): {"; ".join(found)}')
 
     def _refuse_unlike(self, baseline: dict[str, Any], judge: Identity, plan: Sequence[Work]) -> None:
         """Raise `UsageError` if the verdicts of this run are of another kind than the baseline's."""

@@ -50,6 +50,6 @@ def plan_trials(
     """Plan the controls and repeats that the settings ask for; stage `report` makes no edits for them."""
     make = settings.run.stage != "report"
     return Trials(
-        plan_controls(suite, pairs, store, identify, settings.run.reuse, make) if settings.judge.controls else {},
+        plan_controls(suite, pairs, store, identify, settings.run.reuse, make) if settings.tries_judge else {},
         plan_repeats(plan, settings.judge.repeats, has_order=judge.kind not in MEASURING),
     )

@@ -41,7 +41,9 @@ def evidence_above(strata: Sequence[Stratum], limit: float, lowest: float, highe
         logs = _log_gains(strata[0], np.array([limit - lowest]), lowest)[:, 0]
     else:
         logs = _log_least_gains(strata, limit, lowest, highest)
-    return float(np.exp(min(700.0, logsumexp(logs) - np.log(len(BETS)))))
+    gain = logsumexp(logs) - np.log(len(BETS))
+    assert not np.isnan(gain), "a value beyond the scale"
+    return float(np.exp(min(700.0, gain)))
 
 
 def _log_least_gains(strata: Sequence[Stratum], limit: float, lowest: float, highest: float) -> Floats:

@@ -105,10 +105,11 @@ def max_collapsed(settings: GatesSettings, moves: Sequence[Move], baseline: str)
     compared = [move for move in moves if move.difference is not None]
     fallen = _collapsed(compared, settings.collapse)
     allowed = allowed_pairs(settings.max_collapsed, len(moves))
-    state, why, p = _decide(settings, compared, allowed, unmoved_edits(moves))
+    unmoved = unmoved_edits(moves)
+    state, why, p = _decide(settings, compared, allowed, unmoved)
     lost = [_at_worst(move) for move in moves if move.difference is None]
     if state != "FAIL" and compared and lost:
-        worst, _, _ = _decide(settings, [*compared, *lost], allowed, unmoved_edits(moves))
+        worst, _, _ = _decide(settings, [*compared, *lost], allowed, unmoved)
         if worst == "FAIL":
             state, why = "INCONCLUSIVE", f"the pairs without a score ({len(lost)}) may have collapsed too"
     if not compared:

@@ -48,15 +48,15 @@ def compare(
     items: Sequence[Document],
     alpha: float,
     gates: Sequence[GateResult] = (),
-    environments: Mapping[str, Any] | None = None,
+    environment: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Compare a run's items with a baseline: the section `comparison` of results.json.
 
     `rows` has one entry a category and `overall`: means of the pairs that have a score on both sides, their mean
     difference with 95% interval, one-sided p of a drop and of a rise, each after Holm over all rows, verdict and MDE;
     a row that one of the `max_drop` gates is on has that gate's p, state and MDE. `pairs` holds what the baseline
-    has of each pair; `fell` and `rose` name those that moved most. `environment` says in what the `environments` of
-    this run's edits and verdicts differ from the baseline's.
+    has of each pair; `fell` and `rose` name those that moved most. `environment` is what
+    `environment_differences` says of the two.
     """
     observations = differences(baseline["items"], items)
     old = {item["id"]: item for item in baseline["items"]}
@@ -96,7 +96,7 @@ def compare(
         "run": baseline["run"],
         "editor": baseline["editor"]["spec"],
         "commit": baseline["commit"],
-        "environment": environment_differences(baseline.get("environments", {}), environments or {}),
+        "environment": list(environment),
         "size": len(baseline["items"]),
         "rows": rows,
         "pairs": {
@@ -112,15 +112,24 @@ def compare(
     }
 
 
-def environment_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Say in what the environments of two runs differ, for edits and verdicts apart; nothing where they agree."""
+def environment_differences(before: Document, now: Document) -> list[str]:
+    """Say in what two runs or baselines were computed otherwise, edits and verdicts apart; nothing where they agree.
+
+    That is where they were (`environments`), in which `dtype`, and by which decoder a judge's batches.
+    """
     found = []
-    for what in ("edits", "verdicts"):
-        theirs, ours = ([_bare(one) for one in side.values() if one[what]] for side in (before, now))
+    for what, role in (("edits", "editor"), ("verdicts", "judge")):
+        theirs, ours = (
+            [_bare(one) for one in side.get("environments", {}).values() if one[what]] for side in (before, now)
+        )
         if theirs and ours:
             unlike = dict.fromkeys(text for old in theirs for new in ours for text in old.differences(new))
             if not all(old in ours for old in theirs) or not all(new in theirs for new in ours):
                 found += [f"{what}: {text}" for text in unlike]
+        for name in ("dtype", "decoder"):
+            was, is_now = before[role].get(name), now[role].get(name)
+            if was != is_now and None not in (was, is_now):
+                found.append(f"{what}: {name} {was} there, {is_now} here")
     return found
 
 

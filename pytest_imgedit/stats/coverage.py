@@ -1,4 +1,4 @@
-"""Gates on what a run holds: pairs without a score, the pairs of the baseline, and where both were computed."""
+"""Gates on what a run holds: pairs without a score, pairs of the baseline, near-copies, and where it was computed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from pytest_imgedit.stats.gates import GateResult, estimate_field, filled
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from typing import Any
 
     from pytest_imgedit.config import GatesSettings
     from pytest_imgedit.stats.gates import Observation, State
@@ -54,3 +55,26 @@ def against_environment(
         return list(found)
     why = f"computed in other environments (gates.environment): {'; '.join(differences)}"
     return [replace(gate, state="INVALID", why=f"{gate.why}: {why}") for gate in found]
+
+
+def against_near_copies(
+    settings: GatesSettings, found: Sequence[GateResult], items: Sequence[Mapping[str, Any]]
+) -> list[GateResult]:
+    """Let no gate on scores pass where more than `gates.max_near_copies` of its edits hardly differ from their source.
+
+    A judge that gives such edits a passing score does not look at them. What is shown to fail stays so.
+    """
+    return [_against_near_copies(settings, gate, items) for gate in found]
+
+
+def _against_near_copies(settings: GatesSettings, gate: GateResult, items: Sequence[Mapping[str, Any]]) -> GateResult:
+    if gate.kind not in ("fail_under", "max_drop") or gate.state not in ("PASS", "INCONCLUSIVE"):
+        return gate
+    mine = [item for item in items if gate.field in ("overall", item["category"])]
+    edits = [seed["edit"] for item in mine for seed in item["seeds"] if seed["edit"]]
+    copies = sum(edit["near_copy"] for edit in edits)
+    if copies <= settings.max_near_copies * len(edits):
+        return gate
+    allowed = f"gates.max_near_copies allows {settings.max_near_copies:.0%}"
+    why = f"{copies} of {len(edits)} edits hardly differ from their source, {allowed}"
+    return replace(gate, state="INVALID", why=f"{gate.why}: {why}")

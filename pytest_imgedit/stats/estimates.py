@@ -84,7 +84,12 @@ class Estimate:
 
     def can_show(self, alpha: float) -> bool:
         """Tell whether so many clusters can show anything at `alpha`, and enough of it to say that nothing is there."""
-        return self.clusters >= ENOUGH and 0.5**self.clusters <= alpha
+        return self.even_clusters > ENOUGH - ROUNDING and 0.5**self.clusters <= alpha
+
+    @property
+    def even_clusters(self) -> float:
+        """Number of clusters of equal weight that are worth these, 1/Σw²: 4 where one has half of the weight."""
+        return float(1 / (self.weights**2).sum())
 
     def interval(self, level: float = 0.95) -> tuple[float, float] | None:
         """Two-sided interval of the mean from Student's t."""
@@ -133,8 +138,8 @@ class Estimate:
     def mde(self, alpha: float) -> float | None:
         """Smallest distance of the true mean from a limit that a one-sided test at `alpha` finds in 80% of runs.
 
-        (t₁₋α + t_power)·SE; `None` if so few clusters can never give a p under `alpha`, under `ENOUGH` of them, and
-        where no spread was seen.
+        (t₁₋α + t_power)·SE; `None` if so few clusters can never give a p under `alpha`, if they are worth less than
+        `ENOUGH` of equal weight, and where no spread was seen.
         """
         if not self.se or not self.can_show(alpha):
             return None
@@ -230,7 +235,7 @@ def sign_flip(contributions: Floats) -> float:
     return max(count / len(flips), float(0.5 ** len(contributions)))
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=24)  # as many numbers of clusters as a run has blocks
 def signs(clusters: int) -> NDArray[np.int8]:
     """Rows of signs, one a cluster: all there are of few clusters, `FLIPS` random ones of more, always the same."""
     if clusters <= EXACT_CLUSTERS:

@@ -85,40 +85,46 @@ def check_counts(name: str, fields: Iterable[str], counts: Mapping[str, int]) ->
 
 def fail_under(settings: GatesSettings, scores: Sequence[Observation]) -> list[GateResult]:
     """Evaluate all `--imgedit-fail-under` gates: H0 of each is that the true mean is not under its limit."""
-
-    def measured(field: str, value: float) -> str:
-        return f"{field} {value:.2f}"
-
-    def related(value: float, limit: float) -> str:
-        return f" {'>=' if value >= limit else '<'} {limit:g}"
-
-    words = _Words(measured, related, "not shown to be under")
+    words = words_of("fail_under")
     return _Family("fail_under", settings, settings.fail_under, scores, 1, 0.0, words).evaluate()
 
 
 def max_drop(settings: GatesSettings, differences: Sequence[Observation], baseline: str) -> list[GateResult]:
     """Evaluate all `--imgedit-max-drop` gates: H0 of each is that the true difference is not under minus its limit."""
-
-    def measured(field: str, value: float) -> str:
-        size = f"{abs(value):.2f}" if abs(value) >= 0.005 else f"{abs(value):.1g}"
-        moved = f"fell by {size}" if value < 0 else f"rose by {size}" if value > 0 else "did not move"
-        return f"{field} {moved} against {baseline}"
-
-    def related(value: float, limit: float) -> str:
-        del value
-        return f", {limit:g} allowed"
-
-    words = _Words(measured, related, "not shown to be more than")
+    words = words_of("max_drop", baseline)
     return _Family("max_drop", settings, settings.max_drop, differences, -1, -10.0, words).evaluate()
 
 
 @dataclass(frozen=True)
-class _Words:
+class Words:
     """How gates of a kind say what they found, how that is to their limit, and that nothing is certain."""
 
     measured: Callable[[str, float], str]
     related: Callable[[float, float], str]
     doubt: str
+
+
+def words_of(kind: Literal["fail_under", "max_drop"], baseline: str = "") -> Words:
+    """Return the words of a kind of gates; those on drops name the baseline."""
+
+    def score(field: str, value: float) -> str:
+        return f"{field} {value:.2f}"
+
+    def against_limit(value: float, limit: float) -> str:
+        return f" {'>=' if value >= limit else '<'} {limit:g}"
+
+    def move(field: str, value: float) -> str:
+        size = f"{abs(value):.2f}" if abs(value) >= 0.005 else f"{abs(value):.1g}"
+        moved = f"fell by {size}" if value < 0 else f"rose by {size}" if value > 0 else "did not move"
+        return f"{field} {moved} against {baseline}"
+
+    def allowed(value: float, limit: float) -> str:
+        del value
+        return f", {limit:g} allowed"
+
+    if kind == "fail_under":
+        return Words(score, against_limit, "not shown to be under")
+    return Words(move, allowed, "not shown to be more than")
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,7 @@ class _Family:
     observations: Sequence[Observation]
     sign: Literal[1, -1]
     lowest: float
-    words: _Words
+    words: Words
 
     def evaluate(self) -> list[GateResult]:
         """Evaluate with what there is; pairs without a number that could turn a gate leave it inconclusive.
@@ -217,8 +223,12 @@ class _Family:
 
     def _reason(self, field: str, found: Estimate, mde: float | None) -> str:
         alpha, few = self.settings.alpha, "pairs" if found.clusters == found.n else "source images"
+        spent = "" if self.settings.until == "all" else ", what the looks left of it"
         if found.clusters < ENOUGH or 0.5**found.clusters > self.alpha:
-            return f"too few {few} ({found.clusters}) to show anything at alpha {alpha:g}"
+            return f"too few {few} ({found.clusters}) to show anything at alpha {alpha:g}{spent}"
+        if not found.alone and not found.can_show(self.alpha):
+            worth = f"of unequal weight, worth {found.even_clusters:.1f} equal ones: {ENOUGH} are needed"
+            return f"{found.clusters} source images {worth}"
         if found.alone:
             verb = "has a" if len(found.alone) == 1 else "have each a"
             return f"{', '.join(found.alone)} {verb} single source image, whose spread is not known"

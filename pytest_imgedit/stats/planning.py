@@ -1,14 +1,15 @@
-"""How many pairs would decide a gate, by simulation from the pairs that there are."""
+"""How many pairs would decide a gate: by simulation from those that there are, or for a stated effect."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from scipy.special import ndtri, stdtrit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 Pair = TypeVar("Pair")
 #: Multiples of the pairs at hand that are tried, and simulated runs of each.
@@ -54,3 +55,56 @@ def pairs_needed(
         else:
             low = middle + 1
     return round(FACTORS[low] * len(pairs)) if low < len(FACTORS) else None
+
+
+def detectable(error: float, freedom: float, alpha: float) -> float:
+    """Smallest distance from a limit that a one-sided test at `alpha` finds in `POWER` of runs: (t₁₋α + t_power)·SE."""
+    return float(stdtrit(freedom, 1 - alpha) + stdtrit(freedom, POWER)) * error
+
+
+def size_for(mde: float, error: float, freedom: float, alpha: float, most: float = 1e6) -> float | None:
+    """Smallest factor on the pairs at hand with which a test at `alpha` finds `mde`; `None` beyond `most`.
+
+    `error` is the standard error with the pairs at hand, `freedom` its degrees of freedom: with k times the pairs, laid
+    out alike, they are error/√k and k·freedom. Factors under 1 leave at least one degree of freedom.
+    """
+    if error == 0:
+        return None
+
+    def enough(factor: float) -> bool:
+        return detectable(error / factor**0.5, factor * freedom, alpha) <= mde
+
+    low, high = 1 / freedom, most
+    if not enough(high):
+        return None
+    while high > 1.0001 * low:
+        middle = (low * high) ** 0.5
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def expected_mde(
+    kind: str, field: str, alpha: float, count: int, documents: Iterable[Mapping[str, Any]]
+) -> tuple[float, str] | None:
+    """Say what a gate at `alpha` over `count` pairs is about to show, by the first of `documents` that tells.
+
+    These are results documents; returned are the MDE in points and the id of the run. It goes with 1/√pairs.
+    """
+    for document in documents:
+        scored = [item for item in document["items"] if item["score"] is not None]
+        of_field = [item for item in scored if field in ("overall", item["category"])]
+        options = document["run"]["options"]["gates"]
+        known = [
+            (gate["mde"], options["alpha"] / max(1, len(options[kind])))
+            for gate in document["gates"]
+            if gate["kind"] == kind and gate["field"] == field
+        ]
+        if kind == "fail_under":
+            row = document["overall"]["macro"] if field == "overall" else document["categories"].get(field, {})
+            known.append((row.get("mde"), 0.05))
+        found = next((one for one in known if one[0]), None)
+        if found is not None and of_field:
+            mde, then = found
+            scale = (ndtri(1 - alpha) + ndtri(POWER)) / (ndtri(1 - then) + ndtri(POWER))
+            return float(mde * scale * (len(of_field) / count) ** 0.5), str(document["run"]["id"])
+    return None

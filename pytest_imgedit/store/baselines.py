@@ -47,6 +47,7 @@ def make_baseline(document: dict[str, Any], name: str) -> dict[str, Any]:
         "editor": document["editor"],
         "judge": document["judge"],
         "seeds": run["options"]["editor"]["seeds"],
+        "not_needed": sum(item["status"] == "not_needed" for item in document["items"]),
         "overall": _rounded(document["overall"]["macro"]["mean"]),
         "categories": {
             category: {"n": row["n"], "scored": row["scored"], "mean": _rounded(row["mean"])}

@@ -46,7 +46,9 @@ def runs(folder):
     ]
 
 
-@pytest.mark.parametrize("command", ["", "compare", "report", "runs", "agreement", "doctor"])
+@pytest.mark.parametrize(
+    "command", ["", "compare", "trend", "plan", "report", "runs", "explain", "agreement", "qualify", "doctor"]
+)
 def test_each_command_explains_itself(imgedit, command):
     code, out, _ = imgedit(*filter(None, (command, "--help")))
     assert code == 0

@@ -44,7 +44,7 @@ def test_a_worse_editor_fails_by_name_of_the_category_and_the_same_one_passes(sa
     assert not (saved.path / "benchmarks/baselines/worse.json").exists()
     found = saved.results
     assert found["comparison"]["rows"]["social"]["verdict"] == "fell"
-    assert [gate["state"] for gate in found["gates"]] == ["PASS", "FAIL", "FAIL", "FAIL"]
+    assert [gate["state"] for gate in found["gates"]] == ["PASS", "FAIL", "FAIL", "FAIL", "PASS"]
     assert found["gates"][3]["why"].startswith("50 of 50 pairs fell by 3 points or more against main, 0 allowed (")
     assert len(found["comparison"]["collapsed"]) == 50
     junit = (saved.path / "junit.xml").read_text()
@@ -58,14 +58,14 @@ def test_a_worse_editor_fails_by_name_of_the_category_and_the_same_one_passes(sa
 
 def test_few_pairs_are_inconclusive_which_fails_unless_it_is_allowed(saved):
     few = ("--imgedit-compare=main", "--imgedit-limit=1", "--imgedit-max-drop=overall:0", "--imgedit-max-collapsed=5")
-    few = (*few, "--imgedit-set=gates.alpha=0.01")
+    few = (*few, "--imgedit-set=gates.alpha=0.01", "--imgedit-set=gates.max_near_copies=1.0")
     result = saved.run(*few)
     assert result.ret == 1
     result.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE: overall fell by 10.00 *too few pairs (5) to show anything *"])
     allowed = saved.run(*few, "--imgedit-set=gates.allow_inconclusive=true")
     assert allowed.ret == 0
     allowed.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE (allowed): overall fell by 10.00 *"])
-    same = saved.run("--imgedit-editor=oracle", *few[:3])
+    same = saved.run("--imgedit-editor=oracle", *few[:3], "--imgedit-set=judge.controls=false")
     assert same.ret == 0  # every edit is the baseline's
     same.stdout.fnmatch_lines(["imgedit: PASS: *; 45 of the 50 pairs of main were not selected"])
 
@@ -86,9 +86,17 @@ def test_a_baseline_of_another_environment_is_refused_where_that_is_asked_for(sa
     path.write_text(json.dumps(document))
     options = ("--imgedit-editor=oracle", "--imgedit-compare=main", *DROPS)
     assert saved.run(*options).ret == 0
-    result = saved.run(*options, "--imgedit-set=gates.environment='same'")
+    same = (*options, "--imgedit-set=gates.environment='same'")
+    result = saved.run(*same)
     assert result.ret == 1
     result.stdout.fnmatch_lines(["imgedit: INVALID: *computed in other environments (gates.environment): *numpy*"])
+    stored = saved.stored_edits()
+    early = saved.run(*same, "--imgedit-fresh")
+    assert early.ret == 4  # before anything is edited
+    early.stderr.fnmatch_lines(
+        ["ERROR: baseline main: cannot be compared with, computed in another environment *numpy*"]
+    )
+    assert saved.stored_edits() == stored
 
 
 def test_a_part_of_the_pairs_is_compared_with_the_same_part_under_xdist_too(saved):
@@ -167,6 +175,7 @@ def test_github_is_told_of_every_gate_that_did_not_pass(saved, monkeypatch):
         ]
     )
     few = saved.run(
-        "--imgedit-limit=1", "--imgedit-fail-under=overall:5", "--imgedit-set=gates.allow_inconclusive=true"
+        *("--imgedit-limit=1", "--imgedit-fail-under=overall:5", "--imgedit-set=gates.allow_inconclusive=true"),
+        "--imgedit-set=gates.max_near_copies=1.0",
     )
     few.stdout.fnmatch_lines(["::warning title=imgedit fail_under overall::INCONCLUSIVE: overall 0.00 < 5: too few *"])

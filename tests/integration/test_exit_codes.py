@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-CONSTANT = ("--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
+#: A judge whose scores are known, and that is no judge.
+CONSTANT = (
+    *("--imgedit-judge=fakes:Constant", "--imgedit-limit=2", "--imgedit-set=judge.controls=false"),
+    "--imgedit-set=gates.max_near_copies=1.0",
+)
 
 
 @pytest.mark.parametrize(

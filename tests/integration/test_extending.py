@@ -30,22 +30,6 @@ def test_fixtures_serve_a_users_own_tests(bench):
     result.assert_outcomes(passed=5 + 5 + 3)
 
 
-def test_calls_on_hosts_without_gpus_are_taken_up(bench):
-    (bench.path / "test_image_edit.py").unlink()
-    (bench.path / "hosts.toml").write_text('[workers]\nhosts = ["popen"]\n')
-    (bench.path / "test_own.py").write_text(
-        "from PIL import Image\n"
-        "def test_own(edit_workers, reward_model):\n"
-        "    photo = Image.new('RGB', (64, 64), 'white')\n"
-        "    edited = edit_workers.edit(photo, 'make it snow')\n"
-        "    reward_model.score(photo, edited, 'make it snow', 'environment')\n"
-    )
-    models = ("--imgedit-suite=scenes", "--imgedit-editor=scenes", "--imgedit-judge=scenes")
-    for _ in range(2):
-        bench.run("test_own.py", *models, "--imgedit-config=hosts.toml").assert_outcomes(passed=1)
-        assert (bench.records("edits"), bench.records("verdicts"), bench.records("models")) == (1, 1, 2)
-
-
 def test_hooks_are_called_around_stages_and_add_report_sections(bench):
     (bench.path / "conftest.py").write_text(
         "from pathlib import Path\n"

@@ -44,6 +44,19 @@ def older(tmp_path):
     return described.parent
 
 
+@pytest.fixture
+def calls(bench):
+    """A test of the user's own, `test_own.py`, that edits an image and scores the edit."""
+    (bench.path / "test_image_edit.py").unlink()
+    (bench.path / "test_own.py").write_text(
+        "from PIL import Image\n"
+        "def test_own(edit_workers, reward_model):\n"
+        "    photo = Image.new('RGB', (64, 64), 'white')\n"
+        "    edited = edit_workers.edit(photo, 'make it snow')\n"
+        "    reward_model.score(photo, edited, 'make it snow', 'environment')\n"
+    )
+
+
 def outcome(bench):
     return {name: (item["score"], item["seeds"][0]["edit"]["blob"]) for name, item in bench.items.items()}
 
@@ -128,15 +141,14 @@ def test_a_report_of_hosts_finds_what_is_beside_a_pair_that_failed(bench, hosts)
         assert bench.error_kinds == {"p-c": "bad_image"}
 
 
-def test_calls_take_from_the_store_what_the_hosts_have_computed_alone(bench, hosts, older):
-    (bench.path / "test_image_edit.py").unlink()
-    (bench.path / "test_own.py").write_text(
-        "from PIL import Image\n"
-        "def test_own(edit_workers, reward_model):\n"
-        "    photo = Image.new('RGB', (64, 64), 'white')\n"
-        "    edited = edit_workers.edit(photo, 'make it snow')\n"
-        "    reward_model.score(photo, edited, 'make it snow', 'environment')\n"
-    )
+def test_calls_on_hosts_without_gpus_are_taken_up(bench, calls, hosts):
+    models = ("--imgedit-suite=scenes", "--imgedit-editor=scenes", "--imgedit-judge=scenes")
+    for _ in range(2):
+        bench.run("test_own.py", *models, hosts("popen")).assert_outcomes(passed=1)
+        assert (bench.records("edits"), bench.records("verdicts"), bench.records("models")) == (1, 1, 2)
+
+
+def test_calls_take_from_the_store_what_the_hosts_have_computed_alone(bench, calls, hosts, older):
     there = hosts(f"popen//env:PYTHONPATH={older}", more='gpus = "none"')
     for options, records in (((), 1), ((there,), 2), ((there,), 2), ((), 2)):
         bench.run("test_own.py", *OWN, *options).assert_outcomes(passed=1)

@@ -37,7 +37,7 @@ def test_a_judge_that_tells_controls_apart_is_believed(bench):
 
 
 def test_a_judge_that_always_says_7_makes_the_run_invalid(bench):
-    seven = ("--imgedit-judge=fakes:Constant", "--imgedit-set=judge.score=7", "--imgedit-controls")
+    seven = ("--imgedit-judge=fakes:Constant", "--imgedit-set=judge.score=7", "--imgedit-editor=oracle")
     result = bench.run(*seven, "--imgedit-fail-under=overall:6")
     assert result.ret == 1
     result.assert_outcomes(passed=50)
@@ -48,9 +48,45 @@ def test_a_judge_that_always_says_7_makes_the_run_invalid(bench):
         ]
     )
     assert [gate["state"] for gate in bench.results["gates"]] == ["PASS", "PASS", "INVALID"]
-    few = bench.run(*seven, "-k", "physics", "--imgedit-limit=3")
+    one = bench.run(*seven, "-k", "physics", "--imgedit-fail-under=physics:6")
+    assert one.ret == 1  # whatever is selected, the judge is tried once on the suite
+    assert (bench.timing["verdicts_cached"], bench.timing["trials_s"]) == (10, 0)
+    one.stdout.fnmatch_lines(["imgedit: INVALID: the judge cannot tell identity, *"])
+    few = bench.run(*seven, "--imgedit-controls", "--imgedit-limit=1")
     assert few.ret == 1
-    few.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE: 3 pairs do not show that the judge tells identity, shuffled, *"])
+    few.stdout.fnmatch_lines(
+        ["imgedit: INCONCLUSIVE: 5 pairs of 5 source images do not show that the judge tells identity, blank, *"]
+    )
+
+
+def test_a_judge_that_goes_by_the_length_of_the_instruction_makes_the_run_invalid(bench):
+    (bench.path / "longwinded.py").write_text(
+        "from pytest_imgedit import Answer\n"
+        "class Length:\n"
+        "    def __init__(self, *, device): pass\n"
+        "    def answer(self, questions):\n"
+        "        return [Answer(score=min(10.0, len(q.instruction) / 8)) for q in questions]\n"
+    )
+    judge = ("--imgedit-editor=oracle", "--imgedit-judge=longwinded:Length")
+    result = bench.run(*judge, "--imgedit-fail-under=overall:2")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["imgedit: INVALID: the judge cannot tell identity, shuffled, blank, noise from a *"])
+    assert bench.run(*judge).ret == 0  # no gate rests on its scores
+    assert "controls" not in bench.results
+    off = bench.run(*judge, "--imgedit-fail-under=overall:2", "--imgedit-set=judge.controls=false")
+    assert off.ret == 0
+    assert "controls" not in bench.results
+
+
+def test_an_edit_of_nothing_passes_no_gate(bench):
+    seven = ("--imgedit-judge=fakes:Constant", "--imgedit-set=judge.score=7", "--imgedit-set=judge.controls=false")
+    result = bench.run(*seven, "--imgedit-fail-under=overall:6")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        ["imgedit: INVALID: overall 7.00 >= 6: 50 of 50 edits hardly differ from their source*"]
+    )
+    allowed = bench.run(*seven, "--imgedit-fail-under=overall:6", "--imgedit-set=gates.max_near_copies=1.0")
+    assert allowed.ret == 0
 
 
 def test_a_judge_that_tells_controls_apart_on_average_only_makes_the_run_invalid(bench):
@@ -58,20 +94,24 @@ def test_a_judge_that_tells_controls_apart_on_average_only_makes_the_run_invalid
         "import random\n"
         "from pytest_imgedit import Answer\n"
         "class Weak:\n"
-        "    def __init__(self, *, device): pass\n"
+        "    def __init__(self, *, device, gap=0.4, noise=0.1): self.gap, self.noise = gap, noise\n"
         "    def answer(self, questions):\n"
         "        return [Answer(score=self.score(q.images)) for q in questions]\n"
         "    def score(self, images):\n"
         "        luck = random.Random(images['source'].tobytes() + images['edited'].tobytes()[:999])\n"
         "        right = images['edited'].tobytes() == images['reference'].tobytes()\n"
-        "        return 5.1 + 0.4 * right + luck.uniform(-0.1, 0.1) + 2 * (images['source'].tobytes()[0] % 3 - 1)\n"
+        "        return 5.1 + self.gap * right + luck.uniform(-self.noise, self.noise)\n"
     )
-    result = bench.run("--imgedit-judge=weak:Weak", "--imgedit-controls", "--imgedit-fail-under=overall:1")
+    result = bench.run("--imgedit-judge=weak:Weak", "--imgedit-editor=oracle", "--imgedit-fail-under=overall:1")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["imgedit: INVALID: the judge cannot tell *identity* from a right edit: oracle *"])
     row = controls(bench)["identity"]
     assert row["p"] < 0.05
-    assert row["auc"] < 0.9
+    assert row["auc"] > 0.9  # always less, and hardly
+    wide = ("--imgedit-set=judge.gap=2.0", "--imgedit-set=judge.noise=4.0")
+    assert bench.run("--imgedit-judge=weak:Weak", "--imgedit-editor=oracle", *wide, "--imgedit-controls").ret == 1
+    row = controls(bench)["identity"]
+    assert row["auc"] < 0.9  # two points less on average, and often more
 
 
 def test_without_references_a_worthless_edit_must_stay_under_half_of_the_scale(bench):
@@ -88,7 +128,7 @@ def test_without_references_a_worthless_edit_must_stay_under_half_of_the_scale(b
     low = bench.run(*options, "--imgedit-set=judge.score=2")
     assert low.ret == 1
     low.stdout.fnmatch_lines(
-        ["*INCONCLUSIVE: 8 pairs do not show that the judge tells *this editor's edits (no pair *"]
+        ["*INCONCLUSIVE: 8 pairs of 8 source images do not show that the judge tells *this editor's edits (no pair *"]
     )
     assert set(controls(bench)) == {"identity", "blank", "noise"}
     (bench.path / "keen.py").write_text(
@@ -124,15 +164,9 @@ def test_a_judge_that_fails_on_every_right_edit_is_not_believed(bench):
 
 
 def test_an_alpha_that_so_few_pairs_cannot_reach_blames_no_judge(bench):
-    result = bench.run("-k", "physics", "--imgedit-controls", "--imgedit-set=gates.alpha=0.0005")
+    result = bench.run("--imgedit-limit=2", "--imgedit-controls", "--imgedit-set=gates.alpha=0.0005")
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE: 10 pairs do not show *"])
-
-
-def test_one_category_alone_is_enough_to_try_a_judge(bench):
-    result = bench.run("-k", "physics", "--imgedit-controls")
-    assert result.ret == 0
-    assert controls(bench)["oracle"]["n"] == 10
+    result.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE: 10 pairs of 10 source images do not show *"])
 
 
 def test_stage_report_makes_no_controls(bench):
@@ -141,7 +175,7 @@ def test_stage_report_makes_no_controls(bench):
     result = bench.run("--imgedit-limit=2", "--imgedit-stage=report", "--imgedit-controls", "--imgedit-judge-repeats=1")
     assert result.ret == 1
     assert bench.stored_edits() == edits
-    result.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE: the judge was not asked about all controls: *"])
+    result.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE: the judge was not asked about all controls *"])
     result.stdout.fnmatch_lines(["identity * 0.00 *– *", "oracle * not all asked*"])
     (row,) = bench.results["noise"]["rows"]
     assert (row["n"], row["errors"], row["pending"]) == (0, 0, 10)

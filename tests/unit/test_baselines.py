@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.stats.comparison import compare, differences
+from pytest_imgedit.stats.comparison import compare, differences, environment_differences
 from pytest_imgedit.store.baselines import read_baseline, unlike_items, unlike_judges, write_baseline
 
 
@@ -172,3 +172,39 @@ def test_gates_do_not_mix_editors_made_faster_with_loss():
     assert unlike_losses(baseline, []) is None
     assert "by nothing there, by quantize=fp8 here" in unlike_losses(baseline, ["quantize=fp8"])
     assert unlike_losses({"editor": {"lossy": ["quantize=fp8"]}}, ["quantize=fp8"]) is None
+
+
+def computed(gpu="NVIDIA H200", torch="2.13.0", dtype="bfloat16", decoder="packed"):
+    environment = {"device": "cuda", "gpu": gpu, "versions": {"torch": torch}, "processor": None, "compiled": None}
+    return {
+        "editor": {"dtype": dtype},
+        "judge": {"dtype": dtype, "decoder": decoder},
+        "environments": {"e": {**environment, "edits": 3, "verdicts": 3}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("now", "found"),
+    [
+        pytest.param(computed(), [], id="same"),
+        pytest.param(
+            computed(torch="2.14.0"),
+            ["edits: torch 2.13.0 there, 2.14.0 here", "verdicts: torch 2.13.0 there, 2.14.0 here"],
+            id="version",
+        ),
+        pytest.param(
+            computed(gpu="NVIDIA H100"),
+            ["edits: gpu NVIDIA H200 there, NVIDIA H100 here", "verdicts: gpu NVIDIA H200 there, NVIDIA H100 here"],
+            id="gpu",
+        ),
+        pytest.param(
+            computed(dtype="float16"),
+            ["edits: dtype bfloat16 there, float16 here", "verdicts: dtype bfloat16 there, float16 here"],
+            id="dtype",
+        ),
+        pytest.param(computed(decoder="padded"), ["verdicts: decoder packed there, padded here"], id="batches"),
+        pytest.param(computed(dtype=None, decoder=None), [], id="unknown"),
+    ],
+)
+def test_what_two_runs_were_computed_with_is_compared(now, found):
+    assert environment_differences(computed(), now) == found

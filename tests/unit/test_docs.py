@@ -64,6 +64,10 @@ CELLS = [
     ("limit", "sources 20, 9×1", "root"),
     ("baseline", "5×10", "middle"),
     ("baseline", "5×10", "zeros"),
+    ("allowed", "11×20", "tens"),
+    ("tail", "5×10", "zeros"),
+    ("series", "5×10", "tens"),
+    ("until", "5×10", "root"),
 ]
 
 
@@ -72,7 +76,8 @@ def simulation():
     spec = importlib.util.spec_from_file_location("simulated_gates", ROOT / "perf" / "gates.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    with patch.object(sys, "path", [str(ROOT / "perf"), *sys.path]):
+        spec.loader.exec_module(module)
     return module
 
 
@@ -104,7 +109,9 @@ def error(share):
 def test_the_page_promises_what_gates_must_hold(simulation):
     for column in simulation.COLUMNS:
         for measure, (low, high) in ranges(column).items():
-            if "nothing changed" in measure or "at the limit" in measure:
+            if "pairs needed" in measure:
+                continue
+            if any(words in measure for words in ("nothing change", "at the limit", "all fell by 0.5", "is noisy")):
                 assert high <= 0.06 + 0.005, (column, measure)  # 2,000 runs have an error of half a point
             elif "holds the truth" in measure:
                 assert low >= 0.93, (column, measure)

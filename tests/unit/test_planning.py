@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from pytest_imgedit.stats.planning import pairs_needed
+import numpy as np
+import pytest
+
+from pytest_imgedit.stats.estimates import estimate
+from pytest_imgedit.stats.planning import detectable, expected_mde, pairs_needed, size_for
 
 
 def needed(pairs, decides):
@@ -28,3 +32,39 @@ def test_whole_clusters_are_drawn_within_their_categories():
             by_name.setdefault(name, []).append(pair)
         assert all(len({pair[1] for pair in group}) == 1 for group in by_name.values())
         assert {len(group) for name, group in by_name.items() if group[0][0] == "a"} == {2}
+
+
+def test_so_many_pairs_find_the_wanted_effect():
+    factor = size_for(0.3, 0.2, 99.0, 0.05)
+    assert factor == pytest.approx(2.745, rel=0.01)  # (1.645 + 0.842)²·(0.2/0.3)², and a little for Student's t
+    assert detectable(0.2 / factor**0.5, factor * 99, 0.05) == pytest.approx(0.3, rel=1e-3)
+    assert size_for(3.0, 0.2, 99.0, 0.05) < 0.05
+    assert size_for(1e-6, 0.2, 99.0, 0.05) is None
+
+
+def test_the_planned_size_is_what_an_estimate_of_such_pairs_prints():
+    scores = np.random.default_rng(0).normal(7, 2, 400)
+    small, large = (estimate(scores[:n].tolist(), [str(i) for i in range(n)]) for n in (50, 400))
+    factor = size_for(large.mde(0.05), small.se, small.freedom, 0.05)
+    assert 50 * factor == pytest.approx(400, rel=0.35)
+
+
+def a_run(name, kind="max_drop", mde=0.4, pairs=100, gates=1, macro=None):
+    limits = {f"field{n}": 0.0 for n in range(gates)}
+    return {
+        "run": {"id": name, "options": {"gates": {"alpha": 0.05, kind: limits}}},
+        "items": [{"category": "physics", "score": 5.0}] * pairs,
+        "gates": [{"kind": kind, "field": "overall", "mde": mde}],
+        "overall": {"macro": {"mde": macro}},
+        "categories": {},
+    }
+
+
+def test_earlier_runs_tell_what_a_gate_is_about_to_show():
+    assert expected_mde("max_drop", "overall", 0.05, 400, [a_run("x")]) == (pytest.approx(0.2), "x")
+    assert expected_mde("max_drop", "overall", 0.05, 100, [a_run("old", mde=None), a_run("x")]) == (0.4, "x")
+    more, _ = expected_mde("max_drop", "overall", 0.05, 100, [a_run("x", gates=10)])
+    assert more < 0.4  # ten gates then, one now
+    assert expected_mde("max_drop", "physics", 0.05, 100, [a_run("x")]) is None
+    assert expected_mde("fail_under", "overall", 0.05, 100, [a_run("x", macro=0.5)]) == (0.5, "x")
+    assert expected_mde("fail_under", "overall", 0.05, 100, []) is None

@@ -22,9 +22,13 @@ function signed(difference) {
   return (difference > 0 ? "+" : "") + difference.toFixed(2);
 }
 
+function isNeeded(card) {
+  return card.status !== "not_needed";
+}
+
 function draw(card) {
   const failed = card.score === null;
-  const score = failed ? element("span", { class: "score none" }, card.status.replace("_", " "))
+  const score = failed ? element("span", { class: isNeeded(card) ? "score none" : "score quiet" }, card.status.replace("_", " "))
     : element("span", { class: "score" }, card.score.toFixed(2));
   const title = element("h3", {}, element("a", { href: "#pair-" + card.id }, card.id), element("span", { class: "tag" }, [card.category, ...card.tags].join(" · ")), score);
   if (card.difference) title.append(element("span", { class: card.difference < 0 ? "moved fell" : "moved rose" }, signed(card.difference)));
@@ -55,9 +59,10 @@ function more() {
   drawn = Math.min(drawn + PAGE, shown.length);
 }
 
-// A pair without a score needs attention most, so it comes before the worst score.
+// A pair without a score needs attention most, so it comes before the worst score; one that was not needed, none.
+const badness = (card) => card.score ?? (isNeeded(card) ? -1 : 11);
 const orders = {
-  worst: (a, b) => (a.score ?? -1) - (b.score ?? -1),
+  worst: (a, b) => badness(a) - badness(b),
   best: (a, b) => (b.score ?? -1) - (a.score ?? -1),
   drop: (a, b) => (a.difference ?? 0) - (b.difference ?? 0),
   rise: (a, b) => (b.difference ?? 0) - (a.difference ?? 0),

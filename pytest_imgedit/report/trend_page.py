@@ -1,0 +1,90 @@
+"""The HTML page of `imgedit trend`: means of a series of runs, and the evidence that they have fallen."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from pytest_imgedit.report.html import csp_hash, environment
+from pytest_imgedit.report.model import interval, number
+from pytest_imgedit.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Size of a plot in SVG units, and the room for its labels at the left.
+WIDTH, HEIGHT, LEFT, TOP = 660, 180, 60, 10
+
+
+def render(document: dict[str, Any]) -> str:
+    """Render the document that `imgedit trend --json` prints as one HTML page, without any script."""
+    runs, limit = document["runs"], document["limit"]
+    ends = [end for run in runs if run["ci95"] for end in run["ci95"]]
+    low, high = math.floor(min(ends, default=0.0)), math.ceil(max(ends, default=10.0))
+    evidence = {field: [math.log10(max(1e-3, run["evidence"][field])) for run in runs] for field in document["fields"]}
+    most = max(math.log10(limit) + 1, *(max(values) for values in evidence.values()))
+    templates = environment()
+    style = templates.get_template("report.css").render()
+    return templates.get_template("trend.html").render(
+        title=printable(document["title"]),
+        verdict=printable(document["verdict"]),
+        state="fail" if document["fell"] else "pass",
+        notes=document["notes"],
+        axis={"width": WIDTH, "height": HEIGHT, "left": LEFT, "top": TOP},
+        means=_points([run["mean"] for run in runs], low, high, runs),
+        mean_ticks=_ticks(low, high, range(low, high + 1)),
+        lines=[(field, _points(values, -3, most, runs)) for field, values in evidence.items()],
+        evidence_ticks=_ticks(-3, most, range(-3, math.floor(most) + 1), power=True),
+        limit=_y(math.log10(limit), -3, most),
+        header=(
+            "run",
+            "commit",
+            "finished",
+            "pairs",
+            "overall",
+            "95% CI",
+            *(f"evidence: {f}" for f in document["fields"]),
+        ),
+        rows=[
+            (
+                *(printable(str(run[name] or "–")) for name in ("name", "commit", "finished", "pairs")),
+                number(run["mean"]),
+                interval(run["ci95"]),
+                *(f"{run['evidence'][field]:.3g}" for field in document["fields"]),
+            )
+            for run in runs
+        ],
+        style=style,
+        style_hash=csp_hash(style),
+    )
+
+
+def _y(value: float, low: float, high: float) -> float:
+    return round(TOP + HEIGHT * (1 - (value - low) / ((high - low) or 1)), 1)
+
+
+def _points(
+    values: Sequence[float | None], low: float, high: float, runs: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Place values, one a run, from the left to the right; those that are `None` are left out."""
+    step = (WIDTH - LEFT - 20) / max(1, len(values) - 1)
+    return [
+        {
+            "x": round(LEFT + 10 + step * place, 1),
+            "y": _y(value, low, high),
+            "ends": None if run["ci95"] is None else [_y(end, low, high) for end in run["ci95"]],
+            "name": printable(run["name"]),
+            "text": f"{value:.2f}",
+        }
+        for place, (value, run) in enumerate(zip(values, runs, strict=True))
+        if value is not None
+    ]
+
+
+def _ticks(low: float, high: float, values: range, power: bool = False) -> list[dict[str, Any]]:
+    every = max(1, len(values) // 6)
+    return [
+        {"y": _y(value, low, high), "text": f"{10.0**value:g}" if power else str(value)}
+        for value in values
+        if value % every == 0
+    ]

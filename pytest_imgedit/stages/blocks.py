@@ -1,0 +1,140 @@
+"""A run in blocks, which ends as soon as its gates are decided (`--imgedit-until=decided`)."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from pytest_imgedit.stages import results
+from pytest_imgedit.stages.plan import missing_edits
+from pytest_imgedit.stages.pools import make_pool
+from pytest_imgedit.stats.comparison import differences
+from pytest_imgedit.stats.sequential import Looks, Place, in_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_imgedit.config import GatesSettings
+    from pytest_imgedit.recipes import Identity
+    from pytest_imgedit.stages.document import Timing
+    from pytest_imgedit.stages.flow import Flow
+    from pytest_imgedit.stages.plan import Work
+    from pytest_imgedit.stages.score import Scorer
+    from pytest_imgedit.stats.gates import GateResult
+    from pytest_imgedit.workers.pool import Pool
+
+#: Share of the pairs in the first block where models swap, whose cost is not known yet.
+FIRST_SHARE = 0.2
+#: Share of the time of editing that all swaps together may take.
+SWAP_SHARE = 0.05
+
+
+class Blocks:
+    """Hands out a plan block by block, and decides the gates on means after each."""
+
+    def __init__(self, gates: GatesSettings, plan: Sequence[Work], baseline: dict[str, Any] | None) -> None:
+        self.baseline = baseline
+        self.works: dict[str, list[Work]] = {}
+        for work in plan:
+            self.works.setdefault(work.pair.id, []).append(work)
+        self.parts = in_parts(
+            [
+                Place(name, works[0].source.sha256 if works[0].source else name, works[0].pair.category)
+                for name, works in self.works.items()
+            ]
+        )
+        self.seen = self._looked = 0
+        self._scores = Looks("fail_under", gates, self.parts)
+        self._drops = Looks("max_drop", gates, self.parts, "" if baseline is None else baseline["name"])
+        self._wanted = len(gates.fail_under) + len(gates.max_drop)
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether nothing is left to do: every gate is decided, or every pair was seen."""
+        return self.seen == len(self.parts) or len(self.decided) == self._wanted
+
+    def take(self, stays: bool, workers: int, timing: Timing) -> list[Work]:
+        """Return the work of the next block: as much as keeps `workers` busy where both models stay loaded, else as
+        swaps need.
+
+        All swaps together are to take `SWAP_SHARE` of the time of editing at most, by what `timing` tells of those
+        that were made.
+        """
+        left = len(self.parts) - self.seen
+        if stays:
+            size = math.ceil(workers * len(self.parts) / len(self.works))
+        elif not timing.swaps:
+            size = math.ceil(FIRST_SHARE * len(self.parts))
+        else:
+            swap = (timing.load_s + timing.swap_s) / timing.swaps
+            whole = (timing.edit_s - timing.load_s) / self.seen * len(self.parts)
+            swaps = int(SWAP_SHARE * whole / swap) if swap else left
+            size = math.ceil(left / max(1, swaps - timing.swaps))
+        start, self.seen = self.seen, min(self.seen + size, len(self.parts))
+        taken = [place.pair for part in self.parts[start : self.seen] for place in part]
+        return [work for name in taken for work in self.works[name]]
+
+    def look(self) -> str:
+        """Decide what the blocks so far decide; return a line about it."""
+        for number in range(self._looked, self.seen):
+            works = {place.pair: self.works[place.pair] for place in self.parts[number]}
+            items = results.item_results([work for own in works.values() for work in own], True, "")
+            scores = results.observe(items, {name: name for name in works})
+            self._scores.see(number, dict(zip(works, scores, strict=True)))
+            if self.baseline is not None:
+                documents = [results.item_document(item, works[item.id][0]) for item in items]
+                self._drops.see(number, dict(zip(works, differences(self.baseline["items"], documents), strict=True)))
+        self._looked = self.seen
+        pairs = sum(map(len, self.parts[: self.seen]))
+        return f"{pairs} of {len(self.works)} pairs seen, {len(self.decided)} of {self._wanted} gates decided"
+
+    @property
+    def decided(self) -> dict[tuple[str, str], GateResult]:
+        """The gates that are decided, by kind and field."""
+        return {
+            (looks.kind, field): gate for looks in (self._scores, self._drops) for field, gate in looks.decided.items()
+        }
+
+    def leave_out(self) -> None:
+        """Mark the work that was not needed."""
+        for part in self.parts[self.seen :]:
+            for place in part:
+                for work in self.works[place.pair]:
+                    work.fail("edit", "not_needed", "every gate was decided before")
+
+
+def work_in_blocks(flow: Flow, blocks: Blocks, scorer: Scorer, any_missing: bool) -> None:
+    """Edit and score block by block until the gates are decided; models stay loaded where both fit.
+
+    `any_missing` says whether any work is still to be edited: without, the judge has the GPUs for itself.
+    """
+    flow.stays = not any_missing or flow.place(["edit", "judge"]).mode != "swap"
+    flow.timing.edits_cached = 0
+    pools: dict[str, Pool] = {}
+
+    def pool_of(role: str, identity: Identity) -> Pool:
+        if role not in pools:
+            pools[role] = make_pool(flow.settings, role, identity, flow.folder, flow.progress, flow.hosts)
+        return pools[role]
+
+    try:
+        while not blocks.is_over and not flow.progress.stopping:
+            staying = pool_of("edit", flow.editor) if flow.stays and any_missing else None
+            works, ended = blocks.take(flow.stays, len(staying.slots) if staying else 1, flow.timing), 0.0
+            flow.timing.edits_cached += sum(work.edit is not None for work in works)
+            judging = pool_of("judge", scorer.judge)
+            if missing := missing_edits(works):
+                ended = flow.edit(missing, judging, len(judging.slots) if staying else len(works), None, staying)
+            pending = flow.take_stored_verdicts(works, scorer)
+            if pending and not flow.progress.stopping:
+                flow.score(pending, [], scorer, judging, ended, again=False)
+            if not flow.stays:
+                pools.pop("judge").close()
+            if not flow.progress.stopping:
+                flow.progress.note(blocks.look())
+    finally:
+        for role, pool in pools.items():
+            pool.close()
+            flow.remember("edit" if role == "edit" else "score", pool, 0.0)
+        flow.stays = False
+        flow.timing.edit_gpu_busy = flow.timing.score_gpu_busy = None  # known of the last block only

@@ -1,0 +1,82 @@
+"""`imgedit qualify`: a judge tried alone, and what runs with gates make of its verdicts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def qualify(bench):
+    def run(*arguments):
+        command = [sys.executable, "-m", "pytest_imgedit.cli.main", "qualify", *arguments]
+        return subprocess.run(command, cwd=bench.path, capture_output=True, text=True, timeout=240, check=False)
+
+    return run
+
+
+def test_a_judge_is_tried_once_for_all_runs_with_gates(bench, qualify):
+    card = qualify("reference", "--json")
+    assert card.returncode == 0
+    document = json.loads(card.stdout)
+    assert (document["gate"]["state"], document["controls"]["pairs"]) == ("PASS", 20)
+    assert (document["judge"]["spec"], document["suite"]["pairs"]) == ("reference", 50)
+    (environment,) = document["environments"].values()
+    assert environment["device"] == "cpu"
+    verdicts = bench.records("verdicts")
+    assert verdicts == 100
+    result = bench.run("--imgedit-editor=oracle", "--imgedit-fail-under=overall:5")
+    assert result.ret == 0
+    assert bench.timing["trials_s"] == 0
+    assert bench.records("verdicts") == verdicts + 30  # the oracle's edits of 20 pairs were judged before
+
+
+def test_the_card_of_a_judge_that_always_says_the_same(bench, qualify):
+    (bench.path / "judge.toml").write_text('[judge]\nspec = "fakes:Constant"\nscore = 7\n[editor]\nseeds = 3\n')
+    card = qualify("--config=judge.toml", "--set=suite.limit=2")
+    assert card.returncode == 1
+    lines = card.stdout.splitlines()
+    assert lines[0] == "judge fakes:Constant, rubric aspects, on suite scenes"
+    assert any(line.split()[:5] == ["identity", "10", "0", "0", "7.00"] for line in lines)
+    assert lines[-1].startswith("INVALID: the judge cannot tell identity, shuffled, blank, noise from a right edit: ")
+
+
+def test_without_references_a_judge_must_hold_worthless_edits_under_half_of_the_scale(bench, qualify):
+    from PIL import Image
+
+    rows = []
+    for n in range(9):
+        Image.effect_noise((64, 64), 60 + n).save(bench.path / f"{n}.png")
+        rows.append({"id": f"p{n}", "category": "physics", "image": f"{n}.png", "instruction": f"do {n}"})
+    (bench.path / "pairs.json").write_text(json.dumps(rows))
+    for score, code, line in (
+        (
+            2,
+            1,
+            "INCONCLUSIVE: 9 pairs of 9 source images do not show that * a right edit, of which the suite has none *",
+        ),
+        (6, 1, "INVALID: the judge cannot tell identity, blank, noise from 5, which no worthless edit may reach: *"),
+    ):
+        card = qualify("fakes:Constant", "--suite=pairs.json", f"--set=judge.score={score}")
+        assert card.returncode == code
+        pytest.LineMatcher(card.stdout.splitlines()).fnmatch_lines([line])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        pytest.param(["nothing"], "imgedit: unknown judge 'nothing', expected one of *", id="judge"),
+        pytest.param(["--set=x"], "imgedit: --set=x: expected SECTION.KEY=VALUE *", id="set"),
+        pytest.param(["reference", "--suite=gone.json"], "imgedit: gone.json: *", id="suite"),
+        pytest.param(["--config=gone.toml"], "imgedit: gone.toml: No such file *", id="config"),
+    ],
+)
+def test_what_cannot_be_tried_is_said_in_one_line(bench, qualify, arguments, line):
+    refused = qualify(*arguments)
+    assert (refused.returncode, refused.stdout) == (4, "")
+    (said,) = refused.stderr.splitlines()
+    pytest.LineMatcher([said]).fnmatch_lines([line])
+    assert not (bench.path / ".imgedit").exists()
