@@ -75,7 +75,7 @@ def test_stdout_of_another_encoding_shows_what_it_can(bench, begin, encoding):
     ("arguments", "code"),
     [
         pytest.param((), 0, id="passes"),
-        pytest.param(("--imgedit-fail-under=overall:9",), 1, id="fails-its-gate"),
+        pytest.param(("--imgedit-fail-under=overall:9", "--imgedit-set=judge.controls=false"), 1, id="fails-its-gate"),
         pytest.param(("-n1",), 0, id="xdist"),
     ],
 )

@@ -157,7 +157,8 @@ def test_a_baseline_of_the_same_judge_under_another_path_is_compared_with(bench,
     options = ("--imgedit-editor=identity", "--imgedit-limit=1", "-k", "physics")
     saved = bench.run(*options, f"--imgedit-judge=qwen-vl:{tiny('judge-trained')}", "--imgedit-save=main")
     assert saved.ret == 0
-    result = bench.run(*options, "--imgedit-judge=qwen-vl:./ja", "--imgedit-compare=main")
+    untried = "--imgedit-set=judge.controls=false"
+    result = bench.run(*options, "--imgedit-judge=qwen-vl:./ja", "--imgedit-compare=main", untried)
     assert result.ret == 0
     assert bench.timing["verdicts_cached"] == 1
 
