@@ -65,7 +65,7 @@ def plan(
     if (reference is None) == (spread is None):
         raise UsageError("expected a RUN to go by, or --spread=SD, the standard deviation of a pair's number")
     cost = None
-    if reference is None or spread is not None:
+    if reference is None:
         if before is not None or spread is None or not 0 < spread <= 10:
             raise UsageError(f"--spread={spread}: expected points over 0, up to 10, and no --before")
         found = [Spread(f"of spread {spread:g}", 100, spread / 10, 99.0, 1, None)]

@@ -58,12 +58,12 @@ def trend(references: Sequence[str], last: int | None, alpha: float, out: Path, 
 
 def _scores(series: Sequence[dict[str, Any]]) -> tuple[list[dict[str, float]], int]:
     """Scores of each run, by pair; one of an edit that an earlier run has is no further draw, and counted apart."""
-    known: set[tuple[str, tuple[str | None, ...]]] = set()
+    known: set[tuple[str | None, ...]] = set()
     found, copies = [], 0
     for one in series:
         scores = {}
         for item in one["items"]:
-            drawn = (item["id"], tuple(seed["edit"] for seed in item["seeds"]))
+            drawn = _drawn(item)
             if item["score"] is not None and drawn not in known:
                 scores[item["id"]] = item["score"]
             copies += drawn in known
@@ -77,6 +77,7 @@ def _last(count: int, out: Path) -> list[dict[str, Any]]:
     if count < 2:
         raise UsageError(f"--last={count}: expected 2 or more")
     found: list[dict[str, Any]] = []
+    known: set[frozenset[tuple[str | None, ...]]] = set()
     for path in sorted(out.glob("runs/*/results.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True):
         try:
             one = as_baseline(path)
@@ -87,16 +88,18 @@ def _last(count: int, out: Path) -> list[dict[str, Any]]:
             refuse_to_compare(newest, one, "")
         except UsageError:
             continue
-        if not any(_edits(one) == _edits(other) for other in found):
+        drawn = frozenset(map(_drawn, one["items"]))
+        if drawn not in known:
+            known.add(drawn)
             found.append(one)
         if len(found) == count:
             break
     return found[::-1]
 
 
-def _edits(one: dict[str, Any]) -> list[tuple[str, list[str | None]]]:
-    """The edits of each pair of a run, by their hashes."""
-    return [(item["id"], [seed["edit"] for seed in item["seeds"]]) for item in one["items"]]
+def _drawn(item: dict[str, Any]) -> tuple[str | None, ...]:
+    """The id of a pair, and the hashes of its edits."""
+    return (item["id"], *(seed["edit"] for seed in item["seeds"]))
 
 
 def _refuse_partial(one: dict[str, Any]) -> None:

@@ -121,15 +121,15 @@ def make_document(
         drops = gates.max_drop(rest, moved, baseline["name"])
         drops = [decided.get((gate.kind, gate.field), gate) for gate in drops]
         unlike = environment_differences(baseline, {**models, "environments": environments})
-        drops = coverage.against_environment(settings.gates, drops, unlike)
         tail, collapsed = max_collapsed(settings.gates, moves_between(baseline["items"], compared), baseline["name"])
+        if len(compared) < len(items):
+            tail = replace(tail, why=f"{tail.why} ({len(items) - len(compared)} more were not looked at)")
+        *drops, tail = coverage.against_environment(settings.gates, [*drops, tail], unlike)
         tried["comparison"] = {
             **compare(baseline, compared, settings.gates.alpha, drops, unlike),
             "collapsed": collapsed,
         }
-        if len(compared) < len(items):
-            tail = replace(tail, why=f"{tail.why} ({len(items) - len(compared)} more were not looked at)")
-        found += [*drops, *coverage.against_environment(settings.gates, [tail], unlike)]
+        found += [*drops, tail]
         if settings.gates.min_coverage:
             found.append(coverage.baseline_coverage(settings.gates, moved, len(baseline["items"]), baseline["name"]))
     found = coverage.against_near_copies(settings.gates, found, compared)
