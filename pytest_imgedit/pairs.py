@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import unicodedata
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from pytest_imgedit.text import printable, shorten
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from PIL import Image
+
+#: Characters of a judge's reply that a failing item shows.
+MAX_REPLY_SHOWN = 400
 
 #: English slug of each known category -> its other names, as used in data files, `-k` and gates.
 CATEGORIES: Mapping[str, tuple[str, ...]] = {
@@ -52,6 +61,11 @@ def category_slug(name: str) -> str:
     return known or re.sub(r"[^\w.]+", "-", name).strip("-.") or slug(name)
 
 
+def aliases_of(category: str) -> tuple[str, ...]:
+    """Return all names of a category by its slug, the slug first."""
+    return (category, *CATEGORIES.get(category, ()))
+
+
 def in_order(categories: Iterable[str]) -> list[str]:
     """List distinct categories: the known ones in the order of the alias table, then the others as they appear."""
     present = dict.fromkeys(categories)
@@ -70,7 +84,8 @@ class EditPair:
     """One (source image, edit instruction) of a suite.
 
     `id` is unique in its suite and made of `[A-Za-z0-9._-]{1,128}`; `category` is a slug; `seed` is the
-    base seed, to which the number of the repetition is added.
+    base seed, to which the number of the repetition is added. `own_id` and `own_category` are the suite's own words for
+    them, in any script; `fields` holds what else the suite says of the pair, as text.
     """
 
     id: str
@@ -83,15 +98,23 @@ class EditPair:
     tags: tuple[str, ...] = ()
     difficulty: str = ""
     seed: int = 0
+    own_id: str = ""
+    own_category: str = ""
+    fields: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def __repr__(self) -> str:
         """Say which one it is, without texts from data."""
         return f"<EditPair {self.id!a}>"
 
     @property
+    def category_names(self) -> tuple[str, ...]:
+        """The category's slug, its aliases, and what the suite calls it."""
+        return tuple(dict.fromkeys(filter(None, (*aliases_of(self.category), self.own_category))))
+
+    @property
     def keywords(self) -> tuple[str, ...]:
-        """Names by which `-k` finds this pair: its category and that category's aliases."""
-        return (self.category, *CATEGORIES.get(self.category, ()))
+        """Names by which `-k` finds this pair: those of its category, its tags, its difficulty, the suite's own id."""
+        return tuple(filter(None, (*self.category_names, *self.tags, self.difficulty, self.own_id)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +189,8 @@ class ItemResult:
     """How one pair ended. `score` in [0, 10] and `aspects` are means over seeds, `None` and empty on error.
 
     `edited` is the end of a pair in stage `edit`; `interrupted` pairs were cut off before they were done, and pairs
-    `not_needed` left out since every gate was decided.
+    `not_needed` left out since every gate was decided. `paths` are those of the image files `source`, `reference` and
+    `edited` (of the first seed), as far as there are any, and of the `report`.
     """
 
     id: str
@@ -176,19 +200,65 @@ class ItemResult:
     aspects: Mapping[str, float]
     seeds: tuple[SeedResult, ...]
     error: ItemError | None = None
+    instruction: str = ""
+    paths: Mapping[str, Path] = field(default_factory=dict, compare=False)
     min_score: float | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         """Say which one it is; pytest prints that of a test that fails, and texts from data do not belong there."""
         return f"<ItemResult {self.id}: {self.status}>"
 
+    @property
+    def source(self) -> Image.Image:
+        """The source image, 8-bit sRGB of shape (H, W, 3), read at each call; raises `ItemFailed` without one."""
+        return self._image("source")
+
+    @property
+    def edited(self) -> Image.Image:
+        """The edited image of the first seed, as `source`; raises `ItemFailed` if the edit failed."""
+        return self._image("edited")
+
+    @property
+    def reference(self) -> Image.Image | None:
+        """The reference image, as `source`; `None` for a pair without one."""
+        return self._image("reference") if "reference" in self.paths else None
+
+    def _image(self, name: str) -> Image.Image:
+        __tracebackhide__ = True
+        from pytest_imgedit.images import FileImage, decode
+
+        if name not in self.paths:
+            raise ItemFailed(self, str(self.error or f"no {name} image"))
+        return decode(FileImage(self.paths[name]).read())
+
     def check(self) -> None:
         """Fail the calling test unless this pair was edited, judged, and reached the suite's `min_score`.
 
-        Raises `AssertionError` with one line that says why.
+        Raises `ItemFailed` with the reason, the instruction, what the judge said, and where the images are.
         """
         __tracebackhide__ = True
         if self.error is not None:
-            raise AssertionError(str(self.error))
+            raise ItemFailed(self, str(self.error))
         if self.min_score is not None and self.score is not None and self.score < self.min_score:
-            raise AssertionError(f"score {self.score:.2f} is under the suite's min_score {self.min_score:g}")
+            raise ItemFailed(self, f"score {self.score:.2f} is under the suite's min_score {self.min_score:g}")
+
+
+class ItemFailed(AssertionError):
+    """A pair is not as a test wants it: `reason` in one line, and as text all that helps to see why."""
+
+    def __init__(self, item: ItemResult, reason: str) -> None:
+        self.reason = reason
+        replies = [seed.verdict.reply for seed in item.seeds if seed.verdict is not None and seed.verdict.reply]
+        if item.error is not None and item.error.reply:
+            replies.append(item.error.reply)
+        told = {
+            "pair": f"{item.id} ({item.category})",
+            "instruction": item.instruction,
+            "aspects": ", ".join(f"{name} {value:.2f}" for name, value in item.aspects.items()),
+            "judge": " | ".join(shorten(" / ".join(reply.split("\n")), MAX_REPLY_SHOWN) for reply in replies),
+            **{name: os.path.relpath(item.paths[name]) for name in ("source", "edited") if name in item.paths},
+        }
+        if "report" in item.paths:
+            told["report"] = f"{os.path.relpath(item.paths['report'])}#view-{item.id}"
+        lines = [f"  {name}: {printable(text)}" for name, text in told.items() if text]
+        super().__init__("\n".join([printable(reason), *lines]))

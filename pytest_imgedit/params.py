@@ -22,6 +22,7 @@ from pytest_imgedit.endpoints import API_KEY_ENV, CONCURRENCY, HOW_ASKED, RETRIE
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.redaction import is_secret
 from pytest_imgedit.registry import signature, source_file
+from pytest_imgedit.text import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -249,9 +250,10 @@ def _validate(model: type[BaseModel], params: Mapping[str, Any]) -> tuple[str, s
         path = ".".join(map(str, first["loc"])) if inside else name
         if first["type"] == "extra_forbidden":
             if not inside:
-                return path, "no such argument is taken"
+                return path, f"no such argument is taken{did_you_mean(name, model.model_fields)}"
             table: Any = model.model_fields[name].annotation
-            return path, f"no such key, expected one of {', '.join(table.model_fields)}"
+            near = did_you_mean(str(first["loc"][-1]), table.model_fields)
+            return path, f"no such key, expected one of {', '.join(table.model_fields)}{near}"
         if first["type"] == "model_type":
             return path, f"expected a table, found {first['input']!r}"
         ways = dict.fromkeys(one["msg"] for one in error.errors() if one["loc"][0] == name)

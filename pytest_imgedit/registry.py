@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.text import one_line
+from pytest_imgedit.text import did_you_mean, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping
+    from collections.abc import Callable, Container, Iterable, Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +40,23 @@ class Target:
         return getattr(import_module(self.module), self.attribute)
 
 
-def resolve(role: str, spec: str, builtin: Mapping[str, str]) -> Target:
+def resolve(role: str, spec: str, builtin: Mapping[str, str], hint: Callable[[str], str] | None = None) -> Target:
     """Resolve the spec of a suite, editor or judge.
 
     `builtin` maps names to `module:attribute`; installed packages add names through the entry point group
     `pytest_imgedit.<role>s`. Any other `package.module:Class` is taken as an import path. Raises
-    `UsageError`, naming what is known, if the spec fits nothing.
+    `UsageError`, naming what is known, if the spec fits nothing; `hint` may guess what was meant.
     """
     name, colon, argument = spec.partition(":")
-    known = {**_installed(f"pytest_imgedit.{role}s"), **builtin}
+    known = {**installed(role), **builtin}
     if name in known:
         module, _, attribute = known[name].partition(":")
         return Target(name, module, attribute, argument if colon else None)
     if colon and all(part.isidentifier() for part in (*name.split("."), argument)):
         path = source_file(name)
         if path is None or not path.is_file():
-            raise UsageError(f"{role} {spec!r}: no module {name!r} with a source file on the import path")
+            near = did_you_mean(name, known)
+            raise UsageError(f"{role} {spec!r}: no module {name!r} with a source file on the import path{near}")
         try:
             names = top_level_names(path)
         except (SyntaxError, ValueError) as error:
@@ -64,14 +65,17 @@ def resolve(role: str, spec: str, builtin: Mapping[str, str]) -> Target:
                 f"{path}:{line}: {one_line(error)}, expected a Python module for {role} {spec!r}"
             ) from None
         if argument not in names:
-            raise UsageError(f"{role} {spec!r}: {path} defines no {argument!r}")
+            raise UsageError(f"{role} {spec!r}: {path} defines no {argument!r}{did_you_mean(argument, names)}")
         return Target("class", name, argument, None)
-    raise UsageError(f"unknown {role} {spec!r}, expected one of {', '.join(sorted(known))}, or package.module:Class")
+    near = did_you_mean(name, known) or (hint(spec) if hint else "")
+    known_names = ", ".join(sorted(known))
+    raise UsageError(f"unknown {role} {spec!r}, expected one of {known_names}, or package.module:Class{near}")
 
 
 @cache
-def _installed(group: str) -> dict[str, str]:
-    return {point.name: point.value for point in entry_points(group=group)}
+def installed(role: str) -> dict[str, str]:
+    """Return the names that installed packages add for a role, with their `module:attribute`."""
+    return {point.name: point.value for point in entry_points(group=f"pytest_imgedit.{role}s")}
 
 
 def source_file(module: str) -> Path | None:
@@ -125,7 +129,7 @@ class Signature:
         """Return the first parameter that does not fit, with the reason; `reserved` names are set by the harness."""
         for name, value in params.items():
             if name in reserved or (name not in self.annotations and not self.open_ended):
-                return name, "no such argument is taken"
+                return name, f"no such argument is taken{did_you_mean(name, self.annotations)}"
             wanted = [part.strip() for part in self.annotations.get(name, "").split("|")]
             if set(wanted) <= {*_PLAIN_TYPES, "None"} and not any(_is_a(value, part) for part in wanted):
                 return name, f"found {value!r}, expected {' or '.join(part for part in wanted if part != 'None')}"

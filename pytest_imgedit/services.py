@@ -135,7 +135,7 @@ class EditWorkers(_Service):
         pairs = [_pair(source, instruction, seed) for source, instruction in requests]
         with self._failures():
             self._settle()
-            plan = make_plan(Suite("calls", pairs, ""), pairs, 1, self.identity, self.target.argument, self.store)
+            plan = make_plan(Suite("calls", pairs, "", {}), pairs, 1, self.identity, self.target.argument, self.store)
             for work in plan:
                 work.edit = stored_edit(work, self.identity, self.store, self.settings.run.reuse)
             pending = {work.content: work for work in plan if work.edit is None}
@@ -177,7 +177,7 @@ class RewardModel(_Service):
         caller = Identity(
             "call", "", {}, key({"kind": "call"}), {"kind": "call"}, Environment(device="cpu", versions={}), None, False
         )
-        work = make_plan(Suite("calls", [pair], ""), [pair], 1, caller, None, self.store)[0]
+        work = make_plan(Suite("calls", [pair], "", {}), [pair], 1, caller, None, self.store)[0]
         work.edit = Edit(self.store.blobs.put(encode_png(edited)), 0.0, "call")
         with self._failures():
             self._settle()

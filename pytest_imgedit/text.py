@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import unicodedata
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
@@ -58,3 +63,15 @@ def shorten(text: str, most: int = 1000) -> str:
 def plain(text: str) -> str:
     """Keep a text from being read as a chat model's control tokens, such as `<|im_end|>`."""
     return text.replace("<|", "< |")
+
+
+def counted(number: int, noun: str) -> str:
+    """Write a number with its noun: `1 pair`, `3 pairs`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return `; did you mean 'x'?` for the known word that is nearest to a mistyped one; nothing if none is near."""
+    names = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.7)
+    return f"; did you mean {names[near[0]]!r}?" if near else ""

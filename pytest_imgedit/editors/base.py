@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import inspect
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_imgedit.errors import SetupError, UsageError
+from pytest_imgedit.files import is_folder
 from pytest_imgedit.registry import resolve, signature, source_file
 from pytest_imgedit.scenes import WEIGHTS
 
@@ -31,7 +33,7 @@ BUILTIN = {
 }
 #: Controls that are given a reference image: the pair's own, or that of the next pair in its category.
 SHOWN_REFERENCE = {"oracle": "own", "shuffled": "other"}
-NEEDS_ARGUMENT = {"diffusers": "MODEL", "folder": "DIR", "openai-images": "URL#MODEL"}
+NEEDS_ARGUMENT = {"diffusers": "MODEL", "folder": "DIR or folder:DIR?PATTERN", "openai-images": "URL#MODEL"}
 #: Parameters of a spec that hold where the user gives no others.
 DEFAULT_PARAMS: Mapping[str, Mapping[str, Any]] = {
     "scenes": {"num_inference_steps": 20, "guidance_scale": 1.0, "image_guidance_scale": 1.0}
@@ -42,7 +44,7 @@ DEFAULT_PARAMS: Mapping[str, Mapping[str, Any]] = {
 class EditRequest:
     """What an editor is asked for: RGB source of shape (H, W, 3), instruction, and a seed in [0, 2**63).
 
-    `reference` is there for the controls `oracle` and `shuffled` only.
+    `reference` is there for the controls `oracle` and `shuffled`, and as the finished image for `folder`, only.
     """
 
     pair_id: str
@@ -67,9 +69,16 @@ class Editor(Protocol):
 
 def resolve_editor(spec: str) -> Target:
     """Find the class behind an editor's spec without importing it; raise `UsageError` if there is none."""
-    target = resolve("editor", spec, BUILTIN)
+    target = resolve("editor", spec, BUILTIN, lambda name: guess_scheme(name, "diffusers", "openai-images"))
     require_argument(target, "editor", NEEDS_ARGUMENT)
     return replace(target, kind="diffusers", argument=str(WEIGHTS / "editor")) if spec == "scenes" else target
+
+
+def guess_scheme(spec: str, local: str, served: str) -> str:
+    """Guess what a spec without a scheme was meant to be: a checkpoint or hub id, or the name of a served model."""
+    if "/" in spec or is_folder(Path(spec)):
+        return f"; did you mean '{local}:{spec}'?"
+    return f"; did you mean '{served}:URL#{spec}'?" if any(char.isdigit() for char in spec) else ""
 
 
 def require_argument(target: Target, role: str, needs: Mapping[str, str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
-from pytest_imgedit.editors.base import require_argument
+from pytest_imgedit.editors.base import guess_scheme, require_argument
 from pytest_imgedit.registry import resolve
 from pytest_imgedit.scenes import WEIGHTS
 
@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from pytest_imgedit.registry import Target
 
 BUILTIN = {
+    "none": "pytest_imgedit.judges.none:NoJudge",
     "openai": "pytest_imgedit.judges.openai:OpenAIJudge",
     "qwen-vl": "pytest_imgedit.judges.qwen_vl:QwenVLJudge",
     "reference": "pytest_imgedit.judges.reference:ReferenceJudge",
     "scenes": "pytest_imgedit.judges.qwen_vl:QwenVLJudge",
 }
 NEEDS_ARGUMENT = {"openai": "URL#MODEL", "qwen-vl": "MODEL"}
+#: Judges that can score nothing without a reference image.
+NEEDS_REFERENCE = ("reference",)
 #: Judges that measure, so that no rubric is put to them.
 MEASURING = ("reference",)
 
@@ -82,6 +85,6 @@ class Judge(Protocol):
 
 def resolve_judge(spec: str) -> Target:
     """Find the class behind a judge's spec without importing it; raise `UsageError` if there is none."""
-    target = resolve("judge", spec, BUILTIN)
+    target = resolve("judge", spec, BUILTIN, lambda name: guess_scheme(name, "qwen-vl", "openai"))
     require_argument(target, "judge", NEEDS_ARGUMENT)
     return replace(target, kind="qwen-vl", argument=str(WEIGHTS / "judge")) if spec == "scenes" else target

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.editors.base import SHOWN_REFERENCE
-from pytest_imgedit.editors.folder import find_image
+from pytest_imgedit.editors.folder import find_images
 from pytest_imgedit.errors import ImageError
 from pytest_imgedit.images import FileImage, count_pixels, suffix_of
 from pytest_imgedit.pairs import Edit, ItemError, Verdict
@@ -17,6 +16,7 @@ from pytest_imgedit.text import one_line, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from pytest_imgedit.pairs import EditPair, ImageSource
     from pytest_imgedit.store.runs import Store
@@ -44,6 +44,18 @@ class StoredImage:
         return self.origin.read() if data is None else data
 
 
+@dataclass(frozen=True)
+class FinishedImage:
+    """An edit that was made elsewhere; it stays in its file until it is handed over."""
+
+    sha256: str
+    file: FileImage
+
+    def read(self) -> bytes:
+        """Return the bytes of the file."""
+        return self.file.read()
+
+
 @dataclass
 class Work:
     """One repetition of a pair on its way through the stages; at its end it has a verdict or an error.
@@ -57,7 +69,7 @@ class Work:
     seed: int
     source: StoredImage | None = None
     reference: StoredImage | None = None
-    shown: StoredImage | None = None
+    shown: StoredImage | FinishedImage | None = None
     recipe: dict[str, Any] = field(default_factory=dict, repr=False)
     content: str = ""
     edit: Edit | None = None
@@ -93,23 +105,31 @@ def make_plan(
     plan: list[Work] = []
     followers = _next_of_category(suite.pairs)
     shown_to = SHOWN_REFERENCE.get(editor.kind)
+    finished_of = find_images(argument or "", suite.pairs) if editor.kind == "folder" else {}
     for pair in pairs:
+        source = reference = None
+        shown: StoredImage | FinishedImage | None = None
+        finished, problem = None, ""
         try:
             source, reference = _keep(pair.source, store), _keep(pair.reference, store)
-            shown = {"own": reference, "other": None, None: None}[shown_to]
-            if shown_to == "other" and followers[pair.id] is not pair:
+            if shown_to == "own":
+                shown = reference
+            elif shown_to == "other" and followers[pair.id] is not pair:
                 shown = _keep(followers[pair.id].reference, store)
-            finished = _finished_image(editor, argument, pair)
+            elif editor.kind == "folder":
+                path = finished_of[pair.id]
+                shown = finished = None if isinstance(path, str) else _read_finished(path)
+                problem = path if isinstance(path, str) else ""
         except ImageError as error:
-            for repetition in range(seeds):
-                broken = Work(pair, pair.seed + repetition)
-                broken.fail("edit", "bad_image", str(error))
-                plan.append(broken)
-            continue
+            problem = str(error)
         for repetition in range(seeds):
             work = Work(pair, pair.seed + repetition, source, reference, shown)
-            work.recipe = edit_recipe(editor, pair, work.seed, _sha256(source), _sha256(shown), finished)
-            work.content = key(work.recipe)
+            if problem:
+                work.fail("edit", "bad_image" if source is None or finished else "no_edit", problem)
+            else:
+                asked = _sha256(shown) if shown_to else None
+                work.recipe = edit_recipe(editor, pair, work.seed, _sha256(source), asked, _sha256(finished))
+                work.content = key(work.recipe)
             plan.append(work)
     return plan
 
@@ -127,14 +147,14 @@ def hand_over(plan: Iterable[Work], editor: Identity) -> None:
             work.content, work.edit = key(work.recipe), None
 
 
-def _sha256(image: StoredImage | None) -> str | None:
+def _sha256(image: StoredImage | FinishedImage | None) -> str | None:
     return image.sha256 if image else None
 
 
-def _finished_image(editor: Identity, argument: str | None, pair: EditPair) -> str | None:
-    """Return the digest of the image that the editor `folder` will find for a pair, if it finds one."""
-    path = find_image(Path(argument or ""), pair.category, pair.id) if editor.kind == "folder" else None
-    return None if path is None else hashlib.sha256(FileImage(path).read()).hexdigest()
+def _read_finished(path: Path) -> FinishedImage:
+    """Read the image that the editor `folder` hands over for a pair; raise `ImageError` if it cannot be read."""
+    image = FileImage(path)
+    return FinishedImage(hashlib.sha256(image.read()).hexdigest(), image)
 
 
 def _keep(image: ImageSource | None, store: Store) -> StoredImage | None:

@@ -9,6 +9,7 @@ from pytest_imgedit.errors import UsageError
 from pytest_imgedit.pairs import category_slug, in_order
 from pytest_imgedit.stats.estimates import ENOUGH, estimate, holm
 from pytest_imgedit.stats.planning import pairs_needed
+from pytest_imgedit.text import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 #: Steps in which pairs without a number are moved from the lowest that they could have to the highest.
 STEPS = 20
-State = Literal["PASS", "FAIL", "INCONCLUSIVE", "INVALID"]
+State = Literal["PASS", "FAIL", "INCONCLUSIVE", "INVALID", "NOT SELECTED"]
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,8 @@ def check_fields(name: str, fields: Iterable[str], categories: Iterable[str]) ->
     known = ["overall", *categories]
     for field in fields:
         if field != "overall" and category_slug(field) not in known:
-            raise UsageError(f"{name}: unknown field {field!r}, expected one of: {', '.join(known)}")
+            near = did_you_mean(field, known)
+            raise UsageError(f"{name}: unknown field {field!r}, expected one of: {', '.join(known)}{near}")
 
 
 def check_counts(name: str, fields: Iterable[str], counts: Mapping[str, int]) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pytest_imgedit.config_paths import SUITE_SUFFIXES
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.pairs import EditPair, in_order, slug
+from pytest_imgedit.files import is_folder
+from pytest_imgedit.pairs import EditPair, category_slug, in_order, slug
 from pytest_imgedit.registry import resolve
-from pytest_imgedit.text import one_line
+from pytest_imgedit.text import counted, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_imgedit.config import SuiteSettings
 
@@ -23,7 +26,6 @@ BUILTIN = {
     "risebench": "pytest_imgedit.suites.risebench:load",
     "scenes": "pytest_imgedit.scenes.suite:load",
 }
-FILE_SUFFIXES = (".json", ".jsonl", ".toml")
 
 
 class SuiteLoader(Protocol):
@@ -38,11 +40,16 @@ class SuiteLoader(Protocol):
 
 @dataclass(frozen=True)
 class Suite:
-    """A named list of pairs. `sha256` covers every text of every pair, in order, but no image."""
+    """A named list of pairs. `sha256` covers every text of every pair, in order, but no image.
+
+    `counts` holds how many pairs each category has without a limit; `remarks` what a user should know of the file.
+    """
 
     name: str
     pairs: Sequence[EditPair]
     sha256: str
+    counts: Mapping[str, int]
+    remarks: tuple[str, ...] = ()
 
     @property
     def categories(self) -> list[str]:
@@ -53,9 +60,11 @@ class Suite:
 def load_suite(settings: SuiteSettings) -> Suite:
     """Load the suite of `settings.spec`; raise `UsageError` if it is unknown, empty, or has an id twice."""
     spec = settings.spec
-    if Path(spec).suffix in FILE_SUFFIXES:
+    if Path(spec).suffix.lower() in SUITE_SUFFIXES:
         spec = f"native:{spec}"
-    target = resolve("suite", spec, BUILTIN)
+    target = resolve("suite", spec, BUILTIN, _guess)
+    if settings.root is not None and target.kind in BUILTIN and target.kind != "native":
+        raise UsageError(f"suite.root: suite {spec!r} has its images in a fixed place, expected none")
     if settings.fields and target.kind in BUILTIN and target.kind != "native":
         raise UsageError(f"suite.fields: suite {spec!r} has fixed fields, expected none")
     try:
@@ -81,10 +90,34 @@ def load_suite(settings: SuiteSettings) -> Suite:
         if pair.id in seen:
             raise UsageError(f"suite {settings.spec}: id {pair.id!r} occurs twice, expected unique ids")
         seen.add(pair.id)
-    digest = _sha256(pairs)
+    pairs = [_with_slug(pair) for pair in pairs]
+    digest, counts = _sha256(pairs), Counter(pair.category for pair in pairs)
+    remarks = _unread(settings.spec, pairs) if target.kind == "native" else ()
     if settings.limit is not None:
         pairs = _first_of_each(pairs, settings.limit)
-    return Suite(settings.spec, tuple(pairs), digest)
+    return Suite(settings.spec, tuple(pairs), digest, counts, remarks)
+
+
+def _guess(spec: str) -> str:
+    """Guess what a spec that is no suite was meant to be."""
+    return f"; {spec} is a folder: imgedit init {spec} makes a suite of it" if is_folder(Path(spec)) else ""
+
+
+def _unread(spec: str, pairs: Sequence[EditPair]) -> tuple[str, ...]:
+    """Name the fields of a suite file that no pair is made of: one may hold what should have been shown."""
+    counts = Counter(name for pair in pairs for name in pair.fields)
+    if not counts:
+        return ()
+    named = ", ".join(f"{name} ({counted(count, 'row')})" for name, count in counts.most_common(10))
+    rest = f" and {len(counts) - 10} more" if len(counts) > 10 else ""
+    return (f"{spec}: fields that nothing reads: {named}{rest}; [suite.fields] maps names",)
+
+
+def _with_slug(pair: EditPair) -> EditPair:
+    """Name a pair's category by its slug, whatever its loader called it."""
+    slugged = category_slug(pair.category)
+    own = pair.own_category or pair.category
+    return pair if slugged == pair.category else replace(pair, category=slugged, own_category=own)
 
 
 def _problem(pair: Any) -> str | None:

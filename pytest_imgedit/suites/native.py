@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.images import Base64Image, FileImage
-from pytest_imgedit.pairs import EditPair, category_slug, slug
+from pytest_imgedit.pairs import EditPair, category_slug
+from pytest_imgedit.suites.ids import Ids
 from pytest_imgedit.suites.rows import Problems, Row, RowImage, read_rows
-from pytest_imgedit.text import steering
+from pytest_imgedit.text import did_you_mean, steering
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -43,25 +43,44 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "difficulty": ("difficulty",),
     "seed": ("seed",),
 }
+#: Formats whose rows cannot be read again by their bytes, so that a base64 image stays in memory.
+INLINE = (".toml", ".csv")
+#: What people call these fields elsewhere; `imgedit init` and messages guess by them.
+USUAL_NAMES: dict[str, tuple[str, ...]] = {
+    "image": (
+        *("image", "file", "filename", "file_name", "path", "image_path", "img", "photo", "picture", "source"),
+        *("文件", "图片"),
+    ),
+    "instruction": (
+        *("instruction", "prompt", "text", "edit", "edit_prompt", "caption", "instructions", "query"),
+        *("指令", "提示词"),
+    ),
+    "category": ("category", "subset", "kind", "type", "class", "task", "group", "类别", "分类"),
+    "reference": ("reference", "target", "ground_truth", "gt"),
+}
 
 
 def load(argument: str, settings: SuiteSettings) -> Iterator[EditPair]:
     """Yield the pairs of one file, with `[suite.fields]` naming fields that are called otherwise there.
 
-    Raises `UsageError` for a row without category, instruction or image, and for values of a wrong type.
+    Rows without a category are of the category `all`. Raises `UsageError` for a row without instruction or image, and
+    for values of a wrong type.
     """
-    unknown = set(settings.fields) - set(FIELDS)
-    if unknown:
-        raise UsageError(f"suite.fields: unknown {sorted(unknown)[0]!r}, expected one of {', '.join(FIELDS)}")
+    for key in settings.fields:
+        if key not in FIELDS:
+            near = did_you_mean(key, FIELDS)
+            raise UsageError(f"suite.fields: unknown {key!r}, expected one of {', '.join(FIELDS)}{near}")
     path = Path(argument)
-    reader = _Reader(settings.language, {**FIELDS, **{k: (v,) for k, v in settings.fields.items()}})
+    if settings.root is not None and not settings.root.is_dir():
+        raise UsageError(f"suite.root: {settings.root}: no such folder")
+    reader = _Reader(settings.language, {**FIELDS, **{k: (v,) for k, v in settings.fields.items()}}, settings.root)
     problems = Problems()
-    rows = list(reader.drop_images(read_rows(path, problems)))
-    shared = Counter(reader.stems(rows))
     seen: dict[str, int] = {}
+    rows = list(reader.drop_images(read_rows(path, problems)))
+    ids = Ids(reader.given_names(rows), reader.image_paths(rows))
     for row in rows:
         try:
-            pair = reader.pair(row, shared)
+            pair = reader.pair(row, ids)
             if pair.id in seen:
                 raise row.error(f"id {pair.id!r} is already used on line {seen[pair.id]}, expected unique ids")
         except UsageError as error:
@@ -73,9 +92,10 @@ def load(argument: str, settings: SuiteSettings) -> Iterator[EditPair]:
 
 
 class _Reader:
-    def __init__(self, language: str, fields: dict[str, tuple[str, ...]]) -> None:
+    def __init__(self, language: str, fields: dict[str, tuple[str, ...]], root: Path | None) -> None:
         self.languages = (language, "zh" if language == "en" else "en")
-        self.fields = fields
+        self.fields, self.root = fields, root
+        self.read_names = {name for names in fields.values() for name in names}
 
     def drop_images(self, rows: Iterator[Row]) -> Iterator[Row]:
         """Put a short digest in the place of each base64 text, so that no row keeps its image in memory."""
@@ -83,7 +103,7 @@ class _Reader:
         for row in rows:
             for name in names:
                 text = row.values.get(name)
-                if isinstance(text, str) and text and row.path.suffix != ".toml":
+                if isinstance(text, str) and text and row.path.suffix.lower() not in INLINE:
                     row.values[name] = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
             yield row
 
@@ -105,24 +125,37 @@ class _Reader:
         names = (*(f"{key}_{language}" for language in self.languages), key)
         return next((text for name in names if (text := self.text(row, name))), "")
 
-    def pair(self, row: Row, shared: Counter[str]) -> EditPair:
-        category = self.text(row, "category") or row.group or ""
+    def given_names(self, rows: Iterable[Row]) -> Iterator[str]:
+        """Yield the ids that rows have as text."""
+        values = (self.field(row, "id")[1] for row in rows)
+        return (value for value in values if isinstance(value, str))
+
+    def image_paths(self, rows: Iterable[Row]) -> Iterator[str]:
+        """Yield the paths of source images; one that is no text is told where its pair is read."""
+        for row in rows:
+            with suppress(UsageError):
+                yield self.path(row)
+
+    def pair(self, row: Row, ids: Ids) -> EditPair:
+        category = self.text(row, "category") or row.group or "all"
         instruction = self.translated(row, "instruction")
-        for key, value in (("category", category), ("instruction", instruction)):
-            if not value:
-                raise row.error(f"no {key}, expected text in {' or '.join(map(repr, self.fields[key]))}")
+        if not instruction:
+            raise row.error(f"no instruction, expected text in {self.names(row, 'instruction')}")
         source = self.image(row, "image")
         if source is None:
-            names = (*self.fields["image"], *self.fields["image_b64"])
-            raise row.error(f"no image, expected one in {' or '.join(map(repr, names))}")
+            raise row.error(f"no image, expected one in {self.names(row, 'image', 'image_b64')}")
         seed_name, seed = self.field(row, "seed")
+        if isinstance(seed, str) and seed.isascii() and seed.isdigit() and row.is_text:
+            seed = int(seed)
         if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63):
             raise row.error(f"{seed_name!r} is {seed!r:.40}, expected an integer of at least 0 and under 2**63")
         tags_name, tags = self.field(row, "tags")
+        if isinstance(tags, str) and row.is_text:
+            tags = [tag for part in tags.split(";") if (tag := part.strip())]
         if tags is not None and not (isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)):
             raise row.error(f"{tags_name!r} is {tags!r}, expected a list of texts")
         return EditPair(
-            id=self.id(row, category_slug(category), instruction, shared),
+            id=self.id(row, category_slug(category), instruction, ids),
             category=category_slug(category),
             instruction=instruction,
             source=source,
@@ -132,52 +165,65 @@ class _Reader:
             tags=tuple(tags or ()),
             difficulty=self.text(row, "difficulty"),
             seed=seed or 0,
+            own_id=self.own_id(row),
+            own_category=category,
+            fields={name: _short(value) for name, value in row.values.items() if name not in self.read_names},
         )
 
-    def id(self, row: Row, category: str, instruction: str, shared: Counter[str]) -> str:
+    def names(self, row: Row, *keys: str) -> str:
+        """List the fields that would do, and the row's own field that looks most like one of them."""
+        names = [name for key in keys for name in self.fields[key]]
+        known = " or ".join(map(repr, names))
+        present = [name for name in row.values if name not in self.read_names]
+        guess = next((name for name in present if name.lower() in USUAL_NAMES.get(keys[0], ())), None)
+        return f"{known}; if {guess!r} is that, set suite.fields.{keys[0]}={guess!r}" if guess else known
+
+    def id(self, row: Row, category: str, instruction: str, ids: Ids) -> str:
         name, given = self.field(row, "id")
         if isinstance(given, int) and not isinstance(given, bool):
             given = f"{category}-{given:04d}"
         if given is not None and not isinstance(given, str):
             raise row.error(f"{name!r} is {type(given).__name__}, expected text or an integer")
-        stem = self.stem(row)
-        if found := steering(given or stem):
-            raise row.error(f"{name!r} is {given or stem!a} with {found}, expected printable text")
+        path = self.path(row)
+        if found := steering(given or path):
+            raise row.error(f"{name!r} is {given or path!a} with {found}, expected printable text")
         if given:
-            return slug(given)
-        if stem and shared[stem] == 1:
-            return slug(stem)
-        texts = (self.path(row), self.text(row, "image_b64"), instruction)
-        digest = hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:10]
-        return slug(f"{stem or category}-{digest}")
+            return ids.named(given)
+        return ids.of_image(path, json.dumps([self.text(row, "image_b64"), instruction]), category)
+
+    def own_id(self, row: Row) -> str:
+        """Return the suite's own name of a pair: its id, else the stem of its image's path."""
+        _, given = self.field(row, "id")
+        return given if isinstance(given, str) else PurePath(self.path(row)).stem
 
     def path(self, row: Row) -> str:
         return self.text(row, "image_path") or self.text(row, "image")
-
-    def stem(self, row: Row) -> str:
-        """Return the image path without its suffix, by which a pair without an id is named."""
-        path = self.path(row)
-        return str(Path(path).with_suffix("")) if Path(path).name else ""
-
-    def stems(self, rows: Iterable[Row]) -> Iterator[str]:
-        for row in rows:
-            with suppress(UsageError):  # a path that is no text is told where its pair is read
-                yield self.stem(row)
 
     def image(self, row: Row, key: str) -> ImageSource | None:
         name, value = self.field(row, f"{key}_b64")
         if value is not None:
             self.text(row, f"{key}_b64")
-            return Base64Image(value) if row.path.suffix == ".toml" else RowImage(row.path, row.start, row.end, name)
+            if row.path.suffix.lower() in INLINE:
+                return Base64Image(value)
+            return RowImage(row.path, row.start, row.end, name)
         relative = self.text(row, key)
-        return beside(row, relative) if relative else None
+        return beside(row, relative, self.root) if relative else None
 
 
-def beside(row: Row, relative: str) -> FileImage:
-    """Return the image file beside a suite file; raise `UsageError` if the path leads out of its folder."""
+def _short(value: Any) -> str:
+    """Keep a further field as text, if it is short enough to be one; a list or table is kept as its name only."""
+    return str(value)[:200] if isinstance(value, str | int | float) else ""
+
+
+def beside(row: Row, relative: str, root: Path | None = None) -> FileImage:
+    """Return an image file below `root`, by default the suite file's folder.
+
+    Raises `UsageError` if the path leads out of it.
+    """
     if "://" in relative:
         raise row.error(f"image {relative!r} is a URL, expected a path beside the file")
-    root = row.path.parent.resolve()
+    remedy = "a path below it" if root is not None else "a path below it, or another suite.root"
+    root = (root or row.path.parent).resolve()
     try:
         path = (root / relative).resolve()
     except (OSError, ValueError, RuntimeError) as error:
@@ -185,5 +231,5 @@ def beside(row: Row, relative: str) -> FileImage:
     if path == root:
         raise row.error(f"image {relative!r} is a folder, expected a file")
     if Path(relative).is_absolute() or not path.is_relative_to(root):
-        raise row.error(f"image {relative!r} leads out of {root}, expected a path below it")
+        raise row.error(f"image {relative!r} leads out of {root}, expected {remedy}")
     return FileImage(path)

@@ -1,7 +1,8 @@
-"""Reads rows out of JSON, JSONL and TOML files one at a time, so that images inside them stay on disk."""
+"""Reads rows out of JSON, JSONL, CSV and TOML files one at a time, so that images inside them stay on disk."""
 
 from __future__ import annotations
 
+import csv
 import json
 import mmap
 import re
@@ -45,7 +46,10 @@ class Problems:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row: its values, where its bytes stand in the file, its line, and the category key above it."""
+    """One row: its values, where its bytes stand in the file, its line, and the category key above it.
+
+    `number` counts rows from 1 where all are on one line, else it is 0.
+    """
 
     path: Path
     line: int
@@ -53,9 +57,16 @@ class Row:
     end: int
     values: dict[str, Any]
     group: str | None = None
+    number: int = 0
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the file's format has no other values than texts."""
+        return self.path.suffix.lower() == ".csv"
 
     def error(self, message: str) -> UsageError:
-        return UsageError(f"{self.path}:{self.line}: {message}")
+        row = f"row {self.number}: " if self.number else ""
+        return UsageError(f"{self.path}:{self.line}: {row}{message}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,26 +94,31 @@ class RowImage:
 
 
 def read_rows(path: Path, problems: Problems) -> Iterator[Row]:
-    """Yield the rows of a JSON list, a JSON dict of lists, a JSONL file or a TOML file with `[[pairs]]`.
+    """Yield the rows of a JSON list, a JSON dict of lists, a JSONL or CSV file, or a TOML file with `[[pairs]]`.
 
     A row that cannot be read is left out and goes to `problems`. Raises `UsageError` with `file:line: what was
     found, what was expected` where the file as a whole is wrong.
     """
     if not path.is_file():
-        raise UsageError(f"{path}: no such file, expected a suite in JSON, JSONL or TOML")
+        raise UsageError(f"{path}: no such file, expected a suite in JSON, JSONL, CSV or TOML")
     size = path.stat().st_size
     if size == 0:
         raise UsageError(f"{path}:1: empty file, expected at least one pair")
     if size > MAX_SUITE_BYTES:
         raise UsageError(f"{path}: file of {size} bytes, expected at most {MAX_SUITE_BYTES}")
-    if path.suffix == ".toml":
+    suffix = path.suffix.lower()
+    if suffix == ".toml":
         yield from _toml_rows(path)
+        return
+    if suffix == ".csv":
+        yield from _csv_rows(path)
         return
     with path.open("rb") as file:
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # lives as long as a match object needs it
-    spans = _jsonl_spans(data) if path.suffix == ".jsonl" else _json_spans(path, data)
+    spans = _jsonl_spans(data) if suffix == ".jsonl" else _json_spans(path, data)
     line, counted = 1, 0
-    for start, end, group in spans:
+    is_one_line = suffix == ".json" and data.find(b"\n", 0, len(data) - 1) < 0
+    for number, (start, end, group) in enumerate(spans, 1):
         line += data[counted:start].count(b"\n")
         counted = start
         try:
@@ -110,7 +126,7 @@ def read_rows(path: Path, problems: Problems) -> Iterator[Row]:
         except UsageError as error:
             problems.add(error)
             continue
-        yield Row(path, line, start, end, values, group)
+        yield Row(path, line, start, end, values, group, number if is_one_line else 0)
 
 
 def _toml_rows(path: Path) -> Iterator[Row]:
@@ -123,6 +139,31 @@ def _toml_rows(path: Path) -> Iterator[Row]:
     lines = [number for number, text in enumerate(file.text.splitlines(), 1) if "[[pairs]]" in text]
     for index, values in enumerate(rows):
         yield Row(path, lines[index] if index < len(lines) else 1, 0, 0, values)
+
+
+def _csv_rows(path: Path) -> Iterator[Row]:
+    """Yield one row a record, by the names of the first one; blank lines are none."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.reader(file, strict=True)
+        try:
+            names = next(reader, [])
+            if len(set(names)) < len(names) or not all(names):
+                raise UsageError(f"{path}:1: columns {names!r:.200}, expected a name for each, none twice")
+            if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
+                raise UsageError(f"{path}:1: one column {names[0]!r:.80}, expected commas between columns")
+            line = reader.line_num + 1
+            for values in reader:
+                if values and len(values) != len(names):
+                    raise UsageError(
+                        f"{path}:{line}: {len(values)} values, expected one for each of {len(names)} columns"
+                    )
+                if values:
+                    yield Row(path, line, 0, 0, dict(zip(names, values, strict=True)))
+                line = reader.line_num + 1
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{path}: not UTF-8 (byte {error.start}), expected UTF-8 text") from error
+        except csv.Error as error:
+            raise UsageError(f"{path}:{reader.line_num}: not valid CSV: {error}") from error
 
 
 def _jsonl_spans(data: mmap.mmap) -> Iterator[tuple[int, int, None]]:
