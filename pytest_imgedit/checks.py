@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint
+from pytest_imgedit.config import NO_JUDGE
 from pytest_imgedit.editors.base import resolve_editor
+from pytest_imgedit.editors.folder import check_pattern, split_argument
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.hub import is_local
 from pytest_imgedit.judges.architectures import read_config
@@ -24,10 +25,9 @@ from pytest_imgedit.store.baselines import refuse, unlike_judges
 from pytest_imgedit.workers.gpus import choose_gpus
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_imgedit.config import Settings
-    from pytest_imgedit.pairs import EditPair
     from pytest_imgedit.registry import Target
     from pytest_imgedit.suites.base import Suite
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 def check_models(settings: Settings) -> None:
     """Raise `UsageError` if the editor, the judge, its rubric or an interpreter is not there or not as it must be."""
     check_hosts(settings)
-    _check_target("editor", resolve_editor(settings.editor.spec), settings.editor.params, settings)
-    if settings.run.stage != "edit":
-        _check_target("judge", resolve_judge(settings.judge.spec), settings.judge.params, settings)
+    _check_target("editor", _resolve("editor", settings), settings.editor.params, settings)
+    if settings.run.stage != "edit" or settings.judge.spec == NO_JUDGE:
+        _check_target("judge", _resolve("judge", settings), settings.judge.params, settings)
     load_rubric(settings.judge.rubric, settings.rubrics)
     if settings.run.stage != "edit":
         _check_embedded_judge(settings)
@@ -45,6 +45,14 @@ def check_models(settings: Settings) -> None:
         python = None if is_remote(settings) else getattr(settings.workers, key)
         if python is not None and shutil.which(python) is None:
             raise UsageError(f"{settings.place('workers', key)}workers.{key}: no interpreter {python!r}")
+
+
+def _resolve(role: Literal["editor", "judge"], settings: Settings) -> Target:
+    """Find the class behind a spec; a mistake in it is told with its place in the config."""
+    try:
+        return resolve_editor(settings.editor.spec) if role == "editor" else resolve_judge(settings.judge.spec)
+    except UsageError as error:
+        raise UsageError(f"{settings.place(role, 'spec')}{error}") from None
 
 
 def check_hosts(settings: Settings) -> None:
@@ -84,16 +92,20 @@ def _check_target(role: str, target: Target, params: dict[str, Any], settings: S
             check_checkpoint(Path(model_name), target.kind)
             if target.kind == "qwen-vl":
                 read_config(Path(model_name))
-    if target.kind == "folder" and not Path(target.argument or "").is_dir():
-        raise UsageError(f"{place}{role} folder:{target.argument}: no such folder")
+    if target.kind == "folder":
+        folder, pattern = split_argument(target.argument or "")
+        if not folder.is_dir():
+            raise UsageError(f"{place}{role} folder:{folder}: no such folder")
+        if pattern:
+            check_pattern(pattern)
     if target.kind in MODEL_KINDS and "trust_remote_code" in params:
         where = settings.place(role, "trust_remote_code")
         raise UsageError(f"{where}{role}.trust_remote_code: code of a checkpoint is never run, expected no such key")
     problem = find_problem(target, params)
     if problem is not None:
         name, reason = problem
-        taker = f" by {getattr(settings, role).spec}" if reason.endswith("taken") else ""
-        raise UsageError(f"{settings.place(role, name)}{role}.{name}: {reason}{taker}")
+        reason = reason.replace(" is taken", f" is taken by {getattr(settings, role).spec}", 1)
+        raise UsageError(f"{settings.place(role, name)}{role}.{name}: {reason}")
     if role == "editor" and target.kind == "diffusers":
         _check_acceleration(params, settings)
 
@@ -154,14 +166,14 @@ def check_rubric(settings: Settings, suite: Suite) -> None:
         load_rubric(settings.judge.rubric, settings.rubrics).check(suite.pairs)
 
 
-def check_gates(settings: Settings, suite: Suite) -> None:
+def check_gates(settings: Settings, suite: Suite, counts: Mapping[str, int]) -> None:
     """Raise `UsageError` for a gate on an unknown field, on too few pairs, or without a baseline to compare with."""
     for name, fields in _gated(settings).items():
         gates.check_fields(f"gates.{name}", fields, suite.categories)
-    check_counts(settings, suite.pairs)
+    check_counts(settings, counts)
     for name in ("max_drop", "max_collapsed", "min_coverage"):
-        is_set = name in settings.gates.model_fields_set and getattr(settings.gates, name) != {}
-        if is_set and settings.gates.compare is None:
+        is_set = f"gates.{name}" in settings.run.asked and getattr(settings.gates, name) != {}
+        if (is_set or getattr(settings.gates, name)) and settings.gates.compare is None:
             raise UsageError(f"gates.{name}: nothing to compare with, expected --imgedit-compare=REF too")
 
 
@@ -185,10 +197,10 @@ def check_until(settings: Settings) -> None:
             raise UsageError(f"--imgedit-until=decided: not with {name}, which is about all pairs")
 
 
-def check_counts(settings: Settings, pairs: Sequence[EditPair]) -> None:
-    """Raise `UsageError` if a gated category has too few of these pairs."""
+def check_counts(settings: Settings, counts: Mapping[str, int]) -> None:
+    """Raise `UsageError` if a gated category has too few pairs; `counts` holds those of each category."""
     for name, fields in _gated(settings).items():
-        gates.check_counts(f"gates.{name}", fields, Counter(pair.category for pair in pairs))
+        gates.check_counts(f"gates.{name}", fields, counts)
 
 
 def _gated(settings: Settings) -> dict[str, dict[str, float]]:
@@ -208,6 +220,8 @@ def check_edits_only(settings: Settings) -> None:
     )
     for name, value, without in needing:
         if value:
+            if judge.spec == NO_JUDGE:
+                raise UsageError(f"judge 'none' scores nothing, as {name} needs: name a judge, such as qwen-vl:MODEL")
             config = f" (where a config has it: --imgedit-set={without})" if without else ""
             raise UsageError(f"--imgedit-stage=edit scores nothing, as {name} needs: drop one of them{config}")
 

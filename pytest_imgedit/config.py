@@ -15,6 +15,10 @@ from pytest_imgedit.editors.base import DEFAULT_PARAMS
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.options import OPTIONS
 from pytest_imgedit.pairs import category_slug
+from pytest_imgedit.text import did_you_mean
+
+#: The judge of runs that only edit.
+NO_JUDGE = "none"
 
 
 class _Section(BaseModel):
@@ -48,12 +52,17 @@ Count = Annotated[int, BeforeValidator(_plain_digits), Field(ge=1)]
 
 
 class SuiteSettings(_Section):
-    """`[suite]`: which pairs, in which language, and the score an item must reach."""
+    """`[suite]`: which pairs, in which language, and the score an item must reach.
+
+    `root` is the folder below which images of a suite file are; by default that of the file. `fields` names what fields
+    are called in the file.
+    """
 
     spec: str = "scenes"
     language: Literal["en", "zh"] = "en"
     limit: Count | None = None
     min_score: float | None = Field(default=None, ge=0, le=10)
+    root: Path | None = None
     fields: dict[str, str] = Field(default_factory=dict)
 
 
@@ -142,6 +151,9 @@ class GatesSettings(_Section):
     `environment` says whether its results may come from another one. Scores of edits of which more than the fraction
     `max_near_copies` hardly differ from their source pass no gate. `until`: with `decided`, pairs are edited and scored
     in random order until every gate on a mean is decided.
+
+    `partial` says what becomes of a gate of a config on a mean, of whose pairs some are not selected: `skip` it, or
+    `decide` it on those that are. `baselines` is the folder of the baselines that names stand for.
     """
 
     fail_under: dict[str, float] = Field(default_factory=dict)
@@ -158,6 +170,8 @@ class GatesSettings(_Section):
     strict: bool = False
     allow_inconclusive: bool = False
     until: Literal["all", "decided"] = "all"
+    partial: Literal["skip", "decide"] = "skip"
+    baselines: Path | None = None
 
     @field_validator("compare")
     @classmethod
@@ -214,10 +228,11 @@ def _split_gate(text: object) -> tuple[str, str]:
 
 
 class RunSettings(BaseModel):
-    """Where results go and which stages run; set on the command line or as ini keys only, but for `reuse`.
+    """Where results go and which stages run; set on the command line only, but for `reuse`.
 
     `reuse` says which stored edits and verdicts count: those of the `exact` same environment, of a `compatible` one
-    (the same device kind and the same major and minor versions of the libraries), or `any`.
+    (the same device kind and the same major and minor versions of the libraries), or `any`. `asked` names the keys,
+    such as `gates.fail_under`, that the command line sets.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True)
@@ -238,6 +253,7 @@ class RunSettings(BaseModel):
         return [path for path in (self.json_path, self.md_path, self.html_path) if path is not None]
 
     config_file: ConfigFile = Field(default_factory=ConfigFile.empty)
+    asked: frozenset[str] = frozenset()
 
 
 class Settings(_Section):
@@ -258,7 +274,9 @@ class Settings(_Section):
         return bool(gates.fail_under or gates.max_drop or gates.compare) if wanted == "auto" else wanted
 
     def place(self, section: str, key: str) -> str:
-        """Return `file:line: ` where the config file sets this key, else an empty string."""
+        """Return `file:line: ` where the config file sets this key, and nothing overrides it; else an empty string."""
+        if f"{section}.{key}" in self.run.asked:
+            return ""
         return self.run.config_file.place(section, key)
 
 
@@ -272,7 +290,7 @@ def make_settings(raw: dict[str, dict[str, Any]]) -> Settings:
             if not _is_plain(value):
                 raise UsageError(f"{file.place(section, key)}{section}.{key}: {value!r}, expected finite plain values")
     try:
-        return Settings.model_validate(raw)
+        return _without_judge(Settings.model_validate(raw))
     except ValidationError as error:
         first = error.errors()[0]
         location = [str(part) for part in first["loc"]]
@@ -280,12 +298,22 @@ def make_settings(raw: dict[str, dict[str, Any]]) -> Settings:
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         if first["type"] == "extra_forbidden":
             known = _known_keys(section) if key else tuple(name for name in Settings.model_fields if name != "run")
+            near = did_you_mean(key or section, known)
             what = f"unknown {'key' if key else 'section'}, expected one of: {', '.join(known)}"
         else:
-            what = first["msg"].removeprefix("Value error, ")
+            what, near = first["msg"].removeprefix("Value error, "), ""
         place = file.place(section, key)
         name = _option_name(section, key) if key and not place else f"{section}.{key}" if key else f"[{section}]"
-        raise UsageError(f"{place}{name}: {what}{_found(raw, section, key)}{more}") from None
+        raise UsageError(f"{place}{name}: {what}{_found(raw, section, key)}{more}{near}") from None
+
+
+def _without_judge(settings: Settings) -> Settings:
+    """Have a run whose judge is `none` end with its edits."""
+    if settings.judge.spec != NO_JUDGE:
+        return settings
+    if settings.run.stage not in ("all", "edit"):
+        raise UsageError(f"--imgedit-stage={settings.run.stage}: judge 'none' scores nothing, name one")
+    return settings.model_copy(update={"run": settings.run.model_copy(update={"stage": "edit"})})
 
 
 def _is_plain(value: object) -> bool:

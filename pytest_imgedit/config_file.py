@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import stat
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path  # noqa: TC003 - pydantic reads the annotations
 from typing import Any
 
+from pytest_imgedit.config_paths import rebase_paths
 from pytest_imgedit.errors import UsageError
 
 MAX_TOML_BYTES = 64 * 2**20
@@ -16,11 +17,15 @@ MAX_TOML_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """A parsed TOML config that can tell the line on which a key stands."""
+    """A parsed TOML config that can tell the line on which a key stands.
+
+    `prefix` is the table of the file that holds the config's sections, such as `tool.imgedit`.
+    """
 
     path: Path | None
     text: str
     tables: dict[str, Any] = field(default_factory=dict)
+    prefix: str = ""
 
     @classmethod
     def empty(cls) -> ConfigFile:
@@ -48,12 +53,32 @@ class ConfigFile:
         except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of brackets
             raise UsageError(f"{path}:1: not valid TOML: {error}") from error
 
-    def require_sections(self) -> None:
-        """Raise `UsageError` if a key stands outside of every section."""
+    @classmethod
+    def read_config(cls, path: Path) -> ConfigFile:
+        """Read a config, its paths relative to its own folder; raise `UsageError` for a key outside of all sections."""
+        return cls.read(path)._as_config()
+
+    @classmethod
+    def read_project(cls, path: Path) -> ConfigFile:
+        """Read `[tool.imgedit]` of a pyproject.toml; empty if the file or the table is not there."""
+        if not path.is_file():
+            return cls.empty()
+        file = cls.read(path)
+        tool = file.tables.get("tool")
+        table = tool.get("imgedit") if isinstance(tool, dict) else None
+        if table is None:
+            return cls.empty()
+        if not isinstance(table, dict):
+            raise UsageError(f"{path}: tool.imgedit is {table!r:.40}, expected a table")
+        return cls(path, file.text, table, "tool.imgedit")._as_config()
+
+    def _as_config(self) -> ConfigFile:
+        assert self.path is not None
         for name, table in self.tables.items():
             if not isinstance(table, dict):
-                line = _line_of_key(self.text, "", name)
+                line = _line_of_key(self.text, self.prefix, name)
                 raise UsageError(f"{self.path}:{line}: top-level key {name!r}, expected it in a section")
+        return replace(self, tables=rebase_paths(self.tables, self.path.absolute().parent))
 
     def place(self, section: str, key: str) -> str:
         """Return `file:line: ` of a key, or an empty string if the file does not hold it."""
@@ -62,7 +87,24 @@ class ConfigFile:
             return ""
         if key and key not in table:
             return ""
-        return f"{self.path}:{_line_of_key(self.text, section, key)}: "
+        name = f"{self.prefix}.{section}" if self.prefix else section
+        return f"{self.path}:{_line_of_key(self.text, name, key)}: "
+
+
+def configs_of(root: Path, near: Path) -> dict[str, ConfigFile]:
+    """Read the configs that a repository has by its files alone, by what they are called.
+
+    These are `[tool.imgedit]` of the pyproject.toml in its `root`, and the nearest `imgedit.toml`: in the folder `near`
+    or in `benchmarks` below it, or in those of its parents up to the root.
+    """
+    project = ConfigFile.read_project(root / "pyproject.toml")
+    found = {"[tool.imgedit] in pyproject.toml": project} if project.path is not None else {}
+    parents = [folder for folder in near.parents if folder == root or folder.is_relative_to(root)]
+    for folder in dict.fromkeys((near, *parents, root)):
+        for path in (folder / "imgedit.toml", folder / "benchmarks" / "imgedit.toml"):
+            if path.is_file():
+                return {**found, str(path): ConfigFile.read_config(path)}
+    return found
 
 
 def _line_of_key(text: str, section: str, key: str) -> int:

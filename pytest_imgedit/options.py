@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from pytest_imgedit.config_file import ConfigFile
+
 
 @dataclass(frozen=True)
 class Option:
-    """One `--imgedit-NAME` option with its ini key `imgedit_NAME` and its key in the TOML config."""
+    """One `--imgedit-NAME` option with its key in the TOML config."""
 
     name: str
     help: str
@@ -38,17 +40,23 @@ OPTIONS = (
     Option("set", "override one TOML key, such as editor.num_inference_steps=10", None, "KEY=VALUE", "list"),
     Option(
         "suite",
-        "scenes, scenes:full, a JSON/JSONL/TOML file, risebench:DIR (default: scenes)",
+        "scenes, scenes:full, scenes:n=N,seed=S, a JSON/JSONL/CSV/TOML file, risebench:DIR (default: scenes)",
         "suite.spec",
         "SPEC",
     ),
     Option(
         "editor",
-        "scenes, diffusers:MODEL, folder:DIR, identity, oracle, shuffled, blank, noise, package.module:Class",
+        "scenes, diffusers:MODEL, openai-images:URL#MODEL, folder:DIR, folder:DIR?PATTERN, identity, oracle, shuffled, "
+        "blank, noise, package.module:Class (default: scenes)",
         "editor.spec",
         "SPEC",
     ),
-    Option("judge", "scenes, qwen-vl:MODEL, reference, package.module:Class", "judge.spec", "SPEC"),
+    Option(
+        "judge",
+        "scenes, qwen-vl:MODEL, openai:URL#MODEL, reference, none (edits only), package.module:Class (default: scenes)",
+        "judge.spec",
+        "SPEC",
+    ),
     Option("gpus", "0-5, or 0,2 or 0-3,6, or auto (all visible, else CPU), or none", "workers.gpus", "GPUS"),
     Option("gpus-per-worker", "spread one editor over K GPUs (default: 1)", "workers.gpus_per_worker", "K"),
     Option("executor", "where workers run: local or ray (default: local)", "workers.executor", "NAME"),
@@ -78,7 +86,7 @@ OPTIONS = (
         "list",
     ),
     Option("compare", "compare with a baseline: NAME, latest, or a path", "gates.compare", "REF"),
-    Option("save", "save the run as benchmarks/baselines/NAME.json if it passes its gates", "run.save", "NAME"),
+    Option("save", "save the run as NAME.json in the folder of baselines if it passes its gates", "run.save", "NAME"),
     Option(
         "max-errors",
         "pairs, or fraction of pairs, that may end without a score (default: 0)",
@@ -117,9 +125,31 @@ OPTIONS = (
 )
 
 
+#: The one ini key; everything else is in the config that it names.
+INI_KEY = "imgedit_config"
+
+
+def refuse_unknown_options(arguments: Iterable[str]) -> None:
+    """Raise `UsageError` for an option `--imgedit-…` that does not exist, with the nearest one that does."""
+    known = ["--imgedit", *(option.flag for option in OPTIONS)]
+    for argument in arguments:
+        name = argument.partition("=")[0]
+        if name.startswith("--imgedit-") and name not in known:
+            from pytest_imgedit.text import did_you_mean
+
+            raise UsageError(f"{name}: no such option{did_you_mean(name, known)}")
+
+
 def add_options(parser: pytest.Parser) -> None:
-    """Declare every option on the command line and as an ini key."""
+    """Declare every option on the command line, and the ini key."""
     group = parser.getgroup("imgedit", "evaluation of image editing models")
+    group.addoption(
+        "--imgedit",
+        dest="imgedit",
+        action="store_true",
+        default=False,
+        help="run the benchmark item that the package ships, in any folder; in place of testpaths, beside given paths",
+    )
     for option in OPTIONS:
         if option.kind == "flag":
             group.addoption(option.flag, dest=option.dest, action="store_true", default=None, help=option.help)
@@ -133,73 +163,95 @@ def add_options(parser: pytest.Parser) -> None:
                 metavar=option.metavar,
                 help=option.help,
             )
-        parser.addini(
-            option.dest,
-            option.help,
-            type={"flag": "bool", "list": "linelist", "value": "string"}[option.kind],  # type: ignore[arg-type]
-            default=None,
-        )
+    parser.addini(INI_KEY, "TOML config, relative to the ini file's folder", type="string", default=None)
 
 
-def _from_ini(config: pytest.Config) -> dict[str, Any]:
-    values = {}
-    for option in OPTIONS:
-        try:
-            values[option.dest] = config.getini(option.dest)
-        except Exception as error:  # pytest's own message names neither the key nor the file
-            raise UsageError(f"{config.inipath or '-o'}: {option.dest}: {error}") from None
-    return {dest: value for dest, value in values.items() if value not in (None, [], "")}
-
-
-def _from_command_line(config: pytest.Config) -> dict[str, Any]:
+def given(config: pytest.Config) -> dict[str, Any]:
+    """Return the options that the user gave on the command line, by destination."""
     values = {option.dest: config.getoption(option.dest) for option in OPTIONS}
     return {dest: value for dest, value in values.items() if value is not None}
 
 
-def refuse_unknown_keys(config: pytest.Config) -> None:
-    """Raise `UsageError` for an ini key `imgedit_…` that no option has: it was meant to do something."""
-    known = {option.dest for option in OPTIONS}
-    given = getattr(config, "_inicfg", {})  # pytest tells only of keys that somebody declared
-    for key in given:
-        if key.startswith("imgedit_") and key not in known:
+def _refuse_unknown_keys(config: pytest.Config) -> None:
+    """Raise `UsageError` for another ini key `imgedit_…`: it was meant to do something."""
+    keys = getattr(config, "_inicfg", {})  # pytest tells only of keys that somebody declared
+    for key in keys:
+        if key.startswith("imgedit_") and key != INI_KEY:
+            section, _, name = next((o.toml for o in OPTIONS if o.dest == key and o.toml), "").partition(".")
+            instead = f"a TOML config with [{section}] {name}" if name and section != "run" else "a TOML config"
             raise UsageError(
-                f"{config.inipath or '-o'}: unknown key {key!r}, expected one of: {', '.join(sorted(known))}"
+                f"{config.inipath or '-o'}: unknown key {key!r}, expected {INI_KEY} = FILE, {instead}, "
+                "or the table [tool.imgedit] in pyproject.toml"
             )
 
 
-def is_configured(config: pytest.Config) -> bool:
-    """Tell whether the user set any option, on the command line or as an ini key."""
-    return bool(_from_command_line(config) or _from_ini(config))
+def find_config(config: pytest.Config, near: Path) -> ConfigFile:
+    """Read the config that the command line names, else the one that the repository has for items in the folder `near`.
 
-
-def gather(config: pytest.Config) -> dict[str, dict[str, Any]]:
-    """Collect raw settings as `{section: {key: value}}`; command line wins over TOML, TOML over ini, key by key.
-
-    Raises `UsageError` for a config file that cannot be read or parsed and for a malformed `--imgedit-set`.
+    That is what the ini key names, or one of `configs_of`. Raises `UsageError` if there are two.
     """
-    from pytest_imgedit.config_file import ConfigFile
+    from pytest_imgedit.config_file import ConfigFile, configs_of
 
-    ini, command_line = _from_ini(config), _from_command_line(config)
-    for option in OPTIONS:
-        _require_utf8(option.flag, {**ini, **command_line}.get(option.dest))
-    if getattr(config.option, "tx", None) or getattr(config.option, "numprocesses", None):
-        _require_utf8("-n: the folder", str(config.rootpath))  # which pytest-xdist sends to its workers
-    base = config.rootpath if "imgedit_config" not in command_line else config.invocation_params.dir
-    path = command_line.get("imgedit_config") or ini.get("imgedit_config")
-    file = ConfigFile.read(Path(base, path)) if path else ConfigFile.empty()
-    file.require_sections()
+    root = config.rootpath
+    if path := config.getoption(INI_KEY):
+        return ConfigFile.read_config(Path(config.invocation_params.dir, path))
+    found = configs_of(root, near)
+    if name := config.getini(INI_KEY):
+        path = Path(config.inipath.parent if config.inipath is not None else root, name)
+        file = ConfigFile.read_config(path)
+        others = {key: other for key, other in found.items() if other.path is None or not path.samefile(other.path)}
+        found = {f"{INI_KEY} = {name}": file, **others}
+    if len(found) > 1:
+        raise UsageError(f"{' and '.join(found)}: expected one config, or --imgedit-config=FILE")
+    return next(iter(found.values()), ConfigFile.empty())
 
-    merged: dict[str, dict[str, Any]] = {}
-    _apply(merged, ini)
-    assign(merged, ini.get("imgedit_set", ()))
-    for section, table in file.tables.items():
-        merged.setdefault(section, {}).update(table)
-    assign(merged, command_line.get("imgedit_set", ()))
+
+def gather(config: pytest.Config, file: ConfigFile) -> dict[str, dict[str, Any]]:
+    """Collect raw settings as `{section: {key: value}}`; the command line wins over the config, key by key.
+
+    Parameters that the config has for an editor or judge do not count for one of another kind that the command line
+    names. Raises `UsageError` for a malformed `--imgedit-set`.
+    """
+    _refuse_unknown_keys(config)
+    command_line = given(config)
+    check_texts(config)
+    merged: dict[str, dict[str, Any]] = {section: dict(table) for section, table in file.tables.items()}
+    for role in ("editor", "judge"):
+        spec, table = command_line.get(f"imgedit_{role}"), merged.get(role, {})
+        if spec is not None and _kind(role, spec) != _kind(role, str(table.get("spec", "scenes"))):
+            merged[role] = {key: value for key, value in table.items() if key in _OWN_KEYS[role]}
+    assignments = command_line.get("imgedit_set", ())
+    assign(merged, assignments)
     if "imgedit_out" in command_line:
         command_line["imgedit_out"] = str(Path(config.invocation_params.dir, command_line["imgedit_out"]))
     _apply(merged, command_line)
-    merged["run"] = {**merged.get("run", {}), "config_file": file}
+    asked = {option.toml for option in OPTIONS if option.dest in command_line and option.toml}
+    asked |= {".".join(text.partition("=")[0].strip().split(".")[:2]) for text in assignments}
+    merged["run"] = {**merged.get("run", {}), "config_file": file, "asked": frozenset(asked)}
     return merged
+
+
+#: Keys of a section that do not belong to the model which its spec names.
+_OWN_KEYS = {"editor": ("seeds",), "judge": ("rubric", "reasks", "controls", "repeats")}
+
+
+def _kind(role: str, spec: str) -> str:
+    """Return what kind of model a spec names; a class of the user's own is a kind by itself."""
+    from pytest_imgedit.editors.base import BUILTIN as EDITORS
+    from pytest_imgedit.judges.base import BUILTIN as JUDGES
+    from pytest_imgedit.registry import installed
+
+    name = spec.partition(":")[0]
+    known = {**(EDITORS if role == "editor" else JUDGES), **installed(role)}
+    return name if name in known else spec
+
+
+def check_texts(config: pytest.Config) -> None:
+    """Raise `UsageError` for an option, or a folder that pytest-xdist sends to its workers, that is not UTF-8."""
+    for dest, value in given(config).items():
+        _require_utf8(f"--{dest.replace('_', '-')}", value)
+    if getattr(config.option, "tx", None) or getattr(config.option, "numprocesses", None):
+        _require_utf8("-n: the folder", str(config.rootpath))
 
 
 def _require_utf8(name: str, value: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +30,7 @@ from pytest_imgedit.report.write import add_to_github_summary, write_reports, wr
 from pytest_imgedit.stages.placement import groups_of, is_remote
 from pytest_imgedit.stages.results import read_run
 from pytest_imgedit.stages.run import Engine
+from pytest_imgedit.stats.selection import Selection, narrow
 from pytest_imgedit.store.baselines import FOLDER as BASELINES
 from pytest_imgedit.store.baselines import as_baseline, check_name, make_baseline, read_baseline, write_baseline
 from pytest_imgedit.store.runs import Store
@@ -37,9 +39,9 @@ from pytest_imgedit.text import one_line, shorten
 from pytest_imgedit.workers.gpus import choose_gpus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pytest_imgedit.config import Settings
+    from pytest_imgedit.config import Settings, SuiteSettings
     from pytest_imgedit.pairs import EditPair
     from pytest_imgedit.stages.results import Run
 
@@ -56,26 +58,74 @@ class Hooks:
     report_sections: Callable[[dict[str, Any]], Iterable[Any]]
 
 
+@dataclass(frozen=True)
+class ItemCounts:
+    """What became of the items that want results: how many were `expected` and `failed`, and which have no outcome.
+
+    `stopped` says that pytest ended before all of them, as with `-x`.
+    """
+
+    expected: int = 0
+    failed: int = 0
+    missing: Sequence[str] = ()
+    stopped: bool = False
+
+
 class Evaluation:
     """Everything between checked settings and finished results."""
 
-    def __init__(self, settings: Settings, root: Path, hooks: Hooks) -> None:
+    def __init__(
+        self, settings: Settings, root: Path, hooks: Hooks, load: Callable[[SuiteSettings], Suite] = load_suite
+    ) -> None:
         self.settings, self.root, self.hooks = settings, root, hooks
+        self._is_first = self._saves_first_baseline()
+        if self._is_first:
+            without: dict[str, Any] = {"compare": None, "max_drop": {}, "max_collapsed": 0, "min_coverage": 0.0}
+            gates = settings.gates.model_copy(update=without)
+            self.settings = settings.model_copy(update={"gates": gates})
         self.store = Store(root / settings.run.out)
         self.run: Run | None = None
-        self.interrupted = self.announced = False
-        self._opened = False
+        self.interrupted = False
+        self._load, self._opened, self._checked = load, False, False
         self._services: list[Any] = []
         self._reports: dict[str, str] = {}
         self._unwritten = ""
-        self._unsaved = ""
         self.failed_hooks: list[str] = []
-        self.unreported: Sequence[str] = ()
+        self.items = ItemCounts()
 
     @cached_property
     def suite(self) -> Suite:
         """The suite, read once; images stay unread."""
-        return load_suite(self.settings.suite)
+        try:
+            return self._load(self.settings.suite)
+        except UsageError as error:
+            place = self.settings.place("suite", "spec")
+            is_spec = str(error).startswith(("unknown suite", "suite ")) or "no such file" in str(error)
+            raise UsageError(f"{place}{error}" if is_spec else str(error)) from None
+
+    def _saves_first_baseline(self) -> bool:
+        """Tell whether the run makes the very baseline that the config compares with, and that is not there yet."""
+        settings = self.settings
+        name, is_asked = settings.run.save, {"gates.compare", "gates.max_drop"} & settings.run.asked
+        is_same = name is not None and name == settings.gates.compare and not is_asked
+        return is_same and not (self.baselines / f"{name}.json").exists()
+
+    @property
+    def _counts(self) -> Mapping[str, int]:
+        """Pairs of each category: a limit of the command line leaves some out, one of a config makes the suite."""
+        if "suite.limit" in self.settings.run.asked:
+            return self.suite.counts
+        return Counter(pair.category for pair in self.suite.pairs)
+
+    @property
+    def baselines(self) -> Path:
+        """The folder of the baselines: as it is set, beside a config in `benchmarks`, or the usual one."""
+        if self.settings.gates.baselines is not None:
+            return self.settings.gates.baselines
+        config = self.settings.run.config_file.path
+        if config is not None and config.absolute().parent.name == BASELINES.parent.name:
+            return config.absolute().parent / BASELINES.name
+        return self.root / BASELINES
 
     @cached_property
     def gpus(self) -> list[str]:
@@ -86,14 +136,22 @@ class Evaluation:
     def baseline(self) -> dict[str, Any] | None:
         """The baseline to compare with, read once; `None` if none was named."""
         reference = self.settings.gates.compare
-        return None if reference is None else read_baseline(reference, self.root / BASELINES, Path.cwd())
+        return None if reference is None else read_baseline(reference, self.baselines, Path.cwd())
 
     def check(self) -> None:
-        """Find everything that is wrong before anything is started; raise `UsageError` with one line."""
+        """Find everything that is wrong before anything is started, once; raise `UsageError` with one line."""
+        if self._checked:
+            return
+        self._checked = True
         check_models(self.settings)
-        for role in ("edit", "judge"):
-            groups_of(self.settings, role)
-        check_gates(self.settings, self.suite)
+        try:
+            for role in ("edit", "judge"):
+                groups_of(self.settings, role)
+        except UsageError as error:
+            if not (place := self.settings.place("workers", "gpus")):
+                raise
+            raise UsageError(str(error).replace("--imgedit-gpus=", f"{place}workers.gpus=")) from None
+        check_gates(self.settings, self.suite, self._counts)
         check_until(self.settings)
         check_rubric(self.settings, self.suite)
         if self.settings.run.save is not None:
@@ -116,28 +174,37 @@ class Evaluation:
             f"judge {self.settings.judge.spec}, on {gpus}"
         )
 
-    def execute(self, ids: Sequence[str], file: TextIO = sys.stdout, quiet: bool = False) -> Run:
-        """Run all stages over the selected pairs and write the reports."""
-        wanted = set(ids)
+    def execute(
+        self, ids: Sequence[str], skipped: Sequence[str] = (), file: TextIO = sys.stdout, quiet: bool = False
+    ) -> Run:
+        """Run all stages over the selected pairs and write the reports; `skipped` pairs do not count."""
+        wanted, left_out = set(ids), set(skipped)
         pairs = [pair for pair in self.suite.pairs if pair.id in wanted]
-        check_counts(self.settings, pairs)
+        selection = self._selection(pairs, [pair for pair in self.suite.pairs if pair.id in left_out])
+        gates, resting = narrow(self.settings.gates, selection, self.settings.run.asked)
+        settings = self.settings.model_copy(update={"gates": gates})
+        check_counts(settings, Counter(pair.category for pair in pairs))
         self._check_save(pairs)
         self.open_store()
         folder = self.store.new_run()
         progress = RunProgress(folder / "run.log", file, quiet)
-        if not self.announced:
-            progress.note(self.describe())
+        progress.note(self.describe())
+        if self._is_first:
+            progress.note(
+                f"baseline {settings.run.save} is not there yet: this run makes it, and is compared with nothing"
+            )
         before = self._guarded("pytest_imgedit_before_stage", self.hooks.before_stage, progress)
         after = self._guarded("pytest_imgedit_after_stage", self.hooks.after_stage, progress)
         baseline = self.baseline
         try:
-            document = Engine(self.settings, self.suite, self.store, folder, progress, baseline, before, after).run(
-                pairs
+            engine = Engine(
+                settings, self.suite, self.store, folder, progress, baseline, before, after, selection, resting
             )
+            document = engine.run(pairs)
         finally:
             progress.close()
         self.interrupted = progress.stopping
-        self.run = read_run(document, self.settings.suite.min_score)
+        self.run = read_run(document, self.settings.suite.min_score, self.store.folder)
         document["sections"] = self._ask_for_sections(document)
         try:
             write_results(document, folder)
@@ -162,14 +229,22 @@ class Evaluation:
 
         return call
 
-    def save(self, failed: int) -> None:
-        """Save the run as a baseline if that was asked for, its gates pass, and none of pytest's items `failed`."""
+    def _selection(self, pairs: Sequence[EditPair], skipped: Sequence[EditPair]) -> Selection:
+        """Count what is selected of what there is."""
+        return Selection.of((pair.category for pair in pairs), self._counts, (pair.category for pair in skipped))
+
+    def conclude(self, items: ItemCounts) -> model.Verdict:
+        """Take what became of pytest's items, save the run as a baseline if asked and it passed; return the verdict."""
+        self.items = items
+        if self.settings.run.save is not None:
+            self._save(self.settings.run.save)
+        return self.verdict()
+
+    def _save(self, name: str) -> None:
         assert self.run is not None
-        name, found = self.settings.run.save, self.verdict()
-        if name is None or found.fails or failed:
-            self._unsaved = "" if found.fails else f"{failed} items failed"
+        if self.verdict().fails:
             return
-        folder = self.root / BASELINES
+        folder = self.baselines
         try:
             path = write_baseline(folder, make_baseline(self.run.document, name))
         except OSError as error:
@@ -179,7 +254,7 @@ class Evaluation:
 
     def _check_save(self, pairs: Sequence[EditPair]) -> None:
         """Refuse to replace a baseline by one that lacks pairs of it; raise `UsageError`."""
-        path = self.root / BASELINES / f"{self.settings.run.save}.json"
+        path = self.baselines / f"{self.settings.run.save}.json"
         if self.settings.run.save is None or not path.exists():
             return
         kept = {pair.id for pair in pairs}
@@ -206,6 +281,7 @@ class Evaluation:
         """Make the service `edit_workers` or `reward_model`; raise `UsageError` where the stage starts no workers."""
         from pytest_imgedit.services import EditWorkers, RewardModel
 
+        self.check()
         stage = self.settings.run.stage
         if stage == "report" or (stage == "score" and name == "edit_workers"):
             raise UsageError(f"{name}: --imgedit-stage={stage} starts no such workers")
@@ -234,7 +310,7 @@ class Evaluation:
         reports, name = self._reports, self.settings.run.save
         if name is not None and "baseline" not in reports:
             found = self.verdict()
-            why = self._unsaved or (f"the run is {found.state}" if found.fails else "pytest was stopped")
+            why = f"the run is {found.state}" if found.fails else "pytest was stopped"
             reports = {**reports, "baseline": f"{name} was not saved: {why}"}
         return terminal.render(self.run.document, reports, width, color)
 
@@ -247,13 +323,21 @@ class Evaluation:
         """Return what the run came to; without all its reports written and all its items reported it never passes."""
         assert self.run is not None
         found = model.verdict(self.run.document)
-        problems = [self._unwritten] if self._unwritten else []
-        problems += self.failed_hooks
-        if self.unreported:
-            count, first = len(self.unreported), self.unreported[0]
-            problems.append(f"{count} selected items were never reported, such as {first}")
+        problems = self.problems()
         if not problems:
             return found
         return model.Verdict(
-            "FAIL", "; ".join(["FAIL: " + "; ".join(problems), *[found.line] * (found.state != "PASS")]), fails=True
+            "FAIL", "; ".join(["FAIL: " + "; ".join(problems), found.line.removeprefix("PASS: ")]), fails=True
         )
+
+    def problems(self) -> list[str]:
+        """Say what beside gates keeps the run from passing: items, reports, hooks."""
+        problems = [self._unwritten] if self._unwritten else []
+        problems += self.failed_hooks
+        if self.items.failed:
+            problems.append(f"{self.items.failed} of {self.items.expected} items failed")
+        if self.items.missing:
+            count, first = len(self.items.missing), self.items.missing[0]
+            why = "not run" if self.items.stopped else "never reported"
+            problems.append(f"{count} selected items were {why}, such as {first}")
+        return problems

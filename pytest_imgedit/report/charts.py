@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from pytest_imgedit.report.model import Document
 
 #: Width of the plots, and where their axis from 0 to 10 begins and ends, in SVG units.
-WIDTH, LEFT, RIGHT = 660, 130, 600
+WIDTH, LEFT, RIGHT = 720, 190, 660
 ROW, BIN_HEIGHT, TOP = 28, 120, 20
 BINS = 20
 #: Columns of a label; a wide character takes two.
-LABEL = 13
+LABEL = 20
 
 
 def x_of(score: float) -> float:

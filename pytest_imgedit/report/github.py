@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_imgedit.report.model import NOT_SELECTED
 from pytest_imgedit.text import printable
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
 def gate_commands(document: Document, verdict: Verdict) -> list[str]:
     """One `::error` line a gate that did not pass (`::warning` where that is allowed), or one for the whole run."""
-    open_gates = [gate for gate in document["gates"] if gate["state"] != "PASS"]
+    open_gates = [gate for gate in document["gates"] if gate["state"] not in ("PASS", NOT_SELECTED)]
     if document["run"]["status"] != "complete" or (verdict.fails and not open_gates):
         return [_command("error", "imgedit", verdict.line)]
     level = "error" if verdict.fails else "warning"

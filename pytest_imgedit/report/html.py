@@ -38,6 +38,7 @@ def render(document: model.Document, locate: Callable[[str], str | None]) -> str
             rows=model.category_rows(document),
             totals=model.overall_rows(document),
             remarks=model.remarks(document),
+            provenance=model.provenance_lines(document),
             chart=charts.category_chart(document),
             histogram=charts.histogram(document),
             axis=charts,

@@ -24,16 +24,15 @@ def escape(text: str) -> str:
 def render(document: model.Document) -> str:
     """Render a results document as Markdown."""
     run = document["run"]
-    failing = [gate for gate in document["gates"] if gate["state"] != "PASS"]
+    failing = [gate for gate in document["gates"] if gate["state"] not in ("PASS", model.NOT_SELECTED)]
     lines = [
         f"# Image editing run {escape(run['id'])}",
         "",
         f"**{escape(model.verdict(document).line)}**",
         "",
         f"- suite: {escape(document['suite']['name'])} ({document['suite']['pairs']} pairs)",
-        f"- editor: {escape(document['editor']['spec'])}",
-        f"- judge: {escape(model.judge_name(document))}",
         f"- started {escape(run['started'])}, finished {escape(run['finished'])}",
+        *(f"- {escape(line)}" for line in model.provenance_lines(document)),
         "",
         *_table(model.CATEGORY_HEADER, [*model.category_rows(document), *model.overall_rows(document)]),
         "",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_imgedit.text import printable
+from pytest_imgedit.text import counted, printable
 
 Document = dict[str, Any]
 
@@ -32,6 +34,8 @@ WORDS = (
     "judged again",
 )
 WORST_FIRST = ("INVALID", "FAIL", "INCONCLUSIVE", "PASS")
+#: The state of a gate of a config over pairs that are not selected: it decides nothing.
+NOT_SELECTED = "NOT SELECTED"
 WORKER_HEADER = ("worker", "device", "stage", "done", "busy s", "load s")
 
 
@@ -109,9 +113,11 @@ def timing_line(document: Document) -> str:
     busy = ", ".join(f"{share:.0%} while {stage}" for stage, share in shares if share is not None)
     gpus = f" · GPUs busy {busy}" if busy else ""
     trials = f" · trials of the judge {timing['trials_s']:.1f} s" if timing["trials_s"] else ""
+    swaps = timing["swaps"]
+    swap = f"swap {timing['swap_s']:.1f} s ({counted(swaps, 'swap')}) · " if swaps else ""
     return (
         f"edit {timing['edit_s']:.1f} s ({timing['edits']} edited, {timing['edits_cached']} from the store) · "
-        f"swap {timing['swap_s']:.1f} s ({timing['swaps']} swaps) · "
+        f"{swap}"
         f"score {timing['score_s']:.1f} s ({timing['verdicts']} scored, {timing['verdicts_cached']} from the store)"
         f"{trials}{gpus}"
     )
@@ -183,9 +189,9 @@ def verdict(document: Document) -> Verdict:
         trials = f" and {document['run']['trials_left']} trials of the judge" if document["run"]["trials_left"] else ""
         line = f"INCOMPLETE: stopped by {by} with {left} pairs{trials} to do; run again to do the rest"
         return Verdict("INCOMPLETE", printable(line), fails=True)
-    gates = document["gates"]
+    gates = [gate for gate in document["gates"] if gate["state"] != NOT_SELECTED]
     state = min((gate["state"] for gate in gates), key=WORST_FIRST.index)
-    part = [] if not (left_out := _left_out(document)) else [left_out]
+    part = _left_out(document)
     if state != "PASS":
         whys = [
             gate["why"] if gate["state"] == state else f"{gate['state']}, {gate['why']}"
@@ -197,18 +203,68 @@ def verdict(document: Document) -> Verdict:
         line = f"{state}{' (allowed)' if allowed else ''}: " + "; ".join([*whys, *part])
         return Verdict(state, printable(line), fails=not allowed)
     mean = document["overall"]["macro"]["mean"]
-    head = [] if mean is None else [f"overall {mean:.2f}"]
-    line = "PASS: " + "; ".join([*head, *(gate["why"] for gate in gates), *part])
+    head = [f"overall {mean:.2f}"] if mean is not None else []
+    if document["run"]["options"]["run"]["stage"] == "edit":
+        head = [f"{counted(len(document['items']), 'pair')} edited, no scores asked for"]
+    line = "PASS: " + "; ".join([*head, *_compared(document), *(gate["why"] for gate in gates), *part])
     return Verdict("PASS", printable(line), fails=False)
 
 
-def _left_out(document: Document) -> str | None:
-    """Say how many pairs were not needed, and how many of the baseline not selected; `None` if there is none."""
-    items, found = document["items"], document.get("comparison", {"size": 0})
-    unneeded, unselected = sum(item["status"] == "not_needed" for item in items), found["size"] - len(items)
-    parts = [f"{unneeded} of {len(items)} pairs were not needed"] * bool(unneeded)
-    parts += [f"{unselected} of the {found['size']} pairs of {found.get('name')} were not selected"] * (unselected > 0)
-    return "; ".join(parts) or None
+def _compared(document: Document) -> list[str]:
+    """Say what the comparison with a baseline found, where no gate says so."""
+    if "comparison" not in document or any(gate["kind"] == "max_drop" for gate in document["gates"]):
+        return []
+    found, row = document["comparison"], document["comparison"]["rows"]["overall"]
+    if row["difference"] is None:
+        return []
+    mde = "" if row["mde"] is None else f", MDE {row['mde']:.2f}"
+    return [f"{signed(row['difference'])} against {found['name']} ({row['verdict']}{mde})"]
+
+
+def _left_out(document: Document) -> list[str]:
+    """Say of which pairs a run is not: those not needed, not selected, skipped, or missing from the baseline."""
+    items, found, parts = document["items"], document.get("comparison", {"size": 0}), []
+    selection = document.get("selection", {"selected": len(items), "whole": len(items), "skipped": 0})
+    if unneeded := sum(item["status"] == "not_needed" for item in items):
+        parts.append(f"{unneeded} of {len(items)} pairs were not needed")
+    if selection["selected"] < selection["whole"]:
+        parts.append(f"a part: {selection['selected']} of {selection['whole']} pairs")
+    elif found["size"] > len(items):
+        missing = found["size"] - len(items)
+        parts.append(f"{missing} of the {found['size']} pairs of {found.get('name')} were not selected")
+    if selection["skipped"]:
+        parts.append(f"{counted(selection['skipped'], 'pair')} skipped by marks")
+    resting = [f"{gate['kind']} {gate['field']}" for gate in document["gates"] if gate["state"] == NOT_SELECTED]
+    return [*parts, *([f"not selected: {', '.join(resting)}"] if resting else [])]
+
+
+def flat_line(document: Document) -> str | None:
+    """Say so if all scores are the same number; `None` for fewer than three, or if two differ."""
+    scores = [item["score"] for item in document["items"] if item["score"] is not None]
+    if len(scores) < 3 or len(set(scores)) > 1:
+        return None
+    return f"no spread: all {len(scores)} scores are {scores[0]:.2f}"
+
+
+def provenance_lines(document: Document) -> list[str]:
+    """Say with what the edits and verdicts were made, so that a reader can repeat the run."""
+    run, seeds = document["run"], document["run"]["options"]["editor"]["seeds"]
+    commit = f"commit {run['commit']['sha'][:10]}{' with changes' * run['commit']['dirty']}" if run["commit"] else ""
+    gpus = ", ".join(f"{count} x {name}" for name, count in Counter(run["machine"]["gpus"]).items())
+    versions = (f"{name} {version}" for name, version in run["versions"].items())
+    lines = [
+        f"editor: {_made_with(document['editor']['spec'], document['editor'])}, {counted(seeds, 'seed')} a pair",
+        f"judge: {_made_with(judge_name(document), document['judge'])}",
+        "; ".join(filter(None, (commit, gpus or "CPU", *versions))),
+    ]
+    return list(map(printable, lines))
+
+
+def _made_with(name: str, model: Document) -> str:
+    """Write what a model is called with its parameters, number format and fingerprint."""
+    params = [f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in model["params"].items()]
+    weights = f"fingerprint {model['fingerprint'][:12]}" if model["fingerprint"] else ""
+    return ", ".join(filter(None, (name, *params, model.get("dtype") or "", weights)))
 
 
 def mde_line(document: Document) -> str | None:
@@ -243,5 +299,5 @@ def expected_line(document: Document) -> str | None:
 
 def remarks(document: Document) -> list[str]:
     """Lines that follow the table of scores."""
-    lines = (best_and_worst, near_copy_line, reframed_line, reuse_line, expected_line, mde_line, usage_line)
+    lines = (best_and_worst, flat_line, near_copy_line, reframed_line, reuse_line, expected_line, mde_line, usage_line)
     return [text for text in (line(document) for line in lines) if text is not None]

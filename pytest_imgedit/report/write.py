@@ -31,8 +31,8 @@ def write_reports(document: Document, folder: Path, blobs: Path, settings: RunSe
     }
     try:
         write_text(files["markdown"], text)
-        locate = embedded(blobs) if settings.html_embed else linked(blobs, files["html"])
-        write_text(files["html"], html.render(document, locate))
+        inside = embedded(blobs) if settings.html_embed else None  # remembers each image, for the copy too
+        write_text(files["html"], html.render(document, inside or linked(blobs, files["html"])))
     except OSError as error:
         raise StoreError(f"{folder}: {error.strerror}, so that the reports are not all there") from error
     for path in settings.copies:
@@ -43,8 +43,7 @@ def write_reports(document: Document, folder: Path, blobs: Path, settings: RunSe
             elif path == settings.md_path:
                 path.write_text(text, encoding="utf-8")
             else:
-                locate = embedded(blobs) if settings.html_embed else copied(blobs, path)
-                path.write_text(html.render(document, locate), encoding="utf-8")
+                path.write_text(html.render(document, inside or copied(blobs, path)), encoding="utf-8")
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror}; the run's reports are in {folder}") from error
     return {name: os.path.relpath(path) for name, path in files.items()}

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pytest_imgedit.recipes import Identity
     from pytest_imgedit.stages.plan import Work
     from pytest_imgedit.stages.trials import Trials
+    from pytest_imgedit.stats.selection import Selection
     from pytest_imgedit.suites.base import Suite
     from pytest_imgedit.workers.base import Worker
 
@@ -91,11 +92,14 @@ def make_document(
     baseline: dict[str, Any] | None,
     stopped_by: str,
     decided: Mapping[tuple[str, str], gates.GateResult],
+    selection: Selection,
+    resting: Sequence[gates.GateResult],
 ) -> dict[str, Any]:
     """Make the `imgedit.results/1` document of a run that ends now; `stopped_by` counts if it is incomplete.
 
     `trials` are `None` in a run that did not get that far. `decided` holds the gates, by kind and field, that were
-    decided before the end; pairs that were not needed for that are in no table and no gate.
+    decided before the end; pairs that were not needed for that are in no table and no gate. `resting` gates are those
+    over pairs that are not in the `selection`.
     """
     works = {work.pair.id: work for work in plan}
     sources = {name: work.source.sha256 if work.source else name for name, work in works.items()}
@@ -132,7 +136,7 @@ def make_document(
         found += [*drops, tail]
         if settings.gates.min_coverage:
             found.append(coverage.baseline_coverage(settings.gates, moved, len(baseline["items"]), baseline["name"]))
-    found = coverage.against_near_copies(settings.gates, found, compared)
+    found = [*coverage.against_near_copies(settings.gates, found, compared), *resting]
     if "controls" in tried:
         found.append(controls_gate(tried["controls"]))
     return {
@@ -150,7 +154,12 @@ def make_document(
             "commit": provenance.commit(),
             "options": _options(settings),
         },
-        "suite": {"name": suite.name, "sha256": suite.sha256, "pairs": len(suite.pairs)},
+        "suite": {"name": suite.name, "sha256": suite.sha256, "pairs": len(suite.pairs), "remarks": suite.remarks},
+        "selection": {
+            "selected": sum(selection.selected.values()),
+            "whole": sum(selection.whole.values()),
+            "skipped": selection.skipped,
+        },
         **models,
         "environments": environments,
         "reuse": _reuse(settings, subject, plan),
@@ -186,8 +195,8 @@ def _models(settings: Settings, subject: Subject) -> dict[str, Any]:
             "dtype": judge and judge.recipe.get("dtype"),
             "decoder": judge and judge.recipe.get("decoder"),
             "usage": subject.usage,
-            "rubric": None if measures else settings.judge.rubric,
-            "rubric_sha256": None if measures else subject.rubric_sha256,
+            "rubric": None if measures or judge is None else settings.judge.rubric,
+            "rubric_sha256": None if measures or judge is None else subject.rubric_sha256,
         },
     }
 
@@ -236,6 +245,6 @@ def _options(settings: Settings) -> dict[str, Any]:
             include={"rubric", "reasks", "batch_size", "gpus_per_replica", "controls", "repeats"}
         ),
         "workers": settings.workers.model_dump(include={"gpus", "gpus_per_worker", "executor", "cpu_workers"}),
-        "gates": settings.gates.model_dump(),
+        "gates": settings.gates.model_dump(exclude={"baselines"}),
         "run": settings.run.model_dump(include={"stage", "fresh", "reuse"}),
     }

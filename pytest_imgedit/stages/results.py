@@ -11,6 +11,7 @@ from pytest_imgedit.stats.gates import Observation, estimate_field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from pytest_imgedit.stages.plan import Work
 
@@ -127,12 +128,14 @@ def error_document(error: ItemError) -> dict[str, Any]:
     return document if error.reply is None else {**document, "reply": error.reply}
 
 
-def read_run(document: dict[str, Any], min_score: float | None) -> Run:
-    """Make a run from its document."""
-    return Run({item["id"]: _read_item(item, min_score) for item in document["items"]}, document)
+def read_run(document: dict[str, Any], min_score: float | None, store: Path) -> Run:
+    """Make a run from its document; `store` is the folder of the store that holds its images."""
+    report = store / "runs" / document["run"]["id"] / "report.html"
+    items = (_read_item(item, min_score, store, report) for item in document["items"])
+    return Run({item.id: item for item in items}, document)
 
 
-def _read_item(document: Mapping[str, Any], min_score: float | None) -> ItemResult:
+def _read_item(document: Mapping[str, Any], min_score: float | None, store: Path, report: Path) -> ItemResult:
     def error(value: Mapping[str, Any] | None) -> ItemError | None:
         return None if value is None else ItemError(**value)
 
@@ -145,6 +148,10 @@ def _read_item(document: Mapping[str, Any], min_score: float | None) -> ItemResu
         )
         for seed in document["seeds"]
     )
+    edit = next((seed.edit for seed in seeds if seed.edit is not None), None)
+    blobs = {name: document[name] for name in ("source", "reference")}
+    blobs["edited"] = edit and f"{edit.blob[:2]}/{edit.blob}.png"
+    paths = {name: store / "blobs" / blob for name, blob in blobs.items() if blob is not None}
     return ItemResult(
         document["id"],
         document["category"],
@@ -153,5 +160,7 @@ def _read_item(document: Mapping[str, Any], min_score: float | None) -> ItemResu
         document["aspects"],
         seeds,
         error(document["error"]),
+        document["instruction"],
+        {**paths, "report": report},
         min_score,
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint
 from pytest_imgedit.editors.base import resolve_editor
 from pytest_imgedit.endpoints import ENDPOINT_KINDS
-from pytest_imgedit.errors import StoreError
+from pytest_imgedit.errors import StoreError, UsageError
 from pytest_imgedit.hub import model_folder
 from pytest_imgedit.recipes import Identity, identify
 from pytest_imgedit.redaction import Redactor
@@ -20,12 +20,14 @@ from pytest_imgedit.stages.blocks import Blocks
 from pytest_imgedit.stages.document import Subject, make_document
 from pytest_imgedit.stages.flow import Flow
 from pytest_imgedit.stages.foresight import expected_lines
+from pytest_imgedit.stages.missing import missing_lines
 from pytest_imgedit.stages.placement import is_remote, lossy, target_of
 from pytest_imgedit.stages.plan import Work, make_plan, missing_edits
 from pytest_imgedit.stages.pools import identify_role
 from pytest_imgedit.stages.score import Scorer
 from pytest_imgedit.stats.comparison import environment_differences
 from pytest_imgedit.store.baselines import content_sha256, refuse, unlike_items, unlike_judges, unlike_losses
+from pytest_imgedit.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from pytest_imgedit.config import Settings
     from pytest_imgedit.pairs import EditPair
     from pytest_imgedit.registry import Target
+    from pytest_imgedit.stats.gates import GateResult
+    from pytest_imgedit.stats.selection import Selection
     from pytest_imgedit.store.runs import Store
     from pytest_imgedit.suites.base import Suite
     from pytest_imgedit.workers.base import Slot, Worker
@@ -73,8 +77,11 @@ class Engine:
         baseline: dict[str, Any] | None,
         before_stage: Callable[[str], None],
         after_stage: Callable[[str], None],
+        selection: Selection,
+        resting: Sequence[GateResult],
     ) -> None:
         self.settings, self.suite, self.store = settings, suite, store
+        self.selection, self.resting = selection, resting
         self.folder, self.progress, self.baseline = folder, progress, baseline
         self.before_stage, self.after_stage = before_stage, after_stage
         self.started = datetime.now(UTC)
@@ -94,7 +101,10 @@ class Engine:
         in_main_thread = threading.current_thread() is threading.main_thread()
         previous = self._take_signals() if in_main_thread else {}
         try:
-            for line in (f"plan: {len(pairs)} pairs", *expected_lines(settings, self.suite, pairs, self.store)):
+            for line in (
+                f"plan: {counted(len(pairs), 'pair')}",
+                *expected_lines(settings, self.suite, pairs, self.store),
+            ):
                 self.progress.note(line)
             for journal in (self.store.edits, self.store.verdicts):
                 if journal.torn:
@@ -102,7 +112,14 @@ class Engine:
             editor = self._identify("edit", settings.editor.spec)
             folder = resolve_editor(settings.editor.spec).argument
             plan = make_plan(self.suite, pairs, settings.editor.seeds, editor, folder, self.store)
+            for line in (*self.suite.remarks, *missing_lines(settings, plan)):
+                self.progress.note(line)
             flow.take_stored_edits(plan, editor)
+            if stage in ("score", "report") and not is_remote(settings) and not any(work.edit for work in plan):
+                raise UsageError(
+                    f"--imgedit-stage={stage}: {self.store.folder} has no edit of these pairs by this editor, "
+                    "make them with --imgedit-stage=edit"
+                )
             redactor = Redactor.of(settings)
             rubric = load_rubric(settings.judge.rubric, settings.rubrics)
             judge = None if stage == "edit" else self._identify("judge", settings.judge.spec)
@@ -148,6 +165,8 @@ class Engine:
             self.baseline,
             self.stopped_by,
             blocks.decided if blocks is not None else {},
+            self.selection,
+            self.resting,
         )
 
     def _take_signals(self) -> dict[signal.Signals, Any]:

@@ -86,7 +86,7 @@ function update() {
     (!category.value || card.category === category.value) &&
     (!status.value || kinds[status.value](card)) &&
     (!bounded || (card.score !== null && shownScore(card) >= (low.value || 0) && shownScore(card) <= (high.value || 10))) &&
-    (!wanted || [card.id, card.instruction, ...card.tags].join(" ").toLowerCase().includes(wanted)));
+    (!wanted || [card.id, card.category, card.instruction, ...card.tags, card.error || ""].join(" ").toLowerCase().includes(wanted)));
   shown.sort(orders[sort.value]);
   document.getElementById("count").textContent = shown.length + " of " + cards.length + " pairs";
   gallery.replaceChildren();

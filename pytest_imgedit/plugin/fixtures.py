@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from pytest_imgedit.pairs import EditPair, ItemResult
     from pytest_imgedit.services import EditWorkers, RewardModel
@@ -26,25 +26,26 @@ def edit_pair(request: pytest.FixtureRequest) -> EditPair:
 
 
 @pytest.fixture
-def edit_result(
-    edit_pair: EditPair,
-    imgedit_run: Run,
-    request: pytest.FixtureRequest,
-    record_property: Callable[[str, object], None],
-) -> ItemResult:
-    """How this pair ended: score, aspects, edits, verdicts or error.
+def edit_result(edit_pair: EditPair, imgedit_run: Run, request: pytest.FixtureRequest) -> ItemResult:
+    """How this pair ended: score, aspects, edits, verdicts or error, and `source`, `edited` and `reference` as images.
 
     Score, aspects, error and the difference to a baseline go to JUnit as properties. While the run's errors stay within
     `--imgedit-max-errors`, a test of a pair that ended in an error is reported as xfailed with the reason.
 
     >>> def test_image_edit(edit_result):
     ...     edit_result.check()
+    >>> def test_edit_keeps_size(edit_result):
+    ...     assert edit_result.edited.size == edit_result.source.size
     """
-    from pytest_imgedit.plugin import errors_tolerated
+    from pytest_imgedit.plugin.state import errors_tolerated
 
     result = imgedit_run.items.get(edit_pair.id)
     if result is None:
         pytest.fail(f"the run holds no result for {edit_pair.id}", pytrace=False)
+
+    def record_property(name: str, value: object) -> None:  # pytest's own warns under junit_family=xunit2
+        request.node.user_properties.append((name, value))
+
     record_property("imgedit_category", result.category)
     record_property("imgedit_status", result.status)
     if result.score is not None:
@@ -54,7 +55,7 @@ def edit_result(
         if compared.get(name) is not None:
             record_property(f"imgedit_{name}", round(compared[name], 4))
     for name, value in result.aspects.items():
-        record_property(f"imgedit_{name}", round(value, 4))
+        record_property(f"imgedit_aspect_{name}", round(value, 4))
     if result.status == "not_needed":
         pytest.skip(f"not needed: {result.error.message if result.error else ''}")
     if result.error is not None:
@@ -72,7 +73,7 @@ def imgedit_run(request: pytest.FixtureRequest) -> Run:
     ...     means = {name: row["mean"] for name, row in imgedit_run.document["categories"].items()}
     ...     assert means["physics"] > min(means.values())
     """
-    from pytest_imgedit.plugin import finished_run
+    from pytest_imgedit.plugin.state import finished_run
 
     run = finished_run(request.config)
     if run is None:
@@ -90,7 +91,7 @@ def edit_workers(request: pytest.FixtureRequest) -> Iterator[EditWorkers]:
     >>> def test_edit_keeps_size(edit_workers, photo):
     ...     assert edit_workers.edit(photo, "make it snow").size == photo.size
     """
-    from pytest_imgedit.plugin import make_service
+    from pytest_imgedit.plugin.state import make_service
 
     service = make_service(request.config, "edit_workers")
     yield service
@@ -104,7 +105,7 @@ def reward_model(request: pytest.FixtureRequest) -> Iterator[RewardModel]:
     >>> def test_untouched_image_scores_low(reward_model, photo):
     ...     assert reward_model.score(photo, photo, "make it snow", "environment").score < 3
     """
-    from pytest_imgedit.plugin import make_service
+    from pytest_imgedit.plugin.state import make_service
 
     service = make_service(request.config, "reward_model")
     yield service

@@ -1,0 +1,1 @@
+"""The benchmark item that `pytest --imgedit` runs, also as `pytest --pyargs pytest_imgedit.benchmark`."""

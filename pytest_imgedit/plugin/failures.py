@@ -1,0 +1,51 @@
+"""Failing pairs in pytest's output: what they have to say, without a traceback, equal reasons once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_FOLDED = pytest.StashKey[tuple[list[Any], dict[str, list[Any]]]]()
+
+
+def without_traceback(call: pytest.CallInfo[None]) -> str | None:
+    """Have pytest show the text of an `ItemFailed` alone; return its reason, or `None` for other outcomes."""
+    if call.excinfo is None or call.excinfo.typename != "ItemFailed":
+        return None
+    error: Any = call.excinfo.value
+    failure = pytest.fail.Exception(str(error), pytrace=False).with_traceback(error.__traceback__)
+    call.excinfo = pytest.ExceptionInfo.from_exception(failure)
+    return str(error.reason)
+
+
+def fold(config: pytest.Config) -> None:
+    """Leave only the first of failures with equal reasons for pytest to print."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None:
+        return
+    reports = reporter.stats.get("failed", [])
+    groups: dict[str, list[Any]] = {}
+    for report in reports:
+        if (reason := getattr(report, "imgedit_reason", None)) is not None:
+            groups.setdefault(reason, []).append(report)
+    later = [report for group in groups.values() for report in group[1:]]
+    if later:
+        config.stash[_FOLDED] = reports, groups
+        reporter.stats["failed"] = [report for report in reports if all(report is not other for other in later)]
+
+
+def unfold(config: pytest.Config) -> Iterator[str]:
+    """Give pytest all failures back, for its counts; yield a line for each reason that was folded."""
+    if _FOLDED not in config.stash:
+        return
+    reports, groups = config.stash[_FOLDED]
+    config.pluginmanager.get_plugin("terminalreporter").stats["failed"] = reports  # type: ignore[union-attr]
+    for reason, group in groups.items():
+        if len(group) > 1:
+            names = [report.nodeid.rpartition("[")[2].rstrip("]") for report in group]
+            shown = ", ".join(names[1:6]) + (", …" if len(names) > 6 else "")
+            yield f"{len(names) - 1} more as {names[0]}: {reason} ({shown})"

@@ -1,0 +1,44 @@
+"""Gates as test cases of the JUnit report, so that it fails where the run does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_imgedit.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def report_gates(config: pytest.Config, document: Mapping[str, Any], problems: Sequence[str]) -> None:
+    """Add a test case `imgedit.gates::KIND[FIELD]` for each gate, and `imgedit.run::complete` for what else can fail.
+
+    INCONCLUSIVE that is allowed, and a gate that is NOT SELECTED, are skipped cases. Nothing is added without
+    `--junitxml`.
+    """
+    from _pytest.junitxml import xml_key  # the one way to pytest's report that leaves its own counts alone
+
+    xml = config.stash.get(xml_key, None)
+    if xml is None:
+        return
+    allowed = document["run"]["options"]["gates"]["allow_inconclusive"]
+    for gate in document["gates"]:
+        text = f"{gate['state']}: {gate['why']}"
+        skips = gate["state"] == "NOT SELECTED" or (gate["state"] == "INCONCLUSIVE" and allowed)
+        outcome = "passed" if gate["state"] == "PASS" else "skipped" if skips else "failed"
+        _add(xml, f"imgedit.gates::{gate['kind']}[{gate['field']}]", outcome, text)
+    if document["run"]["status"] != "complete":
+        problems = [f"INCOMPLETE: stopped by {document['run']['stopped_by']}", *problems]
+    _add(xml, "imgedit.run::complete", "failed" if problems else "passed", "; ".join(problems))
+
+
+def _add(xml: Any, nodeid: str, outcome: str, text: str) -> None:
+    """Have the report open and close a test case."""
+    path, _, name = nodeid.partition("::")
+    shown = printable(text)
+    longrepr: Any = {"passed": None, "skipped": (path, 0, shown), "failed": shown}[outcome]
+    phases: Any = (("call", outcome, longrepr), ("teardown", "passed", None))
+    for when, state, told in phases:
+        xml.pytest_runtest_logreport(pytest.TestReport(nodeid, (path, 0, name), {}, state, told, when))

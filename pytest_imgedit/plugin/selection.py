@@ -1,0 +1,209 @@
+"""From the suite's pairs to items, and from the selected items to what has to be run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_imgedit import options
+from pytest_imgedit.errors import UsageError
+from pytest_imgedit.plugin import shipped
+from pytest_imgedit.plugin.state import EVALUATION, NEAR, PROBLEM, evaluation, in_one_line, is_xdist_worker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pytest_imgedit.pairs import EditPair
+
+#: What to do where no test wants a result.
+REMEDY = "pytest --imgedit runs the shipped item, imgedit init writes one of your own"
+#: What `@pytest.mark.imgedit` on a test may name.
+_CRITERIA = ("category", "tag", "difficulty")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the selected items want: node ids of `items`, the `ids` of their pairs, and pairs that marks have `skipped`.
+
+    `near` is the folder for which the config was looked up; `problem` says why items could not be made.
+    """
+
+    items: Sequence[str] = ()
+    ids: Sequence[str] = ()
+    skipped: Sequence[str] = ()
+    near: str = ""
+    problem: str | None = None
+
+
+class _NoSuite:
+    """Stands for the pair of an item where the suite cannot be had."""
+
+
+def pair_of(item: pytest.Item) -> EditPair | None:
+    """Return the pair of an item; `None` for items of other tests."""
+    pair = _parameter(item)
+    return pair if hasattr(pair, "keywords") else None
+
+
+def _parameter(item: pytest.Item) -> Any:
+    callspec = getattr(item, "callspec", None)
+    return callspec.params.get("edit_pair") if callspec is not None else None
+
+
+def parametrizes_pairs_itself(metafunc: pytest.Metafunc) -> bool:
+    """Tell whether a test brings its own values for `edit_pair`."""
+    names = (mark.args[0] if mark.args else () for mark in metafunc.definition.iter_markers("parametrize"))
+    return any("edit_pair" in (n.replace(" ", "").split(",") if isinstance(n, str) else n) for n in names)
+
+
+def parameters(metafunc: pytest.Metafunc) -> list[Any]:
+    """Return one parameter a pair that a test is for; where the suite cannot be had, keep the reason for later."""
+    config = metafunc.config
+    try:
+        _settle_config(config, metafunc.definition)
+        suite = evaluation(config).suite
+        wanted = _wanted(metafunc.definition, suite.pairs)
+    except UsageError as error:  # an error raised here would be one of collection, with a traceback and exit code 2
+        config.stash.setdefault(PROBLEM, in_one_line(error))
+        return [pytest.param(_NoSuite(), id="no-suite", marks=pytest.mark.imgedit)]
+    if not wanted:
+        reason = f"no pair of suite {suite.name} is what the mark imgedit asks for"
+        return [pytest.param(None, id="no-pair", marks=pytest.mark.skip(reason=reason))]
+    return [pytest.param(pair, id=pair.id, marks=_marks(pair)) for pair in wanted]
+
+
+def _settle_config(config: pytest.Config, item: pytest.Item) -> None:
+    """Look up the config for the folder of the first item; raise `UsageError` if that of a later one is another."""
+    folder = config.invocation_params.dir if item.path == shipped.PATH else item.path.parent
+    first = config.stash.setdefault(NEAR, folder)
+    if folder != first:
+        files = [options.find_config(config, one).path for one in (first, folder)]
+        if files[0] != files[1]:
+            names = " and ".join(str(file or "no config") for file in files)
+            raise UsageError(f"{names}, for {first} and {folder}: expected one config a session, run them apart")
+
+
+def _wanted(definition: pytest.Item, pairs: Sequence[EditPair]) -> list[EditPair]:
+    """Choose the pairs that all marks `imgedit` of a test ask for; raise `UsageError` for a mark that is malformed."""
+    from pytest_imgedit.pairs import category_slug
+    from pytest_imgedit.text import did_you_mean
+
+    wanted = list(pairs)
+    for mark in definition.iter_markers("imgedit"):
+        place = f"{definition.nodeid.replace('::', ' ')}: mark imgedit"
+        if mark.args:
+            raise UsageError(f"{place}({mark.args[0]!r:.40}), expected category=, tag= or difficulty=")
+        for name, value in mark.kwargs.items():
+            if name not in _CRITERIA:
+                near = did_you_mean(name, _CRITERIA)
+                raise UsageError(f"{place}({name}=…), expected one of {', '.join(_CRITERIA)}{near}")
+            values = [value] if isinstance(value, str) else value
+            if not isinstance(values, list | tuple) or not all(isinstance(one, str) for one in values):
+                raise UsageError(f"{place}({name}={value!r:.40}), expected text or a list of it")
+            known = set(map(category_slug, values)) if name == "category" else set(values)
+            present = {fact for pair in pairs for fact in _facts(pair, name)}
+            for word in known - present:
+                if near := did_you_mean(word, present):
+                    raise UsageError(f"{place}({name}={word!r}): the suite has none such{near}")
+            wanted = [pair for pair in wanted if known & _facts(pair, name)]
+    return wanted
+
+
+def _facts(pair: EditPair, name: str) -> set[str]:
+    return {"category": {pair.category}, "tag": set(pair.tags), "difficulty": {pair.difficulty}}[name]
+
+
+def _marks(pair: EditPair) -> list[pytest.MarkDecorator]:
+    """Return marks by which `-m` finds a pair: every name of its category together with each of its tags."""
+    return list(_marks_of(pair.category_names, tuple(pair.tags), pair.difficulty))
+
+
+@cache
+def _marks_of(names: tuple[str, ...], tags: tuple[str, ...], difficulty: str) -> tuple[pytest.MarkDecorator, ...]:
+    return tuple(
+        pytest.mark.imgedit(category=name, difficulty=difficulty, **({"tag": tag} if tag else {}))
+        for name, tag in product(names, tags or ("",))
+    )
+
+
+def make_plan(config: pytest.Config, items: Sequence[pytest.Item]) -> Plan:
+    """Say what the selected items want; those that read `edit_pair` alone want no run.
+
+    Where no item is of a pair, such as where a test requests `imgedit_run` only, they want all pairs.
+    """
+    if (problem := problem_of(config, items)) is not None:
+        return Plan(problem=problem)
+    wanting = [item for item in items if "imgedit_run" in getattr(item, "fixturenames", ())]
+    running = [item for item in wanting if not _is_skipped(item)]
+    ids = list(dict.fromkeys(pair.id for item in running if (pair := pair_of(item)) is not None))
+    asked = {pair.id for item in wanting if (pair := pair_of(item)) is not None}
+    skipped = sorted(asked - set(ids))
+    try:
+        if running:
+            _settle_config(config, running[0])
+        if running and not ids:
+            ids = [pair.id for pair in evaluation(config).suite.pairs if pair.id not in skipped]
+    except UsageError as error:
+        if not is_xdist_worker(config):
+            raise pytest.UsageError(in_one_line(error)) from None
+        return Plan(problem=in_one_line(error))
+    near = str(config.stash.get(NEAR, config.invocation_params.dir))
+    return Plan([item.nodeid for item in running], ids, skipped, near)
+
+
+def problem_of(config: pytest.Config, items: Sequence[pytest.Item]) -> str | None:
+    """Say why there are no items of pairs; `None` if there are, or if others were selected."""
+    if items and not any(isinstance(_parameter(item), _NoSuite) for item in items):
+        return None
+    return config.stash.get(PROBLEM, None)
+
+
+def refuse_gates_without_items(config: pytest.Config) -> None:
+    """Raise pytest's `UsageError` if the command line asks for what only an evaluation can decide or make."""
+    for name in ("fail_under", "max_drop", "max_collapsed", "min_coverage", "compare", "save", "controls"):
+        if config.getoption(f"imgedit_{name}") is not None:
+            flag = f"--imgedit-{name.replace('_', '-')}"
+            raise pytest.UsageError(f"{flag}: no selected test requests edit_result, {REMEDY}")
+
+
+def _is_skipped(item: pytest.Item) -> bool:
+    """Tell whether a mark keeps pytest from running an item; one that cannot be evaluated does not."""
+    from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks  # what pytest itself asks before an item
+
+    try:
+        xfail = evaluate_xfail_marks(item)
+        is_run = xfail is None or xfail.run or bool(item.config.option.runxfail)
+        return evaluate_skip_marks(item) is not None or not is_run
+    except pytest.fail.Exception:
+        return False
+
+
+def hints(config: pytest.Config) -> list[str]:
+    """Say what to do where options ask for an evaluation, but nothing that was selected wants one."""
+    if EVALUATION in config.stash:
+        return [hint] if (hint := _of_keywords(config)) else []
+    if options.given(config) and not config.option.collectonly:
+        return [f"no collected test requests edit_result, so that nothing was evaluated: {REMEDY}"]
+    return []
+
+
+def _of_keywords(config: pytest.Config) -> str | None:
+    """Name the categories if `-k` or `-m` has left no item, and the one that was probably meant."""
+    from pytest_imgedit.text import did_you_mean
+
+    wanted, session = config.option.keyword or config.option.markexpr, config.pluginmanager.get_plugin("session")
+    if not wanted or session is None or session.testscollected or PROBLEM in config.stash:
+        return None
+    suite = evaluation(config).suite
+    words = dict.fromkeys(name for pair in suite.pairs for name in (*pair.category_names, *pair.tags))
+    near = next(filter(None, (did_you_mean(word, words) for word in _words(wanted))), "")
+    return f"{wanted!r} selects none of {len(suite.pairs)} pairs; categories: {', '.join(suite.categories)}{near}"
+
+
+def _words(expression: str) -> Iterable[str]:
+    parts = "".join(char if char.isalnum() or char in "-_" else " " for char in expression).split()
+    return (word for word in parts if word not in ("and", "or", "not", "imgedit", *_CRITERIA))

@@ -1,0 +1,55 @@
+"""The item that the package ships: `pytest --imgedit` collects it in any folder, without a file of the user's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PATH = Path(__file__).parent.parent / "benchmark" / "test_image_edit.py"
+#: What its items are called, wherever the package is installed.
+NODE_ID = "pytest_imgedit/benchmark/test_image_edit.py"
+
+
+def take_arguments(config: pytest.Config) -> None:
+    """Settle what `--imgedit` collects: the shipped item beside the given paths; alone, where none is given.
+
+    Arguments that are node ids of shipped items are no paths.
+    """
+    chosen = [argument for argument in config.args if argument.partition("::")[0] == NODE_ID]
+    others = [argument for argument in config.args if argument not in chosen]
+    is_alone = config.args_source is not pytest.Config.ArgsSource.ARGS or not others
+    config.option.imgedit_chosen = chosen
+    config.option.imgedit_alone = is_alone
+    config.args[:] = [str(config.invocation_params.dir)] if is_alone else others
+
+
+def collect(session: pytest.Session, report: pytest.CollectReport) -> None:
+    """Add the shipped module to what a session has collected, or put it in its place."""
+    if not report.passed:
+        return
+    module = pytest.Module.from_parent(session, path=PATH, nodeid=NODE_ID)
+    report.result = [module] if session.config.option.imgedit_alone else [*(report.result or ()), module]
+
+
+def choose(config: pytest.Config, items: list[pytest.Item]) -> str | None:
+    """Leave only those of the shipped items that the command line names, if any; say which one is not there."""
+    chosen: Sequence[str] = config.option.imgedit_chosen
+    for wanted in chosen:
+        if not any(_is_of(item.nodeid, wanted) for item in items):
+            return f"not found: {wanted.replace('::', ' ')}"
+    if not chosen:
+        return None
+    shipped = [item for item in items if item.nodeid.startswith(NODE_ID)]
+    dropped = {item.nodeid for item in shipped if not any(_is_of(item.nodeid, wanted) for wanted in chosen)}
+    items[:] = [item for item in items if item.nodeid not in dropped]
+    return None
+
+
+def _is_of(nodeid: str, wanted: str) -> bool:
+    """Tell whether an item is the wanted one, or one of its parameters."""
+    return nodeid == wanted or nodeid.startswith((f"{wanted}[", f"{wanted}::"))

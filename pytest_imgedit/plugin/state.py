@@ -1,0 +1,200 @@
+"""What one pytest session knows of its evaluation, kept in the stash of its config."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_imgedit import options, streams
+from pytest_imgedit.errors import UsageError
+from pytest_imgedit.plugin import junit
+from pytest_imgedit.plugin.xdist import Exchange, Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pytest_imgedit.config import SuiteSettings
+    from pytest_imgedit.plugin.selection import Plan
+    from pytest_imgedit.session import Evaluation
+    from pytest_imgedit.stages.results import Run
+    from pytest_imgedit.suites.base import Suite
+
+EVALUATION = pytest.StashKey["Evaluation"]()
+RUN = pytest.StashKey["Run"]()
+TALLY = pytest.StashKey[Tally]()
+#: The folder of the first item that wanted the evaluation, for which the config is looked up.
+NEAR = pytest.StashKey[Path]()
+#: Why items could not be made, if they could not.
+PROBLEM = pytest.StashKey[str]()
+_STREAMS = pytest.StashKey[list[Any]]()
+
+
+def is_xdist_worker(config: pytest.Config) -> bool:
+    """Tell whether this process runs items for a controller."""
+    return hasattr(config, "workerinput")
+
+
+def is_xdist_controller(config: pytest.Config) -> bool:
+    """Tell whether this process has others run its items."""
+    return Exchange.existing(config) is not None
+
+
+def worker_exchange(config: pytest.Config) -> Exchange | None:
+    """Return what an xdist worker shares with its controller; `None` elsewhere."""
+    return Exchange.of_worker(config) if is_xdist_worker(config) else None
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Turn our usage errors into pytest's, which exit 4 with one line."""
+    try:
+        yield
+    except UsageError as error:
+        raise pytest.UsageError(in_one_line(error)) from None
+
+
+def in_one_line(error: UsageError) -> str:
+    """Return what an error says, fit for a terminal."""
+    from pytest_imgedit.text import printable
+
+    return printable(str(error))
+
+
+def evaluation(config: pytest.Config) -> Evaluation:
+    """Return this session's evaluation, made from the options and the config at the first call.
+
+    Raises `UsageError` for a setting that is wrong by itself; whether models and GPUs are there is checked later.
+    """
+    if EVALUATION not in config.stash:
+        guard_streams(config)
+        from pytest_imgedit.config import make_settings
+        from pytest_imgedit.session import Evaluation, Hooks
+
+        hook = config.hook
+        hooks = Hooks(
+            before_stage=lambda stage: hook.pytest_imgedit_before_stage(config=config, stage=stage),
+            after_stage=lambda stage: hook.pytest_imgedit_after_stage(config=config, stage=stage),
+            report_sections=lambda document: hook.pytest_imgedit_report_section(config=config, results=document),
+        )
+        for folder in (config.invocation_params.dir, config.rootpath):
+            if str(folder) not in sys.path:  # where editors, judges and suites of the user's own may stand
+                sys.path.append(str(folder))
+        near = config.stash.get(NEAR, config.invocation_params.dir)
+        raw = options.gather(config, options.find_config(config, near))
+        for role, ask in (("editor", hook.pytest_imgedit_editor), ("judge", hook.pytest_imgedit_judge)):
+            spec = raw.get(role, {}).get("spec")
+            target = _asked(f"pytest_imgedit_{role}", partial(ask, config=config, spec=spec)) if spec else None
+            if target:
+                raw[role]["spec"] = target
+        config.stash[EVALUATION] = Evaluation(make_settings(raw), config.rootpath, hooks, partial(_load, config))
+    return config.stash[EVALUATION]
+
+
+def _load(config: pytest.Config, settings: SuiteSettings) -> Suite:
+    """Load the suite; under xdist, as the first process that wanted it has left it for the others."""
+    from pytest_imgedit.suites.base import load_suite
+
+    exchange = Exchange.of_worker(config) if is_xdist_worker(config) else Exchange.existing(config)
+    return load_suite(settings) if exchange is None else exchange.share_suite(settings)
+
+
+def _asked(hook: str, ask: Callable[[], Any]) -> str | None:
+    """Return the class that a user's hook names; raise `UsageError`, naming the hook, if it fails or names none."""
+    from pytest_imgedit.text import one_line
+
+    try:
+        target = ask()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever a hook raises, pytest.exit and SystemExit too
+        raise UsageError(f"{hook}: {type(error).__name__}: {one_line(error)}") from None
+    if target is not None and not isinstance(target, str):
+        raise UsageError(f"{hook}: it returned {target!r:.80}, expected module:Class or None")
+    return target
+
+
+def execute(config: pytest.Config, plan: Plan) -> Run:
+    """Check what the selected items need, and run all stages over their pairs."""
+    config.stash.setdefault(NEAR, Path(plan.near))
+    config.stash[TALLY] = Tally(plan.items)
+    config.pluginmanager.register(config.stash[TALLY])
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    quiet = reporter is None or config.option.verbose < 0
+    file = sys.stdout if reporter is None else reporter._tw._file
+    current = evaluation(config)
+    if reporter is not None:
+        reporter.ensure_newline()
+    with usage_errors():
+        current.check()
+        config.stash[RUN] = current.execute(plan.ids, plan.skipped, file, quiet)
+    if current.interrupted:
+        raise KeyboardInterrupt
+    return config.stash[RUN]
+
+
+def conclude(session: pytest.Session) -> None:
+    """Decide what the run came to, by its gates and by what became of its items; tell pytest and its JUnit report."""
+    from pytest_imgedit.session import ItemCounts
+
+    config = session.config
+    current, stopped = evaluation(config), bool(session.shouldstop or session.shouldfail)
+    # An interrupted run says so itself; that none of its items ran is no news then.
+    verdict = current.conclude(ItemCounts() if current.interrupted else config.stash[TALLY].counts(stopped))
+    junit.report_gates(config, config.stash[RUN].document, current.problems())
+    if verdict.fails:
+        session.testsfailed += 1
+
+
+def finished_run(config: pytest.Config) -> Run | None:
+    """Return the finished run; in an xdist worker, as read from what the controller wrote."""
+    exchange = worker_exchange(config)
+    if RUN not in config.stash and exchange is not None and (document := exchange.read_results()) is not None:
+        from pytest_imgedit.stages.results import read_run
+
+        current = evaluation(config)
+        config.stash[RUN] = read_run(document, current.settings.suite.min_score, current.store.folder)
+    return config.stash.get(RUN, None)
+
+
+def errors_tolerated(config: pytest.Config) -> bool:
+    """Tell whether the run's errors stay within `--imgedit-max-errors`."""
+    run = finished_run(config)
+    gates = run.document["gates"] if run else []
+    return any(gate["kind"] == "max_errors" and gate["state"] != "FAIL" for gate in gates)
+
+
+def make_service(config: pytest.Config, fixture: str) -> Any:
+    """Make what the fixture `edit_workers` or `reward_model` hands out."""
+    if is_xdist_worker(config):
+        pytest.fail(
+            f"{fixture} needs the GPUs, which the xdist controller owns: run this test without -n", pytrace=False
+        )
+    try:
+        return evaluation(config).make_service(fixture, sys.stdout)
+    except UsageError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+def guard_streams(config: pytest.Config) -> None:
+    """Have nothing that is printed fail the session: results count, wherever they are shown."""
+    if _STREAMS in config.stash or is_xdist_worker(config):
+        return
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None:  # it is about to take sys.stdout
+        files = [sys.stdout, sys.stderr]
+        sys.stdout, sys.stderr = map(streams.Tolerant, files)
+    else:
+        files = [reporter._tw._file, sys.stderr]
+        reporter._tw._file = streams.Tolerant(files[0])
+    config.stash[_STREAMS] = files
+
+
+def let_go_of_streams(config: pytest.Config) -> None:
+    """Drop what could not be printed, so that the interpreter does not fail on it at its end."""
+    for file in config.stash.get(_STREAMS, ()):
+        streams.let_go(file)

@@ -1,0 +1,150 @@
+"""What the controller of pytest-xdist and its workers share, and whether each item was reported in the end."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import secrets
+import shutil
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_imgedit.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_imgedit.config import SuiteSettings
+    from pytest_imgedit.plugin.selection import Plan
+    from pytest_imgedit.session import ItemCounts
+    from pytest_imgedit.suites.base import Suite
+
+#: Modes in which pytest-xdist 3.8 does not survive a crashed worker: it waits for ever, or loses its own count.
+UNSAFE_MODES = ("loadgroup", "each")
+_EXCHANGE = pytest.StashKey["Exchange"]()
+
+
+class Tally:
+    """A plugin that compares the items that were selected with those that pytest reports."""
+
+    def __init__(self, expected: Sequence[str]) -> None:
+        self._expected = list(dict.fromkeys(expected))
+        self._seen, self._failed = set[str](), set[str]()
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self._seen.add(report.nodeid)
+        if report.failed:
+            self._failed.add(report.nodeid)
+
+    def counts(self, stopped: bool) -> ItemCounts:
+        """Return how many items failed, and which were not reported; `stopped` says that pytest ended early."""
+        from pytest_imgedit.session import ItemCounts
+
+        missing = [name for name in self._expected if name not in self._seen]
+        return ItemCounts(len(self._expected), len(self._failed & set(self._expected)), missing, stopped)
+
+
+class Exchange:
+    """A folder of this session alone, by which a controller and its workers hand each other JSON."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def of_controller(cls, config: pytest.Config) -> Exchange:
+        """Return the exchange of a controller, made at the first call."""
+        if _EXCHANGE not in config.stash:
+            config.stash[_EXCHANGE] = cls(Path(tempfile.gettempdir(), f"imgedit-{secrets.token_hex(8)}"))
+        return config.stash[_EXCHANGE]
+
+    @classmethod
+    def of_worker(cls, config: pytest.Config) -> Exchange | None:
+        """Return the exchange that the controller told a worker of."""
+        folder = getattr(config, "workerinput", {}).get("imgedit_exchange")
+        return cls(Path(folder)) if folder else None
+
+    @classmethod
+    def existing(cls, config: pytest.Config) -> Exchange | None:
+        """Return the exchange of a controller, if this session is one."""
+        return config.stash.get(_EXCHANGE, None)
+
+    @classmethod
+    def remove(cls, config: pytest.Config) -> None:
+        """Remove the folder at the session's end."""
+        if (exchange := cls.existing(config)) is not None:
+            shutil.rmtree(exchange.folder, ignore_errors=True)
+
+    def leave_plan(self, config: pytest.Config, plan: Plan) -> None:
+        """Leave a worker's plan for the controller."""
+        worker: str = config.workerinput["workerid"]  # type: ignore[attr-defined]
+        self._write(f"plan-{worker}.json", asdict(plan))
+
+    def read_plan(self, node: Any) -> Plan | None:
+        """Read the plan of a worker; `None` if its items want nothing."""
+        from pytest_imgedit.plugin.selection import Plan
+
+        document = self._read(f"plan-{node.workerinput['workerid']}.json")
+        return None if document is None else Plan(**document)
+
+    def leave_results(self, document: dict[str, Any]) -> None:
+        """Leave the finished run for the workers."""
+        self._write("results.json", document)
+
+    def read_results(self) -> dict[str, Any] | None:
+        """Read the finished run; `None` before it is there."""
+        return self._read("results.json")
+
+    def share_suite(self, settings: SuiteSettings) -> Suite:
+        """Return the suite as the first process has read it, or be that process; raise `UsageError`.
+
+        A suite whose images are not in files, such as one of a user's own loader, is loaded by each process.
+        """
+        from pytest_imgedit.suites.base import load_suite
+        from pytest_imgedit.suites.index import from_index, to_index
+
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        with (self.folder / "suite.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            index = self._read("suite.json")
+            if index is not None and "problem" in index:
+                raise UsageError(index["problem"])
+            if index is not None and index:
+                return from_index(index)
+            try:
+                suite = load_suite(settings)
+            except UsageError as error:
+                self._write("suite.json", {"problem": str(error)})
+                raise
+            if index is None:
+                self._write("suite.json", to_index(suite) or {})
+            return suite
+
+    def _write(self, name: str, document: dict[str, Any]) -> None:
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        path = self.folder / name
+        unfinished = path.with_suffix(".part")
+        unfinished.write_text(json.dumps(document))
+        unfinished.replace(path)
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        path = self.folder / name
+        document: dict[str, Any] | None = json.loads(path.read_text()) if path.exists() else None
+        return document
+
+
+def check_modes(option: Any) -> None:
+    """Raise `UsageError` for ways to distribute items (`--dist`, `--tx`) in which some could get lost."""
+    mode = getattr(option, "dist", "no")
+    if mode in UNSAFE_MODES:
+        raise UsageError(
+            f"--dist={mode}: pytest-xdist hangs or fails in this mode when a worker crashes, "
+            "expected load, worksteal, loadscope or loadfile"
+        )
+    for spec in getattr(option, "tx", None) or ():
+        way = spec.rpartition("*")[2]
+        if not way.startswith("popen") or "//via=" in way or "//socket" in way:
+            raise UsageError(f"--tx={spec}: items read their results on this machine, expected popen")
