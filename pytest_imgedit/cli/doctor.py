@@ -77,8 +77,7 @@ def _host_memory() -> float:
 
 
 def _settings(config: Path | None) -> Settings:
-    file = ConfigFile.empty() if config is None else ConfigFile.read(config)
-    file.require_sections()
+    file = ConfigFile.empty() if config is None else ConfigFile.read_config(config)
     return make_settings({**{name: dict(table) for name, table in file.tables.items()}, "run": {"config_file": file}})
 
 

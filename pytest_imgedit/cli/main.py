@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_imgedit import __version__
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.streams import let_go, open_missing
 from pytest_imgedit.text import disarmed, printable, readable
@@ -29,6 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file.reconfigure(errors="backslashreplace")
     parser = _parser()
     given = parser.parse_args(arguments)
+    if "command" not in given:
+        parser.print_help()
+        return 0
     command: Command = given.command
     try:
         document, text, code = command(given)
@@ -61,9 +65,24 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="imgedit", description="Look at runs of pytest-imgedit, and at this machine.")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    parser = _Parser(
+        prog="imgedit", description="Set up benchmarks of pytest-imgedit; look at runs and at this machine."
+    )
+    parser.add_argument("--version", action="version", version=f"pytest-imgedit {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND")
     run = "a run's folder or results.json, the id of a run in the store, or latest"
+
+    one = _add(commands, "init", _init, "write a benchmark folder, a config, a suite and CI workflows", "not used")
+    one.add_argument(
+        "data", type=Path, metavar="DATA", nargs="?", help="a CSV, a JSON, or a folder of images (this one)"
+    )
+    one.add_argument("--config", metavar="NAME", help="a ready config: qwen-image-edit, flux-kontext, one-gpu, …")
+    one.add_argument(
+        "--ci",
+        choices=("auto", "github", "gitlab", "none"),
+        default="auto",
+        help="for which system a workflow is written (default: that of the git remote, else both)",
+    )
 
     one = _add(commands, "compare", _compare, "compare two runs or baselines pair by pair", "a gate did not pass")
     one.add_argument("before", metavar="A", help=f"{run}; or a baseline's NAME or path")
@@ -136,7 +155,7 @@ def _add(commands: Any, name: str, command: Command, summary: str, one: str) -> 
     )
     parser.set_defaults(command=command)
     parser.add_argument("--json", action="store_true", help="print JSON")
-    if name != "doctor":
+    if name not in ("doctor", "init"):
         parser.add_argument(
             "--out", type=Path, default=Path(".imgedit"), metavar="DIR", help="the store (default: .imgedit)"
         )
@@ -144,6 +163,12 @@ def _add(commands: Any, name: str, command: Command, summary: str, one: str) -> 
 
 
 # Imported when called, so that `imgedit --help` answers at once.
+def _init(given: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+    from pytest_imgedit.cli import init
+
+    return init.init(given.data, given.config, given.ci)
+
+
 def _compare(given: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
     from pytest_imgedit.cli import runs
 

@@ -86,8 +86,7 @@ def qualify(
 def _settings(
     judge: str | None, suite: str | None, gpus: str | None, config: Path | None, assigned: Sequence[str]
 ) -> Settings:
-    file = ConfigFile.empty() if config is None else ConfigFile.read(config)
-    file.require_sections()
+    file = ConfigFile.empty() if config is None else ConfigFile.read_config(config)
     raw: dict[str, Any] = {section: dict(table) for section, table in file.tables.items()}
     assign(raw, assigned, "--set")
     for section, key, value in (("judge", "spec", judge), ("suite", "spec", suite), ("workers", "gpus", gpus)):

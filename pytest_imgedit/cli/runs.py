@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from pytest_imgedit.checks import check_copies
 from pytest_imgedit.config import GatesSettings, RunSettings
+from pytest_imgedit.config_file import configs_of
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.files import is_folder
 from pytest_imgedit.report import model, terminal
@@ -161,6 +162,16 @@ def refuse_to_compare(a: dict[str, Any], b: dict[str, Any], names: str, gated: b
         raise UsageError(f"{names} cannot be compared, {reason}")
 
 
+def _baselines() -> Path:
+    """Return the folder of the baselines that the config of this repository names, or the usual one."""
+    here = Path.cwd()
+    for file in configs_of(here, here).values():
+        folder = file.tables.get("gates", {}).get("baselines")
+        if isinstance(folder, str):
+            return Path(folder)
+    return FOLDER
+
+
 def read_either(reference: str, out: Path) -> dict[str, Any]:
     """Read a run, or else a baseline."""
     try:
@@ -169,7 +180,7 @@ def read_either(reference: str, out: Path) -> dict[str, Any]:
         if reference == "latest":
             raise
         try:
-            return read_baseline(reference, FOLDER, Path.cwd())
+            return read_baseline(reference, _baselines(), Path.cwd())
         except UsageError as other:
             raise UsageError(f"{error}; and {other}") from None
     return as_baseline(path)

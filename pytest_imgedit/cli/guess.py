@@ -1,0 +1,215 @@
+"""Guesses a suite from what a user has: a folder of images, a table of prompts, or a file that is a suite already."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_imgedit.config import SuiteSettings
+from pytest_imgedit.config_paths import SUITE_SUFFIXES
+from pytest_imgedit.editors.folder import SUFFIXES
+from pytest_imgedit.errors import UsageError
+from pytest_imgedit.suites.base import load_suite
+from pytest_imgedit.suites.native import FIELDS, USUAL_NAMES
+from pytest_imgedit.suites.rows import Problems, read_rows
+from pytest_imgedit.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_imgedit.suites.rows import Row
+
+#: Folders that hold no images of a benchmark.
+_SKIPPED = {"benchmarks", "node_modules", "site-packages", "__pycache__"}
+#: A column names images if it does so in at least this part of the rows.
+_MOST_ROWS = 0.8
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A suite: the `spec` of a file that is one already, or `rows` for a new file with images below `root`, or neither.
+
+    Without both it is the embedded suite.
+
+    `origin` says in a few words what it was made of, `unused` what was not used and why; `unfinished` is what is left
+    to the user.
+    """
+
+    origin: str
+    spec: Path | None = None
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    root: Path = Path()
+    unfinished: str = ""
+    unused: list[str] = field(default_factory=list)
+
+
+def guess_suite(data: Path | None) -> Guess:
+    """Guess from a path, or from what this folder holds; the embedded suite if that is nothing of use.
+
+    Raises `UsageError` if what a path names is no suite, with the row that is wrong.
+    """
+    if data is not None and not data.exists():
+        raise UsageError(f"{data}: no such file or folder, expected a CSV, a JSON or a folder of images")
+    if data is not None and data.is_file():
+        if data.suffix.lower() not in SUITE_SUFFIXES:
+            raise UsageError(f"{data}: expected a file of {', '.join(SUITE_SUFFIXES)}, or a folder of images")
+        return _of_table(data)
+    folder = data or Path()
+    tables = [path for path in _files(folder) if path.suffix.lower() in (".csv", ".jsonl", ".json")]
+    unused, guess = [], None
+    for table in tables:
+        if guess is not None:
+            unused.append(f"{table}: imgedit init {table} takes it instead")
+            continue
+        try:
+            guess = _of_table(table)
+        except UsageError as error:
+            if table.suffix != ".json":  # a JSON file can be anything
+                unused.append(str(error))
+    images = [path for path in _files(folder) if path.suffix.lower() in SUFFIXES]
+    if guess is None and images:
+        found = _of_images(folder, images)
+        if data is not None or not found.unfinished:
+            guess = found
+        else:  # such as the pictures of a repository's documentation
+            number = counted(len(images), "image")
+            unused.append(f"{number} without instructions: imgedit init FOLDER takes those of a folder")
+    if guess is None and data is not None:
+        raise UsageError(next(iter(unused), f"{data}: holds no table of prompts and no image"))
+    return replace(guess or Guess("scenes, as no prompts for images were found"), unused=unused)
+
+
+def _of_table(path: Path) -> Guess:
+    """Take a file as it is if it is a suite, else find its columns."""
+    try:
+        suite = load_suite(SuiteSettings(spec=str(path)))
+    except UsageError:
+        suite = None
+    if suite is not None and not suite.remarks and all(_is_there(pair.source) for pair in suite.pairs):
+        return Guess(f"{len(suite.pairs)} pairs of {path}", spec=path)
+    problems = Problems()
+    rows = list(read_rows(path, problems))
+    problems.check()
+    here = Path.cwd()
+    finder = _Finder(Path() if path.resolve().is_relative_to(here) else path.parent)
+    names = list(dict.fromkeys(name for row in rows for name in row.values))
+    image = _column(names, rows, "image", lambda row, name: finder.find(row.values.get(name)) is not None)
+    prompts = [name for name in names if name != image and any(_is_text(row.values.get(name)) for row in rows)]
+    instruction = _column(prompts, rows, "instruction", lambda row, name: _is_text(row.values.get(name)))
+    if image is None or instruction is None:
+        what = f"names images below {finder.root.resolve()}" if image is None else "holds instructions"
+        raise UsageError(f"{path}: no column {what}, found {', '.join(names) or 'none'}")
+    made = [_made(row, image, instruction, finder) for row in rows]
+    ids = Counter(row["id"] for row in made if "id" in row)
+    if twice := next((name for name, count in ids.items() if count > 1), None):
+        raise UsageError(f"{path}: id {twice!r} occurs {ids[twice]} times, expected unique ids")
+    origin = f"{len(made)} rows of {path}: image {image!r}, instruction {instruction!r}"
+    return Guess(origin, rows=made, root=finder.root)
+
+
+def _made(row: Row, image: str, instruction: str, finder: _Finder) -> dict[str, Any]:
+    """Make a row of a suite: its image as a path below the root, its instruction, and all else under its usual name."""
+    result: dict[str, Any] = {"image": _path(row, image, finder), "instruction": row.values.get(instruction)}
+    if not _is_text(result["instruction"]):
+        raise row.error(f"{instruction!r} is empty, expected an instruction")
+    if row.group:
+        result["category"] = row.group
+    for name, value in row.values.items():
+        key = _usual_name(name)
+        if name in (image, instruction) or value in ("", None):
+            continue
+        if key in result:
+            key = name
+        if key == "reference":
+            value = _path(row, name, finder)
+        elif key == "tags" and isinstance(value, str):
+            value = [tag.strip() for tag in value.split(";") if tag.strip()]
+        elif key == "seed" and isinstance(value, str) and value.isdecimal():
+            value = int(value)
+        result[key] = value
+    return result
+
+
+def _path(row: Row, name: str, finder: _Finder) -> str:
+    found = finder.find(row.values.get(name))
+    if found is None:
+        raise row.error(f"{name!r} is {row.values.get(name)!r:.80}, expected an image below {finder.root.resolve()}")
+    return str(found)
+
+
+def _usual_name(name: str) -> str:
+    """Return what the format calls a column, such as `category` for `Kind`; a name that means nothing to it stays."""
+    small = name.strip().lower()
+    if small in {known for names in FIELDS.values() for known in names}:
+        return small
+    keys = ("category", "reference")
+    return next((key for key in keys if small in USUAL_NAMES[key]), name)
+
+
+def _column(names: Sequence[str], rows: Sequence[Row], key: str, holds: Any) -> str | None:
+    """Return the column that most rows hold a value of, one of a usual name before others."""
+    usual = [name for name in names if name.strip().lower() in USUAL_NAMES[key] or name in FIELDS[key]]
+    for name in [*usual, *names]:
+        if sum(bool(holds(row, name)) for row in rows) >= _MOST_ROWS * len(rows):
+            return name
+    return None
+
+
+def _of_images(folder: Path, images: Sequence[Path]) -> Guess:
+    """Make a row an image; a text file of the same name beside it holds its instruction."""
+    rows, missing = [], 0
+    for path in images:
+        beside = path.with_suffix(".txt")
+        text = beside.read_text("utf-8", "replace").strip() if beside.is_file() else ""
+        missing += not text
+        rows.append({"image": str(path.relative_to(folder)), "instruction": text})
+    unfinished = f"{missing} of its {len(rows)} instructions, which nothing says" if missing else ""
+    return Guess(f"{len(rows)} images of {folder}", rows=rows, root=folder, unfinished=unfinished)
+
+
+class _Finder:
+    """Finds images below a folder by their path, their name, or their name without its suffix."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._known: dict[str, Path | None] = {}
+        images = (path for path in _files(root) if path.suffix.lower() in SUFFIXES)
+        for relative in (path.relative_to(root) for path in images):
+            self._known[str(relative)] = relative
+            for name in (relative.name, relative.stem):
+                # What two images are called names neither.
+                self._known[name] = None if self._known.get(name, relative) != relative else relative
+
+    def find(self, value: Any) -> Path | None:
+        """Return an image's path below the root."""
+        if not isinstance(value, str | int) or value == "":
+            return None
+        text = str(value).removeprefix("./")
+        return self._known.get(text) or self._known.get(Path(text).name) or self._known.get(Path(text).stem)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield the files of a folder before those of folders in it; environments and hidden folders hold none."""
+    entries = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
+    yield from (path for path in entries if path.is_file())
+    folders = (path for path in entries if path.is_dir() and not path.is_symlink() and path.name not in _SKIPPED)
+    for path in folders:
+        if not (path / "pyvenv.cfg").is_file():
+            yield from _files(path)
+
+
+def _is_there(image: Any) -> bool:
+    path = getattr(image, "path", None)
+    return path is None or path.is_file()
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def to_jsonl(rows: Sequence[dict[str, Any]]) -> str:
+    """Write rows as JSONL, in any script."""
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
