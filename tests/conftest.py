@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import psutil
 import pytest
 import torchvision_ops
 from folders import fill
+from required import require
 from waiting import wait_until
 
 import pytest_imgedit.session  # noqa: F401 - else pytester forgets it after each run in this process, numpy and all
@@ -29,11 +31,11 @@ if find_spec("torchvision"):
 #: verl wants an older transformers than the one that all else is tested with, so it has an environment of its own.
 collect_ignore = [] if find_spec("verl") else ["with_verl"]
 
-CHROMIUM = {
+CHROMIUM: dict[str, Any] = {
     "executable_path": "/usr/bin/chromium",
     "args": ["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
 }
-SHARED_DATA = Path(__file__).parent.parent.parent / "shared" / "data" / "risebench"
+PHOTOGRAPHS = Path(__file__).parent / "data" / "step1x"
 
 
 @pytest.fixture(scope="session")
@@ -57,11 +59,23 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 @pytest.fixture(scope="session")
-def photographs() -> Path:
-    """The RISEBench folder with real photographs."""
-    if not SHARED_DATA.is_dir():
-        pytest.fail(f"{SHARED_DATA} is missing: these tests run on real photographs")
-    return SHARED_DATA
+def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in the layout of RISEBench with five real photographs: three causal pairs, and two logical ones.
+
+    The logical ones have a reference image.
+    """
+    folder = tmp_path_factory.mktemp("photographs")
+    rows = []
+    for number, line in enumerate((PHOTOGRAPHS / "pairs.jsonl").read_text().splitlines()):
+        pair, category = json.loads(line), "causal" if number < 3 else "logical"
+        image = Path(f"{category}_reasoning_images", pair["image"])
+        (folder / image).parent.mkdir(exist_ok=True)
+        shutil.copy(PHOTOGRAPHS / pair["image"], folder / image)
+        right = {"reference": "as it was asked"} if number < 3 else {"reference_img": str(image)}
+        row = {"index": f"{category}_reasoning_{number}", "category": f"{category}_reasoning", "image": str(image)}
+        rows.append({**row, "instruction": pair["instruction_en"], **right})
+    (folder / "data_total.json").write_text(json.dumps(rows))
+    return folder
 
 
 class Bench:
@@ -168,6 +182,7 @@ def bench(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Bench:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """Chromium, once a session."""
+    require(Path(CHROMIUM["executable_path"]).exists(), "Chromium (apt-get install chromium)")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -10,6 +11,7 @@ from urllib.parse import unquote
 
 import pytest
 from folders import fill
+from required import require
 
 from pytest_imgedit.report import html
 from pytest_imgedit.report.pictures import linked
@@ -52,7 +54,9 @@ def report(folder, page):
 def axe(tmp_path_factory):
     """The script of axe-core, from the npm registry."""
     folder = tmp_path_factory.mktemp("axe")
-    subprocess.run(["npm", "pack", "--silent", AXE], cwd=folder, check=True, timeout=120)
+    require(shutil.which("npm"), "npm (apt-get install npm)")
+    packed = subprocess.run(["npm", "pack", "--silent", AXE], cwd=folder, check=False, timeout=120)
+    require(packed.returncode == 0, f"a registry from which npm gets {AXE}")
     with tarfile.open(next(folder.glob("*.tgz"))) as archive:
         script = archive.extractfile("package/axe.min.js")
         assert script is not None

@@ -33,7 +33,7 @@ def test_report_opens_without_a_problem_and_shows_every_pair_worst_first(page, r
     page.goto(report)
     verdict = page.locator(".verdict").inner_text()
     assert verdict.startswith("FAIL: 1 of 20 pairs without a score, 0 allowed")
-    assert verdict.endswith("(with theirs, overall would be between 3.40 and 3.90)")
+    assert verdict.endswith("(with theirs, overall would be between 3.40 and 3.90); a part: 20 of 50 pairs")
     assert cards(page)[0] == "pair-causal-0000"
     assert page.locator("#count").inner_text() == "20 of 20 pairs"
     scores = [float(text) for text in page.locator(".score:not(.none)").all_text_contents()]
@@ -53,6 +53,12 @@ def test_filters_by_category_and_by_errors(page, report):
     page.select_option("#status", "")
     page.fill("#search", "physics-0002")
     assert cards(page) == ["pair-physics-0002"]
+    page.fill("#search", "social")
+    assert set(page.locator("article .tag").evaluate_all("nodes => nodes.map(n => n.textContent.split(' ')[0])")) == {
+        "social"
+    }
+    page.fill("#search", "unreadable_reply")
+    assert page.locator("#count").inner_text() == "1 of 20 pairs"
     page.fill("#search", "")
     page.select_option("#sort", "best")
     assert cards(page)[-1] == "pair-causal-0000"

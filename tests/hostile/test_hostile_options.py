@@ -51,7 +51,6 @@ BAD_OPTIONS = [
     pytest.param(
         ["--imgedit-stage=edit", "--imgedit-controls"], "*scores nothing, as --imgedit-controls *", id="trial"
     ),
-    pytest.param(["-o", "imgedit_controls=maybe"], "*: imgedit_controls: invalid truth value 'maybe'", id="ini-flag"),
     pytest.param(["--imgedit-judge-repeats=-1"], "--imgedit-judge-repeats: *or equal to 0, found '-1'", id="repeats"),
     pytest.param(["--imgedit-max-drop=overall:0"], "gates.max_drop: nothing to compare with, expected *", id="drop"),
     pytest.param(["--imgedit-max-collapsed=1"], "gates.max_collapsed: nothing to compare with, *", id="collapsed"),
@@ -94,7 +93,7 @@ BAD_OPTIONS = [
         "gates.fail_under: 'physics' has 1 of the selected pairs, expected at least 2",
         id="gate-one-pair",
     ),
-    pytest.param(["-o", "imgedit_gpu=0"], "*unknown key 'imgedit_gpu', expected one of: *imgedit_gpus*", id="ini-key"),
+    pytest.param(["-o", "imgedit_gpu=0"], "*unknown key 'imgedit_gpu', expected imgedit_config = FILE*", id="ini-key"),
     pytest.param(["--imgedit-suite=scenes:n=999999999999"], "*expected full, or n=NUMBER *", id="scenes-many"),
     pytest.param([f"--imgedit-suite={'a' * 5000}.json"], "*File name too long*", id="suite-name-long"),
     pytest.param(["--imgedit-editor=\x1b[31mred"], r"unknown editor '\x1b[[]31mred'*", id="terminal-escape"),
@@ -178,19 +177,23 @@ def test_mistake_or_break_out_in_a_rubric_is_refused(bench, changes, line):
     table = {"aspects": ["like"], "system": "", **RUBRIC, **changes}
     keys = "".join(f"{name} = {json.dumps(value)}\n" for name, value in table.items())
     category = '[rubrics.mine.categories.default]\ntitle = "any"\ncriteria = ["nice"]\n'
-    (bench.path / "c.toml").write_text(f'[judge]\nrubric = "mine"\n[rubrics.mine]\n{keys}{category}')
+    (bench.path / "c.toml").write_text(
+        f'[judge]\nspec = "reference"\nrubric = "mine"\n[rubrics.mine]\n{keys}{category}'
+    )
     bench.refuses(f"*[[]rubrics.mine[]]: {line}", "--imgedit-config=c.toml")
 
 
 def test_unknown_ini_key_is_refused_where_nothing_else_is_set(bench):
-    (bench.path / "pytest.ini").write_text("[pytest]\nimgedit_editr = blank\n")
-    bench.refuses("*pytest.ini: unknown key 'imgedit_editr', expected one of: *")
+    (bench.path / "pytest.ini").write_text("[pytest]\nimgedit_gpus = 0-5\n")
+    bench.refuses(
+        "*pytest.ini: unknown key 'imgedit_gpus', expected imgedit_config = FILE, a TOML config with [[]workers[]] *"
+    )
 
 
 def test_template_that_fails_on_one_pair_is_refused_by_its_name(bench):
     user = "{{ source }}{{ edited }}{% if instruction|length > 30 %}{{ instruction.foo }}{% endif %}"
     keys = "".join(f"{name} = {json.dumps(value)}\n" for name, value in {**RUBRIC, "user": user}.items())
     category = '[rubrics.mine.categories.default]\ntitle = "any"\ncriteria = ["nice"]\n'
-    text = f'[judge]\nrubric = "mine"\n[rubrics.mine]\naspects = ["like"]\nsystem = ""\n{keys}{category}'
-    (bench.path / "c.toml").write_text(text)
+    judge = '[judge]\nspec = "reference"\nrubric = "mine"\n'
+    (bench.path / "c.toml").write_text(f'{judge}[rubrics.mine]\naspects = ["like"]\nsystem = ""\n{keys}{category}')
     bench.refuses("rubric: the template fails on pair 'physics-*': *has no attribute 'foo'", "--imgedit-config=c.toml")

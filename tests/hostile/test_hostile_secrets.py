@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from folders import CONFIG
 from PIL import Image
 
 #: An editor and a judge that say all that they are told, in their logs, an error, and a reply.
@@ -128,7 +129,7 @@ def test_variables_of_a_host_are_on_no_command_line(bench, monkeypatch, way):
         (bench.path / "bin" / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{bench.path}/bin{os.pathsep}{os.environ['PATH']}")
     spec = f"{way}//python={sys.executable}//env:SECRET_X={value}//env:OMP_NUM_THREADS=1"
-    (bench.path / "hosts.toml").write_text(f"[workers]\nhosts = [{json.dumps(spec)}]\n")
+    (bench.path / "hosts.toml").write_text(f"{CONFIG}[workers]\nhosts = [{json.dumps(spec)}]\n")
     (bench.path / "sees.py").write_text(
         "import os, time\n"
         "from PIL import ImageOps\n"

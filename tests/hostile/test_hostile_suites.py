@@ -26,11 +26,11 @@ def row(**values):
 
 
 def one(**values):
-    return json.dumps([row(**values)])
+    return json.dumps([row(**values)])[:-1] + "\n]"
 
 
 def path(name):
-    return json.dumps([row(image_b64="", image=name)])
+    return one(image_b64="", image=name)
 
 
 BAD = [
@@ -51,7 +51,7 @@ BAD = [
     pytest.param('[\n{"a": "\\ud800"}]', "2: lone surrogate '\\ud800', expected Unicode text", id="surrogate"),
     pytest.param('[\n{"a": 01}]', "2: not valid JSON: *", id="leading-zero"),
     pytest.param("[\n{'a': 1}]", "2: not valid JSON: *", id="single-quotes"),
-    pytest.param(one(category=""), "1: no category, expected text in 'category' or 'subset'", id="no-category"),
+    pytest.param(one(category=[]), "1: 'category' is list, expected text", id="category-list"),
     pytest.param(one(instruction=" \t"), "1: no instruction, expected text in 'instruction'", id="blank-instruction"),
     pytest.param(one(instruction=["x"]), "1: 'instruction' is list, expected text", id="instruction-type"),
     pytest.param(one(category=7), "1: 'category' is int, expected text", id="category-type"),
@@ -80,9 +80,15 @@ BAD = [
         id="id-twice",
     ),
     pytest.param(
-        json.dumps([row(id=3), row(id="physics-0003")]), "1: id 'physics-0003' is already used *", id="id-number-twice"
+        json.dumps([row(id=3), row(id="physics-0003")]),
+        "1: row 2: id 'physics-0003' is already *",
+        id="id-number-twice",
     ),
-    pytest.param(path("../x.png"), "1: image '../x.png' leads out of * expected a path below it", id="parent"),
+    pytest.param(
+        path("../x.png"),
+        "1: image '../x.png' leads out of * expected a path below it, or another suite.root",
+        id="parent",
+    ),
     pytest.param(path("a/../../x.png"), "1: image 'a/../../x.png' leads out of *", id="parent-inside"),
     pytest.param(path("/etc/passwd"), "1: image '/etc/passwd' leads out of *", id="absolute"),
     pytest.param(path("link.png"), "1: image 'link.png' leads out of *", id="escaping-link"),
@@ -115,7 +121,7 @@ def test_mistake_is_named_by_file_and_line(bench, text, line):
         pytest.param("s.json", b'[\n{"a": "\xff"}]', "s.json:2: not UTF-8, expected UTF-8 text", id="not-utf8"),
         pytest.param("s.json", b"[\n\xff]", "s.json:2: not UTF-8, expected UTF-8 text", id="not-utf8-between-rows"),
         pytest.param("s.json", "[]".encode("utf-16"), "s.json:*", id="utf-16"),
-        pytest.param("s.jsonl", f"{one()[1:-1]}\n\n{{oops}}\n", "s.jsonl:3: not valid JSON: *", id="jsonl-line"),
+        pytest.param("s.jsonl", f"{json.dumps(row())}\n\n{{oops}}\n", "s.jsonl:3: not valid JSON: *", id="jsonl-line"),
         pytest.param("s.jsonl", "[1]\n", "s.jsonl:1: list, expected an object (one pair)", id="jsonl-list"),
         pytest.param("s.jsonl", "[" * 200 + "]" * 200, "s.jsonl:1: nested deeper than 64 levels", id="jsonl-deep"),
         pytest.param("s.jsonl", "\n\n", "suite s.jsonl: no pairs, expected at least one", id="jsonl-blank"),

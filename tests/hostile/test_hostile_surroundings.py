@@ -133,7 +133,7 @@ def test_judge_that_answers_with_no_list_says_what_was_expected(bench, odd):
 def test_folder_whose_name_is_not_utf8(bench, arguments):
     folder = bench.path / "caf\udce9"
     folder.mkdir()
-    for path in [*bench.path.glob("*.py"), bench.path / "pytest.ini"]:
+    for path in [*bench.path.glob("*.py"), *bench.path.glob("*.toml"), bench.path / "pytest.ini"]:
         path.rename(folder / path.name)
     command = [sys.executable, "-m", "pytest", *FAST, *arguments]
     result = subprocess.run(command, cwd=folder, capture_output=True, timeout=60, check=False)

@@ -169,7 +169,7 @@ def test_finished_images_are_read_from_their_folder_only(bench):
     Image.effect_noise((32, 32), 60).save(bench.path / "a.png")
     rows = [{"id": "../secret", "category": "..", "instruction": "x", "image": "a.png"}]
     (bench.path / "pairs.json").write_text(json.dumps(rows))
-    bench.run("--imgedit-suite=pairs.json", "--imgedit-editor=folder:out", "--imgedit-judge=fakes:Constant")
-    (item,) = bench.results["items"]
-    assert item["status"] == "edit_error"
-    assert "no image in out" in item["error"]["message"]
+    options = ("--imgedit-suite=pairs.json", "--imgedit-editor=folder:out", "--imgedit-judge=fakes:Constant")
+    result = bench.run(*options)
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: 1 of 1 pairs have no finished image for folder:out (secret); out holds no *"])

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ def runs(folder):
 
 
 @pytest.mark.parametrize(
-    "command", ["", "compare", "trend", "plan", "report", "runs", "explain", "agreement", "qualify", "doctor"]
+    "command", ["", "init", "compare", "trend", "plan", "report", "runs", "explain", "agreement", "qualify", "doctor"]
 )
 def test_each_command_explains_itself(imgedit, command):
     code, out, _ = imgedit(*filter(None, (command, "--help")))
@@ -56,7 +57,14 @@ def test_each_command_explains_itself(imgedit, command):
     assert not command or ("exit codes: 0 " in out and "--json" in out)
 
 
-@pytest.mark.parametrize("arguments", [(), ("nothing",), ("compare", "a"), ("runs", "--jsn")])
+def test_bare_command_and_version(imgedit, capsys):
+    code, out, _ = imgedit()
+    assert code == 0
+    assert out.startswith("usage: imgedit")
+    assert imgedit("--version")[:2] == (0, f"pytest-imgedit {version('pytest-imgedit')}\n")
+
+
+@pytest.mark.parametrize("arguments", [("nothing",), ("compare", "a"), ("runs", "--jsn")])
 def test_bad_arguments_exit_4_with_one_line(imgedit, arguments):
     code, out, err = imgedit(*arguments)
     assert (code, out) == (4, "")
@@ -104,7 +112,7 @@ def test_compare_without_a_drop_exits_0_and_refuses_what_is_unlike(imgedit, fini
     assert imgedit("compare", "good", "latest", "--max-drop=phys:0")[::2] == (
         4,
         "imgedit: --max-drop: unknown field 'phys', expected one of: overall, physics, environment, social, "
-        "causal, referential\n",
+        "causal, referential; did you mean 'physics'?\n",
     )
     assert imgedit("compare", "good", "latest", "--max-drop=overall")[2].startswith("imgedit: --max-drop: 'overall': ")
     lossy = json.loads(Path("benchmarks/baselines/good.json").read_text())

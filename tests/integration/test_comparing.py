@@ -67,7 +67,7 @@ def test_few_pairs_are_inconclusive_which_fails_unless_it_is_allowed(saved):
     allowed.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE (allowed): overall fell by 10.00 *"])
     same = saved.run("--imgedit-editor=oracle", *few[:3], "--imgedit-set=judge.controls=false")
     assert same.ret == 0  # every edit is the baseline's
-    same.stdout.fnmatch_lines(["imgedit: PASS: *; 45 of the 50 pairs of main were not selected"])
+    same.stdout.fnmatch_lines(["imgedit: PASS: *; a part: 5 of 50 pairs"])
 
 
 def test_coverage_of_the_baseline_is_a_gate_where_that_is_asked_for(saved):
@@ -154,7 +154,7 @@ def test_a_run_that_was_stopped_is_not_saved(bench):
 def test_a_run_with_items_under_the_min_score_is_not_saved(bench):
     result = bench.run("--imgedit-set=suite.min_score=5", "--imgedit-limit=1", "--imgedit-save=main")
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["baseline: main was not saved: 5 items failed"])
+    result.stdout.fnmatch_lines(["baseline: main was not saved: the run is FAIL"])
     assert not (bench.path / "benchmarks").exists()
 
 

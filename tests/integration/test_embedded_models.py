@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ def _scores(bench: Bench) -> dict[str, float]:
 def embedded(bench: Bench) -> Bench:
     """A benchmark folder without settings of its own, so that the defaults hold."""
     (bench.path / "pytest.ini").write_text("[pytest]\n")
+    (bench.path / "imgedit.toml").unlink()
     return bench
 
 
@@ -62,7 +64,9 @@ def test_fewer_steps_fail_against_a_baseline_by_name_of_the_category(embedded: B
     assert embedded.run(*social, "--imgedit-save=main").ret == 0
     worse = embedded.run(*social, *gates, "--imgedit-set=editor.num_inference_steps=2")
     assert worse.ret == 1
-    worse.stdout.fnmatch_lines(["imgedit: FAIL: overall fell by 0.* against main, *; social fell by 0.* (p *)"])
+    worse.stdout.fnmatch_lines(
+        ["imgedit: FAIL: overall fell by 0.* against main, *; social fell by 0.* (p *); a part: *"]
+    )
     same = embedded.run(*social, *gates)
     assert same.ret == 0
     same.stdout.fnmatch_lines(["imgedit: PASS: *overall did not move against main, *social did not move *"])
@@ -79,7 +83,8 @@ def test_the_embedded_models_take_no_argument_and_only_known_keys(bench: Bench) 
     (bench.path / "own.toml").write_text("[rubrics.aspects]\nfile = 'mine.toml'\n")
     (bench.path / "mine.toml").write_text((Path(rubrics.__file__).parent / "aspects.toml").read_text())
     bench.refuses("judge.rubric: *, found 'aspects' of your own", "--imgedit-judge=scenes", "--imgedit-config=own.toml")
-    (bench.path / "photos.json").write_text("[]")
+    row = {"image": "a.png", "instruction": "x"}
+    (bench.path / "photos.json").write_text(json.dumps([row]))
     bench.refuses(
         "judge 'scenes' knows drawn scenes only and cannot grade the suite 'photos.json': name a judge with *",
         "--imgedit-judge=scenes",

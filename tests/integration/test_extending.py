@@ -61,7 +61,7 @@ def test_suite_of_another_package_is_found_by_its_entry_point(bench):
         "from pytest_imgedit import EditPair, FileImage\n"
         "def load(argument, settings):\n"
         "    for n in range(int(argument)):\n"
-        "        yield EditPair(f'p{n}', 'style', 'invert', FileImage(Path('photo.png')))\n"
+        "        yield EditPair(f'p{n}', 'style of photo', 'invert', FileImage(Path('photo.png')))\n"
     )
     info = bench.path / "their_suite-1.0.dist-info"
     info.mkdir()
@@ -72,11 +72,11 @@ def test_suite_of_another_package_is_found_by_its_entry_point(bench):
     Image.new("RGB", (20, 20), "red").save(bench.path / "photo.png")
     result = bench.run("--imgedit-suite=theirs:3", "--imgedit-judge=fakes:Constant")
     result.assert_outcomes(passed=3)
-    assert list(bench.results["categories"]) == ["style"]
+    assert list(bench.results["categories"]) == ["style-of-photo"]
 
 
 def test_seed_format_with_base64_images_runs(bench, photographs):
-    photo = base64.b64encode((photographs / "logical_reasoning_images" / "1.jpg").read_bytes()).decode()
+    photo = base64.b64encode((photographs / "logical_reasoning_images" / "0003.jpg").read_bytes()).decode()
     rows = [
         {
             "subset": category,
@@ -106,7 +106,10 @@ def test_folder_editor_takes_finished_images(bench):
     result = bench.run("--imgedit-editor=folder:done", "--imgedit-judge=fakes:Constant", "--imgedit-limit=1")
     result.assert_outcomes(passed=2, failed=3)
     messages = {item["id"]: item["error"] and item["error"]["message"] for item in bench.results["items"]}
-    assert messages["causal-0000"] == "no image in done, expected causal/causal-0000.png"
+    assert messages["causal-0000"] == "no finished image of causal/causal-0000 in done"
+    result.stdout.fnmatch_lines(
+        ["*3 of 5 pairs have no finished image for folder:done (environment-0000, *); done holds 2 images, such as *"]
+    )
 
 
 @pytest.mark.parametrize("spec", ["workers.editor_python=/bin/false", "editor.spec=refuses:Editor"])

@@ -7,6 +7,10 @@ import re
 
 import pytest
 
+from pytest_imgedit.editors import base as editors
+from pytest_imgedit.judges import base as judges
+from pytest_imgedit.suites import base as suites
+
 
 def test_default_run_prints_five_categories_of_ten_pairs(bench):
     result = bench.run()
@@ -14,7 +18,7 @@ def test_default_run_prints_five_categories_of_ten_pairs(bench):
     result.assert_outcomes(passed=50)
     for category in ("physics", "environment", "social", "causal", "referential"):
         result.stdout.re_match_lines([rf"{category} +10 +10 +0 "])
-    result.stdout.fnmatch_lines(["overall (macro)*50*", "overall (micro)*50*", "*1 swaps*", "imgedit: PASS: *"])
+    result.stdout.fnmatch_lines(["overall (macro)*50*", "overall (micro)*50*", "*(1 swap)*", "imgedit: PASS: *"])
 
 
 def test_results_document_holds_every_pair_once_and_its_provenance(bench):
@@ -69,7 +73,30 @@ def test_scores_and_aspects_reach_junit(bench):
     bench.run("--imgedit-limit=1", "--imgedit-editor=oracle", "--junitxml=junit.xml")
     text = (bench.path / "junit.xml").read_text()
     assert '<property name="imgedit_score" value="10.0" />' in text
-    assert '<property name="imgedit_ssim" value="1.0" />' in text
+    assert '<property name="imgedit_aspect_ssim" value="1.0" />' in text
+
+
+def test_reports_say_what_they_were_made_with(bench):
+    bench.run(
+        "--imgedit-limit=1", "--imgedit-editor=fakes:Slow", "--imgedit-set=editor.delay=0.25", "--imgedit-seeds=2"
+    )
+    text, page = ((bench.runs[-1] / f"report.{kind}").read_text() for kind in ("md", "html"))
+    assert "editor: fakes:Slow, delay 0.25, fingerprint " in text
+    assert "editor: fakes:Slow, delay 0.25, fingerprint " in page
+    assert "2 seeds a pair" in text
+    assert f"torch {bench.results['run']['versions']['torch']}" in page
+
+
+def test_quiet_twice_leaves_one_line(bench):
+    result = bench.run("--imgedit-limit=1", "-qq")
+    lines = [line for line in result.outlines if line.strip() and not line.startswith(".")]
+    assert lines == ["imgedit: PASS: overall 0.00; 0 of 5 pairs without a score, 0 allowed; a part: 5 of 50 pairs"]
+
+
+def test_help_names_every_spec(bench):
+    text = " ".join(bench.run("--help").stdout.str().split())
+    for spec in (*editors.BUILTIN, *judges.BUILTIN, *suites.BUILTIN, "openai:URL#MODEL", "openai-images:URL#MODEL"):
+        assert spec == "native" or spec in text, spec
 
 
 def test_log_holds_what_each_worker_printed(bench):

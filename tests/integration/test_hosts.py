@@ -7,9 +7,12 @@ import signal
 import subprocess
 import sys
 from fnmatch import fnmatch
+from pathlib import Path
 
 import psutil
 import pytest
+from folders import CONFIG
+from required import require
 
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.workers.ssh import parse_host
@@ -22,6 +25,9 @@ MODELS = (*SUITE, "--imgedit-judge=scenes", "--imgedit-limit=2")
 @pytest.fixture(scope="module")
 def sshd(tmp_path_factory):
     """An sshd for this user alone; yields the ssh config that reaches it as `node-a` and `node-b`."""
+    require(Path("/usr/sbin/sshd").exists(), "sshd (apt-get install openssh-server)")
+    parted = Path("/run/sshd")  # where this sshd wants to part with its rights
+    require(os.access(parted if parted.is_dir() else "/run", os.W_OK), f"the right to write to {parted}")
     folder = tmp_path_factory.mktemp("sshd")
     for name in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
@@ -43,7 +49,7 @@ def sshd(tmp_path_factory):
         f"Host node-a node-b\n  HostName 127.0.0.1\n  Port {port}\n  IdentityFile {folder / 'user'}\n"
         "  StrictHostKeyChecking no\n  UserKnownHostsFile /dev/null\n  LogLevel ERROR\n"
     )
-    os.makedirs("/run/sshd", exist_ok=True)  # noqa: PTH103 - where this sshd wants to part with its rights
+    parted.mkdir(exist_ok=True)
     process = subprocess.Popen(["/usr/sbin/sshd", "-D", "-e", "-f", folder / "sshd_config"], stderr=subprocess.DEVNULL)
     yield folder / "ssh_config"
     process.terminate()
@@ -56,7 +62,7 @@ def hosts(bench, sshd):
 
     def write(*names, python=sys.executable):
         specs = [f"ssh={name}//python={python}//ssh_config={sshd}//env:OMP_NUM_THREADS=1" for name in names]
-        (bench.path / "hosts.toml").write_text(f"[workers]\nhosts = {json.dumps(specs)}\n")
+        (bench.path / "hosts.toml").write_text(f"{CONFIG}[workers]\nhosts = {json.dumps(specs)}\n")
         return "--imgedit-config=hosts.toml"
 
     return write
@@ -286,7 +292,7 @@ def test_a_host_that_is_not_there_is_refused_in_one_line(bench, hosts):
 def test_variables_of_hosts_stand_in_no_file_and_no_line(bench, monkeypatch):
     (bench.path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(bench.path / "tmp"))
-    (bench.path / "hosts.toml").write_text('[workers]\nhosts = ["popen//env:SOME_TOKEN=abcdefgh12345"]\n')
+    (bench.path / "hosts.toml").write_text(CONFIG + '[workers]\nhosts = ["popen//env:SOME_TOKEN=abcdefgh12345"]\n')
     options = ("--imgedit-editor=identity", "-k", "physics", "--imgedit-stage=edit", "--imgedit-config=hosts.toml")
     result = bench.run(*options)
     assert result.ret == 0
@@ -327,7 +333,7 @@ def test_specs_of_hosts_are_checked_before_anything_starts(bench):
 
 def test_ray_takes_no_list_of_gpus_or_hosts(bench):
     bench.refuses("--imgedit-gpus=0-1: with the executor 'ray', *", "--imgedit-executor=ray", "--imgedit-gpus=0-1")
-    (bench.path / "hosts.toml").write_text('[workers]\nhosts = ["popen"]\n')
+    (bench.path / "hosts.toml").write_text(f'{CONFIG}[workers]\nhosts = ["popen"]\n')
     bench.refuses("*workers.hosts: not with *", "--imgedit-executor=ray", "--imgedit-config=hosts.toml")
     bench.refuses("workers.ray_address: expected it with *", "--imgedit-set=workers.ray_address=auto")
 

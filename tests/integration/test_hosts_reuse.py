@@ -6,6 +6,7 @@ import json
 import sys
 
 import pytest
+from folders import CONFIG
 from model_server import ModelServer
 from PIL import Image
 
@@ -29,7 +30,7 @@ def hosts(bench):
     """Write a config with the specs of hosts and more lines of `[workers]`; return the option."""
 
     def write(*specs, more=""):
-        (bench.path / "hosts.toml").write_text(f"[workers]\nhosts = {json.dumps(specs)}\n{more}\n")
+        (bench.path / "hosts.toml").write_text(f"{CONFIG}[workers]\nhosts = {json.dumps(specs)}\n{more}\n")
         return "--imgedit-config=hosts.toml"
 
     return write

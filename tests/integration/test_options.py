@@ -1,29 +1,29 @@
-"""Command line wins over TOML, TOML over ini; ready configs are valid; own rubrics are used."""
+"""The command line wins over the config; ready configs are valid; own rubrics are used."""
 
 from __future__ import annotations
 
 import os
+from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
+from pytest_imgedit.checks import check_gates, check_models
+from pytest_imgedit.cli.init import configs
+from pytest_imgedit.config import make_settings
+from pytest_imgedit.config_file import ConfigFile
+from pytest_imgedit.suites.base import load_suite
 
-def test_command_line_wins_over_set_over_toml_over_ini(bench):
-    (bench.path / "pytest.ini").write_text(
-        "[pytest]\nimgedit_judge = reference\nimgedit_editor = blank\nimgedit_limit = 3\nimgedit_seeds = 2\n"
+
+def test_command_line_wins_over_set_over_the_config(bench):
+    (bench.path / "imgedit.toml").write_text(
+        "[editor]\nspec = 'identity'\nseeds = 2\n[judge]\nspec = 'reference'\n[suite]\nlimit = 4\n"
     )
-    (bench.path / "config.toml").write_text("[editor]\nspec = 'identity'\n[suite]\nlimit = 2\n")
-    bench.run("--imgedit-config=config.toml", "--imgedit-set=suite.limit=4", "--imgedit-limit=1", "-k", "social")
+    bench.run("--imgedit-set=suite.limit=3", "--imgedit-limit=1", "-k", "social")
     document = bench.results
     assert document["editor"]["spec"] == "identity"
     assert len(document["items"]) == 1
     assert len(document["items"][0]["seeds"]) == 2
-
-
-def test_toml_wins_over_what_an_ini_file_sets(bench):
-    (bench.path / "pytest.ini").write_text("[pytest]\nimgedit_set = suite.limit=3\n    editor.spec='identity'\n")
-    (bench.path / "config.toml").write_text("[suite]\nlimit = 1\n")
-    result = bench.run("--imgedit-config=config.toml", "--collect-only", "-q")
-    result.stdout.fnmatch_lines(["5 tests collected *"])
 
 
 def test_own_rubric_from_a_file_is_used_and_hashed(bench):
@@ -50,11 +50,14 @@ def test_own_rubric_from_a_file_is_used_and_hashed(bench):
     assert len(bench.results["judge"]["rubric_sha256"]) == 64
 
 
-@pytest.mark.parametrize("name", ["qwen-image-edit", "qwen-image-edit-plus", "flux-kontext", "one-gpu"])
-def test_ready_config_is_valid(bench, name, pytestconfig):
-    config = pytestconfig.rootpath / "benchmarks" / f"{name}.toml"
-    result = bench.run(f"--imgedit-config={config}", "--imgedit-gpus=none", "--co", "-q")
-    assert result.ret == 0, result.stderr.str()
+@pytest.mark.parametrize("name", configs())
+def test_ready_config_is_valid(name):
+    file = ConfigFile.read_config(Path(str(files("pytest_imgedit.benchmark") / "configs" / f"{name}.toml")))
+    raw = {**file.tables, "workers": {"gpus": "none"}, "run": {"config_file": file}}
+    settings = make_settings(raw)
+    check_models(settings)
+    suite = load_suite(settings.suite)
+    check_gates(settings, suite, suite.counts)
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,6 @@ def test_collection_errors_stop_the_run_before_any_edit(bench):
 
 def test_other_tests_do_not_start_a_run(bench):
     (bench.path / "test_image_edit.py").unlink()
-    (bench.path / "pytest.ini").unlink()
     (bench.path / "test_plain.py").write_text("def test_plain(): pass\n")
     result = bench.run()
     result.assert_outcomes(passed=1)

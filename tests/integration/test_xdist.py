@@ -42,7 +42,7 @@ def test_gate_fails_the_run_under_xdist_too(bench):
     result = bench.run("-n", "2", "--imgedit-limit=2", "--imgedit-fail-under=overall:9")
     result.assert_outcomes(passed=10)
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["imgedit: FAIL: overall 0.00 < 9 (p *)"])
+    result.stdout.fnmatch_lines(["imgedit: FAIL: overall 0.00 < 9 (p *); a part: 10 of 50 pairs"])
 
 
 def test_usage_error_is_one_line_under_xdist_too(bench):

@@ -48,6 +48,12 @@ def test_every_option_and_setting_is_in_the_readme(section):
             assert re.search(rf"`({section})?\.{name}`", readme), name
 
 
+def test_the_benchmark_folder_holds_a_copy_of_the_shipped_item_and_the_root_holds_no_test():
+    shipped = ROOT / "pytest_imgedit" / "benchmark" / "test_image_edit.py"
+    assert (ROOT / "benchmarks" / "test_image_edit.py").read_bytes() == shipped.read_bytes()
+    assert not list(ROOT.glob("test_*.py"))
+
+
 def test_pipelines_are_as_their_page_says():
     spec = importlib.util.spec_from_file_location("pipeline_table", ROOT / "docs" / "pipeline_table.py")
     made = importlib.util.module_from_spec(spec)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -9,8 +11,11 @@ from PIL import Image
 
 from pytest_imgedit.editors.base import EditRequest, build, job_seed, resolve_editor
 from pytest_imgedit.editors.diffusers import DiffusersEditor, call_arguments
+from pytest_imgedit.editors.folder import check_pattern, find_image, find_images
 from pytest_imgedit.editors.pipelines import call_signature, check_arguments
 from pytest_imgedit.errors import ImageError, SetupError, UsageError
+from pytest_imgedit.images import FileImage
+from pytest_imgedit.pairs import EditPair
 
 PHOTO = Image.effect_noise((48, 32), 60).convert("RGB")
 
@@ -18,6 +23,12 @@ PHOTO = Image.effect_noise((48, 32), 60).convert("RGB")
 def request(**values):
     return EditRequest(
         **{"pair_id": "a", "category": "physics", "instruction": "x", "source": PHOTO, "seed": 5, **values}
+    )
+
+
+def pair(**values):
+    return EditPair(
+        **{"id": "a", "category": "physics", "instruction": "x", "source": FileImage(Path("a.png")), **values}
     )
 
 
@@ -44,11 +55,63 @@ def test_folder_prefers_the_category_folder(tmp_path):
     (tmp_path / "physics").mkdir()
     Image.new("RGB", (9, 9), "red").save(tmp_path / "physics" / "a.png")
     Image.new("RGB", (9, 9), "blue").save(tmp_path / "a.png")
-    folder = editor(f"folder:{tmp_path}")
-    assert folder.edit(request()).getpixel((0, 0)) == (255, 0, 0)
-    assert folder.edit(request(category="social")).getpixel((0, 0)) == (0, 0, 255)
-    with pytest.raises(ImageError, match=r"expected physics/b\.png"):
-        folder.edit(request(pair_id="b"))
+    assert find_image(str(tmp_path), pair()) == tmp_path / "physics" / "a.png"
+    assert find_image(str(tmp_path), pair(category="social")) == tmp_path / "a.png"
+    assert find_image(str(tmp_path), pair(id="b")) is None
+
+
+def test_folder_finds_images_by_the_suites_own_names(tmp_path):
+    (tmp_path / "物理").mkdir()
+    for name in ("物理/00000_物理_medium.png", "x.jpg"):
+        Image.new("RGB", (9, 9), "red").save(tmp_path / name)
+    theirs = pair(id="00000-medium", own_id="00000_物理_medium")
+    assert find_image(str(tmp_path), theirs) == tmp_path / "物理" / "00000_物理_medium.png"
+    assert find_image(str(tmp_path), pair(own_id="../secret")) is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        ("{category}/{id}.jpg", "物理/a.jpg"),
+        ("{id}_{difficulty}.png", "a_hard.png"),
+        ("{model}/{id}.png", "ours/a.png"),
+    ],
+)
+def test_folder_finds_images_by_a_pattern(tmp_path, pattern, name):
+    if name:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.new("RGB", (9, 9), "red").save(tmp_path / name)
+    found = find_image(f"{tmp_path}?{pattern}", pair(difficulty="hard", fields={"model": "ours"}))
+    assert found == (tmp_path / name if name else None)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["{id", "plain.png", "../{id}.png", "/{id}.png", "{0}.png", "{id.x}.png", "{id:04d}.png", "{id!r}.png"]
+)
+def test_patterns_that_lead_nowhere_are_refused(pattern):
+    with pytest.raises(UsageError, match="pattern"):
+        check_pattern(pattern)
+
+
+def test_an_image_that_would_be_that_of_two_pairs_is_that_of_none(tmp_path):
+    Image.new("RGB", (9, 9), "red").save(tmp_path / "a.png")
+    found = find_images(str(tmp_path), [pair(id="p-a", own_id="a"), pair(id="q-a", own_id="a"), pair(id="b")])
+    assert found["p-a"] == f"{tmp_path}/a.png would be the finished image of 2 pairs, expected one for each"
+    assert found["q-a"] == found["p-a"]
+    assert found["b"] == f"no finished image of physics/b in {tmp_path}"
+
+
+def test_a_pattern_with_a_field_that_no_pair_has_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"no pair has a field 'catgory', expected .*; did you mean 'category'\?"):
+        find_images(f"{tmp_path}?{{catgory}}/{{id}}.png", [pair()])
+
+
+def test_folder_hands_over_what_the_harness_found():
+    folder = editor("folder:anywhere")
+    image = Image.new("RGB", (9, 9), "red")
+    assert folder.edit(request(reference=image)) is image
+    with pytest.raises(ImageError, match="has finished images of the suite's pairs only"):
+        folder.edit(request())
 
 
 def test_unknown_parameter_is_a_setup_error():
@@ -84,7 +147,10 @@ def test_signature_read_from_source_is_the_real_one(name, some):
 def test_arguments_are_checked_without_loading(tiny):
     model = str(tiny("qwen-image-edit"))
     assert check_arguments(model, {"num_inference_steps": 3, "dtype": "float32"}) is None
-    assert check_arguments(model, {"num_inference_step": 3}) == ("num_inference_step", "no such argument is taken")
+    assert check_arguments(model, {"num_inference_step": 3}) == (
+        "num_inference_step",
+        "no such argument is taken; did you mean 'num_inference_steps'?",
+    )
     assert check_arguments(model, {"num_inference_steps": "3"}) == ("num_inference_steps", "found '3', expected int")
     assert check_arguments(model, {"num_inference_steps": True})[0] == "num_inference_steps"
     assert check_arguments(model, {"true_cfg_scale": 4, "height": 64, "width": 64}) is None

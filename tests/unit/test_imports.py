@@ -20,6 +20,44 @@ HEAVY = {
 }
 
 
+#: What a user writes, with two mistakes that a type checker is to find.
+OWN = """
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from PIL import Image
+
+from pytest_imgedit import Answer, Editor, EditPair, EditRequest, FileImage, ItemResult, Judge, Question, Run
+from pytest_imgedit import Nothing
+
+
+class Mine:
+    def __init__(self, *, device: str) -> None:
+        self.device = device
+
+    def edit(self, request: EditRequest) -> Image.Image:
+        return request.source
+
+    def answer(self, questions: Sequence[Question]) -> Sequence[Answer]:
+        print(questions[0].instruction)
+        EditRequest("a", "b", "c", Image.new("RGB", (9, 9)), 0).instructions
+        return [Answer(score=5.0) for _ in questions]
+
+
+def load(argument: str, settings: object) -> Iterator[EditPair]:
+    yield EditPair("a", "physics", "fall", FileImage(Path(argument)))
+
+
+def test_mine(edit_result: ItemResult, imgedit_run: Run) -> None:
+    size: tuple[int, int] = edit_result.edited.size
+    assert size and imgedit_run.items
+
+
+editor: Editor = Mine(device="cpu")
+judge: Judge = Mine(device="cpu")
+"""
+
+
 def modules_after(code: str) -> set[str]:
     script = f"import sys\n{code}\nprint(*sys.modules)"
     return set(
@@ -47,7 +85,34 @@ def test_controller_of_a_run_never_imports_torch(bench):
     assert not imported & {"torch", "diffusers", "transformers"}
 
 
+def test_settings_that_no_item_needs_cost_nothing(tmp_path):
+    (tmp_path / "test_plain.py").write_text("def test_plain(): pass\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nimgedit_config = nowhere.toml\n")
+    code = f"import pytest; assert pytest.main(['-q', '-p', 'no:cacheprovider', r'{tmp_path}']) == 0"
+    imported = modules_after(code)
+    assert not imported & (HEAVY - {"execnet"})
+    assert "pytest_imgedit.session" not in imported
+    assert "pytest_imgedit.config" not in imported
+
+
+def test_public_api_is_typed(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    result = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "own.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.stdout.strip().splitlines() == [
+        'own.py:8: error: Module "pytest_imgedit" has no attribute "Nothing"  [attr-defined]',
+        'own.py:20: error: "EditRequest" has no attribute "instructions"; maybe "instruction"?  [attr-defined]',
+        "Found 2 errors in 1 file (checked 1 source file)",
+    ]
+
+
 def test_public_names_are_importable_from_the_package():
     import pytest_imgedit
 
     assert all(getattr(pytest_imgedit, name) is not None for name in pytest_imgedit.__all__)
+    assert set(pytest_imgedit.__all__) == set(pytest_imgedit._HOME)

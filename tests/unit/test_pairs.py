@@ -7,8 +7,9 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
-from pytest_imgedit.pairs import ItemError, ItemResult, category_slug, slug
+from pytest_imgedit.pairs import ItemError, ItemFailed, ItemResult, SeedResult, Verdict, category_slug, slug
 
 
 @given(st.text(min_size=1))
@@ -50,11 +51,42 @@ def test_unknown_category_in_any_script_becomes_its_own_slug():
     assert re.fullmatch(r"[0-9a-f]{8}", category_slug("?!"))
 
 
-def test_check_passes_a_scored_item_and_fails_others_with_one_line():
+def test_check_passes_a_scored_item_and_fails_others_with_a_reason():
     good = ItemResult("a", "physics", "scored", 6.0, {}, (), min_score=5.0)
     good.check()
-    with pytest.raises(AssertionError, match=r"^score 4\.00 is under the suite's min_score 5$"):
+    with pytest.raises(ItemFailed) as caught:
         ItemResult("a", "physics", "scored", 4.0, {}, (), min_score=5.0).check()
+    assert caught.value.reason == "score 4.00 is under the suite's min_score 5"
     error = ItemError("edit", "oom", "out of memory")
-    with pytest.raises(AssertionError, match=r"^edit error \(oom\): out of memory$"):
+    with pytest.raises(ItemFailed) as caught:
         ItemResult("a", "physics", "edit_error", None, {}, (), error).check()
+    assert caught.value.reason == "edit error (oom): out of memory"
+
+
+def test_failing_pair_says_what_was_asked_what_the_judge_said_and_where_to_look(tmp_path):
+    verdict = Verdict("instruction: 2\nrealism: \x1b[31m3", {"instruction": 2.0}, 2.4)
+    paths = {"source": tmp_path / "s.png", "edited": tmp_path / "e.png", "report": tmp_path / "report.html"}
+    seeds = (SeedResult(0, None, verdict),)
+    item = ItemResult("a", "physics", "scored", 2.4, {"instruction": 2.0}, seeds, None, "make it rain", paths, 5.0)
+    with pytest.raises(ItemFailed) as caught:
+        item.check()
+    lines = str(caught.value).splitlines()
+    assert lines[:5] == [
+        "score 2.40 is under the suite's min_score 5",
+        "  pair: a (physics)",
+        "  instruction: make it rain",
+        "  aspects: instruction 2.00",
+        r"  judge: instruction: 2 / realism: \x1b[31m3",
+    ]
+    assert [line.partition(":")[0] for line in lines[5:]] == ["  source", "  edited", "  report"]
+    assert lines[-1].endswith("report.html#view-a")
+
+
+def test_images_of_an_item_are_read_when_asked_for(tmp_path):
+    Image.new("RGB", (20, 10), "red").save(tmp_path / "s.png")
+    error = ItemError("edit", "oom", "out of memory")
+    item = ItemResult("a", "physics", "edit_error", None, {}, (), error, paths={"source": tmp_path / "s.png"})
+    assert item.source.size == (20, 10)
+    assert item.reference is None
+    with pytest.raises(ItemFailed, match="out of memory"):
+        _ = item.edited

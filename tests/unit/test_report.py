@@ -49,11 +49,13 @@ def document(**changes):
             "finished": "f",
             "status": "complete",
             "commit": None,
-            "options": {"gates": {"allow_inconclusive": False}},
+            "machine": {"gpus": []},
+            "versions": {"torch": "2"},
+            "options": {"gates": {"allow_inconclusive": False}, "editor": {"seeds": 1}, "run": {"stage": "all"}},
         },
         "suite": {"name": HOSTILE, "pairs": 4},
-        "editor": {"spec": "identity"},
-        "judge": {"spec": "j", "params": {}, "rubric": "aspects", "rubric_sha256": "0" * 64},
+        "editor": {"spec": "identity", "params": {}, "fingerprint": "0" * 64},
+        "judge": {"spec": "j", "params": {}, "fingerprint": None, "rubric": "aspects", "rubric_sha256": "0" * 64},
         "timing": {
             "edit_s": 1,
             "swap_s": 0,
@@ -128,7 +130,7 @@ def gate(state, why):
     return GateResult("overall", "fail_under", 7, 6, state, why).to_dict()
 
 
-ALLOWED = {"status": "complete", "options": {"gates": {"allow_inconclusive": True}}}
+ALLOWED = {"status": "complete", "options": {"gates": {"allow_inconclusive": True}, "run": {"stage": "all"}}}
 
 
 @pytest.mark.parametrize(

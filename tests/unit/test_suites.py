@@ -121,10 +121,9 @@ def test_images_stay_on_disk_until_they_are_read(tmp_path):
 
 def test_risebench_pairs_and_their_references(photographs):
     pairs = load(f"risebench:{photographs}")
-    assert len(pairs) == 32
-    assert {pair.category for pair in pairs} == {"causal", "logical"}
-    assert sum(pair.reference is not None for pair in pairs) > 5
-    assert all(pair.reference_text or pair.reference for pair in pairs)
+    assert [pair.category for pair in pairs] == ["causal"] * 3 + ["logical"] * 2
+    assert [pair.reference is not None for pair in pairs] == [False] * 3 + [True] * 2
+    assert [pair.reference_text for pair in pairs] == ["as it was asked"] * 3 + [""] * 2
     assert decode(pairs[0].source.read()).width > 500
 
 
