@@ -218,7 +218,7 @@ def gather(config: pytest.Config, file: ConfigFile) -> dict[str, dict[str, Any]]
     merged: dict[str, dict[str, Any]] = {section: dict(table) for section, table in file.tables.items()}
     for role in ("editor", "judge"):
         spec, table = command_line.get(f"imgedit_{role}"), merged.get(role, {})
-        if spec is not None and _kind(role, spec) != _kind(role, str(table.get("spec", "scenes"))):
+        if spec is not None and "spec" in table and _kind(role, spec) != _kind(role, str(table["spec"])):
             merged[role] = {key: value for key, value in table.items() if key in _OWN_KEYS[role]}
     assignments = command_line.get("imgedit_set", ())
     assign(merged, assignments)

@@ -64,8 +64,8 @@ def test_several_workers_share_the_jobs(bench):
 def test_stages_run_by_themselves(bench):
     base = ("--imgedit-editor=noise", "--imgedit-limit=1")
     result = bench.run(*base, "--imgedit-stage=report")
-    assert result.ret == 1
-    assert {item["error"]["kind"] for item in bench.results["items"]} == {"not_edited"}
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: --imgedit-stage=report: * has no edit of these pairs by this editor, *"])
 
     assert bench.run(*base, "--imgedit-stage=edit").ret == 0
     assert {item["status"] for item in bench.results["items"]} == {"edited"}
