@@ -180,7 +180,8 @@ class Evaluation:
         """Run all stages over the selected pairs and write the reports; `skipped` pairs do not count."""
         wanted, left_out = set(ids), set(skipped)
         pairs = [pair for pair in self.suite.pairs if pair.id in wanted]
-        selection = self._selection(pairs, [pair for pair in self.suite.pairs if pair.id in left_out])
+        without = (pair.category for pair in self.suite.pairs if pair.id in left_out)
+        selection = Selection.of((pair.category for pair in pairs), self._counts, without)
         gates, resting = narrow(self.settings.gates, selection, self.settings.run.asked)
         settings = self.settings.model_copy(update={"gates": gates})
         check_counts(settings, Counter(pair.category for pair in pairs))
@@ -228,10 +229,6 @@ class Evaluation:
                 progress.note(failure)
 
         return call
-
-    def _selection(self, pairs: Sequence[EditPair], skipped: Sequence[EditPair]) -> Selection:
-        """Count what is selected of what there is."""
-        return Selection.of((pair.category for pair in pairs), self._counts, (pair.category for pair in skipped))
 
     def conclude(self, items: ItemCounts) -> model.Verdict:
         """Take what became of pytest's items, save the run as a baseline if asked and it passed; return the verdict."""

@@ -13,7 +13,7 @@ from pytest_imgedit.config_paths import SUITE_SUFFIXES
 from pytest_imgedit.editors.folder import SUFFIXES
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.suites.base import load_suite
-from pytest_imgedit.suites.native import FIELDS, USUAL_NAMES
+from pytest_imgedit.suites.native import FIELDS, USUAL_NAMES, split_tags
 from pytest_imgedit.suites.rows import Problems, read_rows
 from pytest_imgedit.text import counted
 
@@ -126,7 +126,7 @@ def _made(row: Row, image: str, instruction: str, finder: _Finder) -> dict[str, 
         if key == "reference":
             value = _path(row, name, finder)
         elif key == "tags" and isinstance(value, str):
-            value = [tag.strip() for tag in value.split(";") if tag.strip()]
+            value = split_tags(value)
         elif key == "seed" and isinstance(value, str) and value.isdecimal():
             value = int(value)
         result[key] = value

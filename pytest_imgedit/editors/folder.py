@@ -25,7 +25,7 @@ _NAMES = ("category", "id", "difficulty", "seed")
 
 
 class FolderEditor:
-    """Hands over a pair's finished image, which the harness finds with `find_image` and puts in the request."""
+    """Hands over a pair's finished image, which the harness finds with `find_images` and puts in the request."""
 
     def __init__(self, folder: str, *, device: str) -> None:
         del folder, device

@@ -32,10 +32,10 @@ def fold(config: pytest.Config) -> None:
     for report in reports:
         if (reason := getattr(report, "imgedit_reason", None)) is not None:
             groups.setdefault(reason, []).append(report)
-    later = [report for group in groups.values() for report in group[1:]]
+    later = {id(report) for group in groups.values() for report in group[1:]}
     if later:
         config.stash[_FOLDED] = reports, groups
-        reporter.stats["failed"] = [report for report in reports if all(report is not other for other in later)]
+        reporter.stats["failed"] = [report for report in reports if id(report) not in later]
 
 
 def unfold(config: pytest.Config) -> Iterator[str]:

@@ -99,7 +99,7 @@ def _load(config: pytest.Config, settings: SuiteSettings) -> Suite:
     """Load the suite; under xdist, as the first process that wanted it has left it for the others."""
     from pytest_imgedit.suites.base import load_suite
 
-    exchange = Exchange.of_worker(config) if is_xdist_worker(config) else Exchange.existing(config)
+    exchange = worker_exchange(config) or Exchange.existing(config)
     return load_suite(settings) if exchange is None else exchange.share_suite(settings)
 
 

@@ -31,16 +31,16 @@ def missing_lines(settings: Settings, plan: Sequence[Work]) -> list[str]:
     found = [("a source or reference that cannot be read", broken, broken[0].error if broken else "")]
     if editor.kind == "folder":
         without = [work for work in plan if work.error is not None and work.error.kind == "no_edit"]
-        found.append((f"no finished image for {settings.editor.spec}", without, describe_folder(editor.argument or "")))
+        holds = describe_folder(editor.argument or "") if without else ""
+        found.append((f"no finished image for {settings.editor.spec}", without, holds))
     bare = [work for work in plan if work.error is None and work.reference is None]
     if judge is not None and judge.kind in NEEDS_REFERENCE:
         found.append((f"no reference image, which judge {judge.kind!r} needs", bare, "name another judge"))
     if editor.kind in SHOWN_REFERENCE:
         found.append((f"no reference image, which editor {editor.kind!r} needs", bare, "name another editor"))
-    lines = []
+    lines, pairs = [], len({work.pair.id for work in plan})
     for what, works, more in found:
         names = list(dict.fromkeys(work.pair.id for work in works))
-        pairs = len({work.pair.id for work in plan})
         if not names:
             continue
         shown = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")

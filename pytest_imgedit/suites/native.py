@@ -151,7 +151,7 @@ class _Reader:
             raise row.error(f"{seed_name!r} is {seed!r:.40}, expected an integer of at least 0 and under 2**63")
         tags_name, tags = self.field(row, "tags")
         if isinstance(tags, str) and row.is_text:
-            tags = [tag for part in tags.split(";") if (tag := part.strip())]
+            tags = split_tags(tags)
         if tags is not None and not (isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)):
             raise row.error(f"{tags_name!r} is {tags!r}, expected a list of texts")
         return EditPair(
@@ -208,6 +208,11 @@ class _Reader:
             return RowImage(row.path, row.start, row.end, name)
         relative = self.text(row, key)
         return beside(row, relative, self.root) if relative else None
+
+
+def split_tags(text: str) -> list[str]:
+    """Return the tags of a table's cell, which `;` separates."""
+    return [tag for part in text.split(";") if (tag := part.strip())]
 
 
 def _short(value: Any) -> str:
