@@ -10,10 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pytest_imgedit.editors.base import Editor, EditRequest
-    from pytest_imgedit.errors import ImageError, OutputError, ReplyError, SetupError, UsageError
+    from pytest_imgedit.core.requests import Answer, Editor, EditRequest, Judge, Question
+    from pytest_imgedit.errors import ImageError, OutputError, ReplyError, SettingError, SetupError, UsageError
     from pytest_imgedit.images import Base64Image, FileImage
-    from pytest_imgedit.judges.base import Answer, Judge, Question
+    from pytest_imgedit.models.checkpoint_kinds import CheckpointModel
+    from pytest_imgedit.models.checkpoints import Layout
+    from pytest_imgedit.models.kinds import Memory, Model, Site
+    from pytest_imgedit.models.parameters import ComputeParameters, Parameters, indifferent
     from pytest_imgedit.pairs import (
         Edit,
         EditPair,
@@ -33,6 +36,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Answer",
     "Base64Image",
+    "CheckpointModel",
+    "ComputeParameters",
     "Edit",
     "EditFailed",
     "EditPair",
@@ -46,23 +51,33 @@ __all__ = [
     "ItemFailed",
     "ItemResult",
     "Judge",
+    "Layout",
+    "Memory",
+    "Model",
     "OutputError",
+    "Parameters",
     "Question",
     "ReplyError",
     "RewardModel",
     "Run",
     "SeedResult",
+    "SettingError",
     "SetupError",
+    "Site",
     "SuiteLoader",
     "UsageError",
     "Verdict",
+    "indifferent",
 ]
 
 _MODULES = {
-    "editors.base": ("EditRequest", "Editor"),
-    "errors": ("ImageError", "OutputError", "ReplyError", "SetupError", "UsageError"),
+    "core.requests": ("Answer", "EditRequest", "Editor", "Judge", "Question"),
+    "errors": ("ImageError", "OutputError", "ReplyError", "SettingError", "SetupError", "UsageError"),
     "images": ("Base64Image", "FileImage"),
-    "judges.base": ("Answer", "Judge", "Question"),
+    "models.checkpoint_kinds": ("CheckpointModel",),
+    "models.checkpoints": ("Layout",),
+    "models.kinds": ("Memory", "Model", "Site"),
+    "models.parameters": ("ComputeParameters", "Parameters", "indifferent"),
     "pairs": ("Edit", "EditPair", "ImageSource", "ItemError", "ItemFailed", "ItemResult", "SeedResult", "Verdict"),
     "services": ("EditFailed", "EditWorkers", "RewardModel"),
     "stages.results": ("Run",),

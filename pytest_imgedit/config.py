@@ -11,14 +11,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from pytest_imgedit.config_file import ConfigFile
-from pytest_imgedit.editors.base import DEFAULT_PARAMS
 from pytest_imgedit.errors import UsageError
+from pytest_imgedit.models.specs import kind_of
 from pytest_imgedit.options import OPTIONS
 from pytest_imgedit.pairs import category_slug
 from pytest_imgedit.text import did_you_mean
-
-#: The judge of runs that only edit.
-NO_JUDGE = "none"
 
 
 class _Section(BaseModel):
@@ -72,10 +69,6 @@ class EditorSettings(_OpenSection):
     spec: str = "scenes"
     seeds: Count = 1
 
-    @property
-    def params(self) -> dict[str, Any]:
-        return {**DEFAULT_PARAMS.get(self.spec, {}), **super().params}
-
 
 class JudgeSettings(_OpenSection):
     """`[judge]`: the spec, the rubric set, re-asks after an unreadable reply, batch size, trials of the judge.
@@ -95,6 +88,12 @@ class JudgeSettings(_OpenSection):
     @classmethod
     def _auto_or_count(cls, value: object) -> object:
         return _auto_or_count(value)
+
+    @property
+    def scores(self) -> bool:
+        """Tell whether this is a judge at all: a run whose judge is `none` ends with its edits."""
+        kind = kind_of("judge", self.spec)
+        return kind is None or kind.scores
 
 
 class WorkersSettings(_Section):
@@ -309,10 +308,12 @@ def make_settings(raw: dict[str, dict[str, Any]]) -> Settings:
 
 def _without_judge(settings: Settings) -> Settings:
     """Have a run whose judge is `none` end with its edits."""
-    if settings.judge.spec != NO_JUDGE:
+    if settings.judge.scores:
         return settings
     if settings.run.stage not in ("all", "edit"):
-        raise UsageError(f"--imgedit-stage={settings.run.stage}: judge 'none' scores nothing, name one")
+        raise UsageError(
+            f"--imgedit-stage={settings.run.stage}: judge {settings.judge.spec!r} scores nothing, name one"
+        )
     return settings.model_copy(update={"run": settings.run.model_copy(update={"stage": "edit"})})
 
 

@@ -17,29 +17,11 @@ from pydantic import BaseModel, ConfigDict
 from pytest_imgedit.provenance import versions_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 Reuse = Literal["exact", "compatible", "any"]
-#: Libraries that decide what models compute, by their kind.
-LIBRARIES: dict[str, tuple[str, ...]] = {
-    "diffusers": (
-        *("torch", "torchvision", "diffusers", "transformers", "tokenizers", "pillow"),
-        *("torchao", "peft", "ftfy"),  # where they are used
-    ),
-    "qwen-vl": ("torch", "torchvision", "transformers", "tokenizers", "pillow", "peft"),
-}
-#: Packages of attention kernels, by what the names of diffusers' and transformers' backends that take them contain.
-ATTENTION_KERNELS: dict[str, tuple[str, ...]] = {
-    "flash": ("flash-attn", "flash-attn-3"),
-    "sage": ("sageattention",),
-    "xformers": ("xformers",),
-    "aiter": ("aiter",),
-    "hub": ("kernels",),
-}
 #: Seconds in which an interpreter must have told the versions of its packages.
 ANSWER = 15
-#: What everything else computes with.
-OTHERS = ("numpy", "pillow", "scipy")
 _SCRIPT = """
 import json, sys
 sys.path += [path for path in {paths!r} if path not in sys.path]
@@ -153,3 +135,9 @@ def describe(environment: dict[str, Any]) -> str:
     gpu = f" {environment['gpu']}" if environment.get("gpu") else ""
     versions = ", ".join(f"{name} {version}" for name, version in sorted(environment["versions"].items()))
     return f"{environment['device']}{gpu}: {versions}"
+
+
+def key(recipe: Mapping[str, Any], environment: Environment | None = None) -> str:
+    """Hash a recipe, and the environment where it counts; recipes must be plain JSON values."""
+    parts = [recipe] if environment is None else [recipe, environment.model_dump()]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=True).encode()).hexdigest()

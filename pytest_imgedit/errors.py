@@ -7,6 +7,16 @@ class UsageError(Exception):
     """A bad option, config, suite, GPU list or store: the run exits 4 with this one line."""
 
 
+class SettingError(UsageError):
+    """A setting of an editor or judge that it cannot take: `key` names it (`spec` is the model itself), the text says
+    why.
+    """
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(reason)
+        self.key = key
+
+
 class ImageError(ValueError):
     """An image that cannot be used; the pair it belongs to ends in an error, the others go on."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.errors import UsageError
 
@@ -50,3 +51,24 @@ def is_folder(path: Path) -> bool:
         return path.is_dir()
     except OSError:
         return False
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Write JSON as `write_text` does; raises `ValueError` for NaN and infinity."""
+    write_text(path, to_json(document))
+
+
+def to_json(document: Any) -> str:
+    """Return JSON as all our files have it; raises `ValueError` for NaN and infinity."""
+    return json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 text so that readers see the old file or the new one, never a part; raises `OSError`."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise

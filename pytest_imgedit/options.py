@@ -237,13 +237,10 @@ _OWN_KEYS = {"editor": ("seeds",), "judge": ("rubric", "reasks", "controls", "re
 
 def _kind(role: str, spec: str) -> str:
     """Return what kind of model a spec names; a class of the user's own is a kind by itself."""
-    from pytest_imgedit.editors.base import BUILTIN as EDITORS
-    from pytest_imgedit.judges.base import BUILTIN as JUDGES
-    from pytest_imgedit.registry import installed
+    from pytest_imgedit.models.specs import known
 
     name = spec.partition(":")[0]
-    known = {**(EDITORS if role == "editor" else JUDGES), **installed(role)}
-    return name if name in known else spec
+    return name if name in known(role) else spec
 
 
 def check_texts(config: pytest.Config) -> None:

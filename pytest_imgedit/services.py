@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_imgedit.editors.base import resolve_editor
-from pytest_imgedit.environments import Environment
+from pytest_imgedit.environments import Environment, key
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.images import decode, encode_png
+from pytest_imgedit.models.classes import OwnEditor
+from pytest_imgedit.models.identity import Identity
 from pytest_imgedit.pairs import Edit, EditPair, category_slug
-from pytest_imgedit.recipes import Identity, key
 from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.stages.edit import run_edits, stored_edit
-from pytest_imgedit.stages.placement import place, settle_editor
+from pytest_imgedit.stages.placement import model_of, place, settle_editor
 from pytest_imgedit.stages.plan import make_plan
 from pytest_imgedit.stages.pools import connect, identify_role, make_pool
 from pytest_imgedit.stages.score import Scorer
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from pytest_imgedit.config import Settings
+    from pytest_imgedit.models.kinds import Role
     from pytest_imgedit.pairs import Verdict
     from pytest_imgedit.stages.plan import Work
     from pytest_imgedit.store.runs import Store
@@ -60,7 +61,7 @@ def _pair(source: Image.Image, instruction: str, seed: int = 0) -> EditPair:
 class _Service:
     """Workers of one role, started at the first call. That ends the workers of `rivals`, which need the same GPUs."""
 
-    role: str
+    role: Role
 
     def __init__(self, settings: Settings, store: Store, file: TextIO, rivals: Sequence[_Service]) -> None:
         self.settings, self.store, self.rivals = settings, store, rivals
@@ -94,7 +95,7 @@ class _Service:
                     rival.release()
             self._settle()
             settled = settle_editor(self.settings, 0, self._hosts)
-            for line in place(settled, [self.role], self._hosts).lines:
+            for line in place(settled, [model_of(settled, self.role)], self._hosts).lines:
                 self.progress.note(line)
             folder = Path(self._folder.name)
             self._pool = make_pool(settled, self.role, self.identity, folder, self.progress, self._hosts)
@@ -120,11 +121,7 @@ class _Service:
 class EditWorkers(_Service):
     """Edits images with the run's editor on the run's GPUs; edits are kept in the store like any other."""
 
-    role = "edit"
-
-    def __init__(self, settings: Settings, store: Store, file: TextIO, rivals: Sequence[_Service] = ()) -> None:
-        super().__init__(settings, store, file, rivals)
-        self.target = resolve_editor(settings.editor.spec)
+    role = "editor"
 
     def edit(self, source: Image.Image, instruction: str, seed: int = 0) -> Image.Image:
         """Edit one RGB image; raises `EditFailed` if the editor fails."""
@@ -135,7 +132,7 @@ class EditWorkers(_Service):
         pairs = [_pair(source, instruction, seed) for source, instruction in requests]
         with self._failures():
             self._settle()
-            plan = make_plan(Suite("calls", pairs, "", {}), pairs, 1, self.identity, self.target.argument, self.store)
+            plan = make_plan(Suite("calls", pairs, "", {}), pairs, 1, self.identity, self.store)
             for work in plan:
                 work.edit = stored_edit(work, self.identity, self.store, self.settings.run.reuse)
             pending = {work.content: work for work in plan if work.edit is None}
@@ -175,9 +172,9 @@ class RewardModel(_Service):
             reference=None if reference is None else _Bytes(encode_png(reference)),
         )
         caller = Identity(
-            "call", "", {}, key({"kind": "call"}), {"kind": "call"}, Environment(device="cpu", versions={}), None, False
+            OwnEditor("call"), "", {}, key({"kind": "call"}), {"kind": "call"}, Environment(device="cpu", versions={})
         )
-        work = make_plan(Suite("calls", [pair], "", {}), [pair], 1, caller, None, self.store)[0]
+        work = make_plan(Suite("calls", [pair], "", {}), [pair], 1, caller, self.store)[0]
         work.edit = Edit(self.store.blobs.put(encode_png(edited)), 0.0, "call")
         with self._failures():
             self._settle()

@@ -22,12 +22,13 @@ from pytest_imgedit.checks import (
     check_until,
 )
 from pytest_imgedit.errors import StoreError, UsageError
+from pytest_imgedit.models.kinds import ROLES
 from pytest_imgedit.redaction import mask_variables
 from pytest_imgedit.report import model, terminal
 from pytest_imgedit.report.github import gate_commands
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.report.write import add_to_github_summary, write_reports, write_results
-from pytest_imgedit.stages.placement import groups_of, is_remote
+from pytest_imgedit.stages.placement import groups_of, is_remote, model_of
 from pytest_imgedit.stages.results import read_run
 from pytest_imgedit.stages.run import Engine
 from pytest_imgedit.stats.selection import Selection, narrow
@@ -145,8 +146,8 @@ class Evaluation:
         self._checked = True
         check_models(self.settings)
         try:
-            for role in ("edit", "judge"):
-                groups_of(self.settings, role)
+            for role in ROLES:
+                groups_of(self.settings, model_of(self.settings, role))
         except UsageError as error:
             if not (place := self.settings.place("workers", "gpus")):
                 raise

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_imgedit.checkpoints import weight_files
+from pytest_imgedit.models.checkpoints import weight_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

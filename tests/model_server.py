@@ -14,9 +14,9 @@ from typing import Any
 
 from PIL import Image
 
-from pytest_imgedit.editors.base import DEFAULT_PARAMS, EditRequest, build, resolve_editor
+from pytest_imgedit.core.requests import EditRequest, Question
 from pytest_imgedit.images import encode_png
-from pytest_imgedit.judges.base import Question, resolve_judge
+from pytest_imgedit.models.specs import make_model
 
 
 class ModelServer(ThreadingHTTPServer):
@@ -37,8 +37,11 @@ class ModelServer(ThreadingHTTPServer):
         self.asked: list[Any] = []
         self.now, self.most = 0, 0
         self.lock = threading.Lock()
-        self._judge = build(resolve_judge("scenes"), "cpu", {})  # here, since threads cannot import torch at once
-        self._editor = build(resolve_editor("scenes"), "cpu", {**DEFAULT_PARAMS["scenes"], "num_inference_steps": 4})
+        self._judge = make_model("judge", "scenes", {}).target.build(
+            "cpu", {}
+        )  # here, since threads cannot import torch at once
+        editor = make_model("editor", "scenes", {"num_inference_steps": 4})
+        self._editor = editor.target.build("cpu", editor.worker_params)
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     @property

@@ -20,12 +20,12 @@ from PIL import Image
 from transformers.utils import logging as transformers_logging
 
 from pytest_imgedit.config import SuiteSettings
-from pytest_imgedit.editors.base import DEFAULT_PARAMS, EditRequest, job_seed
+from pytest_imgedit.core.requests import EditRequest, Question, job_seed
 from pytest_imgedit.editors.diffusers import DiffusersEditor
 from pytest_imgedit.errors import ReplyError
 from pytest_imgedit.images import decode
-from pytest_imgedit.judges.base import Question
 from pytest_imgedit.judges.qwen_vl import QwenVLJudge
+from pytest_imgedit.models.embedded import ScenesEditor
 from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.scenes import WEIGHTS
 from pytest_imgedit.scenes.environment import fog
@@ -186,7 +186,7 @@ def spoiled(cases: list[Case]) -> list[tuple[Case, Pixels]]:
 
 def edits_of(cases: list[Case], folder: Path, device: str, changes: dict[str, float]) -> list[tuple[Case, Pixels]]:
     """Edit all cases with the embedded editor as a run does."""
-    editor = DiffusersEditor(str(folder), device=device, **{**DEFAULT_PARAMS["scenes"], **changes})
+    editor = DiffusersEditor(str(folder), device=device, **{**ScenesEditor.defaults, **changes})
     made = []
     for case in cases:
         pair = case.pair

@@ -14,7 +14,7 @@ from pytest_imgedit.qwen import repair_mm_token_type_ids
 if TYPE_CHECKING:
     from PIL import Image
 
-    from pytest_imgedit.editors.base import EditRequest
+    from pytest_imgedit.core.requests import EditRequest
 
 
 class Drawn(DiffusersEditor):

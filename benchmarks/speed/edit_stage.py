@@ -24,7 +24,7 @@ from harness import evaluate, finish, parser, psnr, scratch, table
 from PIL import Image
 
 from pytest_imgedit.config import SuiteSettings
-from pytest_imgedit.editors.base import job_seed
+from pytest_imgedit.core.requests import job_seed
 from pytest_imgedit.suites.base import load_suite
 
 COMPILED = "--imgedit-set=editor.compile=true"

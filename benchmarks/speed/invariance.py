@@ -22,7 +22,7 @@ import torch
 from checkpoints import build, picture
 from harness import finish, parser, scratch, table
 
-from pytest_imgedit.judges.base import Answer, Question
+from pytest_imgedit.core.requests import Answer, Question
 from pytest_imgedit.judges.decoding import Decoded
 from pytest_imgedit.judges.expected import find_places
 from pytest_imgedit.judges.qwen_vl import QwenVLJudge

@@ -43,7 +43,7 @@ PATIENCE = 300
 
 def edit(job: dict[str, Any]) -> dict[str, Any]:
     """Load and edit in one way; runs in a process of its own, which is rank 0 where there are several."""
-    from pytest_imgedit.editors.base import EditRequest
+    from pytest_imgedit.core.requests import EditRequest
     from pytest_imgedit.editors.diffusers import DiffusersEditor
     from pytest_imgedit.editors.sharded import ShardedEditor
 
@@ -53,7 +53,7 @@ def edit(job: dict[str, Any]) -> dict[str, Any]:
         editor = DiffusersEditor(job["model"], device="cuda" if cuda else "cpu", **job["call"])
     else:
         device = "balanced" if cuda else "cpu"
-        editor = ShardedEditor(job["model"], device=device, shard=job["shard"], **job["call"])
+        editor = ShardedEditor(job["model"], device=device, ranks=job["ranks"], shard=job["shard"], **job["call"])
     loaded = time.perf_counter() - started
     held = torch.cuda.memory_allocated() / 2**30 if cuda else 0.0
     seconds = []
@@ -92,12 +92,14 @@ def main() -> None:
         size = {"height": side, "width": side} if options.tiny else {}
         call = {"num_inference_steps": steps, "true_cfg_scale": 4.0, "dtype": options.dtype, **size}
         for number, name in enumerate([ALONE, *ways]):
-            shard = {"ranks": ranks, **WAYS[name]} if name in WAYS else None
+            shard = WAYS.get(name)
             image = folder / f"{number}.png"
             job = folder / "job.json"
             sources = [str(suite.parent / f"{n}.png") for n in range(2)]
             where = {"model": str(options.models / "editor"), "images": sources, "image": str(image)}
-            job.write_text(json.dumps({**where, "shard": shard, "call": {**call, **OFFLOADS.get(name, {})}}))
+            job.write_text(
+                json.dumps({**where, "ranks": ranks, "shard": shard, "call": {**call, **OFFLOADS.get(name, {})}})
+            )
             command = [sys.executable, __file__, "--run", str(job)]
             try:
                 done = subprocess.run(command, stdout=subprocess.PIPE, timeout=PATIENCE, check=True)

@@ -11,25 +11,20 @@ from typing import TYPE_CHECKING, Any
 from packaging.requirements import Requirement
 
 from pytest_imgedit import provenance
-from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint
 from pytest_imgedit.checks import check_models
 from pytest_imgedit.config import make_settings
 from pytest_imgedit.config_file import ConfigFile
-from pytest_imgedit.editors.base import resolve_editor
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.hub import model_folder
-from pytest_imgedit.judges.base import resolve_judge
+from pytest_imgedit.models.kinds import GIB, ROLES, Role
 from pytest_imgedit.redaction import mask_variables
 from pytest_imgedit.report import terminal
-from pytest_imgedit.stages.placement import all_gpus, is_remote, need_of, settle_editor
+from pytest_imgedit.stages.placement import all_gpus, is_remote, model_of, need_of, settle_editor
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.workers.gpus import choose_gpus, gpu_memory, visible_gpus
 
 if TYPE_CHECKING:
     from pytest_imgedit.cli.runs import Outcome
     from pytest_imgedit.config import Settings
-
-GIB = 2**30
 
 
 def examine(config: Path | None) -> Outcome:
@@ -55,7 +50,7 @@ def examine(config: Path | None) -> Outcome:
         check_models(settings)
     except UsageError as error:
         problems.append(str(error))
-    for role in ("editor", "judge"):
+    for role in ROLES:
         try:
             document["models"].append(_model(role, settings, problems))
         except UsageError as error:
@@ -101,31 +96,33 @@ def _package_problems() -> list[str]:
     return problems
 
 
-def _model(role: str, settings: Settings, problems: list[str]) -> dict[str, Any]:
+def _model(role: Role, settings: Settings, problems: list[str]) -> dict[str, Any]:
     """Describe an editor or judge: where its weights are, what they take, and whether its GPUs hold that."""
-    named = settings.editor if role == "editor" else settings.judge
-    target = resolve_editor(named.spec) if role == "editor" else resolve_judge(named.spec)
-    found: dict[str, Any] = {"role": role, "spec": named.spec, "weights_gib": None, "folder": None, "fits": None}
-    if target.kind not in MODEL_KINDS:
+    model, gpus = model_of(settings, role), choose_gpus(settings.workers.gpus)
+    found: dict[str, Any] = {"role": role, "spec": model.spec, "weights_gib": None, "folder": None, "fits": None}
+    folder = model.local_checkpoint()
+    if folder is None:
         return found
-    folder = model_folder(target.argument or "", target.kind, download=False)
-    gpus, dtype = choose_gpus(settings.workers.gpus), named.params.get("dtype", "auto")
-    weights = check_checkpoint(folder, target.kind, "float32" if dtype == "auto" and not gpus else dtype)
-    found |= {"weights_gib": round(weights / GIB, 2), "folder": str(folder)}
+    if not gpus and "dtype" not in model.params:
+        model = model.with_params(dtype="float32")
+    found |= {"weights_gib": round((model.weight_bytes or 0) / GIB, 2), "folder": str(folder)}
     if is_remote(settings):
         return found
     described = all_gpus(settings)
-    need = need_of(settle_editor(settings, 0), "edit" if role == "editor" else role, described)
+    if role == "editor":
+        model = model_of(settle_editor(settings, 0), role)
+    need = need_of(settings, model, described)
     totals = {gpu["name"]: gpu["total_gib"] for gpu in described}
     room = [sum(totals[name] for name in group) for _, group in need.groups if all(name in totals for name in group)]
-    needed, where = need.weights, " of GPU memory" + need.hint
+    needed, where = need.memory.weights, " of GPU memory" + need.hint
     if not need.groups or needed is None:  # on the CPU, or moved from host memory to a GPU part by part
-        needed, room, where = need.kept * len(need.groups) or weights, [_host_memory()], " of host memory"
+        kept = need.memory.kept * len(need.groups)
+        needed, room, where = kept or model.weight_bytes or 0, [_host_memory()], " of host memory"
     if room:
         found["fits"] = needed / GIB <= min(room)
         if not found["fits"]:
             sizes = f"{needed / GIB:.1f} GiB of weights do not fit into {min(room):.1f} GiB"
-            problems.append(f"{role} {named.spec}: {sizes}{where}")
+            problems.append(f"{role} {model.spec}: {sizes}{where}")
     return found
 
 

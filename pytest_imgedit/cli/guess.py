@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.config import SuiteSettings
 from pytest_imgedit.config_paths import SUITE_SUFFIXES
-from pytest_imgedit.editors.folder import SUFFIXES
 from pytest_imgedit.errors import UsageError
+from pytest_imgedit.models.folder import SUFFIXES
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.suites.native import FIELDS, USUAL_NAMES, split_tags
 from pytest_imgedit.suites.rows import Problems, read_rows

@@ -10,15 +10,15 @@ from pytest_imgedit.checks import check_models, check_rubric
 from pytest_imgedit.config import make_settings
 from pytest_imgedit.config_file import ConfigFile
 from pytest_imgedit.environments import describe
+from pytest_imgedit.models.identity import identify
 from pytest_imgedit.options import assign
-from pytest_imgedit.recipes import identify
 from pytest_imgedit.redaction import Redactor, mask_secrets
 from pytest_imgedit.report import terminal
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.stages.controls import controls_document, controls_gate
 from pytest_imgedit.stages.flow import Flow
-from pytest_imgedit.stages.placement import groups_of
+from pytest_imgedit.stages.placement import groups_of, model_of
 from pytest_imgedit.stages.pools import identify_role
 from pytest_imgedit.stages.score import Scorer
 from pytest_imgedit.store.runs import Store
@@ -40,7 +40,7 @@ def qualify(
     """
     settings = _settings(judge, suite, gpus, config, assigned)
     check_models(settings)
-    groups_of(settings, "judge")
+    groups_of(settings, model_of(settings, "judge"))
     pairs = load_suite(settings.suite)
     check_rubric(settings, pairs)
     with Store(out) as store:
@@ -51,7 +51,7 @@ def qualify(
             rubric = load_rubric(settings.judge.rubric, settings.rubrics)
             scorer = Scorer(settings.judge, identity, rubric, store, Redactor.of(settings))
             flow = Flow(settings, store, folder, progress, lambda _: None, lambda _: None)
-            flow.work([], scorer, pairs, pairs.pairs, lambda target: identify(target, {}, store.fingerprints))
+            flow.work([], scorer, pairs, pairs.pairs, lambda control: identify(control, store.fingerprints))
         finally:
             progress.close()
         assert flow.trials is not None

@@ -19,36 +19,31 @@ from pytest_imgedit.errors import SetupError
 if TYPE_CHECKING:
     from PIL import Image
 
+    from pytest_imgedit.models.diffusers import DiffusersParameters
+
 #: Sources whose encoded negative prompt is kept.
 REMEMBERED = 8
 
 
-def accelerate(
-    pipeline: Any,
-    attention_backend: str | None,
-    quantize: str | None,
-    step_cache: str | None,
-    threshold: float,
-    compile_blocks: bool | str,
-) -> bool:
+def accelerate(pipeline: Any, options: DiffusersParameters) -> bool:
     """Change the pipeline's denoising network in place; return whether it is compiled.
 
-    `attention_backend` names one of diffusers' backends. `quantize="fp8"` computes linear layers on float8 weights and
-    activations (torchao); `step_cache="first_block"` skips a step's further blocks where its first one changed by less
-    than `threshold` of its size since the step before. `compile_blocks` compiles the repeated blocks, for all sizes;
-    a text in place of `True` lets the network be where that cannot be done. Anything else that cannot be done raises
-    `SetupError`.
+    `quantize="fp8"` computes linear layers on float8 weights and activations (torchao); `step_cache="first_block"`
+    skips a step's further blocks where its first one changed by less than the threshold. Repeated blocks are compiled
+    for all sizes; with `compile="if possible"` the network is left as it is where that cannot be done, and with
+    `"auto"`, which the harness has decided by then, always. What else cannot be done raises `SetupError`.
     """
     network: Any = getattr(pipeline, "transformer", None) or getattr(pipeline, "unet", None)
-    if attention_backend is not None:
-        _try("attention_backend", lambda: _set_backend(network, attention_backend))
-    if quantize == "fp8":
+    backend, threshold = options.attention_backend, options.step_cache_threshold
+    if backend is not None:
+        _try("attention_backend", lambda: _set_backend(network, backend))
+    if options.quantize is not None:
         _try("quantize", lambda: _quantize(network))
-    if step_cache == "first_block":
+    if options.step_cache is not None:
         from diffusers import FirstBlockCacheConfig
 
         _try("step_cache", lambda: network.enable_cache(FirstBlockCacheConfig(threshold=threshold)))
-    compiled = compile_blocks is True or bool(compile_blocks and _compiles(network))
+    compiled = options.compile is True or (options.compile == "if possible" and _compiles(network))
     if compiled:
         _try("compile", lambda: network.compile_repeated_blocks(dynamic=True))
     return compiled

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 if TYPE_CHECKING:
-    from pytest_imgedit.editors.base import EditRequest
+    from pytest_imgedit.core.requests import EditRequest
 
 
 class Identity:

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from PIL import Image
 
-from pytest_imgedit.checkpoints import loaded_files
+from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.editors import acceleration
 from pytest_imgedit.editors.acceleration import accelerate, remember_negative
-from pytest_imgedit.editors.adapters import ADAPTERS, Adapter, why_refused
-from pytest_imgedit.editors.base import EditRequest
 from pytest_imgedit.editors.loading import load_pipeline
 from pytest_imgedit.editors.lora import take_loras
 from pytest_imgedit.editors.output import require_finite
-from pytest_imgedit.editors.pipelines import SET_BY_HARNESS, given_by_harness
 from pytest_imgedit.errors import SetupError, is_out_of_memory
+from pytest_imgedit.models.adapters import ADAPTERS, Adapter, why_refused
+from pytest_imgedit.models.checkpoints import Layout, loaded_files
+from pytest_imgedit.models.diffusers import Diffusers, DiffusersParameters, LoraParameters
+from pytest_imgedit.models.pipelines import SET_BY_HARNESS, given_by_harness
 from pytest_imgedit.numerics import pick_dtype, set_deterministic
-from pytest_imgedit.params import OFFLOADS
 from pytest_imgedit.seeding import seed_all
 from pytest_imgedit.text import one_line
 from pytest_imgedit.weights import read_ahead
@@ -32,41 +32,21 @@ if TYPE_CHECKING:
 class DiffusersEditor:
     """Runs a pipeline that `DiffusionPipeline.from_pretrained` loads from a folder with safetensors weights.
 
-    `dtype` is `auto` (bfloat16 on a GPU, float32 on the CPU), `float32`, `bfloat16` or `float16`.
-    `deterministic` switches TF32 and reduced-precision reductions off. `compile` and what else makes it faster is told
-    in `acceleration.py`. `loras` are tables of a `path`, a `weight` and a `name`. `area` takes the place of the model's
-    own area in pixels; see `adapters.py`. Everything else goes to the pipeline's call; an argument that it does not
-    take raises `SetupError`.
+    `params` are those of `DiffusersParameters`; an argument that the pipeline's call does not take raises `SetupError`.
     """
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        device: str,
-        dtype: str = "auto",
-        deterministic: bool = True,
-        compile: bool | str = "auto",
-        attention_backend: str | None = None,
-        quantize: str | None = None,
-        step_cache: str | None = None,
-        step_cache_threshold: float = 0.08,
-        offload: str = "auto",
-        area: int | None = None,
-        loras: Sequence[Mapping[str, Any]] = (),
-        **call: Any,
-    ) -> None:
-        set_deterministic(deterministic)
-        self.deterministic = deterministic
-        self.pipeline = load_pipeline(Path(model), "cpu" if offload in OFFLOADS else device, pick_dtype(dtype, device))
-        take_loras(self.pipeline, loras)
-        compile = False if compile == "auto" else compile  # the harness says where it pays, and where to offload
-        self.compiled = accelerate(
-            self.pipeline, attention_backend, quantize, step_cache, step_cache_threshold, compile
-        )
-        if offload in OFFLOADS:
-            acceleration.offload(self.pipeline, offload, torch.device(device))
-        self._take(self.pipeline, call, area)
+    def __init__(self, model: str, *, device: str, **params: Any) -> None:
+        options = DiffusersParameters.parse(params)
+        set_deterministic(options.deterministic)
+        self.deterministic = options.deterministic
+        is_offloaded = options.offload in Diffusers.offloads
+        start = "cpu" if is_offloaded else device
+        self.pipeline = load_pipeline(Path(model), start, pick_dtype(options.dtype, device))
+        take_loras(self.pipeline, options.loras)
+        self.compiled = accelerate(self.pipeline, options)
+        if is_offloaded:
+            acceleration.offload(self.pipeline, options.offload, torch.device(device))
+        self._take(self.pipeline, options.model_extra or {}, options.area)
 
     @classmethod
     def around(cls, pipeline: Any, call: dict[str, Any]) -> DiffusersEditor:
@@ -87,11 +67,13 @@ class DiffusersEditor:
     def take_loras(self, loras: Sequence[Mapping[str, Any]]) -> None:
         """Use other LoRA adapters on the loaded base, such as of the next training step; raises `SetupError`.
 
+        Each is a table as `LoraParameters` has it.
+
         A compiled network cannot change: it must be loaded anew.
         """
         if self.compiled:
             raise SetupError("editor.loras: a compiled network cannot change its adapters")
-        take_loras(self.pipeline, loras)
+        take_loras(self.pipeline, [LoraParameters.parse(dict(lora)) for lora in loras])
 
     def self_check(self) -> None:
         """Edit one small image twice, in two steps; raises `SetupError` unless that works and gives equal values.
@@ -126,7 +108,7 @@ class DiffusersEditor:
     def warm_up(model: str, **_: Any) -> None:
         """Read weights while other workers load theirs."""
         folder = Path(model)
-        read_ahead(folder / name for name in loaded_files(folder, "diffusers") if name.endswith(".safetensors"))
+        read_ahead(folder / name for name in loaded_files(folder, Layout.PIPELINE) if name.endswith(".safetensors"))
 
     def run(self, request: EditRequest, output_type: str, **override: int) -> Any:
         """Call the pipeline and return its output: images as tensors on [0, 1] (`"pt"`), or latents (`"latent"`).

@@ -14,7 +14,9 @@ from pytest_imgedit.errors import SetupError, is_out_of_memory
 from pytest_imgedit.text import shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+
+    from pytest_imgedit.models.diffusers import LoraParameters
 
 #: What diffusers only warns of when an adapter does not fit the networks.
 _MISFITS = ("unexpected keys", "missing keys")
@@ -31,10 +33,10 @@ class _Warnings(logging.Handler):
         self.texts.append(record.getMessage())
 
 
-def take_loras(pipeline: Any, loras: Sequence[Mapping[str, Any]]) -> None:
+def take_loras(pipeline: Any, loras: Sequence[LoraParameters]) -> None:
     """Have a pipeline use these adapters, in place of those that it had; the base's weights stay as they are.
 
-    Each has `path`, a file of safetensors, `weight`, and perhaps a `name`. Raises `SetupError` for one that the
+    Raises `SetupError` for one that the
     pipeline cannot load, and for one with tensors that fit none of its networks.
     """
     if not loras and not getattr(pipeline, "_imgedit_loras", False):
@@ -46,11 +48,11 @@ def take_loras(pipeline: Any, loras: Sequence[Mapping[str, Any]]) -> None:
         raise SetupError("editor.loras: the package peft is not installed: pip install pytest-imgedit[lora]")
     if getattr(pipeline, "_imgedit_loras", False):
         pipeline.unload_lora_weights()
-    names = [str(lora.get("name") or f"lora_{number}") for number, lora in enumerate(loras)]
+    names = [lora.name or f"lora_{number}" for number, lora in enumerate(loras)]
     for name, lora in zip(names, loras, strict=True):
-        _load(pipeline, name, Path(lora["path"]))
+        _load(pipeline, name, Path(lora.path))
     if names:
-        pipeline.set_adapters(names, [float(lora.get("weight", 1.0)) for lora in loras])
+        pipeline.set_adapters(names, [lora.weight for lora in loras])
     pipeline._imgedit_loras = bool(names)
 
 

@@ -6,45 +6,34 @@ import base64
 import binascii
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.endpoints import CONCURRENCY, Asking, parse_endpoint
 from pytest_imgedit.errors import ImageError, OutputError
 from pytest_imgedit.images import decode, encode_png
+from pytest_imgedit.models.openai import OpenAIImagesParameters
+from pytest_imgedit.models.servers import parse_endpoint
 
 if TYPE_CHECKING:
     from PIL import Image
 
-    from pytest_imgedit.editors.base import EditRequest
+    from pytest_imgedit.core.requests import EditRequest
 
 
 class OpenAIImagesEditor:
     """Asks `URL#MODEL` for one image a request, one request at a time; the harness runs `concurrency` such workers.
 
-    `asking` holds what `Asking` takes. `size` and what `extra` holds go into the request as they are; with
-    `send_seed`, the pair's seed goes along as `seed`, for servers that take one. `response_format` may be
-    `"b64_json"` for servers that would answer with a URL else.
+    `params` are those of `OpenAIImagesParameters`.
     """
 
-    def __init__(
-        self,
-        endpoint: str,
-        *,
-        device: str,
-        concurrency: int = CONCURRENCY,
-        size: str | None = None,
-        response_format: str | None = None,
-        send_seed: bool = False,
-        extra: dict[str, Any] | None = None,
-        **asking: Any,
-    ) -> None:
-        del device, concurrency
-        self.asking = Asking(parse_endpoint("openai-images", endpoint), **asking)
+    def __init__(self, endpoint: str, *, device: str, **params: Any) -> None:
+        del device  # it computes elsewhere
+        options = OpenAIImagesParameters.parse(params)
+        self.asking = options.asking(parse_endpoint("openai-images", endpoint))
         self.asking.check()
         from openai import OpenAI
 
-        self.send_seed, self.extra = send_seed, extra or {}
+        self.send_seed, self.extra = options.send_seed, options.extra
         self.request: dict[str, Any] = {"model": self.asking.endpoint.model}
-        self.request |= {"size": size} if size else {}
-        self.request |= {"response_format": response_format} if response_format else {}
+        self.request |= {"size": options.size} if options.size else {}
+        self.request |= {"response_format": options.response_format} if options.response_format else {}
         self._client = OpenAI(**self.asking.client)
 
     def edit(self, request: EditRequest) -> Image.Image:

@@ -15,15 +15,15 @@ import execnet
 import torch
 from torch import distributed as dist
 
+from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.editors.acceleration import accelerate
-from pytest_imgedit.editors.base import EditRequest
 from pytest_imgedit.editors.diffusers import DiffusersEditor
 from pytest_imgedit.editors.lora import take_loras
-from pytest_imgedit.editors.sharding import Shard, load_sharded
+from pytest_imgedit.editors.sharding import load_sharded
 from pytest_imgedit.errors import SetupError
 from pytest_imgedit.images import decode, encode_png
+from pytest_imgedit.models.diffusers import Diffusers, DiffusersParameters
 from pytest_imgedit.numerics import pick_dtype, set_deterministic
-from pytest_imgedit.params import OFFLOADS
 from pytest_imgedit.seeding import seed_all
 from pytest_imgedit.text import one_line
 
@@ -36,55 +36,49 @@ _FOLLOW = "from pytest_imgedit.editors.sharded import follow; follow()"
 
 
 class ShardedEditor(DiffusersEditor):
-    """Takes what `DiffusersEditor` takes, and `shard`: the number of `ranks`, and what `Shard` holds.
+    """Takes what `DiffusersEditor` takes; the number of `ranks` share the editor as its parameter `shard` says.
 
     All ranks make the same calls with the same noise, since each block's weights are gathered from all of them; rank 0
     alone decodes the image. A rank that dies or falls out of step ends this process, so that the group is replaced.
     """
 
-    def __init__(self, model: str, *, device: str, shard: Mapping[str, Any], **params: Any) -> None:
-        ranks = int(shard["ranks"])
+    def __init__(self, model: str, *, device: str, ranks: int, **params: Any) -> None:
         self._meeting = tempfile.TemporaryFile()  # noqa: SIM115 - without a name, it ends with the ranks that hold it
         meeting = self._meeting.fileno()
         kind = "cpu" if device == "cpu" else "cuda"
-        setup = {"model": model, "device": kind, "shard": dict(shard), "params": params, "meeting": meeting}
-        self.followers = [_Follower({**setup, "rank": rank}) for rank in range(1, ranks)]
-        self._join(model, kind, 0, meeting, shard, params)
+        group = {"model": model, "device": kind, "ranks": ranks, "meeting": meeting, "params": params}
+        self.followers = [_Follower({**group, "rank": rank}) for rank in range(1, ranks)]
+        self._join({**group, "rank": 0})
         for follower in self.followers:
             follower.report(None)  # it is loaded, or its end has ended this process
 
-    def _join(
-        self, model: str, kind: str, rank: int, meeting: int, shard: Mapping[str, Any], params: Mapping[str, Any]
-    ) -> None:
+    def _join(self, setup: Mapping[str, Any]) -> None:
         """Meet the other ranks, and load this one's part."""
-        options = {name: value for name, value in shard.items() if name != "ranks"}
-        own = dict(params)
-        self.deterministic = own.pop("deterministic", True)
+        kind, rank = setup["device"], setup["rank"]
+        options = DiffusersParameters.parse(setup["params"])
+        self.deterministic = options.deterministic
         set_deterministic(self.deterministic)
-        dtype = pick_dtype(own.pop("dtype", "auto"), kind)
-        backend, quantize = own.pop("attention_backend", None), own.pop("quantize", None)
-        cache, threshold = own.pop("step_cache", None), own.pop("step_cache_threshold", 0.08)
-        compile_blocks = own.pop("compile", False)
-        if quantize or own.pop("offload", "auto") in OFFLOADS:
+        if options.quantize or options.offload in Diffusers.offloads:
             raise SetupError("editor.shard: neither editor.quantize nor editor.offload goes with it")
         if kind == "cuda":
             torch.cuda.set_device(rank)
         device = torch.device(kind, rank) if kind == "cuda" else torch.device(kind)
-        both = "cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo"
         dist.init_process_group(
-            both, init_method=f"file:///proc/self/fd/{meeting}", rank=rank, world_size=int(shard["ranks"])
+            "cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo",
+            init_method=f"file:///proc/self/fd/{setup['meeting']}",
+            rank=rank,
+            world_size=setup["ranks"],
         )
 
         def prepare(pipeline: Any) -> None:
-            compiled = compile_blocks if compile_blocks != "auto" else False
-            self.compiled = accelerate(pipeline, backend, None, cache, threshold, compiled)
+            self.compiled = accelerate(pipeline, options)
 
         _tell_memory(rank, "before loading", kind)
-        pipeline = load_sharded(Path(model), device, dtype, Shard(**options), prepare)
+        dtype = pick_dtype(options.dtype, kind)
+        pipeline = load_sharded(Path(setup["model"]), device, dtype, options.shard, prepare)
         _tell_memory(rank, "after loading", kind)
-        area, loras = own.pop("area", None), own.pop("loras", ())
-        take_loras(pipeline, loras)
-        self._take(pipeline, own, area)
+        take_loras(pipeline, options.loras)
+        self._take(pipeline, options.model_extra or {}, options.area)
         dist.barrier()
 
     def run(self, request: EditRequest, output_type: str, **override: int) -> Any:
@@ -174,7 +168,7 @@ def follow() -> None:
             failure = f"{type(error).__name__}: {one_line(error)}"
         _send(outbox, failure)
 
-    attempt(editor._join, *(setup[name] for name in ("model", "device", "rank", "meeting", "shard", "params")))
+    attempt(editor._join, setup)
     while True:
         job = jobs.get()
         request = EditRequest(job["pair"], job["category"], job["instruction"], decode(job["source"]), job["seed"])

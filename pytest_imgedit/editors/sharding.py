@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,42 +23,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from pytest_imgedit.models.diffusers import ShardParameters
+
 #: Libraries whose models are sharded, by the name under which model_index.json has them.
 _LIBRARIES = ("diffusers", "transformers")
 _NETWORKS = ("transformer", "unet")
-
-
-@dataclass(frozen=True)
-class Shard:
-    """How the ranks of a group share a pipeline.
-
-    `strategy` is `"full"` (each rank keeps its part of every block and gathers one block at a time), `"grad_op"` (parts
-    until the first call, whole blocks from then on), or `"context"` (each rank has all weights and a part of the
-    sequence: less time an edit, no less memory). `cpu_offload` keeps parts in host memory. `param_dtype` is what blocks
-    compute in where that is not how they are stored; `reduce_dtype` concerns gradients, for those who train. The text
-    encoder is sharded too, or with `text_encoder="replicate"` whole on every rank; the VAE always is. Unless rank 0
-    reads the weights for all, every rank reads them.
-    """
-
-    strategy: str = "full"
-    cpu_offload: bool = False
-    param_dtype: str = "auto"
-    reduce_dtype: str = "auto"
-    text_encoder: str = "shard"
-    rank0_reads: bool = True
 
 
 def load_sharded(
     folder: Path,
     device: torch.device,
     dtype: torch.dtype,
-    shard: Shard,
+    shard: ShardParameters,
     prepare: Callable[[Any], None] = lambda pipeline: None,
+    rank0_reads: bool = True,
 ) -> Any:
     """Load a pipeline over the ranks of the default process group; all ranks call this at the same time.
 
-    Rank 0 reads the weights of what is sharded and sends each rank its part; the others never hold more. `prepare` may
-    change the pipeline before it is sharded. Raises `SetupError` for a pipeline that cannot be shared so.
+    Rank 0 reads the weights of what is sharded and sends each rank its part, and the others never hold more; without
+    `rank0_reads` every rank reads them. The VAE is whole on every rank. `prepare` may change the pipeline before it is
+    sharded. Raises `SetupError` for a pipeline that cannot be shared so.
     """
     if shard.strategy == "context":
         pipeline = load_pipeline(folder, str(device), dtype)
@@ -74,15 +57,15 @@ def load_sharded(
         if isinstance(component, torch.nn.Module) and name not in empty:
             component.to(device)
     for name, cls in classes.items():
-        weights = _read(cls, folder / name, dtype, shard)
-        apart = _take_dtypes(empty[name], weights, shard)
+        weights = _read(cls, folder / name, dtype, rank0_reads)
+        apart = _take_dtypes(empty[name], weights, rank0_reads)
         _wrap(empty[name], device, shard, apart)
-        _fill(empty[name], weights, device, shard)
+        _fill(empty[name], weights, device, shard.cpu_offload, rank0_reads)
     _place(pipeline, device)
     return pipeline
 
 
-def _sharded_classes(folder: Path, shard: Shard) -> dict[str, Any]:
+def _sharded_classes(folder: Path, shard: ShardParameters) -> dict[str, Any]:
     """Return the classes of the components that are to be sharded, by name."""
     index = json.loads((folder / "model_index.json").read_text("utf-8"))
     wanted = _NETWORKS if shard.text_encoder == "replicate" else (*_NETWORKS, "text_encoder")
@@ -105,9 +88,9 @@ def _empty(cls: Any, folder: Path) -> Any:
     return model.eval().requires_grad_(False)
 
 
-def _read(cls: Any, folder: Path, dtype: torch.dtype, shard: Shard) -> dict[str, torch.Tensor] | None:
+def _read(cls: Any, folder: Path, dtype: torch.dtype, rank0_reads: bool) -> dict[str, torch.Tensor] | None:
     """Read a model's tensors on the ranks that read; raises `SetupError` if they are not those of its config."""
-    if shard.rank0_reads and dist.get_rank() != 0:
+    if rank0_reads and dist.get_rank() != 0:
         return None
     options = {"use_safetensors": True, "trust_remote_code": False} if cls.__module__.startswith("transf") else {}
     with whole_checkpoints():
@@ -115,14 +98,14 @@ def _read(cls: Any, folder: Path, dtype: torch.dtype, shard: Shard) -> dict[str,
     return weights
 
 
-def _take_dtypes(model: Any, weights: dict[str, torch.Tensor] | None, shard: Shard) -> set[torch.nn.Parameter]:
+def _take_dtypes(model: Any, weights: dict[str, torch.Tensor] | None, rank0_reads: bool) -> set[torch.nn.Parameter]:
     """Give an empty model the dtypes in which its tensors were read, on all ranks alike.
 
     Return the parameters of another dtype than most, such as those of modules that stay in float32: a shard has one
     dtype, so that they stay whole on every rank.
     """
     told = [None if weights is None else {name: tensor.dtype for name, tensor in weights.items()}]
-    if shard.rank0_reads:
+    if rank0_reads:
         dist.broadcast_object_list(told, 0)
     dtypes = told[0]
     assert dtypes is not None
@@ -136,7 +119,7 @@ def _take_dtypes(model: Any, weights: dict[str, torch.Tensor] | None, shard: Sha
     return {parameter for parameter in parameters.values() if parameter.dtype != usual}
 
 
-def _wrap(model: Any, device: torch.device, shard: Shard, apart: set[torch.nn.Parameter]) -> None:
+def _wrap(model: Any, device: torch.device, shard: ShardParameters, apart: set[torch.nn.Parameter]) -> None:
     """Shard a model, but for the parameters `apart`: each block that must stay whole by itself, then what is left."""
     options: dict[str, Any] = {
         "mesh": init_device_mesh(device.type, (dist.get_world_size(),)),
@@ -156,9 +139,15 @@ def _dtype(name: str) -> torch.dtype | None:
     return None if name == "auto" else DTYPES[name]
 
 
-def _fill(model: Any, weights: dict[str, torch.Tensor] | None, device: torch.device, shard: Shard) -> None:
+def _fill(
+    model: Any,
+    weights: dict[str, torch.Tensor] | None,
+    device: torch.device,
+    cpu_offload: bool,
+    rank0_reads: bool,
+) -> None:
     """Give a sharded model memory, and the `weights` of the ranks that read (`None` on the others)."""
-    place = torch.device("cpu") if shard.cpu_offload else device
+    place = torch.device("cpu") if cpu_offload else device
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     model.to_empty(device=place)
     for name, buffer in model.named_buffers():
@@ -168,13 +157,13 @@ def _fill(model: Any, weights: dict[str, torch.Tensor] | None, device: torch.dev
             whole = torch.empty(own.shape, dtype=own.dtype, device=device)
         else:
             whole = weights.pop(name).to(device)
-        if shard.rank0_reads:
+        if rank0_reads:
             dist.broadcast(whole, 0)
         if isinstance(own, DTensor):
             whole = distribute_tensor(whole, own.device_mesh, own.placements, src_data_rank=None).to_local()
             own = own.to_local()
         own.copy_(whole)
-    if shard.cpu_offload:  # shards stay in host memory, all else is where the work is
+    if cpu_offload:  # shards stay in host memory, all else is where the work is
         for parameter in model.parameters():
             if not isinstance(parameter, DTensor):
                 parameter.data = parameter.data.to(device)

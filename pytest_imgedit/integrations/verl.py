@@ -11,7 +11,7 @@ import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -21,12 +21,13 @@ from verl import DataProto
 from verl.single_controller.base import Worker
 from verl.single_controller.base.decorator import Dispatch, register
 
-from pytest_imgedit.editors.base import EditRequest
+from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.editors.diffusers import DiffusersEditor
 from pytest_imgedit.editors.loading import load_pipeline
 from pytest_imgedit.editors.output import checked
-from pytest_imgedit.editors.sharding import Shard, load_sharded
+from pytest_imgedit.editors.sharding import load_sharded
 from pytest_imgedit.images import decode, to_rgb
+from pytest_imgedit.models.diffusers import ShardParameters
 from pytest_imgedit.numerics import pick_dtype, set_deterministic
 from pytest_imgedit.seeding import seed_all
 from pytest_imgedit.text import one_line
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 IMAGES, INSTRUCTIONS = "preliminary_edited_images", "re_edit_instructions"
 EDITED, ERRORS = "final_edited_images", "edit_errors"
-_STRATEGIES = {"FULL_SHARD": "full", "SHARD_GRAD_OP": "grad_op"}
+_STRATEGIES: dict[str, Literal["full", "grad_op"]] = {"FULL_SHARD": "full", "SHARD_GRAD_OP": "grad_op"}
 
 
 @dataclass
@@ -105,8 +106,10 @@ class ImageEditWorker(Worker):
         strategy = _STRATEGIES.get(config.fsdp_sharding_strategy)
         self.sharded = config.enable_fsdp and strategy is not None and dist.get_world_size() > 1
         if self.sharded and strategy is not None:
-            shard = Shard(strategy, config.fsdp_cpu_offload, rank0_reads=config.fsdp_sync_module_states)
-            pipeline = load_sharded(Path(config.model_path), self.place, dtype, shard)
+            shard = ShardParameters(strategy=strategy, cpu_offload=config.fsdp_cpu_offload)
+            pipeline = load_sharded(
+                Path(config.model_path), self.place, dtype, shard, rank0_reads=config.fsdp_sync_module_states
+            )
         else:
             pipeline = load_pipeline(Path(config.model_path), str(self.place), dtype)
         self.editor = DiffusersEditor.around(pipeline, config.call)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
-from pytest_imgedit.endpoints import CONCURRENCY, Asking, parse_endpoint
+from pytest_imgedit.core.requests import Answer, Question
 from pytest_imgedit.images import encode_png
-from pytest_imgedit.judges.base import Answer, Question
+from pytest_imgedit.models.openai import OpenAIParameters
+from pytest_imgedit.models.servers import parse_endpoint
 from pytest_imgedit.text import plain
 
 if TYPE_CHECKING:
@@ -24,42 +25,28 @@ MAX_TOKENS = 2**53
 
 
 class OpenAIJudge:
-    """Asks `URL#MODEL`, up to `concurrency` questions at a time; `asking` holds what `Asking` takes.
+    """Asks `URL#MODEL`, up to `concurrency` questions at a time; `params` are those of `OpenAIParameters`."""
 
-    Images larger than `max_pixels` are made smaller. `temperature` may be `"default"`, for models that take no other,
-    and `token_limit` is the name under which the server takes `max_new_tokens`. `extra` goes into each request's body.
-    """
-
-    def __init__(
-        self,
-        endpoint: str,
-        *,
-        device: str,
-        concurrency: int = CONCURRENCY,
-        max_new_tokens: int = 128,
-        max_pixels: int = 1_048_576,
-        temperature: float | str = 0.0,
-        token_limit: str = "max_tokens",
-        extra: dict[str, Any] | None = None,
-        price_in: float = 0.0,
-        price_out: float = 0.0,
-        **asking: Any,
-    ) -> None:
-        del device, price_in, price_out  # it uses none; prices are for the report
-        self.asking = Asking(parse_endpoint("openai", endpoint), **asking)
+    def __init__(self, endpoint: str, *, device: str, **params: Any) -> None:
+        del device  # it computes elsewhere
+        options = OpenAIParameters.parse(params)
+        self.asking = options.asking(parse_endpoint("openai", endpoint))
         self.asking.check()
         from openai import AsyncOpenAI
 
-        self.max_pixels = max_pixels
+        self.max_pixels = options.max_pixels
         #: Twice as many as at a time, so that a slow answer holds up few others.
-        self.batch_size = 2 * concurrency
-        self.request: dict[str, Any] = {"model": self.asking.endpoint.model, token_limit: max_new_tokens}
-        if temperature != "default":
-            self.request["temperature"] = temperature
-        if extra:
-            self.request["extra_body"] = extra
+        self.batch_size = 2 * options.concurrency
+        self.request: dict[str, Any] = {
+            "model": self.asking.endpoint.model,
+            options.token_limit: options.max_new_tokens,
+        }
+        if options.temperature != "default":
+            self.request["temperature"] = options.temperature
+        if options.extra:
+            self.request["extra_body"] = options.extra
         self._runner = asyncio.Runner()  # one loop for good, to which the client's connections belong
-        self._free = asyncio.Semaphore(concurrency)
+        self._free = asyncio.Semaphore(options.concurrency)
         self._client = AsyncOpenAI(**self.asking.client)
 
     def preprocess(self, question: Question) -> list[dict[str, Any]]:

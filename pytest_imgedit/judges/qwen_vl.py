@@ -12,17 +12,18 @@ import transformers
 from PIL import Image
 from transformers import AutoConfig, AutoModelForImageTextToText
 
-from pytest_imgedit.checkpoints import weight_files
+from pytest_imgedit.core.requests import Answer, Question
 from pytest_imgedit.errors import SetupError
 from pytest_imgedit.integrity import whole_checkpoints
 from pytest_imgedit.judges.adapter import merge
-from pytest_imgedit.judges.architectures import read_config, unpackable
-from pytest_imgedit.judges.base import Answer, Question
 from pytest_imgedit.judges.decoding import Decoded, Decoder, PaddedDecoder, Prompt
 from pytest_imgedit.judges.expected import Place, expected_grades, find_places
 from pytest_imgedit.judges.fused import compiles, fuse
 from pytest_imgedit.judges.invariant import InvariantDecoder
 from pytest_imgedit.judges.packed import PackedDecoder
+from pytest_imgedit.models.architectures import read_config, unpackable
+from pytest_imgedit.models.checkpoints import weight_files
+from pytest_imgedit.models.qwen_vl import QwenVLParameters
 from pytest_imgedit.numerics import pick_dtype, set_deterministic
 from pytest_imgedit.qwen import IMAGE, AssembledProcessor
 from pytest_imgedit.text import plain
@@ -43,40 +44,29 @@ VISION = f"<|vision_start|>{IMAGE}<|vision_end|>"
 class QwenVLJudge:
     """Answers in batches, decoded greedily and, unless `attention` or the architecture says otherwise, without padding.
 
-    `dtype` and `deterministic` are as for the diffusers editor. `max_new_tokens` bounds a reply; images over
-    `max_pixels` are scaled down. `attention` other than `auto` is transformers' `attn_implementation`, and its
-    `generate` decodes; so it does for a judge over several GPUs. With `batch_invariant` a reply depends on its own
-    question alone, bit by bit; without, answers come faster, and questions round each other's numbers. With
-    `scoring="expected"` an answer also holds the expected grade of each aspect; that costs another look at an edit for
-    each number that may start with a 1, with tokenizers that write 10 as 1 and 0, and up to two for each number that
-    may have a decimal; as many at a time as there are questions. `adapter` is the folder of a LoRA adapter in PEFT's
-    format, which is merged into the weights.
+    `params` are those of `QwenVLParameters`. A judge over several GPUs, and one with another `attention` than `auto`,
+    decodes through transformers' `generate`. With `batch_invariant` a reply depends on its own question alone, bit by
+    bit; without, answers come faster, and questions round each other's numbers. With `scoring="expected"` an answer
+    also holds the expected grade of each aspect; that costs another look at an edit for each number that may start
+    with a 1, with tokenizers that write 10 as 1 and 0, and up to two for each number that may have a decimal; as many
+    at a time as there are questions.
     """
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        device: str,
-        dtype: str = "auto",
-        deterministic: bool = True,
-        max_new_tokens: int = 128,
-        max_pixels: int = 1_048_576,
-        attention: str = "auto",
-        scoring: str = "greedy",
-        batch_invariant: bool = True,
-        adapter: str | None = None,
-    ) -> None:
-        set_deterministic(deterministic)
+    def __init__(self, model: str, *, device: str, **params: Any) -> None:
+        options = QwenVLParameters.parse(params)
+        attention, max_pixels = options.attention, options.max_pixels
+        set_deterministic(options.deterministic)
         folder = Path(model)
         self.processor = AssembledProcessor.load(folder)
         reason = unpackable(read_config(folder))
         if attention == "auto" and reason:
             print(f"prompts are padded and decoded by transformers: {reason}", file=sys.stderr)
         packed = attention == "auto" and device != "balanced" and not reason
-        self.model = _load(folder, device, pick_dtype(dtype, device), "sdpa" if attention == "auto" else attention)
-        if adapter is not None:
-            self.model = merge(self.model, Path(adapter))
+        self.model = _load(
+            folder, device, pick_dtype(options.dtype, device), "sdpa" if attention == "auto" else attention
+        )
+        if options.adapter is not None:
+            self.model = merge(self.model, Path(options.adapter))
         self.compiled = packed and device == "cuda" and _is_large(folder) and fuse(self.model)
         if self.processor.image_token_id != self.model.config.image_token_id:
             raise SetupError(
@@ -84,7 +74,8 @@ class QwenVLJudge:
                 f"({self.processor.image_token_id} and {self.model.config.image_token_id})"
             )
         self.processor_name = type(self.processor.image_processor).__name__
-        self.max_new_tokens, self.expects = max_new_tokens, scoring == "expected"
+        self.max_new_tokens = options.max_new_tokens
+        self.expects = options.scoring == "expected"
         size = self.processor.image_processor.size
         self.size = {
             "shortest_edge": min(size["shortest_edge"], max_pixels),
@@ -93,12 +84,12 @@ class QwenVLJudge:
         self.decoder: Decoder
         if packed:
             self.decoder = PackedDecoder(self.model)
-            if batch_invariant:
+            if options.batch_invariant:
                 self.decoder = InvariantDecoder(self.decoder)
         else:
-            self.decoder = PaddedDecoder(self.model, self.processor.tokenizer.pad_token_id, batch_invariant)
+            self.decoder = PaddedDecoder(self.model, self.processor.tokenizer.pad_token_id, options.batch_invariant)
         self.batch_size = CPU_BATCH if device == "cpu" else _fitting_batch()
-        self.deterministic = deterministic
+        self.deterministic = options.deterministic
 
     def self_check(self) -> None:
         """Ask one question twice; raises `SetupError` unless both answers have equal probabilities.

@@ -9,14 +9,14 @@ import numpy as np
 from PIL import Image
 from scipy.ndimage import gaussian_filter
 
-from pytest_imgedit.judges.base import Answer
+from pytest_imgedit.core.requests import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from pytest_imgedit.judges.base import Question
+    from pytest_imgedit.core.requests import Question
 
     Pixels = NDArray[np.float64]
 

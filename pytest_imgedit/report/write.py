@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_imgedit.errors import StoreError, UsageError
+from pytest_imgedit.files import to_json, write_json, write_text
 from pytest_imgedit.report import html, markdown
 from pytest_imgedit.report.pictures import copied, embedded, linked
-from pytest_imgedit.store.runs import to_json, write_json, write_text
 
 if TYPE_CHECKING:
     from pytest_imgedit.config import RunSettings

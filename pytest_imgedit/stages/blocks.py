@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_imgedit.config import GatesSettings
-    from pytest_imgedit.recipes import Identity
+    from pytest_imgedit.models.identity import Identity
+    from pytest_imgedit.models.kinds import Role
     from pytest_imgedit.stages.document import Timing
     from pytest_imgedit.stages.flow import Flow
     from pytest_imgedit.stages.plan import Work
@@ -108,18 +109,18 @@ def work_in_blocks(flow: Flow, blocks: Blocks, scorer: Scorer, any_missing: bool
 
     `any_missing` says whether any work is still to be edited: without, the judge has the GPUs for itself.
     """
-    flow.stays = not any_missing or flow.place(["edit", "judge"]).mode != "swap"
+    flow.stays = not any_missing or flow.place(["editor", "judge"]).mode != "swap"
     flow.timing.edits_cached = 0
-    pools: dict[str, Pool] = {}
+    pools: dict[Role, Pool] = {}
 
-    def pool_of(role: str, identity: Identity) -> Pool:
+    def pool_of(role: Role, identity: Identity) -> Pool:
         if role not in pools:
             pools[role] = make_pool(flow.settings, role, identity, flow.folder, flow.progress, flow.hosts)
         return pools[role]
 
     try:
         while not blocks.is_over and not flow.progress.stopping:
-            staying = pool_of("edit", flow.editor) if flow.stays and any_missing else None
+            staying = pool_of("editor", flow.editor) if flow.stays and any_missing else None
             works, ended = blocks.take(flow.stays, len(staying.slots) if staying else 1, flow.timing), 0.0
             flow.timing.edits_cached += sum(work.edit is not None for work in works)
             judging = pool_of("judge", scorer.judge)
@@ -135,6 +136,6 @@ def work_in_blocks(flow: Flow, blocks: Blocks, scorer: Scorer, any_missing: bool
     finally:
         for role, pool in pools.items():
             pool.close()
-            flow.remember("edit" if role == "edit" else "score", pool, 0.0)
+            flow.remember("edit" if role == "editor" else "score", pool, 0.0)
         flow.stays = False
         flow.timing.edit_gpu_busy = flow.timing.score_gpu_busy = None  # known of the last block only

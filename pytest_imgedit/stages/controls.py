@@ -6,7 +6,7 @@ import hashlib
 import math
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.editors.base import SHOWN_REFERENCE, build, resolve_editor
+from pytest_imgedit.models.specs import make_model
 from pytest_imgedit.stages.edit import edit_message, store_edit, stored_edit
 from pytest_imgedit.stages.plan import make_plan
 from pytest_imgedit.stats.discrimination import auc
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pytest_imgedit.environments import Reuse
+    from pytest_imgedit.models.identity import Identity
+    from pytest_imgedit.models.kinds import Model
     from pytest_imgedit.pairs import EditPair
-    from pytest_imgedit.recipes import Identity
-    from pytest_imgedit.registry import Target
     from pytest_imgedit.stages.plan import Work
     from pytest_imgedit.stats.gates import State
     from pytest_imgedit.store.runs import Store
@@ -44,7 +44,7 @@ def plan_controls(
     suite: Suite,
     pairs: Sequence[EditPair],
     store: Store,
-    identify: Callable[[Target], Identity],
+    identify: Callable[[Model], Identity],
     policy: Reuse,
     make: bool,
 ) -> Trials:
@@ -60,13 +60,13 @@ def plan_controls(
         sample = _sample(pairs)
     trials: Trials = {}
     for name in CONTROLS:
-        target = resolve_editor(name)
-        if name in SHOWN_REFERENCE and any(pair.reference is None for pair in sample):
+        control = make_model("editor", name, {})
+        if control.shown_reference and any(pair.reference is None for pair in sample):
             continue
-        identity = identify(target)
-        plan = make_plan(suite, sample, 1, identity, None, store)
-        works = [work for work in plan if name not in SHOWN_REFERENCE or work.shown is not None or work.error]
-        editor = build(target, "cpu", {})
+        identity = identify(control)
+        plan = make_plan(suite, sample, 1, identity, store)
+        works = [work for work in plan if control.shown_reference is None or work.shown is not None or work.error]
+        editor = control.target.build("cpu", {})
         for work in works:
             work.edit = None if work.error else stored_edit(work, identity, store, policy)
             _edit(work, identity, editor, store, make)
@@ -92,7 +92,7 @@ def _edit(work: Work, identity: Identity, editor: Any, store: Store, make: bool)
         return
     store.remember(identity)
     try:
-        made = make_edit(editor.edit, edit_message(work), may_be_blank=identity.kind == "blank")
+        made = make_edit(editor.edit, edit_message(work), may_be_blank=identity.model.may_be_blank)
     except Exception as error:  # such as an image that does not decode
         work.fail("edit", **describe(error))
     else:

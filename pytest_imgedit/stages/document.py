@@ -8,11 +8,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit import provenance
-from pytest_imgedit.judges.base import MEASURING
 from pytest_imgedit.redaction import mask_secrets
 from pytest_imgedit.stages import results
 from pytest_imgedit.stages.controls import controls_document, controls_gate
-from pytest_imgedit.stages.placement import all_gpus, lossy
+from pytest_imgedit.stages.placement import all_gpus
 from pytest_imgedit.stages.repeats import noise_document
 from pytest_imgedit.stats import coverage, gates
 from pytest_imgedit.stats.collapse import max_collapsed, moves_between
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
 
     from pytest_imgedit.config import Settings
     from pytest_imgedit.environments import Environment
+    from pytest_imgedit.models.identity import Identity
     from pytest_imgedit.pairs import ItemResult
-    from pytest_imgedit.recipes import Identity
     from pytest_imgedit.stages.plan import Work
     from pytest_imgedit.stages.trials import Trials
     from pytest_imgedit.stats.selection import Selection
@@ -176,7 +175,7 @@ def make_document(
 def _models(settings: Settings, subject: Subject) -> dict[str, Any]:
     """Describe the editor and the judge; `dtype` and `decoder` are known of models that workers load."""
     editor, judge = subject.editor, subject.judge
-    measures = judge is not None and judge.kind in MEASURING
+    measures = judge is not None and judge.model.measures
     return {
         "editor": {
             "spec": settings.editor.spec,
@@ -185,7 +184,7 @@ def _models(settings: Settings, subject: Subject) -> dict[str, Any]:
             "params": mask_secrets(editor.params),
             "dtype": editor.recipe.get("dtype"),
             "compiled": subject.compiled,
-            "lossy": lossy(editor.params),
+            "lossy": editor.model.lossy,
         },
         "judge": {
             "spec": settings.judge.spec,

@@ -6,11 +6,10 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.editors.base import job_seed
-from pytest_imgedit.environments import Environment
+from pytest_imgedit.core.requests import job_seed
+from pytest_imgedit.environments import Environment, key
 from pytest_imgedit.errors import ImageError
 from pytest_imgedit.pairs import Edit
-from pytest_imgedit.recipes import key
 from pytest_imgedit.stages.retry import Retries
 from pytest_imgedit.stages.reuse import reusable
 from pytest_imgedit.store.records import EditRecord
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_imgedit.environments import Reuse
-    from pytest_imgedit.recipes import Identity
+    from pytest_imgedit.models.identity import Identity
     from pytest_imgedit.stages.plan import Work
     from pytest_imgedit.store.runs import Store
     from pytest_imgedit.workers.base import Message, Worker

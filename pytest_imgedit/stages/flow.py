@@ -6,12 +6,12 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.recipes import key
+from pytest_imgedit.environments import key
 from pytest_imgedit.stages.beside import Beside
 from pytest_imgedit.stages.blocks import work_in_blocks
 from pytest_imgedit.stages.document import Timing
 from pytest_imgedit.stages.edit import run_edits, stored_edit
-from pytest_imgedit.stages.placement import Placement, is_remote, place, settle_editor
+from pytest_imgedit.stages.placement import Placement, is_remote, model_of, place, settle_editor
 from pytest_imgedit.stages.plan import hand_over, missing_edits
 from pytest_imgedit.stages.pools import ask_servers, connect, identify_role, make_pool
 from pytest_imgedit.stages.trials import Trials, plan_trials
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_imgedit.config import Settings
+    from pytest_imgedit.models.identity import Identity
+    from pytest_imgedit.models.kinds import Model, Role
     from pytest_imgedit.pairs import EditPair
-    from pytest_imgedit.recipes import Identity
-    from pytest_imgedit.registry import Target
     from pytest_imgedit.stages.blocks import Blocks
     from pytest_imgedit.stages.plan import Work
     from pytest_imgedit.stages.run import Progress
@@ -74,7 +74,7 @@ class Flow:
         scorer: Scorer | None,
         suite: Suite,
         pairs: Sequence[EditPair],
-        identify_control: Callable[[Target], Identity],
+        identify_control: Callable[[Model], Identity],
         blocks: Blocks | None = None,
     ) -> None:
         """Do what is left of a plan; every work ends with a verdict or an error, unless the run is stopped.
@@ -104,13 +104,13 @@ class Flow:
                 judging = make_pool(self.settings, "judge", scorer.judge, self.folder, self.progress, self.hosts)
             if stage != "report":
                 judged = scorer is not None and (missing or self._is_asked(plan, scorer))
-                ask_servers(self.settings, [*(["edit"] if missing else []), *(["judge"] if judged else [])])
+                ask_servers(self.settings, (("editor", missing), ("judge", judged)))
             if blocks is not None and scorer is not None:
                 work_in_blocks(self, blocks, scorer, bool(missing))
                 missing = []
             try:
                 if missing:
-                    placement = self.place(["edit"] if scorer is None else ["edit", "judge"])
+                    placement = self.place(["editor"] if scorer is None else ["editor", "judge"])
                     if placement.mode == "resident" and scorer is not None and judging is not None:
                         waiting = self.take_stored_verdicts([w for w in plan if w.edit is not None], scorer)
                         beside = Beside(self, scorer, judging, waiting, len(missing))
@@ -141,7 +141,7 @@ class Flow:
     def _identify_again(self, plan: Sequence[Work], scorer: Scorer | None) -> None:
         """Identify editor and judge by what the hosts have, which was a guess so far, and look in the store again."""
         cache = self.store.fingerprints
-        editor = identify_role(self.settings, "edit", cache, self.hosts)
+        editor = identify_role(self.settings, "editor", cache, self.hosts)
         hand_over(plan, editor)
         self.take_stored_edits(plan, editor)
         if scorer is not None:
@@ -153,7 +153,7 @@ class Flow:
         workers = self.settings.workers.model_copy(update={"gpus": "none"})
         on_cpus = self.settings.model_copy(update={"workers": workers})
         made_by: dict[str, Identity] = {}
-        for editor in (identify_role(on_cpus, "edit", cache), self.editor):
+        for editor in (identify_role(on_cpus, "editor", cache), self.editor):
             hand_over(plan, editor)
             made_by |= {work.content: editor for work in plan}
         editor = _newest(self.store.edits, made_by) or self.editor
@@ -176,8 +176,8 @@ class Flow:
         run = self.settings.run
         return bool(tried or run.fresh or any(scorer.stored_verdict(work, run.reuse) is None for work in edited))
 
-    def place(self, roles: Sequence[str]) -> Placement:
-        placement = place(self.settings, roles, self.hosts)
+    def place(self, roles: Sequence[Role]) -> Placement:
+        placement = place(self.settings, [model_of(self.settings, role) for role in roles], self.hosts)
         for line in placement.lines:
             self.progress.note(line)
         return placement
@@ -205,7 +205,7 @@ class Flow:
 
         self.before_stage("edit")
         started = time.perf_counter()
-        pool = staying or make_pool(self.settings, "edit", self.editor, self.folder, self.progress, self.hosts)
+        pool = staying or make_pool(self.settings, "editor", self.editor, self.folder, self.progress, self.hosts)
         meter = self._meter(pool)
         if beside is not None:
             beside.editors = pool

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint, component_bytes
-from pytest_imgedit.editors import controls
-from pytest_imgedit.editors.base import resolve_editor
-from pytest_imgedit.endpoints import ENDPOINT_KINDS
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.hub import model_folder
-from pytest_imgedit.judges.base import MEASURING, resolve_judge
-from pytest_imgedit.params import OFFLOADS, STEP_CACHE_THRESHOLD
+from pytest_imgedit.models.kinds import GIB, GPUS_OPTION, Memory, Model, Role, Room, Workload
+from pytest_imgedit.models.specs import make_model
 from pytest_imgedit.workers.gpus import choose_gpus, gpu_memory, group_gpus, require_memory
 from pytest_imgedit.workers.local import available_memory
 
@@ -23,50 +17,26 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_imgedit.config import Settings
-    from pytest_imgedit.registry import Target
     from pytest_imgedit.workers.hosts import Hosts
 
-GIB = 2**30
 #: Memory to work in beside the weights: a share of them and a part of its own, generous for images of a megapixel.
 WORKING_SHARE, WORKING_BYTES = 0.15, GIB
-#: Compiling pays from so many denoising steps a worker on, for weights of so many bytes.
-COMPILE_STEPS, COMPILE_BYTES = 300, 2 * GIB
-#: What `editor.compile` becomes where that was left to the harness: no error where it cannot be done.
-COMPILE_IF_POSSIBLE = "if possible"
-#: Steps where the config names none.
-USUAL_STEPS = 50
-#: Parameters of an editor that change its images for speed, visibly.
-LOSSY = ("quantize", "step_cache")
-#: What attention backends of diffusers that compute in fewer bits have in their names.
-LOSSY_ATTENTION = ("sage", "int8", "fp8")
 
 
 @dataclass(frozen=True)
 class Need:
-    """What one role needs: bytes of `weights` on its GPUs, `None` if that is not known before loading.
+    """What a model needs: its memory in each worker, and the host and GPUs of each."""
 
-    `kept` are the bytes of weights that each of its workers keeps in host memory.
-    """
-
-    role: str
-    spec: str
-    weights: int | None
+    model: Model
+    memory: Memory
     groups: tuple[tuple[str, tuple[str, ...]], ...]
     hint: str = ""
-    offload: str = "none"
-    kept: int = 0
-
-    @property
-    def size(self) -> str:
-        """The weights as the plan shows them."""
-        if self.offload == "group":
-            return "one block at a time, offloaded"
-        return f"{_gib(self.weights)} at a time, offloaded" if self.offload == "model" else _gib(self.weights)
 
     @property
     def total(self) -> int:
         """Bytes of weights and of memory to work in."""
-        return int((1 + WORKING_SHARE) * self.weights) + WORKING_BYTES if self.weights else 0
+        weights = self.memory.weights
+        return int((1 + WORKING_SHARE) * weights) + WORKING_BYTES if weights else 0
 
 
 @dataclass(frozen=True)
@@ -77,18 +47,15 @@ class Placement:
     lines: tuple[str, ...] = ()
 
 
-def target_of(settings: Settings, role: str) -> tuple[Target, dict[str, Any]]:
-    """Return the class of the editor (`edit`) or judge (`judge`) that workers build, and its parameters."""
+def model_of(settings: Settings, role: Role) -> Model:
+    """Return the editor or the judge of a run; raises `UsageError` for a spec that names none."""
     if role == "judge":
-        return resolve_judge(settings.judge.spec), settings.judge.params
-    target, params = resolve_editor(settings.editor.spec), settings.editor.params
-    if target.kind != "diffusers":
-        return target, params
-    shard, ranks = params.pop("shard", {}), settings.workers.gpus_per_worker
-    if ranks == 1 or shard.get("strategy") == "none":
-        return target, params
-    sharded = replace(target, module="pytest_imgedit.editors.sharded", attribute="ShardedEditor")
-    return sharded, {**params, "shard": {**shard, "ranks": ranks}}
+        return make_model(role, settings.judge.spec, settings.judge.params, settings.judge.gpus_per_replica)
+    return make_model(role, settings.editor.spec, settings.editor.params, settings.workers.gpus_per_worker)
+
+
+#: What plans call the work of a role.
+_STAGE_OF = {"editor": "edit", "judge": "judge"}
 
 
 def is_remote(settings: Settings) -> bool:
@@ -105,45 +72,42 @@ def all_gpus(settings: Settings, hosts: Hosts | None = None) -> list[dict[str, A
     )
 
 
-def groups_of(settings: Settings, role: str, hosts: Hosts | None = None) -> list[tuple[str, tuple[str, ...]]]:
+def groups_of(settings: Settings, model: Model, hosts: Hosts | None = None) -> list[tuple[str, tuple[str, ...]]]:
     """The host and the GPUs of each worker; none where no GPU is used, as by what a server computes."""
-    target, params = target_of(settings, role)
-    if target.kind in ENDPOINT_KINDS or (hosts is None and is_remote(settings)):
+    if model.is_served or (hosts is None and is_remote(settings)):
         return []
-    size, option = settings.workers.gpus_per_worker, "--imgedit-gpus-per-worker"
-    if role == "judge":
-        size, option = settings.judge.gpus_per_replica, "judge.gpus_per_replica"
     if hosts is None:
         of_host = {"": choose_gpus(settings.workers.gpus)}
     else:
         of_host = {host.name: host.gpus for host in hosts.all}
-    if role == "edit" and "shard" in params and not any(of_host.values()):
-        return []  # its ranks share the CPU
-    grouped = {host: group_gpus(gpus, size, option) for host, gpus in of_host.items() if gpus or hosts is None}
+    if model.shares_cpu and not any(of_host.values()):
+        return []
+    option = GPUS_OPTION[model.role]
+    grouped = {host: group_gpus(gpus, model.gpus, option) for host, gpus in of_host.items() if gpus or hosts is None}
     found = [(number, host, group) for host, groups in grouped.items() for number, group in enumerate(groups)]
     return [(host, group) for _, host, group in sorted(found, key=lambda one: one[0])]  # few jobs go to all hosts
 
 
-def place(settings: Settings, roles: Sequence[str], hosts: Hosts | None = None) -> Placement:
+def place(settings: Settings, models: Sequence[Model], hosts: Hosts | None = None) -> Placement:
     """Decide where the models of a run stand; raises `UsageError` for one that does not fit, with what would help."""
-    served = [role for role in roles if target_of(settings, role)[0].kind in ENDPOINT_KINDS]
-    beside = len(roles) > 1 and bool(served) and settings.workers.placement != "swap"
+    served = any(model.is_served for model in models)
+    beside = len(models) > 1 and served and settings.workers.placement != "swap"
     gpus = all_gpus(settings, hosts)  # that tell their memory
-    if not any(groups_of(settings, role, hosts) for role in roles):
+    if not any(groups_of(settings, model, hosts) for model in models):
         return Placement("resident" if beside else "cpu")
-    needs = [need_of(settings, role, gpus, hosts) for role in roles]
+    needs = [need_of(settings, model, gpus, hosts) for model in models]
     for need in needs:
         _require_host_memory(need, hosts)
-        if need.weights:
+        if need.memory.weights:
             for group in need.groups:
                 known = [gpu for gpu in gpus if _is_in(gpu, group)]
                 if len(known) == len(group[1]):  # a GPU that does not tell its memory counts as free
-                    require_memory(known, need.weights, need.spec, need.hint)
+                    require_memory(known, need.memory.weights, need.model.spec, need.hint)
     mode = "resident" if beside else _mode(settings, needs, gpus)
-    models = [f"{need.role} {need.size}" for need in needs if need.weights != 0]
+    sizes = [f"{_STAGE_OF[need.model.role]} {need.memory}" for need in needs if need.memory.weights != 0]
     room = ", ".join(f"GPU {_named(gpu)} {gpu['free_gib']} of {gpu['total_gib']} GiB free" for gpu in gpus)
     room = room or "GPUs that do not tell their memory"
-    where = {"swap": "one after the other", "resident": "both stay, no swap"}[mode] if len(models) > 1 else "stays"
+    where = {"swap": "one after the other", "resident": "both stay, no swap"}[mode] if len(sizes) > 1 else "stays"
     idle = [
         f"warning: {host.name} has no GPU, beside hosts that have: it takes no part"
         for host in (hosts.all if hosts is not None else [])
@@ -154,7 +118,7 @@ def place(settings: Settings, roles: Sequence[str], hosts: Hosts | None = None) 
         for gpu in gpus
         if gpu["held_gib"] >= 1
     ]
-    return Placement(mode, (*idle, *busy, f"plan: {' and '.join(models) or 'no model'} on {room}: {where}"))
+    return Placement(mode, (*idle, *busy, f"plan: {' and '.join(sizes) or 'no model'} on {room}: {where}"))
 
 
 def _require_host_memory(need: Need, hosts: Hosts | None) -> None:
@@ -162,25 +126,20 @@ def _require_host_memory(need: Need, hosts: Hosts | None) -> None:
     machines = {"": ""} if hosts is None else {host.name: host.machine for host in hosts.all}
     memory = memory_by_machine(hosts)
     for machine, count in Counter(machines[host] for host, _ in need.groups).items():
-        if 0 < memory[machine] < count * need.kept:
+        if 0 < memory[machine] < count * need.memory.kept:
             names = ", ".join(name for name, its in machines.items() if its == machine)
-            fewer = memory[machine] // need.kept * len(need.groups[0][1])
+            fewer = memory[machine] // need.memory.kept * len(need.groups[0][1])
             hint = f"; {fewer} GPUs (--imgedit-gpus) would fit" if fewer else ""
             raise UsageError(
-                f"{need.spec}: {count} workers that offload (editor.offload, editor.shard.cpu_offload) keep "
-                f"{_gib(need.kept)} of weights each in host memory, expected at most {_gib(memory[machine])} in all, "
-                f"which is available{f' on {names}' if names else ''}{hint}"
+                f"{need.model.spec}: {count} workers that offload (editor.offload, editor.shard.cpu_offload) keep "
+                f"{_gib(need.memory.kept)} of weights each in host memory, expected at most {_gib(memory[machine])} "
+                f"in all, which is available{f' on {names}' if names else ''}{hint}"
             )
 
 
 def memory_by_machine(hosts: Hosts | None) -> dict[str, int]:
     """Bytes of host memory that are available on each machine of a run; `""` is this one, where no hosts are named."""
     return {"": available_memory()} if hosts is None else {host.machine: host.memory for host in hosts.all}
-
-
-def keeps_weights(params: dict[str, Any]) -> bool:
-    """Tell from an editor's parameters whether each of its workers keeps the weights in host memory."""
-    return params.get("offload") in OFFLOADS or bool(params.get("shard", {}).get("cpu_offload"))
 
 
 def _is_in(gpu: dict[str, Any], group: tuple[str, tuple[str, ...]]) -> bool:
@@ -195,7 +154,7 @@ def _mode(settings: Settings, needs: Sequence[Need], gpus: Sequence[dict[str, An
     wanted = settings.workers.placement
     if wanted == "swap" or len(needs) < 2:
         return "swap"
-    if not gpus or any(need.weights is None for need in needs):
+    if not gpus or any(need.memory.weights is None for need in needs):
         return "resident" if wanted == "resident" else "swap"
     sizes = [len(group) for need in needs for _, group in need.groups]
     together = sum(need.total / max((len(group) for _, group in need.groups), default=1) for need in needs)
@@ -208,97 +167,29 @@ def _mode(settings: Settings, needs: Sequence[Need], gpus: Sequence[dict[str, An
     return "swap"
 
 
-def need_of(settings: Settings, role: str, gpus: Sequence[dict[str, Any]], hosts: Hosts | None = None) -> Need:
-    """Tell what a role needs; `gpus`, as `all_gpus` describes them, are what its hint is for."""
-    target, params = target_of(settings, role)
-    groups = tuple(groups_of(settings, role, hosts))
-    spec = settings.editor.spec if role == "edit" else settings.judge.spec
-    if target.kind not in MODEL_KINDS:
-        idle = target.module == controls.__name__ or target.kind in ("folder", *MEASURING, *ENDPOINT_KINDS)
-        return Need(role, spec, 0 if idle else None, groups)
-    parts = component_bytes(model_folder(target.argument or "", target.kind), target.kind, params.get("dtype", "auto"))
-    parts |= {lora["path"]: Path(lora["path"]).stat().st_size for lora in params.get("loras", ())}
-    weights = sum(parts.values())
-    hint = _hint(role, weights, params, gpus, settings.workers.gpus_per_worker)
-    if role == "judge":
-        return Need(role, spec, weights, groups, hint)
-    kept, offload, shard = weights if keeps_weights(params) else 0, params.get("offload", "none"), params.get("shard")
-    if offload == "group" or (shard and shard.get("cpu_offload")):
-        return Need(role, spec, None, groups, offload=offload, kept=kept)
-    if offload == "model":
-        return Need(role, spec, max(parts.values()), groups, hint, offload, kept)
-    return Need(role, spec, weights if shard is None else _shared(parts, shard), groups, hint)
+def need_of(settings: Settings, model: Model, gpus: Sequence[dict[str, Any]], hosts: Hosts | None = None) -> Need:
+    """Tell what a model needs; `gpus`, as `all_gpus` describes them, are what its hint is for."""
+    memory, groups = model.memory(), tuple(groups_of(settings, model, hosts))
+    return Need(model, memory, groups, _hint(model, memory.weights, gpus) if memory.weights and gpus else "")
 
 
-def _shared(parts: dict[str, int], shard: dict[str, Any]) -> int:
-    """Bytes that the ranks of a group hold together: a part each, all of it each, or with `"grad_op"` both."""
-    strategy, ranks = shard.get("strategy", "full"), int(shard["ranks"])
-    copies = {"full": 1, "grad_op": ranks + 1, "context": ranks}[strategy]
-    replicates = shard.get("text_encoder") == "replicate"
-    whole = sum(size for name, size in parts.items() if replicates and name.startswith("text_encoder"))
-    return copies * (sum(parts.values()) - whole) + ranks * whole
-
-
-def _hint(role: str, weights: int, params: dict[str, Any], gpus: Sequence[dict[str, Any]], ranks: int) -> str:
-    """Name the option with which weights would fit into what is free, if there is one; nothing if that is not told."""
-    if not gpus:
-        return ""
+def _hint(model: Model, weights: int, gpus: Sequence[dict[str, Any]]) -> str:
+    """Name the option with which weights would fit into what is free, if there is one."""
     free, total = (min(gpu[name] for gpu in gpus) * GIB for name in ("free_gib", "total_gib"))
-    count = next((k for k in range(2, len(gpus) + 1) if len(gpus) % k == 0 and weights <= k * free), None)
-    if role == "judge":
-        if count is not None:
-            return f"; judge.gpus_per_replica={count} would fit"
-        own = f"; {math.ceil(weights / total)} such GPUs would hold them"
-        return "; a GPU of its own would hold them" if weights <= total else own
-    shard = params.get("shard", {})
-    if shard.get("strategy", "full") != "full":
-        return '; editor.shard.strategy="full" needs less'
-    if shard.get("text_encoder") == "replicate":
-        return '; editor.shard.text_encoder="shard" needs less'
-    if params.get("offload") == "model":
-        return '; editor.offload="group" needs least'
-    if count is not None:
-        return f"; --imgedit-gpus-per-worker={count} would fit"
-    if ranks > 1:
-        return '; editor.shard.strategy="full" with editor.shard.cpu_offload=true needs least'
-    return f'; {"a GPU of its own would hold them, " if weights <= total else ""}editor.offload="group" needs least'
+    enough = next((k for k in range(2, len(gpus) + 1) if len(gpus) % k == 0 and weights <= k * free), None)
+    return model.hint(Room(free, total, enough))
 
 
 def settle_editor(settings: Settings, planned: int, hosts: Hosts | None = None) -> Settings:
-    """Decide what is left to the harness, `editor.compile` and `editor.offload`, for a run that plans so many edits.
-
-    Where compiling pays, the workers' `compile` becomes `COMPILE_IF_POSSIBLE`; where a GPU cannot hold the editor,
-    `offload` becomes `"group"`, which also where whole components would fit takes no longer for an edit of up to 50
-    steps. Edits that are stored already count as planned.
-    """
-    target, params = target_of(settings, "edit")
-    workers = len(groups_of(settings, "edit", hosts))
-    if target.kind != "diffusers" or not workers or settings.workers.gpus_per_worker > 1:
+    """Decide what is left to the harness for a run that plans so many edits; those that are stored count as planned."""
+    model = model_of(settings, "editor")
+    workers = len(groups_of(settings, model, hosts))
+    if not workers:
         return settings
-    folder, dtype = model_folder(target.argument or "", target.kind), params.get("dtype", "auto")
-    weights = check_checkpoint(folder, target.kind, dtype)
-    settled: dict[str, Any] = {}
-    if params.get("offload", "auto") == "auto":
-        smallest = min((gpu["total_gib"] for gpu in all_gpus(settings, hosts)), default=math.inf) * GIB
-        if smallest < weights:
-            settled["offload"] = "group"
-    offloads = settled.get("offload", params.get("offload")) in OFFLOADS
-    steps = planned / workers * params.get("num_inference_steps", USUAL_STEPS)
-    pays = steps >= COMPILE_STEPS and weights >= COMPILE_BYTES and not params.get("step_cache") and not offloads
-    if pays and params.get("compile", "auto") == "auto":
-        settled["compile"] = COMPILE_IF_POSSIBLE
-    return settings.model_copy(update={"editor": settings.editor.model_copy(update=settled)})
-
-
-def lossy(params: dict[str, Any]) -> list[str]:
-    """Name the parameters that trade an editor's quality for speed, as `key=value`."""
-    named = [f"{name}={params[name]}" for name in LOSSY if params.get(name)]
-    backend = str(params.get("attention_backend", ""))
-    if any(word in backend for word in LOSSY_ATTENTION):
-        named.append(f"attention_backend={backend}")
-    if params.get("step_cache"):
-        named.append(f"step_cache_threshold={params.get('step_cache_threshold', STEP_CACHE_THRESHOLD)}")
-    return named
+    smallest = min((gpu["total_gib"] for gpu in all_gpus(settings, hosts)), default=math.inf) * GIB
+    settled = model.settle(Workload(planned / workers, smallest)).params
+    changed = {name: value for name, value in settled.items() if model.params.get(name) != value}
+    return settings.model_copy(update={"editor": settings.editor.model_copy(update=changed)})
 
 
 def _gib(size: float | None) -> str:

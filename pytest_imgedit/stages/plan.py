@@ -6,18 +6,18 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.editors.base import SHOWN_REFERENCE
-from pytest_imgedit.editors.folder import find_images
+from pytest_imgedit.core.requests import job_seed
+from pytest_imgedit.environments import key
 from pytest_imgedit.errors import ImageError
 from pytest_imgedit.images import FileImage, count_pixels, suffix_of
 from pytest_imgedit.pairs import Edit, ItemError, Verdict
-from pytest_imgedit.recipes import Identity, edit_recipe, key
 from pytest_imgedit.text import one_line, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from pytest_imgedit.models.identity import Identity
     from pytest_imgedit.pairs import EditPair, ImageSource
     from pytest_imgedit.store.runs import Store
     from pytest_imgedit.suites.base import Suite
@@ -94,29 +94,26 @@ class Work:
         self.error = ItemError(stage, kind, printable(message), reply)
 
 
-def make_plan(
-    suite: Suite, pairs: Sequence[EditPair], seeds: int, editor: Identity, argument: str | None, store: Store
-) -> list[Work]:
+def make_plan(suite: Suite, pairs: Sequence[EditPair], seeds: int, editor: Identity, store: Store) -> list[Work]:
     """List the work for the selected pairs, `seeds` repetitions each, in the order of the suite.
 
-    `argument` is what the editor's spec names, the folder of the editor `folder`. An image that cannot be read is an
-    error of its pair alone.
+    An image that cannot be read is an error of its pair alone.
     """
     plan: list[Work] = []
     followers = _next_of_category(suite.pairs)
-    shown_to = SHOWN_REFERENCE.get(editor.kind)
-    finished_of = find_images(argument or "", suite.pairs) if editor.kind == "folder" else {}
+    shown_reference = editor.model.shown_reference
+    finished_of = editor.model.finished_images(suite.pairs)
     for pair in pairs:
         source = reference = None
         shown: StoredImage | FinishedImage | None = None
         finished, problem = None, ""
         try:
             source, reference = _keep(pair.source, store), _keep(pair.reference, store)
-            if shown_to == "own":
+            if shown_reference == "own":
                 shown = reference
-            elif shown_to == "other" and followers[pair.id] is not pair:
+            elif shown_reference == "next" and followers[pair.id] is not pair:
                 shown = _keep(followers[pair.id].reference, store)
-            elif editor.kind == "folder":
+            elif finished_of is not None:
                 path = finished_of[pair.id]
                 shown = finished = None if isinstance(path, str) else _read_finished(path)
                 problem = path if isinstance(path, str) else ""
@@ -125,13 +122,28 @@ def make_plan(
         for repetition in range(seeds):
             work = Work(pair, pair.seed + repetition, source, reference, shown)
             if problem:
-                work.fail("edit", "bad_image" if source is None or finished else "no_edit", problem)
+                lacks = finished_of is not None and source is not None and finished is None
+                work.fail("edit", "no_edit" if lacks else "bad_image", problem)
             else:
-                asked = _sha256(shown) if shown_to else None
+                asked = _sha256(shown) if shown_reference else None
                 work.recipe = edit_recipe(editor, pair, work.seed, _sha256(source), asked, _sha256(finished))
                 work.content = key(work.recipe)
             plan.append(work)
     return plan
+
+
+def edit_recipe(
+    editor: Identity, pair: EditPair, seed: int, source: str | None, shown: str | None, image: str | None = None
+) -> dict[str, Any]:
+    """Return what decides an edit: `source`, `shown` and `image` are SHA-256 of encoded images.
+
+    `image` is a finished image, which then is all there is to it.
+    """
+    asked: dict[str, Any] = {"editor": editor.digest, "source": source}
+    if image is not None:
+        return {**asked, "image": image}
+    asked |= {"instruction": pair.instruction, "seed": job_seed(seed, pair.id), "shown": shown}
+    return {**asked, "pair": pair.id, "category": pair.category} if editor.sees_pair else asked
 
 
 def missing_edits(works: Iterable[Work]) -> list[Work]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from pytest_imgedit.closure import is_unchanged
 from pytest_imgedit.environments import best
+from pytest_imgedit.models.closure import is_unchanged
 from pytest_imgedit.store.records import EditRecord, VerdictRecord
 
 if TYPE_CHECKING:

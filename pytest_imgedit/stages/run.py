@@ -7,12 +7,8 @@ import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pytest_imgedit.checkpoints import MODEL_KINDS, check_checkpoint
-from pytest_imgedit.editors.base import resolve_editor
-from pytest_imgedit.endpoints import ENDPOINT_KINDS
 from pytest_imgedit.errors import StoreError, UsageError
-from pytest_imgedit.hub import model_folder
-from pytest_imgedit.recipes import Identity, identify
+from pytest_imgedit.models.identity import Identity, identify
 from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.stages import results
@@ -21,7 +17,7 @@ from pytest_imgedit.stages.document import Subject, make_document
 from pytest_imgedit.stages.flow import Flow
 from pytest_imgedit.stages.foresight import expected_lines
 from pytest_imgedit.stages.missing import missing_lines
-from pytest_imgedit.stages.placement import is_remote, lossy, target_of
+from pytest_imgedit.stages.placement import is_remote, model_of
 from pytest_imgedit.stages.plan import Work, make_plan, missing_edits
 from pytest_imgedit.stages.pools import identify_role
 from pytest_imgedit.stages.score import Scorer
@@ -35,8 +31,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_imgedit.config import Settings
+    from pytest_imgedit.models.kinds import Model, Role
     from pytest_imgedit.pairs import EditPair
-    from pytest_imgedit.registry import Target
     from pytest_imgedit.stats.gates import GateResult
     from pytest_imgedit.stats.selection import Selection
     from pytest_imgedit.store.runs import Store
@@ -109,10 +105,10 @@ class Engine:
             for journal in (self.store.edits, self.store.verdicts):
                 if journal.torn:
                     self.progress.note(f"warning: {journal.path}: dropped a torn last line")
-            editor = self._identify("edit", settings.editor.spec)
-            folder = resolve_editor(settings.editor.spec).argument
-            plan = make_plan(self.suite, pairs, settings.editor.seeds, editor, folder, self.store)
-            for line in (*self.suite.remarks, *missing_lines(settings, plan)):
+            editor = self._identify("editor")
+            plan = make_plan(self.suite, pairs, settings.editor.seeds, editor, self.store)
+            asked = None if stage == "edit" else model_of(settings, "judge")
+            for line in (*self.suite.remarks, *missing_lines(editor.model, asked, plan)):
                 self.progress.note(line)
             flow.take_stored_edits(plan, editor)
             if stage in ("score", "report") and not is_remote(settings) and not any(work.edit for work in plan):
@@ -122,11 +118,11 @@ class Engine:
                 )
             redactor = Redactor.of(settings)
             rubric = load_rubric(settings.judge.rubric, settings.rubrics)
-            judge = None if stage == "edit" else self._identify("judge", settings.judge.spec)
+            judge = None if stage == "edit" else self._identify("judge")
             scorer = None
             if judge is not None:
                 if self.baseline is not None:
-                    self._refuse_unlike(self.baseline, judge, plan)
+                    self._refuse_unlike(self.baseline, editor, judge, plan)
                     if stage == "all" and missing_edits(plan):
                         self._refuse_elsewhere(self.baseline, editor, judge)
                 scorer = Scorer(settings.judge, judge, rubric, self.store, redactor)
@@ -146,8 +142,7 @@ class Engine:
         made = {work.edit.compiled for work in plan if work.edit is not None}
         compiled = made == {True} if len(made) < 2 else None
         usage = None
-        if scorer is not None and scorer.judge.kind in ENDPOINT_KINDS:
-            prices = (settings.judge.params.get(name, 0.0) for name in ("price_in", "price_out"))
+        if scorer is not None and (prices := scorer.judge.model.prices) is not None:
             usage = scorer.usage(*prices)
         made_in = self.store.environments
         judge = None if scorer is None else scorer.judge
@@ -181,16 +176,15 @@ class Engine:
         self.progress.stopping = True
         self.progress.note("stopping: running jobs are finished and kept; Ctrl-C again to stop at once")
 
-    def _identify(self, role: str, spec: str) -> Identity:
-        target, _ = target_of(self.settings, role)
-        if target.kind in MODEL_KINDS:
-            check_checkpoint(model_folder(target.argument or "", target.kind), target.kind)
-            name = "editor" if role == "edit" else role
-            self.progress.note(f"fingerprint: {name} {spec} (weights are read once, then remembered)")
+    def _identify(self, role: Role) -> Identity:
+        model = model_of(self.settings, role)
+        if model.checkpoint is not None:
+            model.check_folder()
+            self.progress.note(f"fingerprint: {role} {model.spec} (weights are read once, then remembered)")
         return identify_role(self.settings, role, self.store.fingerprints)
 
-    def _identify_control(self, target: Target) -> Identity:
-        return identify(target, {}, self.store.fingerprints)
+    def _identify_control(self, model: Model) -> Identity:
+        return identify(model, self.store.fingerprints)
 
     def _refuse_elsewhere(self, baseline: dict[str, Any], editor: Identity, judge: Identity) -> None:
         """Raise `UsageError` if what is to be computed would be so in another environment, where that was ruled out."""
@@ -207,7 +201,7 @@ class Engine:
         if found := environment_differences(baseline, here):
             refuse(baseline, f'computed in another environment (gates.environment="same"): {"; ".join(found)}')
 
-    def _refuse_unlike(self, baseline: dict[str, Any], judge: Identity, plan: Sequence[Work]) -> None:
+    def _refuse_unlike(self, baseline: dict[str, Any], editor: Identity, judge: Identity, plan: Sequence[Work]) -> None:
         """Raise `UsageError` if the verdicts of this run are of another kind than the baseline's."""
         asked: dict[str, tuple[str, list[int]]] = {}
         for work in plan:
@@ -216,5 +210,5 @@ class Engine:
         told = {"fingerprint": judge.fingerprint, "spec": self.settings.judge.spec}
         reason = unlike_judges(baseline, told, self.settings.editor.seeds)
         if self.settings.gates.max_drop:
-            reason = reason or unlike_losses(baseline, lossy(self.settings.editor.params))
+            reason = reason or unlike_losses(baseline, editor.model.lossy)
         refuse(baseline, reason or unlike_items(baseline, [(name, *content) for name, content in asked.items()]))

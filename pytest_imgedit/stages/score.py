@@ -7,11 +7,9 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.environments import Environment
+from pytest_imgedit.environments import Environment, key
 from pytest_imgedit.errors import ImageError, ReplyError
-from pytest_imgedit.judges.base import MEASURING
 from pytest_imgedit.pairs import Verdict
-from pytest_imgedit.recipes import key
 from pytest_imgedit.rubrics.reply import SCALE
 from pytest_imgedit.stages.repeats import perturbed, place_in_queue
 from pytest_imgedit.stages.retry import Retries
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
 
     from pytest_imgedit.config import JudgeSettings
     from pytest_imgedit.environments import Reuse
-    from pytest_imgedit.recipes import Identity
+    from pytest_imgedit.models.identity import Identity
     from pytest_imgedit.redaction import Redactor
     from pytest_imgedit.rubrics.rubric import Rubric
     from pytest_imgedit.stages.plan import Work
@@ -94,7 +92,7 @@ class Scorer:
             "edited": work.edit.blob if work.edit else None,
             "reference": work.reference.sha256 if work.reference else None,
         }
-        if judge.kind not in MEASURING:
+        if not judge.model.measures:
             system, parts = self.rubric.render(pair)
             asked = {"system": system, "parts": [list(part) for part in parts]}
             recipe["asked"] = {**asked, "aspects": list(self.rubric.aspects), "formula": self.rubric.score}

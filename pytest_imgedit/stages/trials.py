@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_imgedit.judges.base import MEASURING
 from pytest_imgedit.stages.controls import plan_controls
 from pytest_imgedit.stages.repeats import plan_repeats
 
@@ -13,9 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_imgedit.config import Settings
+    from pytest_imgedit.models.identity import Identity
+    from pytest_imgedit.models.kinds import Model
     from pytest_imgedit.pairs import EditPair
-    from pytest_imgedit.recipes import Identity
-    from pytest_imgedit.registry import Target
     from pytest_imgedit.stages.plan import Work
     from pytest_imgedit.store.runs import Store
     from pytest_imgedit.suites.base import Suite
@@ -45,11 +44,11 @@ def plan_trials(
     plan: Sequence[Work],
     store: Store,
     judge: Identity,
-    identify: Callable[[Target], Identity],
+    identify: Callable[[Model], Identity],
 ) -> Trials:
     """Plan the controls and repeats that the settings ask for; stage `report` makes no edits for them."""
     make = settings.run.stage != "report"
     return Trials(
         plan_controls(suite, pairs, store, identify, settings.run.reuse, make) if settings.tries_judge else {},
-        plan_repeats(plan, settings.judge.repeats, has_order=judge.kind not in MEASURING),
+        plan_repeats(plan, settings.judge.repeats, has_order=not judge.model.measures),
     )

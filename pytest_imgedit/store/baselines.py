@@ -12,9 +12,8 @@ from typing import Any
 from pydantic import BaseModel, Field, StrictInt, ValidationError
 
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.files import read_regular
+from pytest_imgedit.files import read_regular, write_text
 from pytest_imgedit.pairs import slug
-from pytest_imgedit.store.runs import write_text
 from pytest_imgedit.strict_json import loads
 
 SCHEMA = "imgedit.baseline/1"

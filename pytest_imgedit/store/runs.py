@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import secrets
 import socket
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_imgedit.errors import StoreError, UsageError
 from pytest_imgedit.store.blobs import Blobs
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_imgedit.environments import Environment
-    from pytest_imgedit.recipes import Identity
+    from pytest_imgedit.models.identity import Identity
 
 
 #: Any of these tells that a folder is a store; a lock that a cleaner took away is made anew.
@@ -130,24 +129,3 @@ def _identity(folder: Path) -> tuple[int, int]:
 
 def _now() -> datetime:
     return datetime.now(UTC)
-
-
-def write_json(path: Path, document: Any) -> None:
-    """Write JSON as `write_text` does; raises `ValueError` for NaN and infinity."""
-    write_text(path, to_json(document))
-
-
-def to_json(document: Any) -> str:
-    """Return JSON as all our files have it; raises `ValueError` for NaN and infinity."""
-    return json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text so that readers see the old file or the new one, never a part; raises `OSError`."""
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise

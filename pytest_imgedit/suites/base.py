@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pytest_imgedit.config_paths import SUITE_SUFFIXES
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.files import is_folder
+from pytest_imgedit.models.kinds import Target
+from pytest_imgedit.models.specs import known, resolve
 from pytest_imgedit.pairs import EditPair, category_slug, in_order, slug
-from pytest_imgedit.registry import resolve
 from pytest_imgedit.text import counted, one_line
 
 if TYPE_CHECKING:
@@ -62,13 +63,14 @@ def load_suite(settings: SuiteSettings) -> Suite:
     spec = settings.spec
     if Path(spec).suffix.lower() in SUITE_SUFFIXES:
         spec = f"native:{spec}"
-    target = resolve("suite", spec, BUILTIN, _guess)
-    if settings.root is not None and target.kind in BUILTIN and target.kind != "native":
+    name, path, argument = resolve("suite", spec, {**known("suite"), **BUILTIN}, _guess)
+    is_fixed = name in BUILTIN and name != "native"
+    if settings.root is not None and is_fixed:
         raise UsageError(f"suite.root: suite {spec!r} has its images in a fixed place, expected none")
-    if settings.fields and target.kind in BUILTIN and target.kind != "native":
+    if settings.fields and is_fixed:
         raise UsageError(f"suite.fields: suite {spec!r} has fixed fields, expected none")
     try:
-        pairs = list(target.load()(target.argument or "", settings))
+        pairs = list(Target.parse(path).load()(argument or "", settings))
     except UsageError:
         raise
     except OSError as error:
@@ -76,7 +78,7 @@ def load_suite(settings: SuiteSettings) -> Suite:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a loader of the user's own can raise anything, SystemExit too
-        if target.kind in BUILTIN:
+        if name in BUILTIN:
             raise
         raise UsageError(
             f"suite {settings.spec}: its loader raised {type(error).__name__}: {one_line(error)}"
@@ -92,7 +94,7 @@ def load_suite(settings: SuiteSettings) -> Suite:
         seen.add(pair.id)
     pairs = [_with_slug(pair) for pair in pairs]
     digest, counts = _sha256(pairs), Counter(pair.category for pair in pairs)
-    remarks = _unread(settings.spec, pairs) if target.kind == "native" else ()
+    remarks = _unread(settings.spec, pairs) if name == "native" else ()
     if settings.limit is not None:
         pairs = _first_of_each(pairs, settings.limit)
     return Suite(settings.spec, tuple(pairs), digest, counts, remarks)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_imgedit import __version__
 from pytest_imgedit.environments import alike
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.registry import user_import_paths
+from pytest_imgedit.models.source import user_import_paths
 from pytest_imgedit.workers.base import ENDED, Message, NotStarted, Slot
 from pytest_imgedit.workers.keeper import GRACE
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import execnet
 
-from pytest_imgedit.registry import user_import_paths
+from pytest_imgedit.models.source import user_import_paths
 from pytest_imgedit.text import one_line, shorten
 from pytest_imgedit.workers import keeper
 from pytest_imgedit.workers.base import ENDED, Message, NotStarted, Slot

@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.editors.base import EditRequest
+from pytest_imgedit.core.requests import Answer, EditRequest, Question
 from pytest_imgedit.editors.output import checked, is_near_copy, is_reframed
 from pytest_imgedit.errors import ImageError, OutputError, SetupError, is_out_of_memory
 from pytest_imgedit.images import decode, encode_png
-from pytest_imgedit.judges.base import Answer, Question
 from pytest_imgedit.text import one_line, shorten
 
 if TYPE_CHECKING:

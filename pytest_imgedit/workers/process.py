@@ -14,16 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.checkpoints import find_checkpoint, require_file
-from pytest_imgedit.closure import loaded_code, require_code
-from pytest_imgedit.editors.base import EditRequest, build
-from pytest_imgedit.endpoints import ENDPOINT_KINDS
+from pytest_imgedit.core.requests import Answer, EditRequest, Question
 from pytest_imgedit.errors import ImageError, SetupError, is_out_of_memory
 from pytest_imgedit.images import encode_png, to_rgb
-from pytest_imgedit.judges.base import Answer, Question
+from pytest_imgedit.models.checkpoints import find_checkpoint, require_file
+from pytest_imgedit.models.closure import loaded_code, require_code
+from pytest_imgedit.models.kinds import Target
 from pytest_imgedit.provenance import versions_of
 from pytest_imgedit.redaction import Redactor, server_key
-from pytest_imgedit.registry import Target
 from pytest_imgedit.seeding import seed_all
 from pytest_imgedit.text import one_line, shorten
 from pytest_imgedit.workers.messages import (
@@ -128,6 +126,7 @@ class _Worker:
         """Import what the target needs, and do what its class has in `warm_up`, which may use a little of the GPU."""
         self.target = Target(**message["target"])
         self.params, self.device = message["params"], message["device"]
+        self.is_served, self.may_be_blank = message["is_served"], message["may_be_blank"]
         self.libraries: list[str] = message.get("libraries", [])
         self.canary: Message | None = message.get("canary")
         self.redactor = Redactor(os.environ, self.params, server_key(self.params))
@@ -169,7 +168,7 @@ class _Worker:
             return None
 
     def _build(self) -> None:
-        self.model = build(self.target, self.device, self.params)
+        self.model = self.target.build(self.device, self.params)
         # A judge that prepares questions in a thread is given what came of it, if its `answer` takes that.
         self.preprocess = getattr(self.model, "preprocess", None)
         if not (callable(self.preprocess) and "prepared" in inspect.signature(self.model.answer).parameters):
@@ -178,11 +177,11 @@ class _Worker:
     def _environment(self) -> Message:
         """Describe where this worker computes, as `Environment` has it."""
         torch = sys.modules.get("torch")
-        on_gpu, served = self.device != "cpu", self.target.kind in ENDPOINT_KINDS
+        on_gpu = self.device != "cpu"
         tells = on_gpu and torch is not None and torch.cuda.is_available()
         processor, compiled = (getattr(self.model, name, None) for name in ("processor_name", "compiled"))
         return {
-            "device": "server" if served else "cuda" if on_gpu else "cpu",
+            "device": "server" if self.is_served else "cuda" if on_gpu else "cpu",
             "gpu": torch.cuda.get_device_name(0) if tells and torch is not None else None,
             "versions": versions_of(self.libraries),
             # A class of the user's own may mean something else by these names.
@@ -206,8 +205,7 @@ class _Worker:
         started = clock()
         output = self._edit(request)
         seconds = clock() - started
-        may_be_blank = self.target.kind == "blank"
-        return lambda: {"op": "edited", **finished_edit(output, request.source, seconds, may_be_blank)}
+        return lambda: {"op": "edited", **finished_edit(output, request.source, seconds, self.may_be_blank)}
 
     def _edit(self, request: EditRequest) -> Any:
         """Edit; when memory runs out, free what can be freed and try once more."""

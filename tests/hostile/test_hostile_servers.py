@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from pytest_imgedit.endpoints import Asking, Endpoint
 from pytest_imgedit.errors import SetupError
+from pytest_imgedit.models.servers import Asking, Endpoint
 
 COMPLETION = {
     "id": "1",

@@ -7,8 +7,7 @@ import re
 
 import pytest
 
-from pytest_imgedit.editors import base as editors
-from pytest_imgedit.judges import base as judges
+from pytest_imgedit.models.specs import BUILTIN
 from pytest_imgedit.suites import base as suites
 
 
@@ -95,7 +94,7 @@ def test_quiet_twice_leaves_one_line(bench):
 
 def test_help_names_every_spec(bench):
     text = " ".join(bench.run("--help").stdout.str().split())
-    for spec in (*editors.BUILTIN, *judges.BUILTIN, *suites.BUILTIN, "openai:URL#MODEL", "openai-images:URL#MODEL"):
+    for spec in (*BUILTIN["editor"], *BUILTIN["judge"], *suites.BUILTIN, "openai:URL#MODEL", "openai-images:URL#MODEL"):
         assert spec == "native" or spec in text, spec
 
 

@@ -11,15 +11,15 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
+from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.editors import diffusers as editor_module
-from pytest_imgedit.editors.base import EditRequest, resolve_editor
 from pytest_imgedit.editors.diffusers import DiffusersEditor
-from pytest_imgedit.errors import SetupError
+from pytest_imgedit.errors import SettingError, SetupError
 from pytest_imgedit.images import encode_png
-from pytest_imgedit.judges.base import resolve_judge
 from pytest_imgedit.judges.qwen_vl import QwenVLJudge
-from pytest_imgedit.params import find_problem
-from pytest_imgedit.recipes import identify
+from pytest_imgedit.models.identity import identify
+from pytest_imgedit.models.kinds import Site
+from pytest_imgedit.models.specs import make_model
 from pytest_imgedit.workers.process import _Worker
 
 peft = pytest.importorskip("peft")
@@ -78,12 +78,14 @@ def test_another_adapter_is_taken_without_loading_the_base_again(model, loras, m
     loaded = []
     load = editor_module.load_pipeline
     monkeypatch.setattr(editor_module, "load_pipeline", lambda *given: loaded.append(given) or load(*given))
-    target = resolve_editor(f"diffusers:{model}")
+    target = make_model("editor", f"diffusers:{model}", {}).target
     worker, images = _Worker(lambda message: None), []
     for own in ([loras[0]], [loras[1]], [], [loras[0]]):
         params = {"num_inference_steps": 2, "loras": [{"path": path} for path in own]}
-        named = {name: getattr(target, name) for name in ("kind", "module", "attribute", "argument")}
-        worker.prepare({"target": named, "params": params, "device": "cpu"}, ())
+        named = {name: getattr(target, name) for name in ("module", "attribute", "argument")}
+        worker.prepare(
+            {"target": named, "params": params, "device": "cpu", "is_served": False, "may_be_blank": False}, ()
+        )
         worker.load({}, ())
         job = {"op": "edit", "pair": "a", "category": "c", "instruction": "x", "reference": None, "seed": 3}
         request = worker.read_ahead({**job, "source": encode_png(PHOTO)})
@@ -120,15 +122,15 @@ def test_tensors_that_fit_no_network_are_refused(model, loras, tmp_path, verbosi
     ],
 )
 def test_adapters_are_looked_at_before_anything_loads(model, own, reason):
-    problem = find_problem(resolve_editor(f"diffusers:{model}"), {"loras": own})
-    assert problem is not None
-    assert reason in " ".join(problem)
+    with pytest.raises(SettingError) as caught:
+        make_model("editor", f"diffusers:{model}", {"loras": own}).check(Site())
+    assert reason in f"{caught.value.key} {caught.value}"
 
 
 def test_adapters_are_in_the_key_by_content_and_weight(model, loras, tmp_path):
     def digest(*own):
-        target = resolve_editor(f"diffusers:{model}")
-        return identify(target, {"loras": list(own)}, tmp_path / "cache.json").digest
+        editor = make_model("editor", f"diffusers:{model}", {"loras": list(own)})
+        return identify(editor, tmp_path / "cache.json").digest
 
     copy = tmp_path / "copy.safetensors"
     copy.write_bytes(open(loras[0], "rb").read())  # noqa: PTH123, SIM115
@@ -167,16 +169,17 @@ def test_a_judges_adapter_is_merged(tiny, adapter):
 
 
 def test_a_judges_adapter_is_in_the_key_and_looked_at_before_anything_loads(tiny, adapter, tmp_path):
-    target = resolve_judge(f"qwen-vl:{tiny('judge-qwen3-vl')}")
-    cache = tmp_path / "cache.json"
-    with_adapter = identify(target, {"adapter": str(adapter)}, cache)
-    assert with_adapter.digest != identify(target, {}, cache).digest
+    spec, cache = f"qwen-vl:{tiny('judge-qwen3-vl')}", tmp_path / "cache.json"
+    plain, tuned = (make_model("judge", spec, params) for params in ({}, {"adapter": str(adapter)}))
+    with_adapter = identify(tuned, cache)
+    assert with_adapter.digest != identify(plain, cache).digest
     (adapter / "README.md").write_text("another")
-    assert identify(target, {"adapter": str(adapter)}, cache).digest == with_adapter.digest
+    assert identify(tuned, cache).digest == with_adapter.digest
     config = adapter / "adapter_config.json"
     before = config.read_text()
     config.write_text(json.dumps({**json.loads(before), "lora_alpha": 99}))
-    assert identify(target, {"adapter": str(adapter)}, cache).digest != with_adapter.digest
+    assert identify(tuned, cache).digest != with_adapter.digest
     config.write_text(before)
-    name, reason = find_problem(target, {"adapter": str(tmp_path)})
-    assert (name, "no adapter_config.json" in reason) == ("adapter", True)
+    with pytest.raises(SettingError, match=r"no adapter_config\.json") as caught:
+        make_model("judge", spec, {"adapter": str(tmp_path)}).check(Site())
+    assert caught.value.key == "adapter"

@@ -11,15 +11,15 @@ import pytest
 import torch
 from PIL import Image
 
-from pytest_imgedit.editors.adapters import ADAPTERS, fit, why_refused
-from pytest_imgedit.editors.base import EditRequest, resolve_editor
+from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.editors.diffusers import DiffusersEditor
 from pytest_imgedit.editors.output import ASPECT_TOLERANCE, is_reframed
-from pytest_imgedit.editors.pipelines import SET_BY_HARNESS, call_signature
-from pytest_imgedit.errors import UsageError
-from pytest_imgedit.params import find_problem
-from pytest_imgedit.recipes import identify
-from pytest_imgedit.registry import Target
+from pytest_imgedit.errors import SettingError, UsageError
+from pytest_imgedit.models.adapters import ADAPTERS, fit, why_refused
+from pytest_imgedit.models.identity import identify
+from pytest_imgedit.models.kinds import Site
+from pytest_imgedit.models.pipelines import SET_BY_HARNESS, call_signature
+from pytest_imgedit.models.specs import make_model
 from pytest_imgedit.seeding import seed_all
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -123,18 +123,21 @@ def test_pipeline_passes_its_own_check_when_it_loads(editor, name):
 def test_a_default_that_changes_the_call_changes_the_key(editor, name, tmp_path):
     """Each argument of a call, set to the pipeline's own default: another call is another key."""
     subject = editor(name)
-    target = resolve_editor(f"diffusers:{subject.folder}")
-    base = identify(target, {}, tmp_path / "cache.json").digest
+
+    def digest(**params):
+        return identify(make_model("editor", f"diffusers:{subject.folder}", params), tmp_path / "cache.json").digest
+
+    base = digest()
     plain = subject.adapter.arguments(subject.pipeline, picture(1), "x", {}, None)
     for argument, value in call_signature(name).defaults.items():
         if argument in SET_BY_HARNESS or value is None or argument in ("width", "height"):
             continue
         given = subject.adapter.arguments(subject.pipeline, picture(1), "x", {argument: value}, None)
         if argument in plain and given[argument] != plain[argument]:
-            assert identify(target, {argument: value}, tmp_path / "cache.json").digest != base, argument
+            assert digest(**{argument: value}) != base, argument
     if {"width", "height"} <= set(call_signature(name).annotations):
         sizes = {side: call_signature(name).defaults.get(side) or 64 for side in ("width", "height")}
-        assert identify(target, sizes, tmp_path / "cache.json").digest != base
+        assert digest(**sizes) != base
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -162,9 +165,9 @@ def test_a_fitted_size_keeps_the_aspect_within_the_area(size, multiple):
     assert width / height == pytest.approx(size[0] / size[1], rel=0.011)
 
 
-def folder_of(kind, tmp_path):
+def editor_of(kind, tmp_path, **params):
     (tmp_path / "model_index.json").write_text(json.dumps({"_class_name": kind}))
-    return Target("diffusers", "m", "a", str(tmp_path))
+    return make_model("editor", f"diffusers:{tmp_path}", params)
 
 
 @pytest.mark.parametrize(
@@ -184,17 +187,17 @@ def folder_of(kind, tmp_path):
 def test_what_is_no_instruction_editor_is_refused_with_its_reason(tmp_path, kind, reason):
     assert reason in why_refused(kind)
     with pytest.raises(UsageError, match=rf"{kind} is no instruction editor \(.*{reason}.*\), expected one of "):
-        find_problem(folder_of(kind, tmp_path), {})
+        editor_of(kind, tmp_path).check(Site())
 
 
 @pytest.mark.parametrize("kind", ["Step1XEditPipeline", "HiDreamE1Pipeline", "OmniGen2Pipeline"])
 def test_what_this_diffusers_lacks_is_refused(tmp_path, kind):
     with pytest.raises(UsageError, match=rf"{kind} is not in diffusers \d"):
-        find_problem(folder_of(kind, tmp_path), {})
+        editor_of(kind, tmp_path).check(Site())
 
 
 def test_a_missing_class_ends_the_run_before_anything_starts(bench, tmp_path):
-    folder_of("Step1XEditPipeline", tmp_path)
+    editor_of("Step1XEditPipeline", tmp_path)
     bench.refuses(
         "editor diffusers:*: Step1XEditPipeline is not in diffusers *", f"--imgedit-editor=diffusers:{tmp_path}"
     )
@@ -208,12 +211,12 @@ def test_sizes_of_the_user_take_the_place_of_the_policy(editor):
 
 
 def test_an_area_that_the_pipeline_cannot_be_given_is_refused(tiny, tmp_path):
-    name, reason = find_problem(folder_of("LongCatImageEditPipeline", tmp_path), {"area": 65536})
-    assert (name, reason) == ("area", "LongCatImageEditPipeline takes no size")
+    with pytest.raises(SettingError, match=r"^LongCatImageEditPipeline takes no size$") as caught:
+        editor_of("LongCatImageEditPipeline", tmp_path, area=65536).check(Site())
+    assert caught.value.key == "area"
 
 
 def test_a_width_without_a_height_is_refused(tmp_path):
-    assert find_problem(folder_of("FluxKontextPipeline", tmp_path), {"width": 64}) == (
-        "width",
-        "expected editor.height beside it",
-    )
+    with pytest.raises(SettingError, match=r"^expected editor.height beside it$") as caught:
+        editor_of("FluxKontextPipeline", tmp_path, width=64).check(Site())
+    assert caught.value.key == "width"

@@ -12,16 +12,16 @@ import pytest
 from PIL import Image
 
 from pytest_imgedit.config import Settings
-from pytest_imgedit.params import find_problem
-from pytest_imgedit.recipes import identify
-from pytest_imgedit.registry import Target
+from pytest_imgedit.models.identity import identify
+from pytest_imgedit.models.kinds import Site
+from pytest_imgedit.models.specs import make_model
 
 SIZES = {"qwen-image-edit": {"true_cfg_scale": 4.0, "height": 64, "width": 64}}
 BOTH = """
 import json, os, sys
 import numpy as np
 from PIL import Image
-from pytest_imgedit.editors.base import EditRequest
+from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.editors.diffusers import DiffusersEditor
 from pytest_imgedit.editors.sharded import ShardedEditor
 from pytest_imgedit.seeding import seed_all
@@ -31,7 +31,7 @@ if __name__ == "__main__":
     photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (48, 64, 3), dtype=np.uint8))
     request = EditRequest("a", "physics", "make it snow", photo, 5)
     plain = DiffusersEditor(folder, device="cpu", **call)
-    shared = ShardedEditor(folder, device="cpu", shard={"ranks": 2, **shard}, **call)
+    shared = ShardedEditor(folder, device="cpu", ranks=2, shard=shard, **call)
 
     def edited(editor):
         seed_all(request.seed)  # as a worker does, and the other ranks do themselves
@@ -181,15 +181,13 @@ def test_what_cannot_be_shared_is_said_before_anything_starts(bench, options, li
 
 
 def test_only_what_changes_images_makes_other_edits(tiny, tmp_path):
-    cache, target = (
-        tmp_path / "cache.json",
-        Target("diffusers", "pytest_imgedit.editors.diffusers", "DiffusersEditor", str(tiny("instruct-pix2pix"))),
-    )
-    plain = identify(target, {}, cache)
-    assert identify(target, {"shard": {"strategy": "grad_op", "cpu_offload": True}}, cache) == plain
-    others = [
-        identify(target, {"shard": shard}, cache) for shard in ({"param_dtype": "bfloat16"}, {"strategy": "context"})
-    ]
-    assert plain not in others
-    assert find_problem(target, {"shard": {"cpu_offload": True}}) is None
+    cache, spec = tmp_path / "cache.json", f"diffusers:{tiny('instruct-pix2pix')}"
+
+    def shared(**shard):
+        return identify(make_model("editor", spec, {"shard": shard}, gpus=2), cache)
+
+    plain = identify(make_model("editor", spec, {}), cache)
+    assert shared(strategy="grad_op", cpu_offload=True) == plain
+    assert plain not in [shared(param_dtype="bfloat16"), shared(strategy="context")]
+    make_model("editor", spec, {"shard": {"cpu_offload": True}}, gpus=2).check(Site())
     assert Settings.model_validate({"editor": {"shard": {"strategy": "full"}}}).editor.params["shard"]

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from pytest_imgedit.editors.base import EditRequest
+from pytest_imgedit.core.requests import EditRequest, Question
 from pytest_imgedit.editors.diffusers import DiffusersEditor
-from pytest_imgedit.judges.base import Question
 from pytest_imgedit.judges.qwen_vl import QwenVLJudge
 from pytest_imgedit.rubrics.rubric import load_rubric
 from training import bank, editor, judge, pool

@@ -5,12 +5,12 @@ import pytest
 from diffusers import QwenImageTransformer2DModel
 from PIL import Image
 
-from pytest_imgedit.editors.base import EditRequest
+from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.editors.diffusers import DiffusersEditor
-from pytest_imgedit.errors import SetupError
-from pytest_imgedit.params import find_problem
-from pytest_imgedit.recipes import identify
-from pytest_imgedit.registry import Target
+from pytest_imgedit.errors import SettingError, SetupError
+from pytest_imgedit.models.identity import identify
+from pytest_imgedit.models.kinds import Site
+from pytest_imgedit.models.specs import make_model
 
 SMALL = {"num_inference_steps": 2, "true_cfg_scale": 4.0, "height": 64, "width": 64}
 
@@ -86,6 +86,10 @@ def test_an_editor_says_whether_it_is_compiled(tiny, monkeypatch):
     assert not DiffusersEditor(str(tiny("qwen-image-edit")), device="cpu").compiled
 
 
+def editor_with(tiny, params):
+    return make_model("editor", f"diffusers:{tiny('qwen-image-edit')}", params)
+
+
 def test_what_cannot_be_done_is_named(tiny):
     with pytest.raises(SetupError, match=r"editor.attention_backend: ValueError: no attention of a UNet"):
         DiffusersEditor(str(tiny("instruct-pix2pix")), device="cpu", attention_backend="native")
@@ -98,33 +102,35 @@ def test_what_cannot_be_done_is_named(tiny):
     [("compile", "always"), ("quantize", "int4"), ("step_cache", "all"), ("step_cache_threshold", 2.0), ("offload", 1)],
 )
 def test_parameters_are_checked_before_anything_loads(tiny, key, value):
-    target = Target("diffusers", "pytest_imgedit.editors.diffusers", "DiffusersEditor", str(tiny("qwen-image-edit")))
-    assert find_problem(target, {key: value})[0] == key
-    assert find_problem(target, {"compile": True, "step_cache": "first_block"}) is None
+    with pytest.raises(SettingError) as caught:
+        editor_with(tiny, {key: value}).check(Site())
+    assert caught.value.key == key
+    editor_with(tiny, {"compile": True, "step_cache": "first_block"}).check(Site())
 
 
 @pytest.mark.parametrize(
     ("params", "reason"),
     [
-        ({"compile": "maybe"}, "Input should be 'auto' or Input should be a valid boolean, found 'maybe'"),
+        (
+            {"compile": "maybe"},
+            "Input should be 'auto' or 'if possible' or Input should be a valid boolean, found 'maybe'",
+        ),
         ({"step_cache_threshold": 0.1}, "it does nothing without editor.step_cache"),
         ({"attention_backend": "bogus"}, "found 'bogus', expected one of "),
     ],
 )
 def test_what_is_wrong_with_a_parameter_is_said(tiny, params, reason):
-    target = Target("diffusers", "pytest_imgedit.editors.diffusers", "DiffusersEditor", str(tiny("qwen-image-edit")))
-    assert find_problem(target, params)[1].startswith(reason)
-    assert find_problem(target, {"attention_backend": "_native_cudnn"}) is None
+    with pytest.raises(SettingError) as caught:
+        editor_with(tiny, params).check(Site())
+    assert str(caught.value).startswith(reason)
+    editor_with(tiny, {"attention_backend": "_native_cudnn"}).check(Site())
 
 
 def test_defaults_that_are_spelled_out_change_nothing(tiny, tmp_path):
-    target, cache = (
-        Target("diffusers", "pytest_imgedit.editors.diffusers", "DiffusersEditor", str(tiny("qwen-image-edit"))),
-        tmp_path / "cache.json",
-    )
+    cache = tmp_path / "cache.json"
     spelled = {"compile": "auto", "offload": "auto", "deterministic": True}
-    assert identify(target, spelled, cache) == identify(target, {}, cache)
-    assert identify(target, {"compile": True}, cache) != identify(target, {}, cache)
+    assert identify(editor_with(tiny, spelled), cache) == identify(editor_with(tiny, {}), cache)
+    assert identify(editor_with(tiny, {"compile": True}), cache) != identify(editor_with(tiny, {}), cache)
 
 
 @pytest.mark.parametrize("model", ["qwen-image-edit", "instruct-pix2pix"])

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.judges.architectures import PACKED, read_config, unpackable
 from pytest_imgedit.judges.decoding import PaddedDecoder
 from pytest_imgedit.judges.qwen_vl import QwenVLJudge
+from pytest_imgedit.models.architectures import PACKED, read_config, unpackable
 
 
 def config(architecture="Qwen3VLForConditionalGeneration", **text):

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from pytest_imgedit import checkpoints
-from pytest_imgedit.checkpoints import describe_checkpoint, find_checkpoint, loaded_files
 from pytest_imgedit.errors import SetupError
-from pytest_imgedit.fingerprints import digest_files
+from pytest_imgedit.models import checkpoints
+from pytest_imgedit.models.checkpoints import Layout, describe_checkpoint, find_checkpoint, loaded_files
+from pytest_imgedit.models.fingerprints import digest_files
 from pytest_imgedit.scenes import WEIGHTS
 
 
@@ -16,12 +16,13 @@ def _own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def described(folder, kind, tmp_path):
-    return describe_checkpoint(folder, kind, digest_files(folder, loaded_files(folder, kind), tmp_path / "c.json"))
+def described(folder, layout, tmp_path):
+    digests = digest_files(folder, loaded_files(folder, layout), tmp_path / "c.json")
+    return describe_checkpoint(folder, layout, digests)
 
 
 def test_embedded_models_are_found_wherever_the_package_is(tmp_path, monkeypatch):
-    there = described(WEIGHTS / "judge", "qwen-vl", tmp_path)
+    there = described(WEIGHTS / "judge", Layout.MODEL, tmp_path)
     elsewhere = tmp_path / "site-packages" / "pytest_imgedit"
     elsewhere.mkdir(parents=True)
     (elsewhere / "scenes").symlink_to(WEIGHTS.parent)
@@ -44,7 +45,7 @@ def pipeline(folder):
 
 
 def test_only_what_loaders_open_is_loaded(tmp_path):
-    assert loaded_files(pipeline(tmp_path / "p"), "diffusers") == [
+    assert loaded_files(pipeline(tmp_path / "p"), Layout.PIPELINE) == [
         "model_index.json",
         "tokenizer/tokenizer.json",
         "unet/config.json",
@@ -55,7 +56,7 @@ def test_only_what_loaders_open_is_loaded(tmp_path):
 def test_other_models_have_the_same_path_and_the_same_content(tmp_path):
     folder = pipeline(tmp_path / "p")
     weights = folder / "unet" / "diffusion_pytorch_model.safetensors"
-    there = described(folder, "diffusers", tmp_path)
+    there = described(folder, Layout.PIPELINE, tmp_path)
     assert there["embedded"] is None
     assert find_checkpoint(**there) == str(folder)
     (folder / "README.md").write_text("another")

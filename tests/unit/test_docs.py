@@ -54,11 +54,32 @@ def test_the_benchmark_folder_holds_a_copy_of_the_shipped_item_and_the_root_hold
     assert not list(ROOT.glob("test_*.py"))
 
 
-def test_pipelines_are_as_their_page_says():
-    spec = importlib.util.spec_from_file_location("pipeline_table", ROOT / "docs" / "pipeline_table.py")
+def script(name):
+    """A script of docs/ as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     made = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made)
+    return made
+
+
+def test_pipelines_are_as_their_page_says():
+    made = script("pipeline_table")
     assert made.table() in (ROOT / "docs" / "pipelines.md").read_text(), "run python docs/pipeline_table.py"
+
+
+def test_parameters_are_as_their_page_says():
+    made = script("parameter_table")
+    assert made.page() == made.PAGE.read_text(), "run python docs/parameter_table.py"
+
+
+def test_every_parameter_has_a_line_of_its_own():
+    from pytest_imgedit.models.specs import BUILTIN, kind_at
+
+    for role, kinds in BUILTIN.items():
+        for name, path in kinds.items():
+            params = kind_at(role, name, path).Params
+            for key, field in params.model_fields.items() if params else ():
+                assert field.description, f"{role} {name}: {key}"
 
 
 #: Simulated runs: fewer than the 2,000 of the page, whose shares must be within four standard errors of these.

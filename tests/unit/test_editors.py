@@ -9,12 +9,14 @@ import pytest
 import torch
 from PIL import Image
 
-from pytest_imgedit.editors.base import EditRequest, build, job_seed, resolve_editor
+from pytest_imgedit.core.requests import EditRequest, job_seed
 from pytest_imgedit.editors.diffusers import DiffusersEditor, call_arguments
-from pytest_imgedit.editors.folder import check_pattern, find_image, find_images
-from pytest_imgedit.editors.pipelines import call_signature, check_arguments
-from pytest_imgedit.errors import ImageError, SetupError, UsageError
+from pytest_imgedit.errors import ImageError, SettingError, SetupError, UsageError
 from pytest_imgedit.images import FileImage
+from pytest_imgedit.models.folder import check_pattern, find_image, find_images
+from pytest_imgedit.models.kinds import Site
+from pytest_imgedit.models.pipelines import call_signature, check_arguments
+from pytest_imgedit.models.specs import make_model
 from pytest_imgedit.pairs import EditPair
 
 PHOTO = Image.effect_noise((48, 32), 60).convert("RGB")
@@ -33,7 +35,7 @@ def pair(**values):
 
 
 def editor(spec):
-    return build(resolve_editor(spec), "cpu", {})
+    return make_model("editor", spec, {}).target.build("cpu", {})
 
 
 def test_identity_blank_and_noise():
@@ -116,7 +118,7 @@ def test_folder_hands_over_what_the_harness_found():
 
 def test_unknown_parameter_is_a_setup_error():
     with pytest.raises(SetupError, match="unexpected keyword argument 'strength'"):
-        build(resolve_editor("identity"), "cpu", {"strength": 3})
+        make_model("editor", "identity", {}).target.build("cpu", {"strength": 3})
 
 
 def test_seed_depends_on_seed_and_pair_alone():
@@ -146,23 +148,27 @@ def test_signature_read_from_source_is_the_real_one(name, some):
 
 def test_arguments_are_checked_without_loading(tiny):
     model = str(tiny("qwen-image-edit"))
-    assert check_arguments(model, {"num_inference_steps": 3, "dtype": "float32"}) is None
-    assert check_arguments(model, {"num_inference_step": 3}) == (
-        "num_inference_step",
-        "no such argument is taken; did you mean 'num_inference_steps'?",
-    )
-    assert check_arguments(model, {"num_inference_steps": "3"}) == ("num_inference_steps", "found '3', expected int")
-    assert check_arguments(model, {"num_inference_steps": True})[0] == "num_inference_steps"
-    assert check_arguments(model, {"true_cfg_scale": 4, "height": 64, "width": 64}) is None
-    assert check_arguments(model, {"height": 64}) == ("height", "expected editor.width beside it")
-    assert check_arguments(model, {"prompt": "x"})[0] == "prompt"
-    assert check_arguments("some/hub-model-that-is-not-here", {"anything": 1}) is None
+
+    def refused(**params):
+        with pytest.raises(SettingError) as caught:
+            check_arguments(model, params, params)
+        return caught.value.key, str(caught.value)
+
+    check_arguments(model, {"num_inference_steps": 3, "dtype": "float32"}, {"num_inference_steps": 3})
+    wrong_name = "no such argument is taken; did you mean 'num_inference_steps'?"
+    assert refused(num_inference_step=3) == ("num_inference_step", wrong_name)
+    assert refused(num_inference_steps="3") == ("num_inference_steps", "found '3', expected int")
+    assert refused(num_inference_steps=True)[0] == "num_inference_steps"
+    check_arguments(model, {}, {"true_cfg_scale": 4, "height": 64, "width": 64})
+    assert refused(height=64) == ("height", "expected editor.width beside it")
+    assert refused(prompt="x")[0] == "prompt"
+    check_arguments("some/hub-model-that-is-not-here", {}, {"anything": 1})
 
 
 def test_text_to_image_pipeline_is_refused(tmp_path):
     (tmp_path / "model_index.json").write_text('{"_class_name": "FluxPipeline"}')
     with pytest.raises(UsageError, match="FluxPipeline is no instruction editor"):
-        check_arguments(str(tmp_path), {})
+        check_arguments(str(tmp_path), {}, {})
 
 
 def test_blank_negative_prompt_is_given_only_where_guidance_needs_it(tiny):
@@ -228,24 +234,9 @@ def test_deterministic_switches_reduced_precision_off(tiny):
     ],
 )
 def test_parameters_of_judges_are_checked_before_anything_loads(spec, params, name):
-    from pytest_imgedit.judges.base import resolve_judge
-    from pytest_imgedit.params import find_problem
-
-    assert find_problem(resolve_judge(spec), params)[0] == name
-
-
-def test_checked_defaults_of_the_judge_are_its_real_ones():
-    import inspect
-
-    from pytest_imgedit.judges.qwen_vl import QwenVLJudge
-    from pytest_imgedit.params import QwenVLParams
-
-    real = {
-        name: p.default
-        for name, p in inspect.signature(QwenVLJudge).parameters.items()
-        if name not in ("model", "device")
-    }
-    assert QwenVLParams().model_dump() == real
+    with pytest.raises(SettingError) as caught:
+        make_model("judge", spec, params).check(Site())
+    assert caught.value.key == name
 
 
 def test_an_editor_that_gives_two_images_for_one_request_does_not_load(tiny, monkeypatch):

@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from pytest_imgedit.endpoints import ENDPOINT_KINDS, HOW_ASKED, Asking, Endpoint, parse_endpoint
+from pytest_imgedit.core.requests import Answer, Question
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.judges.base import Answer, Question
 from pytest_imgedit.judges.openai import OpenAIJudge, data_url, fit, read_completion
-from pytest_imgedit.params import ENDPOINT_PARAMS
-from pytest_imgedit.recipes import identify
-from pytest_imgedit.registry import Target
+from pytest_imgedit.models.identity import identify
+from pytest_imgedit.models.servers import Asking, Endpoint, parse_endpoint
+from pytest_imgedit.models.specs import make_model
 
 
 @pytest.mark.parametrize(
@@ -113,20 +112,18 @@ def test_an_image_travels_as_it_is():
     assert Image.open(io.BytesIO(base64.b64decode(data))).tobytes() == image.tobytes()
 
 
+#: Parameters that change how a server is asked, with other values than their defaults.
+HOW_ASKED = {"api_key_env": "X", "concurrency": 3, "timeout": 3.0, "retries": 3, "price_in": 3.0, "price_out": 3.0}
+
+
 def test_how_a_server_is_asked_is_no_part_of_what_it_is(tmp_path):
-    cache = tmp_path / "cache.json"
-    target = Target("openai", "pytest_imgedit.judges.openai", "OpenAIJudge", "http://h/v1#m")
-    plain = identify(target, {"max_new_tokens": 9}, cache)
-    asked = dict.fromkeys(HOW_ASKED, 3)
-    assert identify(target, {"max_new_tokens": 9, **asked}, cache) == plain
-    assert identify(target, {"max_new_tokens": 8}, cache) != plain
-    other = Target("openai", target.module, target.attribute, "http://h/v1#n")
-    assert identify(other, {}, cache).fingerprint != plain.fingerprint
+    def of(params, model="m"):
+        return identify(make_model("judge", f"openai:http://h/v1#{model}", params), tmp_path / "cache.json")
 
-
-def test_every_kind_has_parameters():
-    assert set(ENDPOINT_PARAMS) == set(ENDPOINT_KINDS)
-    assert set(HOW_ASKED) <= {name for model in ENDPOINT_PARAMS.values() for name in model.model_fields}
+    plain = of({"max_new_tokens": 9})
+    assert of({"max_new_tokens": 9, **HOW_ASKED}) == plain
+    assert of({"max_new_tokens": 8}) != plain
+    assert of({}, "n").fingerprint != plain.fingerprint
 
 
 def test_texts_of_a_suite_are_no_control_tokens(monkeypatch):

@@ -15,9 +15,9 @@ from test_invariant import batches
 from test_packed import ask
 
 from pytest_imgedit.config import SuiteSettings
+from pytest_imgedit.core.requests import Answer, Question
 from pytest_imgedit.errors import SetupError
 from pytest_imgedit.images import decode
-from pytest_imgedit.judges.base import Answer, Question
 from pytest_imgedit.judges.decoding import Decoded
 from pytest_imgedit.judges.expected import Place, expected_grades, find_places
 from pytest_imgedit.judges.qwen_vl import QwenVLJudge

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.hub import is_local, model_folder, split_id
+from pytest_imgedit.models.checkpoints import Layout
+from pytest_imgedit.models.hub import is_local, model_folder, split_id
 
 
 def test_hub_ids_may_name_a_revision():
@@ -19,7 +20,7 @@ def test_hub_ids_may_name_a_revision():
 def test_a_hub_id_is_resolved_to_a_commit_once(tmp_path, monkeypatch):
     import huggingface_hub
 
-    from pytest_imgedit import hub
+    from pytest_imgedit.models import hub
 
     asked = []
 
@@ -31,8 +32,8 @@ def test_a_hub_id_is_resolved_to_a_commit_once(tmp_path, monkeypatch):
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
     monkeypatch.setattr(hub, "_PINNED", {})
-    first = model_folder("org/model@main", "diffusers")
-    assert model_folder("org/model@main", "diffusers") == first
+    first = model_folder("org/model@main", Layout.PIPELINE)
+    assert model_folder("org/model@main", Layout.PIPELINE) == first
     assert asked == [("org/model", "main")]
-    assert hub.commit_of("org/model@main", "diffusers") == f"{1:040x}"
-    assert hub.commit_of("org/other", "diffusers") is None
+    assert hub.commit_of("org/model@main", Layout.PIPELINE) == f"{1:040x}"
+    assert hub.commit_of("org/other", Layout.PIPELINE) is None

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from pytest_imgedit.judges.base import Question
+from pytest_imgedit.core.requests import Question
 from pytest_imgedit.judges.qwen_vl import QwenVLJudge
 from pytest_imgedit.judges.reference import MAX_PSNR, ReferenceJudge, psnr, ssim
 from pytest_imgedit.qwen import AssembledProcessor

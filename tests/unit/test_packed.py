@@ -6,8 +6,8 @@ from PIL import Image
 from torch.nn.functional import scaled_dot_product_attention
 
 from pytest_imgedit.config import SuiteSettings
+from pytest_imgedit.core.requests import Question
 from pytest_imgedit.images import decode
-from pytest_imgedit.judges.base import Question
 from pytest_imgedit.judges.fused import combine, rms_norm, swiglu
 from pytest_imgedit.judges.packed import Bounds, PackedDecoder, attend
 from pytest_imgedit.judges.qwen_vl import QwenVLJudge

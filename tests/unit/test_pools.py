@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_imgedit.config import Settings
-from pytest_imgedit.editors.base import resolve_editor
-from pytest_imgedit.recipes import identify
-from pytest_imgedit.stages import pools
+from pytest_imgedit.models import checkpoint_kinds
+from pytest_imgedit.models.identity import identify
+from pytest_imgedit.models.specs import make_model
 from pytest_imgedit.stages.pools import make_pool
 from pytest_imgedit.workers.base import Slot, Worker
 from pytest_imgedit.workers.hosts import Host, Hosts
@@ -28,10 +28,10 @@ def connected(*machines, gpus=("0",)):
 
 def pool(monkeypatch, folder, model, hosts, editor, **workers):
     """A pool of editors of 60 GiB."""
-    monkeypatch.setattr(pools, "check_checkpoint", lambda folder, kind: 60 * GIB)
+    monkeypatch.setattr(checkpoint_kinds, "component_bytes", lambda *_: {"transformer": 60 * GIB})
     given = {"editor": {"spec": f"diffusers:{model}", **editor}, "workers": {"hosts": ["popen"], **workers}}
-    identity = identify(resolve_editor(f"diffusers:{model}"), {}, folder / "cache.json")
-    return make_pool(Settings.model_validate(given), "edit", identity, folder, SimpleNamespace(), hosts)
+    identity = identify(make_model("editor", f"diffusers:{model}", {}), folder / "cache.json")
+    return make_pool(Settings.model_validate(given), "editor", identity, folder, SimpleNamespace(), hosts)
 
 
 @pytest.mark.parametrize(

@@ -13,18 +13,18 @@ from types import SimpleNamespace
 import pytest
 from test_checkpoints import pipeline
 
-from pytest_imgedit.closure import is_unchanged, loaded_code, source_closure
 from pytest_imgedit.config import JudgeSettings
-from pytest_imgedit.editors.base import resolve_editor
+from pytest_imgedit.environments import key
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.images import Base64Image
-from pytest_imgedit.judges.base import resolve_judge
+from pytest_imgedit.models.closure import is_unchanged, loaded_code, source_closure
+from pytest_imgedit.models.identity import Where, identify
+from pytest_imgedit.models.specs import make_model
 from pytest_imgedit.pairs import EditPair
-from pytest_imgedit.recipes import Where, edit_recipe, identify, key
 from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.scenes import WEIGHTS
-from pytest_imgedit.stages.plan import Work
+from pytest_imgedit.stages.plan import Work, edit_recipe
 from pytest_imgedit.stages.score import Scorer
 
 PAIR = EditPair("a", "physics", "make it snow", Base64Image(""))
@@ -40,8 +40,8 @@ def model(tmp_path):
     return pipeline(tmp_path / "model")
 
 
-def of(folder, cache, device="cpu", **params):
-    return identify(resolve_editor(f"diffusers:{folder}"), params, cache, Where(device))
+def of(folder, cache, device="cpu", gpus=1, **params):
+    return identify(make_model("editor", f"diffusers:{folder}", params, gpus), cache, Where(device))
 
 
 def _write(path):
@@ -133,8 +133,8 @@ def test_damaged_digest_cache_costs_only_time(model, cache):
         ({"dtype": "float32"}, {"dtype": "auto"}),
         ({"dtype": "float32"}, {}),
         ({"compile": "auto", "offload": "none", "deterministic": True}, {}),
-        ({"shard": {"ranks": 2, "param_dtype": "float32"}}, {}),
-        ({"shard": {"ranks": 2}}, {"shard": {"ranks": 4, "strategy": "grad_op"}}),  # all of them hold all of an image
+        ({"gpus": 2, "shard": {"param_dtype": "float32"}}, {}),
+        ({"gpus": 2}, {"gpus": 4, "shard": {"strategy": "grad_op"}}),  # all of them hold all of an image
     ],
 )
 def test_defaults_that_are_written_out_are_the_same(tiny, cache, params, same):
@@ -153,8 +153,8 @@ def test_defaults_that_are_written_out_are_the_same(tiny, cache, params, same):
         {"deterministic": False},
         {"attention_backend": "native"},
         {"step_cache": "first_block"},
-        {"shard": {"ranks": 2, "param_dtype": "bfloat16"}},
-        {"shard": {"ranks": 2, "strategy": "context"}},
+        {"gpus": 2, "shard": {"param_dtype": "bfloat16"}},
+        {"gpus": 2, "shard": {"strategy": "context"}},
     ],
 )
 def test_each_parameter_that_decides_changes_the_key(tiny, cache, params):
@@ -163,9 +163,8 @@ def test_each_parameter_that_decides_changes_the_key(tiny, cache, params):
 
 
 def test_ranks_that_compute_parts_of_an_image_count(tiny, cache):
-    two, four = ({"strategy": "context", "ranks": ranks} for ranks in (2, 4))
-    folder = tiny("qwen-image-edit")
-    assert of(folder, cache, shard=two).digest != of(folder, cache, shard=four).digest
+    folder, shard = tiny("qwen-image-edit"), {"strategy": "context"}
+    assert of(folder, cache, gpus=2, shard=shard).digest != of(folder, cache, gpus=4, shard=shard).digest
 
 
 @pytest.mark.parametrize(
@@ -173,14 +172,15 @@ def test_ranks_that_compute_parts_of_an_image_count(tiny, cache):
     [("_flash_3", "flash-attn-3"), ("sage_varlen", "sageattention"), ("xformers", "xformers"), ("sage_hub", "kernels")],
 )
 def test_versions_of_attention_kernels_count_where_they_compute(tiny, cache, backend, package):
-    target = resolve_editor(f"diffusers:{tiny('qwen-image-edit')}")
+    spec = f"diffusers:{tiny('qwen-image-edit')}"
     there = {"torch": "2.9.0", package: "1.2", "rich": "14"}
     where = Where("cuda", versions=lambda names: {name: there[name] for name in names if name in there})
-    assert identify(target, {"attention_backend": backend}, cache, where).here.versions == {
-        "torch": "2.9.0",
-        package: "1.2",
-    }
-    assert identify(target, {"attention_backend": "_native_flash"}, cache, where).here.versions == {"torch": "2.9.0"}
+
+    def versions(backend):
+        return identify(make_model("editor", spec, {"attention_backend": backend}), cache, where).here.versions
+
+    assert versions(backend) == {"torch": "2.9.0", package: "1.2"}
+    assert versions("_native_flash") == {"torch": "2.9.0"}
 
 
 def test_a_text_that_happens_to_name_a_file_is_a_text(tiny, cache, tmp_path, monkeypatch):
@@ -201,8 +201,8 @@ def test_dtype_counts_as_it_is_resolved(model, cache):
 
 def test_a_judge_is_the_same_under_another_path(cache, tmp_path):
     (tmp_path / "judge").symlink_to(WEIGHTS / "judge")
-    embedded = identify(resolve_judge("scenes"), {}, cache)
-    assert identify(resolve_judge(f"qwen-vl:{tmp_path / 'judge'}"), {}, cache).digest == embedded.digest
+    embedded = identify(make_model("judge", "scenes", {}), cache)
+    assert identify(make_model("judge", f"qwen-vl:{tmp_path / 'judge'}", {}), cache).digest == embedded.digest
 
 
 def test_an_adapter_beside_the_weights_is_refused(model, cache):
@@ -223,12 +223,12 @@ def test_a_file_that_is_named_like_a_digest_is_read(model, cache, tmp_path):
 
 
 def test_how_a_judge_decodes_is_part_of_it(cache):
-    spread = identify(resolve_judge("scenes"), {}, cache, Where(is_spread=True))
-    assert spread.digest != identify(resolve_judge("scenes"), {}, cache).digest
+    spread = identify(make_model("judge", "scenes", {}, gpus=2), cache)
+    assert spread.digest != identify(make_model("judge", "scenes", {}), cache).digest
 
 
 def test_exact_looks_at_the_gpu(cache):
-    here = identify(resolve_judge("scenes"), {}, cache, Where("cuda", "NVIDIA H200")).here
+    here = identify(make_model("judge", "scenes", {}), cache, Where("cuda", "NVIDIA H200")).here
     assert not here.model_copy(update={"gpu": "NVIDIA A100"}).serves(here, "exact")
     assert here.model_copy(update={"gpu": "NVIDIA A100"}).serves(here, "compatible")
 
@@ -257,7 +257,7 @@ def package(tmp_path, monkeypatch):
 
 
 def own(package, cache, **params):
-    return identify(resolve_editor(f"{package.name}:Ed"), params, cache)
+    return identify(make_model("editor", f"{package.name}:Ed", params), cache)
 
 
 @pytest.mark.parametrize("module", ["__init__", "core", "helpers", "late"])
@@ -432,7 +432,7 @@ def verdict_key(judge, rubric=None, **changes):
 
 def test_each_input_of_a_verdict_changes_its_key(package, cache):
     rubric = load_rubric("aspects", {})
-    judge, seer = identify(resolve_judge("scenes"), {}, cache), own(package, cache)
+    judge, seer = identify(make_model("judge", "scenes", {}), cache), own(package, cache)
     for changes in (
         {"source": SimpleNamespace(sha256="t")},
         {"edit": SimpleNamespace(blob="f")},
@@ -444,7 +444,7 @@ def test_each_input_of_a_verdict_changes_its_key(package, cache):
         {"rubric": rubric.model_copy(update={"system": "x"})},
     ):
         assert verdict_key(judge, **changes) != verdict_key(judge), changes
-    longer = identify(resolve_judge("scenes"), {"scoring": "expected"}, cache)
+    longer = identify(make_model("judge", "scenes", {"scoring": "expected"}), cache)
     assert verdict_key(longer) != verdict_key(judge)
     assert verdict_key(seer) != verdict_key(judge)
     for changes in ({"pair": replace(PAIR, id="b")}, {"reference": SimpleNamespace(sha256="q")}):
@@ -452,7 +452,7 @@ def test_each_input_of_a_verdict_changes_its_key(package, cache):
 
 
 def test_what_a_judge_is_not_told_changes_no_verdicts_key(cache):
-    judge = identify(resolve_judge("scenes"), {}, cache)
+    judge = identify(make_model("judge", "scenes", {}), cache)
     for changes in (
         {"seed": 2},
         {"pair": replace(PAIR, id="b")},
@@ -465,7 +465,7 @@ def test_what_a_judge_is_not_told_changes_no_verdicts_key(cache):
 
 
 def test_a_finished_image_is_all_that_decides_an_edit_of_a_folder(tmp_path, cache):
-    folder = identify(resolve_editor(f"folder:{tmp_path}"), {}, cache)
+    folder = identify(make_model("editor", f"folder:{tmp_path}", {}), cache)
     base = key(edit_recipe(folder, PAIR, 0, "s", None, "image"))
     assert key(edit_recipe(folder, replace(PAIR, category="social"), 1, "s", None, "image")) == base
     assert key(edit_recipe(folder, PAIR, 0, "s", None, "other")) != base
@@ -478,5 +478,5 @@ def test_model_that_is_nowhere_is_a_usage_error(cache, monkeypatch):
 
 
 def test_recipes_are_plain_json(tiny, cache):
-    for identity in (of(tiny("instruct-pix2pix"), cache), identify(resolve_judge("scenes"), {}, cache)):
+    for identity in (of(tiny("instruct-pix2pix"), cache), identify(make_model("judge", "scenes", {}), cache)):
         assert json.loads(json.dumps(identity.recipe)) == identity.recipe

@@ -12,12 +12,13 @@ from PIL import Image
 
 from pytest_imgedit.environments import Environment
 from pytest_imgedit.errors import UsageError
+from pytest_imgedit.files import write_json
 from pytest_imgedit.images import encode_png
-from pytest_imgedit.recipes import key
+from pytest_imgedit.models.identity import key
 from pytest_imgedit.store.blobs import Blobs
 from pytest_imgedit.store.journal import Journal
 from pytest_imgedit.store.records import EditRecord, VerdictRecord
-from pytest_imgedit.store.runs import Store, write_json
+from pytest_imgedit.store.runs import Store
 
 PNG = encode_png(Image.new("RGB", (4, 4), "red"))
 

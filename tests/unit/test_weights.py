@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
 from pytest_imgedit import weights
-from pytest_imgedit.checkpoints import weight_files
 from pytest_imgedit.errors import UsageError
+from pytest_imgedit.models.checkpoints import weight_files
 from pytest_imgedit.weights import Reader, load_on_gpu
 
 

@@ -12,8 +12,8 @@ import psutil
 import pytest
 from PIL import Image
 
+from pytest_imgedit.core.requests import Answer, Question
 from pytest_imgedit.errors import ImageError, OutputError, SetupError, is_out_of_memory
-from pytest_imgedit.judges.base import Answer, Question
 from pytest_imgedit.stages.retry import MAX_IN_VAIN, Retries
 from pytest_imgedit.workers import keeper
 from pytest_imgedit.workers.base import Slot, Worker
@@ -194,8 +194,9 @@ def test_errors_are_named_by_kind():
 def test_secrets_of_the_parameters_leave_no_worker():
     sent = []
     worker = _Worker(sent.append)
-    message = {"op": "prepare", "target": {"kind": "x", "module": "json", "attribute": "loads", "argument": None}}
-    worker.handle({**message, "params": {"api_key": "0123456789"}, "device": "cpu"}, [])
+    message = {"op": "prepare", "target": {"module": "json", "attribute": "loads", "argument": None}}
+    told = {"params": {"api_key": "0123456789"}, "device": "cpu", "is_served": False, "may_be_blank": False}
+    worker.handle({**message, **told}, [])
 
     class Model:
         def edit(self, request):
@@ -243,7 +244,7 @@ class Plain(Prepares):
 def test_judge_is_given_what_it_prepared_if_its_answer_takes_that(name, reply):
     sent = []
     worker = _Worker(sent.append)
-    target = {"kind": "class", "module": __name__, "attribute": name, "argument": None}
+    target = {"module": __name__, "attribute": name, "argument": None}
     worker.handle({"op": "prepare", "target": target, "params": {}, "device": "cpu"}, [])
     worker.handle({"op": "load"}, [])
     asked = {"pair": "a", "category": "b", "instruction": "c", "images": {}, "system": "", "parts": [], "aspects": []}

@@ -10,28 +10,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.editors.adapters import ADAPTERS, why_refused
-from pytest_imgedit.errors import UsageError
-from pytest_imgedit.hub import pinned, split_id
-from pytest_imgedit.registry import Signature, signature, source_file
+from pytest_imgedit.errors import SettingError, UsageError
+from pytest_imgedit.models.adapters import ADAPTERS, why_refused
+from pytest_imgedit.models.checkpoints import Layout
+from pytest_imgedit.models.hub import pinned, split_id
+from pytest_imgedit.models.source import Signature, signature, source_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Arguments of the editor itself; all others go to the pipeline's call.
-OWN = (
-    "dtype",
-    "deterministic",
-    "compile",
-    "attention_backend",
-    "quantize",
-    "step_cache",
-    "step_cache_threshold",
-    "offload",
-    "area",
-    "loras",
-    "shard",
-)
 #: Arguments that the harness sets for every pair.
 SET_BY_HARNESS = (
     "image",
@@ -45,31 +32,32 @@ SET_BY_HARNESS = (
 )
 
 
-def check_arguments(model: str, params: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the first of `params` that the pipeline of a checkpoint does not take as it is, with the reason.
+def check_arguments(model: str, params: Mapping[str, Any], call: Mapping[str, Any]) -> None:
+    """Raise `SettingError` for the first of `params` that the pipeline of a checkpoint does not take as it is.
 
-    What cannot be known without loading (a hub id that is not here) is left to the worker. Raises `UsageError` for a
-    folder without `model_index.json`, for a pipeline that is no instruction editor, and for one that the installed
-    diffusers lacks.
+    `call` are those of them that go to the pipeline's call. What cannot be known without loading (a hub id that is not
+    here) is left to the worker. Raises `UsageError` for a folder without `model_index.json`, for a pipeline that is no
+    instruction editor, and for one that the installed diffusers lacks.
     """
     steps = params.get("num_inference_steps")
     if isinstance(steps, int) and steps < 1:
-        return "num_inference_steps", f"found {steps}, expected a count of at least 1"
+        raise SettingError("num_inference_steps", f"found {steps}, expected a count of at least 1")
     name = pipeline_class(model)
     if name is None:
-        return None
-    call = call_signature(name)
-    if call is not None and name not in ADAPTERS:
+        return
+    taken = call_signature(name)
+    if taken is not None and name not in ADAPTERS:
         raise UsageError(f"editor diffusers:{model}: {why_refused(name)}")
-    if call is None:
+    if taken is None:
         raise UsageError(f"editor diffusers:{model}: {name} is not in diffusers {version('diffusers')}")
     lone = {"width", "height"} & set(params)
-    if len(lone) == 1 and {"width", "height"} <= set(call.annotations):
+    if len(lone) == 1 and {"width", "height"} <= set(taken.annotations):
         (given,) = lone
-        return given, f"expected editor.{'height' if given == 'width' else 'width'} beside it"
-    if "area" in params and not ({"width", "height"} <= set(call.annotations) or ADAPTERS[name].scales):
-        return "area", f"{name} takes no size"
-    return call.problem({key: value for key, value in params.items() if key not in OWN}, SET_BY_HARNESS)
+        raise SettingError(given, f"expected editor.{'height' if given == 'width' else 'width'} beside it")
+    if "area" in params and not ({"width", "height"} <= set(taken.annotations) or ADAPTERS[name].scales):
+        raise SettingError("area", f"{name} takes no size")
+    if problem := taken.problem(call, SET_BY_HARNESS):
+        raise SettingError(*problem)
 
 
 def given_by_harness(defaults: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,7 +74,7 @@ def given_by_harness(defaults: Mapping[str, Any], params: Mapping[str, Any]) -> 
 
 def pipeline_class(model: str) -> str | None:
     """Read the pipeline's class name from `model_index.json`, if the model is on this machine."""
-    index = Path(pinned(model, "diffusers") or model) / "model_index.json"
+    index = Path(pinned(model, Layout.PIPELINE) or model) / "model_index.json"
     if not index.parent.is_dir():
         from huggingface_hub import try_to_load_from_cache
 

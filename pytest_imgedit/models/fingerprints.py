@@ -12,58 +12,44 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.checkpoints import MODEL_KINDS, loaded_files
-from pytest_imgedit.endpoints import ENDPOINT_KINDS, parse_endpoint
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.files import digest
-from pytest_imgedit.hub import model_folder
-from pytest_imgedit.store.runs import write_json
+from pytest_imgedit.files import digest, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pytest_imgedit.closure import Closure
-    from pytest_imgedit.registry import Target
-
-#: To be raised when a built-in editor or judge changes what it computes, so that stored results are not reused.
-REVISION = 5
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-def content(target: Target, closure: Closure | None, cache: Path) -> dict[str, Any]:
-    """Return what an editor or judge is made of, apart from its parameters, as plain JSON values.
+class Digests:
+    """SHA-256 of what models are made of.
 
-    A model is the files that its loader opens, by name and SHA-256; a class of the user's own is the source files of
-    its `closure`; a server is the name of a model; a folder of finished images is nothing, since each edit counts with
-    its own image. `cache` remembers file digests by path, size and times, so that weights are read once, not once a
-    run. Raises `UsageError` if something is not there.
-    """
-    made: dict[str, Any] = {"kind": target.kind, "revision": REVISION}
-    if target.kind in MODEL_KINDS:
-        folder = model_folder(target.argument or "", target.kind)
-        made["files"] = digest_files(folder, loaded_files(folder, target.kind), cache)
-    elif target.kind in ENDPOINT_KINDS:
-        made["model"] = parse_endpoint(target.kind, target.argument or "").model
-    elif closure is not None:
-        made["class"] = f"{target.module}:{target.attribute}"
-        made["code"] = {name: digest(path) for name, path in sorted(closure.files.items())}
-    return made
-
-
-def resolved(value: Any, cache: Path, files: dict[str, str]) -> Any:
-    """Return a parameter with each file and folder that it names, in lists and tables too, replaced by its content.
-
-    The SHA-256 of these files are added to `files`, by path.
+    `cache` is the file that remembers digests by path, size and times, so that weights are read once, not once a run.
+    `sent` are the digests, by path, of files that workers on other hosts must find the same.
     """
 
-    def content_of(text: str) -> Any:
-        if not text or not _is_named_data(text, cache):
-            return text
-        inside = digest_files(Path(text), _files_below(Path(text)), cache)
-        files.update({str(Path(text, name)): sha256 for name, sha256 in inside.items()})
-        return {"content": inside}
+    def __init__(self, cache: Path) -> None:
+        self.cache = cache
+        self.sent: dict[str, str] = {}
 
-    return canonical(value, content_of)
+    def of(self, folder: Path, names: Sequence[str], is_sent: bool = False) -> dict[str, str]:
+        """Return the digests of files by their names relative to `folder`; raises `UsageError` for one that cannot be
+        read.
+        """
+        digests = digest_files(folder, names, self.cache)
+        if is_sent:
+            self.sent |= {str(Path(folder, name)): sha256 for name, sha256 in digests.items()}
+        return digests
+
+    def resolved(self, value: Any) -> Any:
+        """Return a parameter with each file and folder that it names, in lists and tables too, as its content."""
+
+        def content_of(text: str) -> Any:
+            if not text or not _is_named_data(text, self.cache):
+                return text
+            return {"content": self.of(Path(text), _files_below(Path(text)), is_sent=True)}
+
+        return canonical(value, content_of)
 
 
 def canonical(value: Any, of_text: Callable[[str], Any] = lambda text: text) -> Any:

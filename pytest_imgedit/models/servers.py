@@ -15,11 +15,7 @@ from pytest_imgedit.text import one_line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Kinds of judges and editors that a server computes for; they take no GPU of this run.
-ENDPOINT_KINDS = ("openai", "openai-images")
-#: Parameters that change how a server is asked, not what it answers: stored results stay theirs.
-HOW_ASKED = ("api_key_env", "concurrency", "timeout", "retries", "price_in", "price_out")
-API_KEY_ENV, CONCURRENCY, TIMEOUT, RETRIES = "OPENAI_API_KEY", 8, 60.0, 5
+API_KEY_ENV = "OPENAI_API_KEY"
 _NO_KEY = "none"  # servers of one's own ask for none, and the client wants some text
 
 
@@ -31,19 +27,19 @@ class Endpoint:
     model: str
 
 
-def parse_endpoint(kind: str, argument: str) -> Endpoint:
+def parse_endpoint(name: str, argument: str) -> Endpoint:
     """Read `URL#MODEL`; raises `UsageError` for anything else, also for a key or password in the URL."""
-    expected = f"expected {kind}:URL#MODEL, such as {kind}:http://localhost:8000/v1#my-model"
+    expected = f"expected {name}:URL#MODEL, such as {name}:http://localhost:8000/v1#my-model"
     url, hash_sign, model = argument.partition("#")
     if "@" in url or "?" in url:
-        raise UsageError(f"{kind}:…#{model}: a URL with credentials or a query, {expected}")
+        raise UsageError(f"{name}:…#{model}: a URL with credentials or a query, {expected}")
     try:
         parts = urlsplit(url)
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
         sound = False
     if not sound or not hash_sign or not model.strip():
-        raise UsageError(f"{kind}:{argument}: {'no model' if sound else 'no http or https URL'}, {expected}")
+        raise UsageError(f"{name}:{argument}: {'no model' if sound else 'no http or https URL'}, {expected}")
     return Endpoint(url.rstrip("/"), model.strip())
 
 
@@ -57,9 +53,9 @@ class Asking:
     """
 
     endpoint: Endpoint
-    api_key_env: str = API_KEY_ENV
-    timeout: float = TIMEOUT
-    retries: int = RETRIES
+    api_key_env: str
+    timeout: float
+    retries: int
 
     @property
     def client(self) -> dict[str, Any]:

@@ -6,11 +6,12 @@ import re
 from pathlib import Path
 
 from pytest_imgedit.errors import UsageError
+from pytest_imgedit.models.checkpoints import Layout
 
 _HUB_ID = re.compile(r"(?P<repository>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?", re.ASCII)
 _SUFFIXES = ("json", "safetensors", "txt", "model", "jinja")
-#: Snapshots by model and kind, so that a model that was found once stays the same commit for the whole run.
-_PINNED: dict[tuple[str, str], Path] = {}
+#: Snapshots by model and layout, so that a model that was found once stays the same commit for the whole run.
+_PINNED: dict[tuple[str, Layout], Path] = {}
 
 
 def is_local(model: str) -> bool:
@@ -26,7 +27,7 @@ def split_id(model: str) -> tuple[str, str | None]:
     return match["repository"], match["revision"]
 
 
-def model_folder(model: str, kind: str, download: bool = True) -> Path:
+def model_folder(model: str, layout: Layout, download: bool = True) -> Path:
     """Return the folder of a model: the local one, or the hub snapshot, which is downloaded if need be and allowed.
 
     A hub id is resolved to a commit once a process; every later call returns that commit's snapshot, whatever was
@@ -36,30 +37,30 @@ def model_folder(model: str, kind: str, download: bool = True) -> Path:
         if not Path(model).is_dir():
             raise UsageError(f"model {model!r}: no such folder, expected a checkpoint folder or a hub id")
         return Path(model)
-    if (model, kind) not in _PINNED:
-        _PINNED[model, kind] = _snapshot(model, kind, download)
-    return _PINNED[model, kind]
+    if (model, layout) not in _PINNED:
+        _PINNED[model, layout] = _snapshot(model, layout, download)
+    return _PINNED[model, layout]
 
 
-def pinned(model: str, kind: str) -> Path | None:
+def pinned(model: str, layout: Layout) -> Path | None:
     """Return the snapshot to which `model_folder` has pinned a hub id; `None` for a folder or an unpinned id."""
-    return None if is_local(model) else _PINNED.get((model, kind))
+    return None if is_local(model) else _PINNED.get((model, layout))
 
 
-def commit_of(model: str, kind: str) -> str | None:
+def commit_of(model: str, layout: Layout) -> str | None:
     """Return the commit to which `model_folder` has pinned a hub id; `None` for a folder or an unpinned id."""
-    folder = pinned(model, kind)
+    folder = pinned(model, layout)
     return None if folder is None else folder.name
 
 
-def _snapshot(model: str, kind: str, download: bool) -> Path:
+def _snapshot(model: str, layout: Layout, download: bool) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     repository, revision = split_id(model)
     # A pipeline's weights lie in folders; safetensors beside model_index.json are the same weights again.
     patterns = ["model_index.json"] + [f"*/*.{suffix}" for suffix in _SUFFIXES]
-    if kind != "diffusers":
+    if layout is Layout.MODEL:
         patterns = [f"*.{suffix}" for suffix in _SUFFIXES]
     try:
         return Path(

@@ -1,4 +1,4 @@
-"""Turns specs such as `diffusers:MODEL` or `package.module:Class` into classes, without importing them early."""
+"""Reads what modules hold from their source, without importing them."""
 
 from __future__ import annotations
 
@@ -7,75 +7,14 @@ import sys
 import sysconfig
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import import_module
-from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.errors import UsageError
-from pytest_imgedit.text import did_you_mean, one_line
+from pytest_imgedit.text import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Mapping
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where a spec leads: `module:attribute` to call, the text after the spec's colon, and the spec's kind."""
-
-    kind: str
-    module: str
-    attribute: str
-    argument: str | None
-
-    @property
-    def is_own(self) -> bool:
-        """Whether this is a class of the user's own, or of another package, rather than one of this package."""
-        return not self.module.startswith("pytest_imgedit.")
-
-    def load(self) -> Any:
-        """Import the module and return the attribute."""
-        return getattr(import_module(self.module), self.attribute)
-
-
-def resolve(role: str, spec: str, builtin: Mapping[str, str], hint: Callable[[str], str] | None = None) -> Target:
-    """Resolve the spec of a suite, editor or judge.
-
-    `builtin` maps names to `module:attribute`; installed packages add names through the entry point group
-    `pytest_imgedit.<role>s`. Any other `package.module:Class` is taken as an import path. Raises
-    `UsageError`, naming what is known, if the spec fits nothing; `hint` may guess what was meant.
-    """
-    name, colon, argument = spec.partition(":")
-    known = {**installed(role), **builtin}
-    if name in known:
-        module, _, attribute = known[name].partition(":")
-        return Target(name, module, attribute, argument if colon else None)
-    if colon and all(part.isidentifier() for part in (*name.split("."), argument)):
-        path = source_file(name)
-        if path is None or not path.is_file():
-            near = did_you_mean(name, known)
-            raise UsageError(f"{role} {spec!r}: no module {name!r} with a source file on the import path{near}")
-        try:
-            names = top_level_names(path)
-        except (SyntaxError, ValueError) as error:
-            line = getattr(error, "lineno", None) or 1
-            raise UsageError(
-                f"{path}:{line}: {one_line(error)}, expected a Python module for {role} {spec!r}"
-            ) from None
-        if argument not in names:
-            raise UsageError(f"{role} {spec!r}: {path} defines no {argument!r}{did_you_mean(argument, names)}")
-        return Target("class", name, argument, None)
-    near = did_you_mean(name, known) or (hint(spec) if hint else "")
-    known_names = ", ".join(sorted(known))
-    raise UsageError(f"unknown {role} {spec!r}, expected one of {known_names}, or package.module:Class{near}")
-
-
-@cache
-def installed(role: str) -> dict[str, str]:
-    """Return the names that installed packages add for a role, with their `module:attribute`."""
-    return {point.name: point.value for point in entry_points(group=f"pytest_imgedit.{role}s")}
+    from collections.abc import Container, Iterable, Mapping
 
 
 def source_file(module: str) -> Path | None:

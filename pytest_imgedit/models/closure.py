@@ -16,7 +16,7 @@ from urllib.parse import unquote_to_bytes
 
 from pytest_imgedit.errors import SetupError
 from pytest_imgedit.files import digest
-from pytest_imgedit.registry import is_third_party, source_file
+from pytest_imgedit.models.source import is_third_party, source_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

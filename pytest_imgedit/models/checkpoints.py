@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 #: Holds the embedded models too.
-PACKAGE = Path(__file__).parent
-#: Kinds of editors and judges whose argument is a model: a checkpoint folder or a hub id.
-MODEL_KINDS = ("diffusers", "qwen-vl")
+PACKAGE = Path(__file__).parent.parent
 #: Names under which diffusers and transformers look for weights, and suffixes of formats that can run code.
 _WEIGHTS = ("diffusion_pytorch_model.safetensors", "model.safetensors")
 #: What loaders of models, tokenizers, processors and schedulers read beside weights, where it is there.
@@ -49,14 +48,21 @@ ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 _MAX_HEADER = 100 * 2**20
 
 
-def loaded_files(folder: Path, kind: str) -> list[str]:
+class Layout(Enum):
+    """How the files of a checkpoint lie: those of a diffusers pipeline in a folder each, or one model's in one."""
+
+    PIPELINE = "pipeline"
+    MODEL = "model"
+
+
+def loaded_files(folder: Path, layout: Layout) -> list[str]:
     """Return the names, relative to a checkpoint's folder, of the files that its loader opens.
 
     What lies beside them, such as a README or the states of an optimizer, is never read and is left out. Links are
     followed. Raises `UsageError` as `check_checkpoint` does.
     """
-    _model_folders(folder, kind)  # refuses what must not be loaded
-    if kind != "diffusers":
+    _model_folders(folder, layout)  # refuses what must not be loaded
+    if layout is Layout.MODEL:
         return sorted(_component_files(folder))
     names = ["model_index.json"]
     for component in _components(folder):
@@ -73,20 +79,20 @@ def _component_files(folder: Path) -> list[str]:
     return names
 
 
-def describe_checkpoint(folder: Path, kind: str, digests: Mapping[str, str]) -> dict[str, Any]:
+def describe_checkpoint(folder: Path, layout: Layout, digests: Mapping[str, str]) -> dict[str, Any]:
     """Return what `find_checkpoint` takes on another host; `digests` are the SHA-256 of `loaded_files`, by name."""
     real, package = folder.resolve(), PACKAGE.resolve()
     embedded = str(real.relative_to(package)) if real.is_relative_to(package) else None
-    return {"folder": str(folder), "embedded": embedded, "kind": kind, "digests": dict(digests)}
+    return {"folder": str(folder), "embedded": embedded, "layout": layout.value, "digests": dict(digests)}
 
 
-def find_checkpoint(folder: str, embedded: str | None, kind: str, digests: Mapping[str, str]) -> str:
+def find_checkpoint(folder: str, embedded: str | None, layout: str, digests: Mapping[str, str]) -> str:
     """Return the folder here of a checkpoint elsewhere: the same path, or the same place in this package.
 
     Raises `SetupError`, naming the file, unless every file that is loaded has the same content. This host remembers
     its own digests by path, size and time, so that weights are read once, not once a run.
     """
-    from pytest_imgedit.fingerprints import digest_files, host_cache
+    from pytest_imgedit.models.fingerprints import digest_files, host_cache
 
     here = Path(folder) if embedded is None else PACKAGE / embedded
     host = socket.gethostname()
@@ -94,7 +100,7 @@ def find_checkpoint(folder: str, embedded: str | None, kind: str, digests: Mappi
     if missing is not None:
         raise SetupError(f"{here / missing} on {host}: no such file, expected the one where the run started")
     try:
-        names = loaded_files(here, kind)
+        names = loaded_files(here, Layout(layout))
         found = digest_files(here, names, host_cache())
     except UsageError as error:
         raise SetupError(f"{error} (on {host})") from None
@@ -114,7 +120,7 @@ def require_file(path: Path, sha256: str) -> None:
         raise SetupError(f"{path} on {socket.gethostname()}: {here_is}, expected SHA-256 {sha256[:12]}…")
 
 
-def check_checkpoint(folder: Path, kind: str, dtype: str = "float32") -> int:
+def check_checkpoint(folder: Path, layout: Layout, dtype: str = "float32") -> int:
     """Return the bytes that a checkpoint's weights take at least in memory; nothing but file headers is read.
 
     Stored float32 counts half unless it is loaded as such (`dtype`).
@@ -122,19 +128,19 @@ def check_checkpoint(folder: Path, kind: str, dtype: str = "float32") -> int:
     Raises `UsageError`, naming the file, if weights are missing, cut short, or not safetensors, and if the
     checkpoint wants code of its own to be run.
     """
-    return sum(component_bytes(folder, kind, dtype).values())
+    return sum(component_bytes(folder, layout, dtype).values())
 
 
-def component_bytes(folder: Path, kind: str, dtype: str = "float32") -> dict[str, int]:
+def component_bytes(folder: Path, layout: Layout, dtype: str = "float32") -> dict[str, int]:
     """Return the bytes of a checkpoint's models by the names of their folders, as `check_checkpoint` counts them."""
     shrink = 1 if dtype == "float32" else 2
-    return {model.name: _weight_bytes(model, shrink) for model in _model_folders(folder, kind)}
+    return {model.name: _weight_bytes(model, shrink) for model in _model_folders(folder, layout)}
 
 
-def _model_folders(folder: Path, kind: str) -> list[Path]:
+def _model_folders(folder: Path, layout: Layout) -> list[Path]:
     """Folders that hold the weights of a model each."""
-    if kind != "diffusers":
-        _refuse_adapter(folder, "judge.adapter")
+    if layout is Layout.MODEL:
+        _refuse_adapter(folder)
         config = _read_json(folder / "config.json", "the config of a model")
         if "auto_map" in config:
             raise UsageError(
@@ -144,15 +150,18 @@ def _model_folders(folder: Path, kind: str) -> list[Path]:
     # schedulers, tokenizers and processors have other files
     found = [folder / name for name in _components(folder) if (folder / name / "config.json").exists()]
     for component in found:
-        _refuse_adapter(component, "editor.loras")
+        _refuse_adapter(component)
     return found
 
 
-def _refuse_adapter(folder: Path, option: str) -> None:
+def _refuse_adapter(folder: Path) -> None:
     """Refuse a model that transformers would change by an adapter which it finds beside the weights."""
     path = folder / ADAPTER_FILES[0]
     if path.exists():
-        raise UsageError(f"{path}: an adapter beside a model's weights, expected it elsewhere and named by {option}")
+        raise UsageError(
+            f"{path}: an adapter beside a model's weights, expected it in a folder of its own "
+            "(editor.loras and judge.adapter name adapters)"
+        )
 
 
 def _components(folder: Path) -> list[str]:

@@ -1,33 +1,42 @@
-"""What a judge is, and how a spec becomes one."""
+"""What editors and judges are asked, what they answer, and what a class must have to be one."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import hashlib
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
-
-from pytest_imgedit.editors.base import guess_scheme, require_argument
-from pytest_imgedit.registry import resolve
-from pytest_imgedit.scenes import WEIGHTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from PIL import Image
 
-    from pytest_imgedit.registry import Target
 
-BUILTIN = {
-    "none": "pytest_imgedit.judges.none:NoJudge",
-    "openai": "pytest_imgedit.judges.openai:OpenAIJudge",
-    "qwen-vl": "pytest_imgedit.judges.qwen_vl:QwenVLJudge",
-    "reference": "pytest_imgedit.judges.reference:ReferenceJudge",
-    "scenes": "pytest_imgedit.judges.qwen_vl:QwenVLJudge",
-}
-NEEDS_ARGUMENT = {"openai": "URL#MODEL", "qwen-vl": "MODEL"}
-#: Judges that can score nothing without a reference image.
-NEEDS_REFERENCE = ("reference",)
-#: Judges that measure, so that no rubric is put to them.
-MEASURING = ("reference",)
+@dataclass(frozen=True)
+class EditRequest:
+    """What an editor is asked for: RGB source of shape (H, W, 3), instruction, and a seed in [0, 2**63).
+
+    `reference` is there for the controls `oracle` and `shuffled`, and as the finished image for `folder`, only.
+    """
+
+    pair_id: str
+    category: str
+    instruction: str
+    source: Image.Image
+    seed: int
+    reference: Image.Image | None = None
+
+
+class Editor(Protocol):
+    """Built once a worker as `Class(argument, device=…, **params)`; the argument only if the spec has one.
+
+    `device` is `"cpu"`, `"cuda"`, or `"balanced"` (spread over all GPUs that the worker sees). An editor may have a
+    method `self_check()`, which a worker calls once after building it: `SetupError` from it ends the run. The global
+    generators of Python, numpy and torch are seeded with the request's seed before every edit.
+    """
+
+    def edit(self, request: EditRequest) -> Image.Image:
+        """Return the edited image. What it raises becomes the error of this pair alone."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +92,6 @@ class Judge(Protocol):
         """Return one answer a question, in order."""
 
 
-def resolve_judge(spec: str) -> Target:
-    """Find the class behind a judge's spec without importing it; raise `UsageError` if there is none."""
-    target = resolve("judge", spec, BUILTIN, lambda name: guess_scheme(name, "qwen-vl", "openai"))
-    require_argument(target, "judge", NEEDS_ARGUMENT)
-    return replace(target, kind="qwen-vl", argument=str(WEIGHTS / "judge")) if spec == "scenes" else target
+def job_seed(seed: int, pair_id: str) -> int:
+    """Derive the generator's seed of a pair from (seed, pair id) alone: 63 bits of their SHA-256."""
+    return int.from_bytes(hashlib.sha256(f"{seed}:{pair_id}".encode()).digest()[:8], "big") >> 1

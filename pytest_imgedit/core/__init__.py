@@ -1,0 +1,1 @@
+"""The vocabulary: what everything else speaks of."""

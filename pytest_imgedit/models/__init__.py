@@ -1,0 +1,1 @@
+"""What an editor or judge is to the harness; imports no torch."""

@@ -1,0 +1,114 @@
+"""What all kinds share whose argument is a checkpoint: a folder here, or a hub id."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from pytest_imgedit.errors import SettingError
+from pytest_imgedit.models.checkpoints import Layout, component_bytes, describe_checkpoint, loaded_files
+from pytest_imgedit.models.hub import commit_of, is_local, model_folder
+from pytest_imgedit.models.kinds import GPUS_OPTION, Memory, Model, Room, Site, Target, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_imgedit.models.fingerprints import Digests
+    from pytest_imgedit.models.identity import Where
+
+
+@dataclass(frozen=True)
+class CheckpointModel(Model):
+    """A model with weights in safetensors.
+
+    A kind sets the `layout` of its files. `offloads` names the values
+    of its parameter `offload` with which weights stay in host memory: `model` moves one component at a time to the GPU,
+    `group` one block; where `auto` is a value too, the harness chooses `group` for a GPU that cannot hold the weights.
+    """
+
+    takes = "MODEL"
+    layout: ClassVar[Layout]
+    offloads: ClassVar[tuple[str, ...]] = ()
+
+    @cached_property
+    def checkpoint(self) -> Path:
+        return model_folder(self.argument or "", self.layout)
+
+    def local_checkpoint(self) -> Path:
+        return model_folder(self.argument or "", self.layout, download=False)
+
+    @property
+    def commit(self) -> str | None:
+        return commit_of(self.argument or "", self.layout)
+
+    @property
+    def target(self) -> Target:
+        return Target.parse(self.loads, str(self.checkpoint.absolute()))
+
+    def component_bytes(self) -> dict[str, int]:
+        """Bytes of weights in memory by component, in the number format of `dtype`."""
+        return component_bytes(self.checkpoint, self.layout, str(self.params.get("dtype", "auto")))
+
+    @property
+    def weight_bytes(self) -> int:
+        return sum(self.component_bytes().values())
+
+    def check(self, site: Site) -> None:
+        if is_local(self.argument or ""):
+            if not Path(self.argument or "").is_dir():
+                raise SettingError("spec", f"{self.role} {self.name}:{self.argument}: no such folder")
+            self.check_folder()
+        if "trust_remote_code" in self.params:
+            raise SettingError("trust_remote_code", "code of a checkpoint is never run, expected no such key")
+        super().check(site)
+        if self._offload in self.offloads:
+            if self.gpus > 1:
+                raise SettingError("offload", f"not with {GPUS_OPTION[self.role]}")
+            if not site.may_have_gpus:
+                raise SettingError("offload", "nothing to offload from without a GPU")
+
+    def check_folder(self) -> None:
+        component_bytes(self.checkpoint, self.layout)
+
+    def made_of(self, digests: Digests) -> dict[str, Any]:
+        return {"files": digests.of(self.checkpoint, loaded_files(self.checkpoint, self.layout))}
+
+    def checkpoint_elsewhere(self, recipe: Mapping[str, Any]) -> dict[str, Any]:
+        return describe_checkpoint(self.checkpoint.absolute(), self.layout, recipe["files"])
+
+    def computed_by(self, where: Where, digests: Digests) -> dict[str, Any]:
+        return {"dtype": where.resolved_dtype(self.params)}
+
+    @property
+    def _offload(self) -> str:
+        return str(self.params.get("offload", "auto"))
+
+    def memory(self) -> Memory:
+        parts = self.component_bytes()
+        weights = sum(parts.values())
+        if self._offload not in self.offloads:
+            return Memory(weights)
+        if self._offload == "group":
+            return Memory(None, weights, "group")
+        return Memory(max(parts.values()), weights, "model")
+
+    def hint(self, room: Room) -> str:
+        if room.enough is not None:
+            return f"; {GPUS_OPTION[self.role]}={room.enough} would fit"
+        fits_alone = self.weight_bytes <= room.total
+        if "group" in self.offloads:
+            alone = "a GPU of its own would hold them, " if fits_alone else ""
+            return f'; {alone}{self.role}.offload="group" needs least'
+        if fits_alone:
+            return "; a GPU of its own would hold them"
+        return f"; {math.ceil(self.weight_bytes / room.total)} such GPUs would hold them"
+
+    def settle(self, workload: Workload) -> Self:
+        """Offload block by block, if that is left to the harness, where a GPU cannot hold the weights."""
+        may_offload = self._offload == "auto" and "group" in self.offloads and self.gpus == 1
+        if may_offload and workload.gpu_bytes < self.weight_bytes:
+            return self.with_params(offload="group")
+        return self

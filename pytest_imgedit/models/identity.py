@@ -1,0 +1,120 @@
+"""What identifies an editor or judge, apart from what it is asked: its recipe, and the digest of that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from pytest_imgedit.environments import Environment, key, versions_in
+from pytest_imgedit.files import digest
+from pytest_imgedit.models.closure import source_closure
+from pytest_imgedit.models.fingerprints import Digests, canonical
+from pytest_imgedit.models.kinds import REVISION
+from pytest_imgedit.models.source import class_defaults
+from pytest_imgedit.redaction import mask_secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from pytest_imgedit.models.closure import Closure
+    from pytest_imgedit.models.kinds import Model
+
+#: What a class of the user's own may compute with, although another package imports it.
+_BEHIND = ("torch", "torchvision", "diffusers", "transformers", "numpy", "pillow")
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where an editor or judge would compute: the kind of device, the product of its GPUs as far as it is known, and
+    the interpreter (`None`: this one).
+
+    `versions` asks for those of packages by their names, where that is another machine.
+    """
+
+    device: Literal["cpu", "cuda"] = "cpu"
+    gpu: str | None = None
+    python: str | None = None
+    versions: Callable[[Sequence[str]], dict[str, str]] | None = None
+
+    def resolved_dtype(self, params: Mapping[str, Any]) -> str:
+        """Return the number format in which a model computes: `auto` is float32 on the CPU and bfloat16 on a GPU."""
+        name = str(params.get("dtype", "auto"))
+        if name != "auto":
+            return name
+        return "float32" if self.device == "cpu" else "bfloat16"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What decides what a `model` computes, apart from what it is asked.
+
+    `fingerprint` is the hash of what it is made of, `params` are the parameters that decide, as a reader knows them;
+    `digest` is the hash of all of that with files by content, and `recipe` what is stored of it, without secrets.
+    `here` is the environment in which it would compute now. `commit` is that of a hub id. `sees_pair` says that it is
+    told the pair's id and category, and so may go by them. `libraries` are the packages whose versions decide;
+    `files` are the SHA-256 of the files that parameters name, by path: workers on other hosts must find the same.
+    """
+
+    model: Model = field(compare=False)
+    fingerprint: str
+    params: dict[str, Any]
+    digest: str
+    recipe: dict[str, Any]
+    here: Environment
+    commit: str | None = None
+    sees_pair: bool = False
+    libraries: tuple[str, ...] = ()
+    files: dict[str, str] = field(default_factory=dict, compare=False)
+
+    def code_beside(self, loaded: Mapping[str, str]) -> dict[str, str]:
+        """Leave out of the digests of the code that a worker has loaded, by file, those that the recipe holds."""
+        known = set(self.recipe.get("code", {}).values())
+        return {path: sha256 for path, sha256 in loaded.items() if sha256 not in known}
+
+
+def identify(model: Model, cache: Path, where: Where | None = None) -> Identity:
+    """Find what identifies an editor or judge that would compute somewhere, by default in this process.
+
+    `cache` is the file that remembers digests. Raises `UsageError` if something that it is made of is not there.
+    """
+    where, digests = where or Where(), Digests(cache)
+    is_own = model.target.is_own
+    closure = source_closure(model.target.module) if is_own else None
+    made = {**_code_of(model, closure), **model.made_of(digests)}
+    decides = model.deciding(where.resolved_dtype(model.params))
+    named = {
+        name: digests.resolved(value) if is_own or name in model.names_files else canonical(value)
+        for name, value in decides.items()
+    }
+    if closure is not None:  # its code says what a default is, but not what a file holds that this names
+        for name, value in class_defaults(closure.files.values(), model.target.attribute).items():
+            if name not in decides and (read := digests.resolved(value)) != canonical(value):
+                named[name] = read
+    recipe = {**made, "params": named, **model.computed_by(where, digests)}
+    if is_own and model.checkpoint is None:
+        recipe["argument"] = digests.resolved(model.target.argument)
+    libraries = model.packages if closure is None else _packages_of(closure)
+    versions = versions_in(where.python, libraries) if where.versions is None else where.versions(libraries)
+    here = Environment(device=where.device, gpu=where.gpu, versions=versions)
+    if model.is_served:
+        here = Environment(device="server", versions=versions)
+    shown = {**recipe, "params": mask_secrets(named)}  # what is a secret decides, but is not kept
+    return Identity(model, key(made), decides, key(recipe), shown, here, model.commit, is_own, libraries, digests.sent)
+
+
+def _code_of(model: Model, closure: Closure | None) -> dict[str, Any]:
+    """Name the class, and the code that it consists of: for a class of this package, a revision of it all."""
+    made: dict[str, Any] = {"class": f"{model.target.module}:{model.target.attribute}"}
+    if model.shown_reference is not None:
+        made["shown"] = model.shown_reference
+    if closure is None:
+        return {**made, "class": model.loads, "revision": REVISION}
+    return {**made, "code": {name: digest(path) for name, path in sorted(closure.files.items())}}
+
+
+def _packages_of(closure: Closure) -> tuple[str, ...]:
+    """Names of the packages whose versions decide what a class of the user's own computes."""
+    imported = closure.distributions()
+    behind = _BEHIND if {"torch", "diffusers", "transformers"} & imported else ()
+    return tuple(sorted({*imported, *behind}))

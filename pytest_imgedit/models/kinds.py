@@ -1,0 +1,286 @@
+"""What a kind of editor or judge is to the harness: all that it knows of a model, without torch.
+
+A subclass of `Model` is a kind, such as `diffusers`; an instance of it is what one spec names. Kinds of this package
+and kinds that other packages add by entry points are equal: nothing outside of `models/` asks which one it has.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from pytest_imgedit.errors import SettingError, SetupError, UsageError
+from pytest_imgedit.models.parameters import Parameters, without_defaults
+from pytest_imgedit.models.source import signature, source_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from pytest_imgedit.models.fingerprints import Digests
+    from pytest_imgedit.models.identity import Where
+    from pytest_imgedit.pairs import EditPair
+
+Role = Literal["editor", "judge"]
+ROLES: tuple[Role, ...] = ("editor", "judge")
+#: The option that gives one worker of a role several GPUs.
+GPUS_OPTION: Mapping[Role, str] = {"editor": "--imgedit-gpus-per-worker", "judge": "judge.gpus_per_replica"}
+#: To be raised when an editor or judge of this package changes what it computes, so that stored results are not reused.
+REVISION = 6
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The class that a worker builds: `module:attribute`, and the one argument that stands before the parameters."""
+
+    module: str
+    attribute: str
+    argument: str | None = None
+
+    @classmethod
+    def parse(cls, path: str, argument: str | None = None) -> Target:
+        """Read `module:attribute`."""
+        module, _, attribute = path.partition(":")
+        return cls(module, attribute, argument)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this is a class of the user's own, or of another package, rather than one of this package."""
+        return not self.module.startswith("pytest_imgedit.")
+
+    def load(self) -> Any:
+        """Import the module and return the attribute."""
+        return getattr(import_module(self.module), self.attribute)
+
+    def build(self, device: str, params: Mapping[str, Any]) -> Any:
+        """Import and construct the class; raise `SetupError` if it refuses its parameters."""
+        cls = self.load()
+        arguments = () if self.argument is None else (self.argument,)
+        try:
+            inspect.signature(cls).bind(*arguments, device=device, **params)
+        except TypeError as error:
+            raise SetupError(f"{self.module}:{self.attribute}: {error}") from None
+        return cls(*arguments, device=device, **params)
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where the workers of a model are about to run, as far as it is known before any of them starts.
+
+    `may_have_gpus` is false where it is sure that no GPU is used. `is_here` says that workers run in this environment:
+    a package that is missing here is missing there.
+    """
+
+    may_have_gpus: bool = True
+    is_here: bool = True
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What one worker holds: bytes of `weights` on its GPUs together, and bytes that it has `kept` in host memory.
+
+    `weights` is `None` where that is not known before loading. `offloads` says how a plan writes what is moved to the
+    GPU part by part.
+    """
+
+    weights: int | None
+    kept: int = 0
+    offloads: Literal["", "model", "group"] = ""
+
+    def __str__(self) -> str:
+        if self.offloads == "group":
+            return "one block at a time, offloaded"
+        size = "of unknown size" if self.weights is None else f"{self.weights / GIB:.1f} GiB"
+        return f"{size} at a time, offloaded" if self.offloads else size
+
+
+@dataclass(frozen=True)
+class Room:
+    """What GPUs have for a model that does not fit: bytes `free` and `total` on the smallest of them.
+
+    `enough` is the number of GPUs, of which all can be grouped so, that would hold the weights together.
+    """
+
+    free: float
+    total: float
+    enough: int | None
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What a run has for a model: `jobs` for each worker, and bytes of memory on its smallest GPU."""
+
+    jobs: float
+    gpu_bytes: float
+
+
+@dataclass(frozen=True)
+class Model:
+    """An editor or judge as one spec names it, with its `params`, for workers of `gpus` GPUs each.
+
+    A kind sets the class attributes below and overrides what differs. `loads` is the class that workers build,
+    `module:Class`; it is not imported here. `takes` says what follows the name in a spec, such as `MODEL`; `Params` is
+    the one declaration of its parameters, without which the signature of the class says what it takes. `defaults` are
+    parameters that hold where the user gives none. `libraries` are the packages whose versions decide what it computes.
+    """
+
+    role: ClassVar[Role]
+    name: ClassVar[str]
+    loads: ClassVar[str]
+    takes: ClassVar[str] = ""
+    Params: ClassVar[type[Parameters] | None] = None
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    libraries: ClassVar[tuple[str, ...]] = ("numpy", "pillow", "scipy")
+    #: Whether a server computes for it, so that its workers take no GPU of the run.
+    is_served: ClassVar[bool] = False
+    #: Parameters whose files are identified by their content.
+    names_files: ClassVar[tuple[str, ...]] = ()
+
+    #: Of editors: the reference image that it is shown, the pair's own or that of the next pair in its category.
+    shown_reference: ClassVar[Literal["own", "next"] | None] = None
+    #: Of editors: whether an image of one colour is an edit.
+    may_be_blank: ClassVar[bool] = False
+
+    #: Of judges: whether it gives scores at all; a run without ends with its edits.
+    scores: ClassVar[bool] = True
+    #: Of judges: whether it measures, so that no rubric is put to it.
+    measures: ClassVar[bool] = False
+    needs_reference: ClassVar[bool] = False
+
+    spec: str
+    argument: str | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+    gpus: int = 1
+
+    @classmethod
+    def of(cls, spec: str, argument: str | None, params: Mapping[str, Any], gpus: int = 1) -> Self:
+        """Make the model that a spec names; raises `UsageError` if it lacks its argument, or has one to spare."""
+        if cls.takes and not argument:
+            raise UsageError(f"{cls.role} {cls.name!r} needs an argument, expected {cls.name}:{cls.takes}")
+        if not cls.takes and argument is not None:
+            raise UsageError(f"{cls.role} {cls.name!r} takes no argument, found {argument!r}")
+        return cls(spec, argument, {**cls.defaults, **params}, gpus)
+
+    @property
+    def target(self) -> Target:
+        """The class that a worker builds."""
+        return Target.parse(self.loads, self.argument)
+
+    @property
+    def worker_params(self) -> dict[str, Any]:
+        """The parameters with which a worker builds it."""
+        return dict(self.params)
+
+    @cached_property
+    def checkpoint(self) -> Path | None:
+        """The folder of its weights, found or downloaded; `None` for a model without."""
+        return None
+
+    def checkpoint_elsewhere(self, recipe: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return what a worker on another host takes to find the checkpoint there; `recipe` is that of its identity."""
+        return None
+
+    def local_checkpoint(self) -> Path | None:
+        """Return the folder of its weights without a download; raises `UsageError` for a hub id that is not here."""
+        return None
+
+    @property
+    def commit(self) -> str | None:
+        """The commit of a hub id; `None` for others."""
+        return None
+
+    def check(self, site: Site) -> None:
+        """Raise `SettingError` for what can be told to be wrong before anything starts."""
+        if self.Params is not None:
+            self.Params.check(dict(self.params))
+            return
+        path = source_file(self.target.module)
+        taken = signature(path, self.target.attribute, "__init__") if path else None
+        if taken is not None:
+            first = next(iter(taken.annotations), "")
+            reserved = {"device"} if self.target.argument is None else {"device", first}
+            if problem := taken.problem(self.params, reserved):
+                raise SettingError(*problem)
+
+    def check_folder(self) -> None:
+        """Raise `UsageError`, naming the file, if its checkpoint is not whole, or is of another kind of model."""
+
+    def check_use(self, suite: str, rubric: str, is_own_rubric: bool) -> None:
+        """Raise `SettingError` if its scores would mean nothing for a suite, or by a rubric."""
+
+    def reach(self) -> None:
+        """Raise `UsageError` if a server that computes for it cannot be reached."""
+
+    def made_of(self, digests: Digests) -> dict[str, Any]:
+        """Return what it is made of beside code, as plain JSON values: the content of files, the name of a model."""
+        return {}
+
+    def deciding(self, dtype: str) -> dict[str, Any]:
+        """Return the parameters that decide what it computes; `dtype` is the number format in which it does."""
+        if self.Params is not None:
+            return self.Params.deciding(dict(self.params))
+        path = source_file(self.target.module)
+        taken = signature(path, self.target.attribute, "__init__") if path else None
+        return without_defaults(dict(self.params), {} if taken is None else dict(taken.defaults))
+
+    def computed_by(self, where: Where, digests: Digests) -> dict[str, Any]:
+        """Return what further decides what it computes: how, rather than with what."""
+        return {}
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Names of the packages whose versions decide what this model computes."""
+        return self.libraries
+
+    @property
+    def weight_bytes(self) -> int | None:
+        """Bytes of weights that loading reads; `None` where that is not known."""
+        return None
+
+    def memory(self) -> Memory:
+        """Tell what a worker needs; 0 bytes of weights for a model that takes no GPU memory."""
+        return Memory(0 if self.is_served else None)
+
+    @property
+    def shares_cpu(self) -> bool:
+        """Whether the processes of one worker share the CPU where there is no GPU."""
+        return False
+
+    def hint(self, room: Room) -> str:
+        """Name the setting with which its weights would fit into what is free; an empty text if there is none."""
+        return f"; {GPUS_OPTION[self.role]}={room.enough} would fit" if room.enough is not None else ""
+
+    def settle(self, workload: Workload) -> Self:
+        """Decide the parameters that are left to the harness."""
+        return self
+
+    @property
+    def lossy(self) -> list[str]:
+        """Parameters that trade quality for speed, as `key=value`."""
+        return []
+
+    @property
+    def concurrency(self) -> int:
+        """How many workers ask a server at a time."""
+        return 1
+
+    @property
+    def prices(self) -> tuple[float, float] | None:
+        """What a million tokens cost, in and out; `None` for a judge that is not paid by tokens."""
+        return None
+
+    def finished_images(self, pairs: Iterable[EditPair]) -> dict[str, Path | str] | None:
+        """Return each pair's finished image by id, or why it has none; `None` for an editor that makes images."""
+        return None
+
+    def describe_images(self) -> str:
+        """Say in a few words which finished images there are."""
+        return ""
+
+    def with_params(self, **params: Any) -> Self:
+        """Return this model with some parameters changed."""
+        return replace(self, params={**self.params, **params})

@@ -1,0 +1,30 @@
+"""Judges without a model: one that measures against the reference, and none at all."""
+
+from __future__ import annotations
+
+from pytest_imgedit.models.kinds import Memory, Model
+
+
+class Reference(Model):
+    """Measures how near an edit is to the reference."""
+
+    role = "judge"
+    name = "reference"
+    loads = "pytest_imgedit.judges.reference:ReferenceJudge"
+    measures = True
+    needs_reference = True
+
+    def memory(self) -> Memory:
+        return Memory(0)
+
+
+class NoJudge(Model):
+    """Stands for no judge: a run with it ends with its edits."""
+
+    role = "judge"
+    name = "none"
+    loads = "pytest_imgedit.judges.none:NoJudge"
+    scores = False
+
+    def memory(self) -> Memory:
+        return Memory(0)
