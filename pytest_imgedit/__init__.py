@@ -10,25 +10,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pytest_imgedit.core.items import ItemFailed, ItemResult
     from pytest_imgedit.core.requests import Answer, Editor, EditRequest, Judge, Question
+    from pytest_imgedit.core.results import Edit, ItemError, Results, SeedResult, Verdict
     from pytest_imgedit.errors import ImageError, OutputError, ReplyError, SettingError, SetupError, UsageError
     from pytest_imgedit.images import Base64Image, FileImage
     from pytest_imgedit.models.checkpoint_kinds import CheckpointModel
     from pytest_imgedit.models.checkpoints import Layout
     from pytest_imgedit.models.kinds import Memory, Model, Site
     from pytest_imgedit.models.parameters import ComputeParameters, Parameters, indifferent
-    from pytest_imgedit.pairs import (
-        Edit,
-        EditPair,
-        ImageSource,
-        ItemError,
-        ItemFailed,
-        ItemResult,
-        SeedResult,
-        Verdict,
-    )
+    from pytest_imgedit.pairs import EditPair, ImageSource
     from pytest_imgedit.services import EditFailed, EditWorkers, RewardModel
     from pytest_imgedit.stages.results import Run
+    from pytest_imgedit.store.documents import read_results
     from pytest_imgedit.suites.base import SuiteLoader
 
 __version__ = "0.1.0"
@@ -58,6 +52,7 @@ __all__ = [
     "Parameters",
     "Question",
     "ReplyError",
+    "Results",
     "RewardModel",
     "Run",
     "SeedResult",
@@ -68,19 +63,23 @@ __all__ = [
     "UsageError",
     "Verdict",
     "indifferent",
+    "read_results",
 ]
 
 _MODULES = {
+    "core.items": ("ItemFailed", "ItemResult"),
     "core.requests": ("Answer", "EditRequest", "Editor", "Judge", "Question"),
+    "core.results": ("Edit", "ItemError", "Results", "SeedResult", "Verdict"),
     "errors": ("ImageError", "OutputError", "ReplyError", "SettingError", "SetupError", "UsageError"),
     "images": ("Base64Image", "FileImage"),
     "models.checkpoint_kinds": ("CheckpointModel",),
     "models.checkpoints": ("Layout",),
     "models.kinds": ("Memory", "Model", "Site"),
     "models.parameters": ("ComputeParameters", "Parameters", "indifferent"),
-    "pairs": ("Edit", "EditPair", "ImageSource", "ItemError", "ItemFailed", "ItemResult", "SeedResult", "Verdict"),
+    "pairs": ("EditPair", "ImageSource"),
     "services": ("EditFailed", "EditWorkers", "RewardModel"),
     "stages.results": ("Run",),
+    "store.documents": ("read_results",),
     "suites.base": ("SuiteLoader",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

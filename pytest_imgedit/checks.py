@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_imgedit.errors import SettingError, UsageError
 from pytest_imgedit.models.kinds import Role, Site
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_imgedit.config import Settings
+    from pytest_imgedit.store.baselines import Baseline
     from pytest_imgedit.suites.base import Suite
 
 
@@ -158,7 +159,7 @@ def check_edits_only(settings: Settings) -> None:
             raise UsageError(f"--imgedit-stage=edit scores nothing, as {name} needs: drop one of them{config}")
 
 
-def check_baseline(settings: Settings, baseline: dict[str, Any]) -> None:
+def check_baseline(settings: Settings, baseline: Baseline) -> None:
     """Refuse a baseline that is of another judge, as far as can be told before any weights are read."""
     judge, model = settings.judge, model_of(settings, "judge")
     rubric = load_rubric(judge.rubric, settings.rubrics)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from pytest_imgedit.config_file import ConfigFile
+from pytest_imgedit.core.results import GateOptions
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.models.specs import kind_of
 from pytest_imgedit.options import OPTIONS
@@ -141,35 +142,11 @@ class WorkersSettings(_Section):
         return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-class GatesSettings(_Section):
-    """`[gates]`: thresholds on the 0..10 score and on its fall, and errors allowed: a count (int) or fraction (float).
+class GatesSettings(GateOptions):
+    """`[gates]`; `baselines` is the folder of the baselines that names mean."""
 
-    `alpha` is the chance of a false alarm in all gates of one kind together. A gate that would not find the truth
-    `margin` beyond its limit in 80% of runs is inconclusive. `max_collapsed` pairs (a count or a fraction) may have
-    fallen by `collapse` points or more against a baseline, at least `min_coverage` of whose pairs must be compared;
-    `environment` says whether its results may come from another one. Scores of edits of which more than the fraction
-    `max_near_copies` hardly differ from their source pass no gate. `until`: with `decided`, pairs are edited and scored
-    in random order until every gate on a mean is decided.
+    model_config = ConfigDict(hide_input_in_errors=True)
 
-    `partial` says what becomes of a gate of a config on a mean, of whose pairs some are not selected: `skip` it, or
-    `decide` it on those that are. `baselines` is the folder of the baselines that names stand for.
-    """
-
-    fail_under: dict[str, float] = Field(default_factory=dict)
-    max_drop: dict[str, float] = Field(default_factory=dict)
-    compare: str | None = None
-    max_errors: int | float = 0
-    max_collapsed: int | float = 0
-    collapse: float = Field(default=3.0, gt=0, le=10)
-    min_coverage: float = Field(default=0.0, ge=0, le=1)
-    max_near_copies: float = Field(default=0.5, ge=0, le=1)
-    environment: Literal["any", "same"] = "any"
-    alpha: float = Field(default=0.05, gt=0, lt=0.5)
-    margin: float = Field(default=0.5, gt=0, le=10)
-    strict: bool = False
-    allow_inconclusive: bool = False
-    until: Literal["all", "decided"] = "all"
-    partial: Literal["skip", "decide"] = "skip"
     baselines: Path | None = None
 
     @field_validator("compare")

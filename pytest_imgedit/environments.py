@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from pytest_imgedit.provenance import versions_of
+from pytest_imgedit.core.versions import versions_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ ANSWER = 15
 _SCRIPT = """
 import json, sys
 sys.path += [path for path in {paths!r} if path not in sys.path]
-from pytest_imgedit.provenance import versions_of
+from pytest_imgedit.core.versions import versions_of
 print(json.dumps(versions_of({names!r})))
 """
 
@@ -50,6 +50,10 @@ class Environment(BaseModel):
     def digest(self) -> str:
         """Twelve hex digits that name this environment in results."""
         return hashlib.sha256(json.dumps(self.model_dump(), sort_keys=True).encode()).hexdigest()[:12]
+
+    def __str__(self) -> str:
+        versions = ", ".join(f"{name} {version}" for name, version in sorted(self.versions.items()))
+        return f"{self.device}{f' {self.gpu}' if self.gpu else ''}: {versions}"
 
     def differences(self, here: Environment) -> list[str]:
         """Say in what this environment differs from `here`, such as `torch 2.12.1 there, 2.13.0 here`."""
@@ -128,13 +132,6 @@ def versions_in(python: str | None, names: Sequence[str]) -> dict[str, str]:
 def alike(one: dict[str, str], other: dict[str, str]) -> bool:
     """Tell whether two interpreters have the same packages, of each the same major and minor version."""
     return _minor(one) == _minor(other)
-
-
-def describe(environment: dict[str, Any]) -> str:
-    """Say an environment in one line."""
-    gpu = f" {environment['gpu']}" if environment.get("gpu") else ""
-    versions = ", ".join(f"{name} {version}" for name, version in sorted(environment["versions"].items()))
-    return f"{environment['device']}{gpu}: {versions}"
 
 
 def key(recipe: Mapping[str, Any], environment: Environment | None = None) -> str:

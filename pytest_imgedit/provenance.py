@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pytest_imgedit.core.results import Commit, Machine
+from pytest_imgedit.core.versions import versions_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,31 +21,17 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **versions_of(PACKAGES)}
 
 
-def versions_of(packages: Iterable[str]) -> dict[str, str]:
-    """Versions of packages, as far as they are installed."""
-    found = {}
-    for package in packages:
-        with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
-
-
-def machine(gpus: Iterable[str]) -> dict[str, Any]:
+def machine(gpus: Iterable[str]) -> Machine:
     """Describe the machine without naming it; `gpus` are the products of those that are used."""
-    return {
-        "system": platform.system(),
-        "architecture": platform.machine(),
-        "cpus": os.cpu_count(),
-        "gpus": list(gpus),
-    }
+    return Machine(system=platform.system(), architecture=platform.machine(), cpus=os.cpu_count(), gpus=tuple(gpus))
 
 
-def commit() -> dict[str, Any] | None:
-    """Return `sha`, `branch` and `dirty` of the git repository that holds the working folder; `None` without one."""
+def commit() -> Commit | None:
+    """Return the commit of the git repository that holds the working folder; `None` without one."""
     sha, status = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
     if sha is None or status is None:
         return None
-    return {"sha": sha, "branch": _git("rev-parse", "--abbrev-ref", "HEAD"), "dirty": bool(status)}
+    return Commit(sha=sha, branch=_git("rev-parse", "--abbrev-ref", "HEAD"), dirty=bool(status))
 
 
 def _git(*arguments: str) -> str | None:

@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_imgedit.core.results import Edit
 from pytest_imgedit.environments import Environment, key
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.images import decode, encode_png
 from pytest_imgedit.models.classes import OwnEditor
 from pytest_imgedit.models.identity import Identity
-from pytest_imgedit.pairs import Edit, EditPair, category_slug
+from pytest_imgedit.pairs import EditPair, category_slug
 from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.rubrics.rubric import load_rubric
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from pytest_imgedit.config import Settings
+    from pytest_imgedit.core.results import Verdict
     from pytest_imgedit.models.kinds import Role
-    from pytest_imgedit.pairs import Verdict
     from pytest_imgedit.stages.plan import Work
     from pytest_imgedit.store.runs import Store
     from pytest_imgedit.workers.hosts import Hosts

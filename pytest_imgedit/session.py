@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import sys
 from collections import Counter
@@ -21,19 +20,28 @@ from pytest_imgedit.checks import (
     check_rubric,
     check_until,
 )
+from pytest_imgedit.core.results import Results, Section
 from pytest_imgedit.errors import StoreError, UsageError
 from pytest_imgedit.models.kinds import ROLES
 from pytest_imgedit.redaction import mask_variables
-from pytest_imgedit.report import model, terminal
+from pytest_imgedit.report import terminal
 from pytest_imgedit.report.github import gate_commands
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.report.write import add_to_github_summary, write_reports, write_results
 from pytest_imgedit.stages.placement import groups_of, is_remote, model_of
-from pytest_imgedit.stages.results import read_run
+from pytest_imgedit.stages.results import Run
 from pytest_imgedit.stages.run import Engine
+from pytest_imgedit.stats.gates import Outcome, outcome
 from pytest_imgedit.stats.selection import Selection, narrow
 from pytest_imgedit.store.baselines import FOLDER as BASELINES
-from pytest_imgedit.store.baselines import as_baseline, check_name, make_baseline, read_baseline, write_baseline
+from pytest_imgedit.store.baselines import (
+    Baseline,
+    as_baseline,
+    check_name,
+    make_baseline,
+    read_baseline,
+    write_baseline,
+)
 from pytest_imgedit.store.runs import Store
 from pytest_imgedit.suites.base import Suite, load_suite
 from pytest_imgedit.text import one_line, shorten
@@ -44,7 +52,6 @@ if TYPE_CHECKING:
 
     from pytest_imgedit.config import Settings, SuiteSettings
     from pytest_imgedit.pairs import EditPair
-    from pytest_imgedit.stages.results import Run
 
 #: Characters of a section that users add to the report.
 MAX_SECTION = 1_000_000
@@ -56,7 +63,7 @@ class Hooks:
 
     before_stage: Callable[[str], None]
     after_stage: Callable[[str], None]
-    report_sections: Callable[[dict[str, Any]], Iterable[Any]]
+    report_sections: Callable[[Results], Iterable[Any]]
 
 
 @dataclass(frozen=True)
@@ -134,7 +141,7 @@ class Evaluation:
         return [] if is_remote(self.settings) else choose_gpus(self.settings.workers.gpus)
 
     @cached_property
-    def baseline(self) -> dict[str, Any] | None:
+    def baseline(self) -> Baseline | None:
         """The baseline to compare with, read once; `None` if none was named."""
         reference = self.settings.gates.compare
         return None if reference is None else read_baseline(reference, self.baselines, Path.cwd())
@@ -202,16 +209,16 @@ class Evaluation:
             engine = Engine(
                 settings, self.suite, self.store, folder, progress, baseline, before, after, selection, resting
             )
-            document = engine.run(pairs)
+            results = engine.run(pairs)
         finally:
             progress.close()
         self.interrupted = progress.stopping
-        self.run = read_run(document, self.settings.suite.min_score, self.store.folder)
-        document["sections"] = self._ask_for_sections(document)
+        results = results.model_copy(update={"sections": self._ask_for_sections(results)})
+        self.run = Run.of(results, self.settings.suite.min_score, self.store.folder)
         try:
-            write_results(document, folder)
-            self._reports = write_reports(document, folder, self.store.blobs.folder, self.settings.run)
-            add_to_github_summary(document)
+            write_results(results, folder)
+            self._reports = write_reports(results, folder, self.store.blobs.folder, self.settings.run)
+            add_to_github_summary(results)
         except StoreError as error:
             self._unwritten = str(error)
         return self.run
@@ -231,20 +238,20 @@ class Evaluation:
 
         return call
 
-    def conclude(self, items: ItemCounts) -> model.Verdict:
-        """Take what became of pytest's items, save the run as a baseline if asked and it passed; return the verdict."""
+    def conclude(self, items: ItemCounts) -> Outcome:
+        """Take what became of pytest's items, save the run as a baseline if asked and it passed; return the outcome."""
         self.items = items
         if self.settings.run.save is not None:
             self._save(self.settings.run.save)
-        return self.verdict()
+        return self.outcome()
 
     def _save(self, name: str) -> None:
         assert self.run is not None
-        if self.verdict().fails:
+        if self.outcome().fails:
             return
         folder = self.baselines
         try:
-            path = write_baseline(folder, make_baseline(self.run.document, name))
+            path = write_baseline(folder, make_baseline(self.run.results, name))
         except OSError as error:
             self._unwritten = f"{folder}: {error.strerror}, so that baseline {name} was not saved"
             return
@@ -256,24 +263,24 @@ class Evaluation:
         if self.settings.run.save is None or not path.exists():
             return
         kept = {pair.id for pair in pairs}
-        lost = [item["id"] for item in as_baseline(path)["items"] if item["id"] not in kept]
+        lost = [item.id for item in as_baseline(path).items if item.id not in kept]
         if lost:
             raise UsageError(
                 f"--imgedit-save={self.settings.run.save}: {path} holds {len(lost)} pairs that are not selected, "
                 f"such as {lost[0]!r}: expected all of them, another name, or the file removed"
             )
 
-    def _ask_for_sections(self, document: dict[str, Any]) -> list[dict[str, str]]:
-        """Collect what users add to the report, as `title` and `body`; a hook that fails costs its own section only."""
+    def _ask_for_sections(self, results: Results) -> tuple[Section, ...]:
+        """Collect what users add to the report; a hook that fails costs its own section only."""
         try:
-            found = [tuple(part) for part in self.hooks.report_sections(copy.deepcopy(document)) if part]
+            found = [tuple(part) for part in self.hooks.report_sections(results) if part]
             if not all(len(part) == 2 and all(isinstance(text, str) for text in part) for part in found):
                 raise TypeError(f"it returned {found!r:.200}, expected (title, body)")
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             found = [("pytest_imgedit_report_section", f"failed: {type(error).__name__}: {one_line(error)}")]
-        return [{"title": shorten(title), "body": shorten(body, MAX_SECTION)} for title, body in found]
+        return tuple(Section(title=shorten(title), body=shorten(body, MAX_SECTION)) for title, body in found)
 
     def make_service(self, name: str, file: TextIO) -> Any:
         """Make the service `edit_workers` or `reward_model`; raise `UsageError` where the stage starts no workers."""
@@ -307,24 +314,26 @@ class Evaluation:
         assert self.run is not None
         reports, name = self._reports, self.settings.run.save
         if name is not None and "baseline" not in reports:
-            found = self.verdict()
+            found = self.outcome()
             why = f"the run is {found.state}" if found.fails else "pytest was stopped"
             reports = {**reports, "baseline": f"{name} was not saved: {why}"}
-        return terminal.render(self.run.document, reports, width, color)
+        return terminal.render(self.run.results, reports, width, color)
 
     def annotations(self) -> list[str]:
         """Return what marks the gates that did not pass on GitHub; nothing elsewhere."""
         assert self.run is not None
-        return gate_commands(self.run.document, self.verdict()) if os.environ.get("GITHUB_ACTIONS") == "true" else []
+        if os.environ.get("GITHUB_ACTIONS") != "true":
+            return []
+        return gate_commands(self.run.results, self.outcome())
 
-    def verdict(self) -> model.Verdict:
+    def outcome(self) -> Outcome:
         """Return what the run came to; without all its reports written and all its items reported it never passes."""
         assert self.run is not None
-        found = model.verdict(self.run.document)
+        found = outcome(self.run.results)
         problems = self.problems()
         if not problems:
             return found
-        return model.Verdict(
+        return Outcome(
             "FAIL", "; ".join(["FAIL: " + "; ".join(problems), found.line.removeprefix("PASS: ")]), fails=True
         )
 

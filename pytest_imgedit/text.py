@@ -75,3 +75,20 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     names = {name.lower(): name for name in known}
     near = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.7)
     return f"; did you mean {names[near[0]]!r}?" if near else ""
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """Format a number, or a dash where there is none."""
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def interval(ends: tuple[float, float] | None, signs: bool = False) -> str:
+    """Format an interval, with `signs` for one of differences, or a dash where there is none."""
+    if ends is None:
+        return "–"
+    return " to ".join(signed(end) if signs else number(end) for end in ends)
+
+
+def signed(value: float | None) -> str:
+    """Format a difference with its sign, or a dash where there is none; what rounds to zero is +0.00."""
+    return "–" if value is None else f"{round(value, 2) + 0.0:+.2f}"

@@ -8,17 +8,19 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.cli.runs import find_run, read_results
+from pytest_imgedit.cli.printed import Printed
+from pytest_imgedit.cli.runs import find_run
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.files import read_regular
 from pytest_imgedit.pairs import in_order
-from pytest_imgedit.report import model, terminal
+from pytest_imgedit.report import terminal
+from pytest_imgedit.report.rows import judge_name
 from pytest_imgedit.stats.agreement import MEASURES, agreement
+from pytest_imgedit.store.documents import read_results
+from pytest_imgedit.text import counted, interval, number
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from pytest_imgedit.cli.runs import Outcome
 
 
 MAX_BYTES = 64 * 2**20
@@ -59,50 +61,44 @@ def _number(text: str) -> float | None:
     return value if math.isfinite(value) and "_" not in text else None
 
 
-def agree(reference: str, path: Path, out: Path) -> Outcome:
+def agree(reference: str, path: Path, out: Path) -> Printed:
     """Compare a run's scores with the mean rating of each pair, overall and by category."""
-    document, ratings = read_results(find_run(reference, out)), read_ratings(path)
-    items = {item["id"]: item for item in document["items"]}
+    results, ratings = read_results(find_run(reference, out)), read_ratings(path)
+    items = {item.id: item for item in results.items}
     unknown = [name for name in ratings if name not in items]
     rated = [item for name, item in items.items() if name in ratings]
-    known = [item for item in rated if item["score"] is not None]
+    known = [item for item in rated if item.score is not None]
     fields = {"overall": known}
-    for category in in_order(item["category"] for item in known):
-        fields[category] = [item for item in known if item["category"] == category]
-    found: dict[str, Any] = {
-        "pairs": len(known),
-        "ratings": sum(len(own) for own in ratings.values()),
-        "unscored": len(rated) - len(known),
-        "unknown": unknown,
-        "rows": {
-            field: agreement(
-                [item["score"] for item in own],
-                [sum(ratings[item["id"]]) / len(ratings[item["id"]]) for item in own],
-                [item["source"] or item["id"] for item in own],
-            )
-            for field, own in fields.items()
-        },
+    for category in in_order(item.category for item in known):
+        fields[category] = [item for item in known if item.category == category]
+    measured = {
+        field: agreement(
+            [item.score or 0.0 for item in own],
+            [sum(ratings[item.id]) / len(ratings[item.id]) for item in own],
+            [item.cluster for item in own],
+        )
+        for field, own in fields.items()
     }
+    count, unscored = sum(len(own) for own in ratings.values()), len(rated) - len(known)
+    found = {"pairs": len(known), "ratings": count, "unscored": unscored, "unknown": unknown, "rows": measured}
     rows = [
         (field, str(row["n"]), *(_cell(row[name]) for name in MEASURES))
-        for field, row in sorted(found["rows"].items(), key=lambda row: row[0] == "overall")
+        for field, row in sorted(measured.items(), key=lambda row: row[0] == "overall")
     ]
-    count = (
-        f"{found['ratings']} rating{'s' * (found['ratings'] != 1)} of {len(ratings)} pair{'s' * (len(ratings) != 1)}"
-    )
+    rated_by = f"{counted(count, 'rating')} of {counted(len(ratings), 'pair')}"
     text = [
-        f"judge {model.judge_name(document)} against {count} in {path}",
+        f"judge {judge_name(results)} against {rated_by} in {path}",
         terminal.render_table(("category", "n", "Spearman", "Kendall τ-b", "pairwise accuracy"), rows),
     ]
-    if found["unscored"]:
-        text.append(f"{found['unscored']} rated pairs have no score in the run")
+    if unscored:
+        text.append(f"{unscored} rated pairs have no score in the run")
     if unknown:
         text.append(f"ids that are rated but not in the run: {len(unknown)}, such as {unknown[0]}")
-    return found, "\n".join(text), int(not known)
+    return Printed(found, "\n".join(text), int(not known))
 
 
 def _cell(measure: dict[str, Any]) -> str:
     if measure["value"] is None:
         return "–"
     ends = measure["ci95"]
-    return model.number(measure["value"]) + ("" if ends is None else f" ({model.interval(ends)})")
+    return number(measure["value"]) + ("" if ends is None else f" ({interval(ends)})")

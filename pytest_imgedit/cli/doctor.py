@@ -6,12 +6,13 @@ import os
 import shutil
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 
 from pytest_imgedit import provenance
 from pytest_imgedit.checks import check_models
+from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.config import make_settings
 from pytest_imgedit.config_file import ConfigFile
 from pytest_imgedit.errors import UsageError
@@ -23,17 +24,17 @@ from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.workers.gpus import choose_gpus, gpu_memory, visible_gpus
 
 if TYPE_CHECKING:
-    from pytest_imgedit.cli.runs import Outcome
     from pytest_imgedit.config import Settings
+    from pytest_imgedit.core.results import JsonObject
 
 
-def examine(config: Path | None) -> Outcome:
+def examine(config: Path | None) -> Printed:
     """Look at packages, memory and GPUs, and at the models of a config (without one: the embedded ones)."""
     problems: list[str] = []
     settings, gpus = _settings(config), gpu_memory(visible_gpus())
-    document: dict[str, Any] = {
+    document: JsonObject = {
         "versions": provenance.versions(),
-        "machine": provenance.machine(gpu["product"] for gpu in gpus),
+        "machine": provenance.machine(gpu["product"] for gpu in gpus).model_dump(mode="json"),
         "memory_gib": round(_host_memory(), 1),
         "disk_free_gib": round(shutil.disk_usage(Path.cwd()).free / GIB, 1),
         "gpus": gpus,
@@ -56,7 +57,7 @@ def examine(config: Path | None) -> Outcome:
         except UsageError as error:
             problems.append(f"{role}: {error}")
     document["problems"] = list(dict.fromkeys(problems))
-    return document, _text(document), int(bool(document["problems"]))
+    return Printed(document, _text(document), int(bool(document["problems"])))
 
 
 def _elsewhere(settings: Settings) -> str | None:
@@ -96,10 +97,10 @@ def _package_problems() -> list[str]:
     return problems
 
 
-def _model(role: Role, settings: Settings, problems: list[str]) -> dict[str, Any]:
+def _model(role: Role, settings: Settings, problems: list[str]) -> JsonObject:
     """Describe an editor or judge: where its weights are, what they take, and whether its GPUs hold that."""
     model, gpus = model_of(settings, role), choose_gpus(settings.workers.gpus)
-    found: dict[str, Any] = {"role": role, "spec": model.spec, "weights_gib": None, "folder": None, "fits": None}
+    found: JsonObject = {"role": role, "spec": model.spec, "weights_gib": None, "folder": None, "fits": None}
     folder = model.local_checkpoint()
     if folder is None:
         return found
@@ -126,7 +127,7 @@ def _model(role: Role, settings: Settings, problems: list[str]) -> dict[str, Any
     return found
 
 
-def _text(document: dict[str, Any]) -> str:
+def _text(document: JsonObject) -> str:
     machine = document["machine"]
     lines = [
         " · ".join(f"{name} {number}" for name, number in document["versions"].items()),
@@ -152,7 +153,7 @@ def _text(document: dict[str, Any]) -> str:
     ).rstrip()
 
 
-def _weights(found: dict[str, Any]) -> str:
+def _weights(found: JsonObject) -> str:
     if found["weights_gib"] is None:
         return "no weights to look for"
     fits = {True: "fits", False: "does not fit", None: "whether they fit is not known"}[found["fits"]]

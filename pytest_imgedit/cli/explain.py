@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pytest_imgedit.environments import describe
+from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.files import is_folder
 from pytest_imgedit.store.journal import Journal
@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from pytest_imgedit.core.results import JsonObject
+
 Found = tuple[str, EditRecord | VerdictRecord]
 #: The fewest characters that stand for a key.
 MIN_PREFIX = 4
 
 
-def explain(reference: str, out: Path) -> tuple[dict[str, Any], str, int]:
+def explain(reference: str, out: Path) -> Printed:
     """Show the recipe and the environment of the record that a reference means in the store `out`.
 
     A reference is the first characters of the key of an edit or a verdict, or of the SHA-256 of an edited image.
@@ -45,7 +47,7 @@ def explain(reference: str, out: Path) -> tuple[dict[str, Any], str, int]:
         **record.model_dump(),
         model: None if made_of is None else made_of.recipe,
     }
-    return document, _text(kind, record, model, document[model]), 0
+    return Printed(document, _text(kind, record, model, document[model]), 0)
 
 
 def _records(out: Path) -> Iterator[Found]:
@@ -62,13 +64,13 @@ def _is_meant(record: EditRecord | VerdictRecord, reference: str) -> bool:
     return any(name.startswith(reference) for name in named)
 
 
-def _text(kind: str, record: EditRecord | VerdictRecord, model: str, made_of: dict[str, Any] | None) -> str:
+def _text(kind: str, record: EditRecord | VerdictRecord, model: str, made_of: JsonObject | None) -> str:
     lines = [f"{kind} {record.key}"]
     if isinstance(record, EditRecord):
         lines.append(f"image {record.blob}, {record.width}x{record.height}, {record.seconds:g} s on {record.worker}")
     else:
         lines.append(f"score {record.score:g}, {record.asked} asked, in a batch of {record.batch_size}")
-    lines += ["", "computed on:", f"  {describe(record.environment.model_dump())}"]
+    lines += ["", "computed on:", f"  {record.environment}"]
     if record.environment.processor:
         lines.append(f"  images prepared by {record.environment.processor}")
     if record.environment.compiled is not None:
@@ -82,7 +84,7 @@ def _text(kind: str, record: EditRecord | VerdictRecord, model: str, made_of: di
     return "\n".join(lines)
 
 
-def _listed(values: dict[str, Any], indent: str = "  ") -> list[str]:
+def _listed(values: JsonObject, indent: str = "  ") -> list[str]:
     """Lines of a table, inner ones indented; texts as JSON writes them."""
     lines = []
     for name, value in values.items():

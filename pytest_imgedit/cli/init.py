@@ -9,10 +9,11 @@ import re
 import subprocess
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_imgedit import __version__
 from pytest_imgedit.cli.guess import guess_suite, to_jsonl
+from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.text import did_you_mean, printable
 from pytest_imgedit.workers.gpus import choose_gpus
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_imgedit.cli.guess import Guess
-    from pytest_imgedit.cli.runs import Outcome
+    from pytest_imgedit.core.results import JsonObject
 
 FOLDER = Path("benchmarks")
 CI_FILES = {"github": Path(".github/workflows/image-editing.yml"), "gitlab": Path(".gitlab-ci.yml")}
@@ -60,7 +61,7 @@ def configs() -> list[str]:
     return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
 
 
-def init(data: Path | None, config: str | None, ci: str) -> Outcome:
+def init(data: Path | None, config: str | None, ci: str) -> Printed:
     """Write what a repository lacks in order to run `pytest benchmarks`; a file that is there stays as it is."""
     if config is not None and config not in configs():
         near = did_you_mean(config, configs())
@@ -73,14 +74,14 @@ def init(data: Path | None, config: str | None, ci: str) -> Outcome:
         notes.append(f"wrote no workflow: CI systems read theirs in {top} only")
         systems = []
     written, kept = _write(_wanted(guess, config, systems, is_new))
-    document: dict[str, Any] = {
+    document = {
         "written": written,
         "kept": kept,
         "suite": guess.origin,
         "notes": notes,
         "unfinished": guess.unfinished if is_new else "",
     }
-    return document, _text(document), 0
+    return Printed(document, _text(document), 0)
 
 
 def _wanted(guess: Guess, config: str | None, systems: Sequence[str], is_new: bool) -> dict[Path, str]:
@@ -116,7 +117,7 @@ def _write(wanted: Mapping[Path, str]) -> tuple[list[str], list[str]]:
     return written, kept
 
 
-def _text(document: dict[str, Any]) -> str:
+def _text(document: JsonObject) -> str:
     lines = [f"suite: {document['suite']}"]
     lines += [f"wrote {path}" for path in document["written"]]
     lines += [f"kept {path}, which was there before" for path in document["kept"]]

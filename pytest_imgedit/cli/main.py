@@ -17,7 +17,9 @@ from pytest_imgedit.text import disarmed, printable, readable
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    Command = Callable[[argparse.Namespace], tuple[dict[str, Any], str, int]]
+    from pytest_imgedit.cli.printed import Printed
+
+    Command = Callable[[argparse.Namespace], Printed]
 
 EXIT_CODES = "exit codes: 0 all is well; 1 {one}; 2 interrupted; 4 bad arguments or files, said in one line"
 
@@ -144,6 +146,9 @@ def _parser() -> argparse.ArgumentParser:
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override one TOML key; repeatable"
     )
 
+    one = _add(commands, "schema", _schema, "print the JSON schema of results.json", "not used")
+    one.add_argument("--baseline", action="store_true", help="that of a baseline instead")
+
     one = _add(commands, "doctor", _doctor, "say what this machine has, lacks, and cannot hold", "something is wrong")
     one.add_argument("--config", type=Path, metavar="FILE", help="look for this config's models, and whether they fit")
     return parser
@@ -155,7 +160,7 @@ def _add(commands: Any, name: str, command: Command, summary: str, one: str) -> 
     )
     parser.set_defaults(command=command)
     parser.add_argument("--json", action="store_true", help="print JSON")
-    if name not in ("doctor", "init"):
+    if name not in ("doctor", "init", "schema"):
         parser.add_argument(
             "--out", type=Path, default=Path(".imgedit"), metavar="DIR", help="the store (default: .imgedit)"
         )
@@ -163,62 +168,68 @@ def _add(commands: Any, name: str, command: Command, summary: str, one: str) -> 
 
 
 # Imported when called, so that `imgedit --help` answers at once.
-def _init(given: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+def _init(given: argparse.Namespace) -> Printed:
     from pytest_imgedit.cli import init
 
     return init.init(given.data, given.config, given.ci)
 
 
-def _compare(given: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+def _compare(given: argparse.Namespace) -> Printed:
     from pytest_imgedit.cli import runs
 
     limits = (given.max_drop, given.max_collapsed, given.alpha, given.margin)
     return runs.compare_runs(given.before, given.now, given.out, *limits)
 
 
-def _report(given: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+def _report(given: argparse.Namespace) -> Printed:
     from pytest_imgedit.cli import runs
 
     return runs.render_again(given.run, given.out, given.html, given.md, given.html_embed)
 
 
-def _runs(given: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+def _runs(given: argparse.Namespace) -> Printed:
     from pytest_imgedit.cli import runs
 
     return runs.list_runs(given.out)
 
 
-def _explain(given: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+def _explain(given: argparse.Namespace) -> Printed:
     from pytest_imgedit.cli import explain
 
     return explain.explain(given.key, given.out)
 
 
-def _agreement(given: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+def _agreement(given: argparse.Namespace) -> Printed:
     from pytest_imgedit.cli import agreement
 
     return agreement.agree(given.run, given.ratings, given.out)
 
 
-def _trend(given: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+def _trend(given: argparse.Namespace) -> Printed:
     from pytest_imgedit.cli import trend
 
     return trend.trend(given.series, given.last, given.alpha, given.out, given.html)
 
 
-def _plan(given: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+def _plan(given: argparse.Namespace) -> Printed:
     from pytest_imgedit.cli import plan
 
     return plan.plan(given.run, given.before, given.gate, given.spread, given.power, given.alpha, given.out)
 
 
-def _qualify(given: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+def _qualify(given: argparse.Namespace) -> Printed:
     from pytest_imgedit.cli import qualify
 
     return qualify.qualify(given.judge, given.suite, given.gpus, given.config, given.set, given.out)
 
 
-def _doctor(given: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+def _schema(given: argparse.Namespace) -> Printed:
+    from pytest_imgedit.cli import schema
+
+    return schema.schema(given.baseline)
+
+
+def _doctor(given: argparse.Namespace) -> Printed:
     from pytest_imgedit.cli import doctor
 
     return doctor.examine(given.config)

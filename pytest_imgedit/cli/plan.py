@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pytest_imgedit.cli.runs import find_run, read_either, read_results, refuse_to_compare
+from pytest_imgedit.cli.printed import Printed
+from pytest_imgedit.cli.runs import find_run, read_either, refuse_to_compare
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.pairs import category_slug, in_order
 from pytest_imgedit.report import terminal
 from pytest_imgedit.stats.estimates import ENOUGH, estimate
 from pytest_imgedit.stats.planning import detectable, size_for
+from pytest_imgedit.store.baselines import reduced
+from pytest_imgedit.store.documents import read_results
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from pytest_imgedit.cli.runs import Outcome
+    from pytest_imgedit.core.results import JsonObject, Results
+    from pytest_imgedit.store.baselines import BaselineItem
+
 
 #: Edits a pair for which is planned.
 SEEDS = (1, 2, 4)
@@ -55,7 +60,7 @@ def plan(
     mde: float,
     alpha: float,
     out: Path,
-) -> Outcome:
+) -> Printed:
     """Say with how many pairs gates would find `mde` points, by a stored run or by a stated `spread` of a pair."""
     fields = [*dict.fromkeys(map(category_slug, fields))]
     if not 0 < mde <= 10:
@@ -71,13 +76,13 @@ def plan(
         found = [Spread(f"of spread {spread:g}", 100, spread / 10, 99.0, 1, None)]
         origin, hours = f"pairs whose number has a standard deviation of {spread:g}", "hours"
     else:
-        document = read_results(find_run(reference, out))
-        found = _spreads(document, None if before is None else _earlier(before, reference, document, out), fields)
-        cost = _cost(document)
-        origin = f"run {document['run']['id']}" + ("" if before is None else f" against {before}")
-        hours = "GPU hours" if document["run"]["machine"]["gpus"] else "worker hours"
-        if unneeded := sum(item["status"] == "not_needed" for item in document["items"]):
-            origin += f", which ended early and left out {unneeded} of its {len(document['items'])} pairs"
+        run = read_results(find_run(reference, out))
+        found = _spreads(run, None if before is None else _earlier(before, reference, run, out), fields)
+        cost = _cost(run)
+        origin = f"run {run.run.id}" + ("" if before is None else f" against {before}")
+        hours = "GPU hours" if run.run.machine.gpus else "worker hours"
+        if unneeded := sum(item.status == "not_needed" for item in run.items):
+            origin += f", which ended early and left out {unneeded} of its {len(run.items)} pairs"
     gates = max(1, len(fields))
     rows = [_row(one, seeds, mde, alpha / gates, cost) for one in found for seeds in SEEDS]
     rows = [row for row in rows if row["mde"] is not None]
@@ -98,16 +103,16 @@ def plan(
     lines = [note, terminal.render_table((*HEADER[:-1], hours), table).rstrip()]
     if any(one.noise is None for one in found):
         lines.append("what further seeds would do is known only from a run with two or more of them")
-    return {"mde": mde, "alpha": alpha, "by": origin, "rows": rows}, "\n".join(lines), 0
+    return Printed({"mde": mde, "alpha": alpha, "by": origin, "rows": rows}, "\n".join(lines), 0)
 
 
-def _earlier(before: str, reference: str, document: dict[str, Any], out: Path) -> dict[str, Any]:
+def _earlier(before: str, reference: str, run: Results, out: Path) -> dict[str, BaselineItem]:
     earlier, now = read_either(before, out), read_either(reference, out)
-    refuse_to_compare(earlier, now, f"{before} and {document['run']['id']}")
-    return {item["id"]: item for item in earlier["items"]}
+    refuse_to_compare(earlier, now, f"{before} and {run.run.id}")
+    return {item.id: item for item in earlier.items}
 
 
-def _row(spread: Spread, seeds: int, mde: float, alpha: float, cost: float | None) -> dict[str, Any]:
+def _row(spread: Spread, seeds: int, mde: float, alpha: float, cost: float | None) -> JsonObject:
     error = spread.error_with(seeds)
     factor = None if error is None else size_for(mde, error, spread.freedom, alpha)
     pairs = None if factor is None else max(ENOUGH, math.ceil(factor * spread.pairs))
@@ -123,24 +128,24 @@ def _row(spread: Spread, seeds: int, mde: float, alpha: float, cost: float | Non
     }
 
 
-def _spreads(document: dict[str, Any], earlier: dict[str, Any] | None, fields: Sequence[str]) -> list[Spread]:
+def _spreads(run: Results, earlier: dict[str, BaselineItem] | None, fields: Sequence[str]) -> list[Spread]:
     """Take the spread of scores, or of differences to `earlier` items by id, from a run's items."""
-    items = [item for item in document["items"] if item["score"] is not None]
+    items = [item for item in map(reduced, run.items) if item.score is not None]
     if earlier is not None:
-        items = [item for item in items if item["id"] in earlier and earlier[item["id"]]["score"] is not None]
+        items = [item for item in items if item.id in earlier and earlier[item.id].score is not None]
     if not items:
-        raise UsageError(f"run {document['run']['id']}: no pair has a score{' on both sides' if earlier else ''}")
-    known, found = ["overall", *in_order(item["category"] for item in items)], []
+        raise UsageError(f"run {run.run.id}: no pair has a score{' on both sides' if earlier else ''}")
+    known, found = ["overall", *in_order(item.category for item in items)], []
     for field in fields or ["overall"]:
         if field not in known:
             raise UsageError(f"--gate={field}: expected one of: {', '.join(known)}")
-        mine = [item for item in items if field in ("overall", item["category"])]
-        values = [round(item["score"] - (earlier[item["id"]]["score"] if earlier else 0.0), 6) for item in mine]
-        whole = estimate(values, [item["source"] or item["id"] for item in mine], [item["category"] for item in mine])
+        mine = [item for item in items if field in ("overall", item.category)]
+        values = [round((item.score or 0.0) - _score(earlier, item.id), 6) for item in mine]
+        whole = estimate(values, [item.cluster for item in mine], [item.category for item in mine])
         if not whole.se:
             raise UsageError(f"--gate={field}: no spread seen in {len(mine)} pairs, which tells nothing of others")
-        sides = [mine] if earlier is None else [mine, [earlier[item["id"]] for item in mine]]
-        seeds = len(mine[0]["seeds"])
+        sides = [mine] if earlier is None else [mine, [earlier[item.id] for item in mine]]
+        seeds = len(mine[0].seeds)
         noise = None
         if seeds > 1:
             within = sum(float(np.mean([np.var(_scores(item), ddof=1) for item in side])) for side in sides) / seeds
@@ -155,21 +160,26 @@ def _spreads(document: dict[str, Any], earlier: dict[str, Any] | None, fields: S
     return found
 
 
-def _scores(item: dict[str, Any]) -> list[float]:
-    """Scores of an item's repetitions, as results or a baseline hold them."""
-    return [seed["verdict"]["score"] if "verdict" in seed else seed["score"] for seed in item["seeds"]]
+def _score(items: dict[str, BaselineItem] | None, name: str) -> float:
+    """Score of a pair in an earlier run, 0 without one."""
+    return 0.0 if items is None else items[name].score or 0.0
 
 
-def _cost(document: dict[str, Any]) -> float | None:
+def _scores(item: BaselineItem) -> list[float]:
+    """Scores of an item's repetitions."""
+    return [seed.score for seed in item.seeds if seed.score is not None]
+
+
+def _cost(run: Results) -> float | None:
     """Seconds, times GPUs, that an edit and its verdict took workers; `None` where that is not known.
 
     Verdicts of a run that took them all from its store count as free.
     """
-    options = document["run"]["options"]
-    made = [seed["edit"]["seconds"] for item in document["items"] for seed in item["seeds"] if seed["edit"]]
-    judging = [worker for worker in document["workers"] if worker["stage"] == "score" and worker["jobs"]]
-    verdict = sum(worker["busy_s"] for worker in judging) / max(1, sum(worker["jobs"] for worker in judging))
+    options = run.run.options
+    made = [edit.seconds for item in run.items for edit in item.edits]
+    judging = [worker for worker in run.workers if worker.stage == "score" and worker.jobs]
+    verdict = sum(worker.busy_s for worker in judging) / max(1, sum(worker.jobs for worker in judging))
     if not made:
         return None
-    edit = options["workers"]["gpus_per_worker"] * float(np.mean(made))
-    return float(edit + options["judge"]["gpus_per_replica"] * verdict)
+    edit = options.workers["gpus_per_worker"] * float(np.mean(made))
+    return float(edit + options.judge["gpus_per_replica"] * verdict)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.checks import check_models, check_rubric
+from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.config import make_settings
 from pytest_imgedit.config_file import ConfigFile
-from pytest_imgedit.environments import describe
+from pytest_imgedit.core.results import JudgeInfo, SuiteInfo
 from pytest_imgedit.models.identity import identify
 from pytest_imgedit.options import assign
 from pytest_imgedit.redaction import Redactor, mask_secrets
-from pytest_imgedit.report import terminal
+from pytest_imgedit.report import tables, terminal
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.rubrics.rubric import load_rubric
-from pytest_imgedit.stages.controls import controls_document, controls_gate
+from pytest_imgedit.stages.controls import controls_gate, describe_controls
 from pytest_imgedit.stages.flow import Flow
 from pytest_imgedit.stages.placement import groups_of, model_of
 from pytest_imgedit.stages.pools import identify_role
@@ -27,13 +29,12 @@ from pytest_imgedit.suites.base import load_suite
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_imgedit.cli.runs import Outcome
     from pytest_imgedit.config import Settings
 
 
 def qualify(
     judge: str | None, suite: str | None, gpus: str | None, config: Path | None, assigned: Sequence[str], out: Path
-) -> Outcome:
+) -> Printed:
     """Have a judge score the controls of a suite; what is given here goes before the config.
 
     Verdicts are kept in the store `out`, where runs with gates find them.
@@ -57,30 +58,32 @@ def qualify(
         assert flow.trials is not None
         verdicts = [work.verdict for works in flow.trials.controls.values() for work in works if work.verdict]
         made_in = {verdict.environment: store.environments[verdict.environment] for verdict in verdicts}
-    controls = controls_document(flow.trials.controls, {}, settings.gates.alpha)
-    gate = controls_gate(controls)
-    document: dict[str, Any] = {
-        "judge": {
-            "spec": settings.judge.spec,
-            "fingerprint": scorer.judge.fingerprint,
-            "commit": scorer.judge.commit,
-            "params": mask_secrets(scorer.judge.params),
-            "rubric": settings.judge.rubric,
-            "rubric_sha256": rubric.sha256,
-        },
-        "suite": {"name": pairs.name, "sha256": pairs.sha256, "pairs": len(pairs.pairs)},
+    controls = describe_controls(flow.trials.controls, {}, settings.gates.alpha)
+    gate, model = controls_gate(controls), scorer.judge.model
+    judged = JudgeInfo(
+        spec=model.spec,
+        fingerprint=scorer.judge.fingerprint,
+        commit=scorer.judge.commit,
+        params=mask_secrets(scorer.judge.params),
+        rubric=settings.judge.rubric,
+        rubric_sha256=rubric.sha256,
+    )
+    suite_info = SuiteInfo(name=pairs.name, sha256=pairs.sha256, pairs=len(pairs.pairs), remarks=pairs.remarks)
+    document = {
+        "judge": judged.model_dump(mode="json"),
+        "suite": suite_info.model_dump(mode="json"),
         "environments": {digest: environment.model_dump() for digest, environment in made_in.items()},
-        "controls": controls,
-        "gate": gate.to_dict(),
+        "controls": controls.model_dump(mode="json"),
+        "gate": asdict(gate),
     }
     lines = [
-        f"judge {settings.judge.spec}, rubric {settings.judge.rubric}, on suite {pairs.name}",
+        f"judge {model.spec}, rubric {settings.judge.rubric}, on suite {pairs.name}",
         f"fingerprint {scorer.judge.fingerprint}",
-        *(describe(environment) for environment in document["environments"].values()),
-        terminal.render_further({"controls": controls, "items": []}).rstrip(),
+        *map(str, made_in.values()),
+        terminal.render_tables([tables.controls_table(controls)]).rstrip(),
         f"{gate.state}: {gate.why}",
     ]
-    return document, "\n".join(lines), int(gate.state != "PASS")
+    return Printed(document, "\n".join(lines), int(gate.state != "PASS"))
 
 
 def _settings(

@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from pytest_imgedit.checks import check_copies
+from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.config import GatesSettings, RunSettings
 from pytest_imgedit.config_file import configs_of
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.files import is_folder
-from pytest_imgedit.report import model, terminal
+from pytest_imgedit.report import tables, terminal
 from pytest_imgedit.report.write import write_reports
 from pytest_imgedit.stats import gates
 from pytest_imgedit.stats.collapse import max_collapsed, moves_between
 from pytest_imgedit.stats.comparison import compare, differences, environment_differences
+from pytest_imgedit.stats.gates import outcome
 from pytest_imgedit.store.baselines import (
     FOLDER,
-    RESULTS,
+    Baseline,
     as_baseline,
     read_baseline,
-    read_document,
     unlike_items,
     unlike_judges,
     unlike_losses,
 )
+from pytest_imgedit.store.documents import read_results
+from pytest_imgedit.text import number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-Outcome = tuple[dict[str, Any], str, int]
 
 
 def find_run(reference: str, out: Path) -> Path:
@@ -59,73 +61,68 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def read_results(path: Path) -> dict[str, Any]:
-    """Read a results document; raise `UsageError` if it is none, or lacks what reports show."""
-    document = read_document(path)
-    if document["schema"] != RESULTS:
-        raise UsageError(f"{path}: schema {document['schema']!r}, expected {RESULTS!r}")
-    try:
-        model.verdict(document)
-        terminal.render(document, {}, 120, color=False)
-    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
-        raise UsageError(f"{path}: not a whole results document ({error!r})") from None
-    return document
-
-
-def list_runs(out: Path) -> Outcome:
+def list_runs(out: Path) -> Printed:
     """List the finished runs of a store."""
     if not is_folder(out):
         raise UsageError(f"{str(out)[:200]}: no such folder, expected a store")
-    rows, broken = [], []
+    rows, table, broken = [], [], []
     for path in sorted(out.glob("runs/*/results.json"), key=lambda path: path.lstat().st_mtime_ns):
         try:
-            document = read_results(path)
+            results = read_results(path)
         except UsageError as error:
             broken.append(str(error))
             continue
-        found = model.verdict(document)
+        found = outcome(results)
         rows.append(
             {
-                "id": document["run"]["id"],
-                "finished": document["run"]["finished"],
-                "suite": document["suite"]["name"],
-                "editor": document["editor"]["spec"],
-                "judge": document["judge"]["spec"],
-                "pairs": len(document["items"]),
-                "overall": document["overall"]["macro"]["mean"],
+                "id": results.run.id,
+                "finished": results.run.finished,
+                "suite": results.suite.name,
+                "editor": results.editor.spec,
+                "judge": results.judge.spec,
+                "pairs": len(results.items),
+                "overall": results.overall.macro.mean,
                 "state": found.state,
-                "verdict": found.line,
+                "outcome": found.line,
             }
         )
+        table.append(
+            (
+                results.run.id,
+                results.run.finished,
+                results.suite.name,
+                results.editor.spec,
+                str(len(results.items)),
+                number(results.overall.macro.mean),
+                found.state,
+            )
+        )
     header = ("run", "finished", "suite", "editor", "pairs", "overall", "state")
-    table = [
-        (r["id"], r["finished"], r["suite"], r["editor"], str(r["pairs"]), model.number(r["overall"]), r["state"])
-        for r in rows
-    ]
     text = terminal.render_table(header, table) if rows else f"{out}: no finished run"
-    return {"runs": rows, "broken": broken}, "\n".join([text, *broken]), int(bool(broken))
+    return Printed({"runs": rows, "broken": broken}, "\n".join([text, *broken]), int(bool(broken)))
 
 
-def render_again(reference: str, out: Path, html: Path | None, md: Path | None, embed: bool) -> Outcome:
+def render_again(reference: str, out: Path, html: Path | None, md: Path | None, embed: bool) -> Printed:
     """Write the reports of a run anew, from its results.json and the images in its store."""
     path = find_run(reference, out)
-    document = read_results(path)
+    results = read_results(path)
     settings = RunSettings(html_path=html, md_path=md, html_embed=embed)
     check_copies(settings.copies, path.absolute().parent.parent.parent if path.name == "results.json" else path)
     stores = (path.absolute().parent.parent.parent, out)
     blobs = next((store / "blobs" for store in stores if (store / "blobs").is_dir()), None)
     if blobs is None:
         raise UsageError(f"{path}: not in a store, and {out} is none: expected the run's store as --out")
-    reports = {**write_reports(document, path.parent, blobs, settings), "results": str(path)}
-    found = model.verdict(document)
+    reports = {**write_reports(results, path.parent, blobs, settings), "results": str(path)}
+    found = outcome(results)
     copies = [str(copy) for copy in settings.copies]
     text = "\n".join([*(f"{name}: {where}" for name, where in reports.items()), *copies, found.line])
-    return {"reports": reports, "copies": copies, "state": found.state, "verdict": found.line}, text, int(found.fails)
+    document = {"reports": reports, "copies": copies, "state": found.state, "outcome": found.line}
+    return Printed(document, text, int(found.fails))
 
 
 def compare_runs(
     before: str, now: str, out: Path, drops: Sequence[str], collapsed: str | None, alpha: float, margin: float
-) -> Outcome:
+) -> Printed:
     """Compare two runs or baselines pair by pair, and apply gates on drops and on `collapsed` pairs."""
     try:
         settings = GatesSettings.model_validate(
@@ -137,27 +134,26 @@ def compare_runs(
         raise UsageError(f"--{name}: {first['msg'].removeprefix('Value error, ')}") from None
     a, b = (read_either(reference, out) for reference in (before, now))
     refuse_to_compare(a, b, f"{before} and {now}", gated=bool(drops or collapsed is not None))
-    observations = differences(a["items"], b["items"])
+    observations = differences(a.items, b.items)
     gates.check_fields("--max-drop", settings.max_drop, gates.categories_of(observations))
-    results = gates.max_drop(settings, observations, a["name"])
-    tail, fallen = max_collapsed(settings, moves_between(a["items"], b["items"]), a["name"])
-    unlike = environment_differences(a, b)
-    comparison = {**compare(a, b["items"], alpha, results, unlike), "collapsed": fallen}
+    results = gates.max_drop(settings, observations, a.name)
+    tail, fallen = max_collapsed(settings, moves_between(a.items, b.items), a.name)
+    comparison = compare(a, b.items, alpha, results, environment_differences(a, b), fallen)
     if collapsed is not None:
         results.append(tail)
-    document = {"comparison": comparison, "gates": [gate.to_dict() for gate in results]}
-    tables = terminal.render_further({**document, "items": b["items"]})
-    lines = [f"{b['name']}: editor {b['editor']['spec']}, run {b['run']}", tables.rstrip()]
+    shown = terminal.render_tables([tables.comparison_table(comparison, len(b.items))])
+    lines = [f"{b.name}: editor {b.editor.spec}, run {b.run}", shown.rstrip()]
     lines += [f"{gate.state}: {gate.why}" for gate in results]
-    return document, "\n".join(lines), int(any(gate.state != "PASS" for gate in results))
+    document = {"comparison": comparison.model_dump(mode="json"), "gates": [asdict(gate) for gate in results]}
+    return Printed(document, "\n".join(lines), int(any(gate.state != "PASS" for gate in results)))
 
 
-def refuse_to_compare(a: dict[str, Any], b: dict[str, Any], names: str, gated: bool = False) -> None:
+def refuse_to_compare(a: Baseline, b: Baseline, names: str, gated: bool = False) -> None:
     """Raise `UsageError` if two baselines are of other pairs or verdicts, or, where `gated`, of unlike losses."""
-    items = [(item["id"], item["sha256"], [seed["seed"] for seed in item["seeds"]]) for item in b["items"]]
-    reason = unlike_judges(a, b["judge"], b["seeds"]) or unlike_items(a, items)
+    items = [(item.id, item.sha256, [seed.seed for seed in item.seeds]) for item in b.items]
+    reason = unlike_judges(a, dict(b.judge), b.seeds) or unlike_items(a, items)
     if gated:
-        reason = reason or unlike_losses(a, b["editor"].get("lossy", []))
+        reason = reason or unlike_losses(a, b.editor.lossy)
     if reason:
         raise UsageError(f"{names} cannot be compared, {reason}")
 
@@ -172,7 +168,7 @@ def _baselines() -> Path:
     return FOLDER
 
 
-def read_either(reference: str, out: Path) -> dict[str, Any]:
+def read_either(reference: str, out: Path) -> Baseline:
     """Read a run, or else a baseline."""
     try:
         path = find_run(reference, out)

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.cli.runs import read_either, refuse_to_compare
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.report import model, terminal, trend_page
+from pytest_imgedit.report import terminal, trend_page
 from pytest_imgedit.report.write import check_writable
 from pytest_imgedit.stats.estimates import estimate
 from pytest_imgedit.stats.trend import evidence_by_field
 from pytest_imgedit.store.baselines import as_baseline
+from pytest_imgedit.text import interval, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from pytest_imgedit.cli.runs import Outcome
+    from pytest_imgedit.core.results import JsonObject
+    from pytest_imgedit.store.baselines import Baseline, BaselineItem
 
 HEADER = ("run", "commit", "finished", "pairs", "overall", "95% CI", "evidence", "state", "chart")
 #: Characters of the chart in the terminal.
 CHART = 24
 
 
-def trend(references: Sequence[str], last: int | None, alpha: float, out: Path, html: Path | None) -> Outcome:
+def trend(references: Sequence[str], last: int | None, alpha: float, out: Path, html: Path | None) -> Printed:
     """Say of a series of runs or baselines, oldest first, whether scores have fallen at any look.
 
     `last` takes the newest runs of the store in place of `references`: those of the newest one's pairs and judge.
@@ -40,7 +43,7 @@ def trend(references: Sequence[str], last: int | None, alpha: float, out: Path, 
         raise UsageError(f"a trend takes two or more runs, found {len(series)} that can be compared")
     for one in series:
         _refuse_partial(one)
-        refuse_to_compare(series[0], one, f"{series[0]['run']} and {one['run']}")
+        refuse_to_compare(series[0], one, f"{series[0].run} and {one.run}")
     document = _document(series, alpha)
     if html is not None:
         html.parent.mkdir(parents=True, exist_ok=True)
@@ -48,47 +51,44 @@ def trend(references: Sequence[str], last: int | None, alpha: float, out: Path, 
     table = terminal.render_table(
         HEADER, [(*row, mark) for row, mark in zip(_rows(document), _marks(document), strict=True)]
     )
-    lines = [document["title"], table, *document["notes"], document["verdict"]]
-    return (
-        document,
-        "\n".join(lines + ([f"html: {os.path.relpath(html)}"] if html else [])),
-        int(bool(document["fell"])),
-    )
+    lines = [document["title"], table, *document["notes"], document["outcome"]]
+    shown = "\n".join(lines + ([f"html: {os.path.relpath(html)}"] if html else []))
+    return Printed(document, shown, int(bool(document["fell"])))
 
 
-def _scores(series: Sequence[dict[str, Any]]) -> tuple[list[dict[str, float]], int]:
+def _scores(series: Sequence[Baseline]) -> tuple[list[dict[str, float]], int]:
     """Scores of each run, by pair; one of an edit that an earlier run has is no further draw, and counted apart."""
     known: set[tuple[str | None, ...]] = set()
     found, copies = [], 0
     for one in series:
         scores = {}
-        for item in one["items"]:
+        for item in one.items:
             drawn = _drawn(item)
-            if item["score"] is not None and drawn not in known:
-                scores[item["id"]] = item["score"]
+            if item.score is not None and drawn not in known:
+                scores[item.id] = item.score
             copies += drawn in known
             known.add(drawn)
         found.append(scores)
     return found, copies
 
 
-def _last(count: int, out: Path) -> list[dict[str, Any]]:
+def _last(count: int, out: Path) -> list[Baseline]:
     """Take the newest runs of a store that hold the pairs of the newest one, judged alike, oldest first."""
     if count < 2:
         raise UsageError(f"--last={count}: expected 2 or more")
-    found: list[dict[str, Any]] = []
+    found: list[Baseline] = []
     known: set[frozenset[tuple[str | None, ...]]] = set()
     for path in sorted(out.glob("runs/*/results.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True):
         try:
             one = as_baseline(path)
             newest = found[0] if found else one
             _refuse_partial(one)
-            if {item["id"] for item in one["items"]} != {item["id"] for item in newest["items"]}:
+            if {item.id for item in one.items} != {item.id for item in newest.items}:
                 continue
             refuse_to_compare(newest, one, "")
         except UsageError:
             continue
-        drawn = frozenset(map(_drawn, one["items"]))
+        drawn = frozenset(map(_drawn, one.items))
         if drawn not in known:
             known.add(drawn)
             found.append(one)
@@ -97,21 +97,21 @@ def _last(count: int, out: Path) -> list[dict[str, Any]]:
     return found[::-1]
 
 
-def _drawn(item: dict[str, Any]) -> tuple[str | None, ...]:
+def _drawn(item: BaselineItem) -> tuple[str | None, ...]:
     """The id of a pair, and the hashes of its edits."""
-    return (item["id"], *(seed["edit"] for seed in item["seeds"]))
+    return (item.id, *item.edits)
 
 
-def _refuse_partial(one: dict[str, Any]) -> None:
+def _refuse_partial(one: Baseline) -> None:
     """Raise `UsageError` for a run that left out pairs by what others scored."""
-    if one.get("not_needed"):
-        raise UsageError(f"{one['run']}: ended early (--imgedit-until=decided), expected runs with all their pairs")
+    if one.not_needed:
+        raise UsageError(f"{one.run}: ended early (--imgedit-until=decided), expected runs with all their pairs")
 
 
-def _document(series: Sequence[dict[str, Any]], alpha: float) -> dict[str, Any]:
-    first = series[0]["items"]
-    clusters = {item["id"]: item["source"] or item["id"] for item in first}
-    kinds = {item["id"]: item["category"] for item in first}
+def _document(series: Sequence[Baseline], alpha: float) -> JsonObject:
+    first = series[0].items
+    clusters = {item.id: item.cluster for item in first}
+    kinds = {item.id: item.category for item in first}
     scores, copies = _scores(series)
     evidence, limit = evidence_by_field(scores, clusters, kinds, alpha)
     fields = [*evidence]
@@ -128,7 +128,7 @@ def _document(series: Sequence[dict[str, Any]], alpha: float) -> dict[str, Any]:
     )
     copied = [f"{copies} edits are those of an earlier run, and no further evidence"] if copies else []
     return {
-        "title": f"trend of {len(series)} runs, {len(clusters)} pairs, judge {series[0]['judge'].get('spec')}",
+        "title": f"trend of {len(series)} runs, {len(clusters)} pairs, judge {series[0].judge.spec}",
         "alpha": alpha,
         "limit": limit,
         "fields": fields,
@@ -139,20 +139,20 @@ def _document(series: Sequence[dict[str, Any]], alpha: float) -> dict[str, Any]:
             f"{alpha:.0%} of series at most, for all {len(fields)} rows and all looks together",
             *copied,
         ],
-        "verdict": f"FAIL: fell: {found}" if alarms else f"PASS: no fall is shown in {looks}",
+        "outcome": f"FAIL: fell: {found}" if alarms else f"PASS: no fall is shown in {looks}",
     }
 
 
-def _look(one: dict[str, Any], clusters: dict[str, str], kinds: dict[str, str]) -> dict[str, Any]:
-    scores, whole = {item["id"]: item["score"] for item in one["items"] if item["score"] is not None}, None
+def _look(one: Baseline, clusters: dict[str, str], kinds: dict[str, str]) -> JsonObject:
+    scores, whole = {item.id: item.score for item in one.items if item.score is not None}, None
     if set(scores) and {kinds[name] for name in scores} == set(kinds.values()):
         whole = estimate([*scores.values()], [clusters[name] for name in scores], [kinds[name] for name in scores])
     return {
-        "name": one["name"] if one["name"] != one["run"].lower() else one["run"],
-        "run": one["run"],
-        "commit": None if one["commit"] is None else one["commit"]["sha"][:10],
-        "finished": one["finished"],
-        "editor": one["editor"]["spec"],
+        "name": one.name if one.name != one.run.lower() else one.run,
+        "run": one.run,
+        "commit": None if one.commit is None else one.commit.sha[:10],
+        "finished": one.finished,
+        "editor": one.editor.spec,
         "pairs": len(scores),
         "mean": None if whole is None else whole.mean,
         "ci95": None if whole is None else whole.bounded_interval(0.0, 10.0),
@@ -163,15 +163,15 @@ def _evidence(value: float) -> str:
     return f"{value:.2g}" if value < 1e4 else f"{value:.0e}"
 
 
-def _rows(document: dict[str, Any]) -> list[tuple[str, ...]]:
+def _rows(document: JsonObject) -> list[tuple[str, ...]]:
     return [
         (
             run["name"],
             run["commit"] or "–",
             run["finished"],
             str(run["pairs"]),
-            model.number(run["mean"]),
-            model.interval(run["ci95"]),
+            number(run["mean"]),
+            interval(run["ci95"]),
             _evidence(run["evidence"]["overall"]),
             "fell: " + ", ".join(run["fell"]) if run["fell"] else "",
         )
@@ -179,7 +179,7 @@ def _rows(document: dict[str, Any]) -> list[tuple[str, ...]]:
     ]
 
 
-def _marks(document: dict[str, Any]) -> Iterable[str]:
+def _marks(document: JsonObject) -> Iterable[str]:
     """A strip a run with a mark where its mean lies, from the lowest mean to the highest."""
     means = [run["mean"] for run in document["runs"] if run["mean"] is not None]
     low, high = min(means, default=0.0), max(means, default=0.0)

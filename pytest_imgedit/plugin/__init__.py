@@ -128,7 +128,7 @@ def pytest_xdist_node_collection_finished(node: Any) -> None:
     with usage_errors():
         xdist.check_modes(config.option)
     if plan.ids:
-        exchange.leave_results(state.execute(config, plan).document)
+        exchange.leave_results(state.execute(config, plan).results)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -166,20 +166,20 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print the tables and the verdict, between pytest's failures and its short summary."""
+    """Print the tables and the outcome, between pytest's failures and its short summary."""
     for line in failures.unfold(config):
         terminalreporter.write_line(line)
     if RUN not in config.stash:
         for line in selection.hints(config):
             terminalreporter.write_line(f"imgedit: {line}")
         return
-    verdict, writer = evaluation(config).verdict(), terminalreporter._tw
+    outcome, writer = evaluation(config).outcome(), terminalreporter._tw
     if config.option.verbose > -2:  # -qq leaves the last line alone
         terminalreporter.section("image editing")
         terminalreporter.write(evaluation(config).summary(writer.fullwidth, writer.hasmarkup))
     for line in evaluation(config).annotations():
         terminalreporter.write_line(line)
-    terminalreporter.write_line(f"imgedit: {verdict.line}", green=verdict.state == "PASS", red=verdict.fails)
+    terminalreporter.write_line(f"imgedit: {outcome.line}", green=outcome.state == "PASS", red=outcome.fails)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -9,7 +9,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_imgedit.pairs import EditPair, ItemResult
+    from pytest_imgedit.core.items import ItemResult
+    from pytest_imgedit.pairs import EditPair
     from pytest_imgedit.services import EditWorkers, RewardModel
     from pytest_imgedit.stages.results import Run
 
@@ -50,10 +51,12 @@ def edit_result(edit_pair: EditPair, imgedit_run: Run, request: pytest.FixtureRe
     record_property("imgedit_status", result.status)
     if result.score is not None:
         record_property("imgedit_score", round(result.score, 4))
-    compared = imgedit_run.document.get("comparison", {"pairs": {}})["pairs"].get(edit_pair.id, {})
-    for name in ("before", "difference"):
-        if compared.get(name) is not None:
-            record_property(f"imgedit_{name}", round(compared[name], 4))
+    comparison = imgedit_run.results.comparison
+    compared = comparison.pairs.get(edit_pair.id) if comparison is not None else None
+    if compared is not None:
+        for name, value in (("before", compared.before), ("difference", compared.difference)):
+            if value is not None:
+                record_property(f"imgedit_{name}", round(value, 4))
     for name, value in result.aspects.items():
         record_property(f"imgedit_aspect_{name}", round(value, 4))
     if result.status == "not_needed":
@@ -67,10 +70,10 @@ def edit_result(edit_pair: EditPair, imgedit_run: Run, request: pytest.FixtureRe
 
 @pytest.fixture(scope="session")
 def imgedit_run(request: pytest.FixtureRequest) -> Run:
-    """The finished run over all selected pairs: `items` by id, and `document`, which is results.json.
+    """The finished run over all selected pairs: `items` by id, and `results`, which results.json holds.
 
     >>> def test_physics_is_not_the_weakest(imgedit_run):
-    ...     means = {name: row["mean"] for name, row in imgedit_run.document["categories"].items()}
+    ...     means = {name: row.mean for name, row in imgedit_run.results.categories.items()}
     ...     assert means["physics"] > min(means.values())
     """
     from pytest_imgedit.plugin.state import finished_run

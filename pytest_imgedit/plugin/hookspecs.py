@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from pytest_imgedit.core.results import Results
 
 
 @pytest.hookspec(firstresult=True)
@@ -31,5 +31,5 @@ def pytest_imgedit_after_stage(config: pytest.Config, stage: str) -> None:
     """Called when all jobs of stage `edit` or `score` are done and stored."""
 
 
-def pytest_imgedit_report_section(config: pytest.Config, results: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Called once with the results document, before reports are written: return (title, plain text) to add."""
+def pytest_imgedit_report_section(config: pytest.Config, results: Results) -> tuple[str, str] | None:
+    """Called once with the results, before reports are written: return (title, plain text) to add."""

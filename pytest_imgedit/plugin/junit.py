@@ -9,10 +9,12 @@ import pytest
 from pytest_imgedit.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+
+    from pytest_imgedit.core.results import Results
 
 
-def report_gates(config: pytest.Config, document: Mapping[str, Any], problems: Sequence[str]) -> None:
+def report_gates(config: pytest.Config, results: Results, problems: Sequence[str]) -> None:
     """Add a test case `imgedit.gates::KIND[FIELD]` for each gate, and `imgedit.run::complete` for what else can fail.
 
     INCONCLUSIVE that is allowed, and a gate that is NOT SELECTED, are skipped cases. Nothing is added without
@@ -23,14 +25,14 @@ def report_gates(config: pytest.Config, document: Mapping[str, Any], problems: S
     xml = config.stash.get(xml_key, None)
     if xml is None:
         return
-    allowed = document["run"]["options"]["gates"]["allow_inconclusive"]
-    for gate in document["gates"]:
-        text = f"{gate['state']}: {gate['why']}"
-        skips = gate["state"] == "NOT SELECTED" or (gate["state"] == "INCONCLUSIVE" and allowed)
-        outcome = "passed" if gate["state"] == "PASS" else "skipped" if skips else "failed"
-        _add(xml, f"imgedit.gates::{gate['kind']}[{gate['field']}]", outcome, text)
-    if document["run"]["status"] != "complete":
-        problems = [f"INCOMPLETE: stopped by {document['run']['stopped_by']}", *problems]
+    allowed = results.run.options.gates.allow_inconclusive
+    for gate in results.gates:
+        text = f"{gate.state}: {gate.why}"
+        skips = gate.state == "NOT SELECTED" or (gate.state == "INCONCLUSIVE" and allowed)
+        outcome = "passed" if gate.state == "PASS" else "skipped" if skips else "failed"
+        _add(xml, f"imgedit.gates::{gate.kind}[{gate.field}]", outcome, text)
+    if results.run.status != "complete":
+        problems = [f"INCOMPLETE: stopped by {results.run.stopped_by}", *problems]
     _add(xml, "imgedit.run::complete", "failed" if problems else "passed", "; ".join(problems))
 
 

@@ -79,7 +79,7 @@ def evaluation(config: pytest.Config) -> Evaluation:
         hooks = Hooks(
             before_stage=lambda stage: hook.pytest_imgedit_before_stage(config=config, stage=stage),
             after_stage=lambda stage: hook.pytest_imgedit_after_stage(config=config, stage=stage),
-            report_sections=lambda document: hook.pytest_imgedit_report_section(config=config, results=document),
+            report_sections=lambda results: hook.pytest_imgedit_report_section(config=config, results=results),
         )
         for folder in (config.invocation_params.dir, config.rootpath):
             if str(folder) not in sys.path:  # where editors, judges and suites of the user's own may stand
@@ -144,28 +144,28 @@ def conclude(session: pytest.Session) -> None:
     config = session.config
     current, stopped = evaluation(config), bool(session.shouldstop or session.shouldfail)
     # An interrupted run says so itself; that none of its items ran is no news then.
-    verdict = current.conclude(ItemCounts() if current.interrupted else config.stash[TALLY].counts(stopped))
-    junit.report_gates(config, config.stash[RUN].document, current.problems())
-    if verdict.fails:
+    outcome = current.conclude(ItemCounts() if current.interrupted else config.stash[TALLY].counts(stopped))
+    junit.report_gates(config, config.stash[RUN].results, current.problems())
+    if outcome.fails:
         session.testsfailed += 1
 
 
 def finished_run(config: pytest.Config) -> Run | None:
     """Return the finished run; in an xdist worker, as read from what the controller wrote."""
     exchange = worker_exchange(config)
-    if RUN not in config.stash and exchange is not None and (document := exchange.read_results()) is not None:
-        from pytest_imgedit.stages.results import read_run
+    if RUN not in config.stash and exchange is not None and (results := exchange.read_results()) is not None:
+        from pytest_imgedit.stages.results import Run
 
         current = evaluation(config)
-        config.stash[RUN] = read_run(document, current.settings.suite.min_score, current.store.folder)
+        config.stash[RUN] = Run.of(results, current.settings.suite.min_score, current.store.folder)
     return config.stash.get(RUN, None)
 
 
 def errors_tolerated(config: pytest.Config) -> bool:
     """Tell whether the run's errors stay within `--imgedit-max-errors`."""
     run = finished_run(config)
-    gates = run.document["gates"] if run else []
-    return any(gate["kind"] == "max_errors" and gate["state"] != "FAIL" for gate in gates)
+    gates = run.results.gates if run else ()
+    return any(gate.kind == "max_errors" and gate.state != "FAIL" for gate in gates)
 
 
 def make_service(config: pytest.Config, fixture: str) -> Any:

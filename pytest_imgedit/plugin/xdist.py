@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_imgedit.config import SuiteSettings
+    from pytest_imgedit.core.results import Results
     from pytest_imgedit.plugin.selection import Plan
     from pytest_imgedit.session import ItemCounts
     from pytest_imgedit.suites.base import Suite
@@ -90,13 +91,16 @@ class Exchange:
         document = self._read(f"plan-{node.workerinput['workerid']}.json")
         return None if document is None else Plan(**document)
 
-    def leave_results(self, document: dict[str, Any]) -> None:
-        """Leave the finished run for the workers."""
-        self._write("results.json", document)
+    def leave_results(self, results: Results) -> None:
+        """Leave the results of the finished run for the workers."""
+        self._write("results.json", results.model_dump(mode="json"))
 
-    def read_results(self) -> dict[str, Any] | None:
-        """Read the finished run; `None` before it is there."""
-        return self._read("results.json")
+    def read_results(self) -> Results | None:
+        """Read the results of the finished run; `None` before they are there."""
+        from pytest_imgedit.core.results import Results
+
+        document = self._read("results.json")
+        return None if document is None else Results.model_validate(document)
 
     def share_suite(self, settings: SuiteSettings) -> Suite:
         """Return the suite as the first process has read it, or be that process; raise `UsageError`.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.cells import cell_len, set_cell_size
 
 if TYPE_CHECKING:
-    from pytest_imgedit.report.model import Document
+    from pytest_imgedit.core.results import Results
 
 #: Width of the plots, and where their axis from 0 to 10 begins and ends, in SVG units.
 WIDTH, LEFT, RIGHT = 720, 190, 660
@@ -22,32 +22,32 @@ def x_of(score: float) -> float:
     return round(LEFT + (RIGHT - LEFT) * score / 10, 1)
 
 
-def category_chart(document: Document) -> dict[str, Any]:
+def category_chart(results: Results) -> dict[str, Any]:
     """One row a category and the overall score: mean, 95% interval and, where there is one, the baseline's mean."""
-    before = {name: row["before"] for name, row in document.get("comparison", {"rows": {}})["rows"].items()}
-    summaries = {**document["categories"], "overall": document["overall"]["macro"]}
+    before = {name: row.before for name, row in results.comparison.rows.items()} if results.comparison else {}
+    summaries = {**results.categories, "overall": results.overall.macro}
     rows = [
         {
             "name": name,
             "label": name if cell_len(name) <= LABEL else f"{set_cell_size(name, LABEL - 1).rstrip()}…",
             "y": ROW * place + ROW / 2,
-            "mean": None if row["mean"] is None else x_of(row["mean"]),
-            "text": "no score" if row["mean"] is None else f"{row['mean']:.2f}",
-            "low": row["ci95"] and x_of(row["ci95"][0]),
-            "high": row["ci95"] and x_of(row["ci95"][1]),
-            "before": None if before.get(name) is None else x_of(before[name]),
+            "mean": None if row.mean is None else x_of(row.mean),
+            "text": "no score" if row.mean is None else f"{row.mean:.2f}",
+            "low": row.ci95 and x_of(row.ci95[0]),
+            "high": row.ci95 and x_of(row.ci95[1]),
+            "before": None if (was := before.get(name)) is None else x_of(was),
         }
         for place, (name, row) in enumerate(summaries.items())
     ]
     return {"rows": rows, "height": ROW * len(rows), "ticks": _ticks(), "has_before": bool(before)}
 
 
-def histogram(document: Document) -> dict[str, Any]:
+def histogram(results: Results) -> dict[str, Any]:
     """Counts of pairs by score, in bins half a point wide; the last holds 10 as well."""
     counts = [0] * BINS
-    for item in document["items"]:
-        if item["score"] is not None:
-            counts[min(BINS - 1, int(item["score"] * BINS / 10))] += 1
+    for item in results.items:
+        if item.score is not None:
+            counts[min(BINS - 1, int(item.score * BINS / 10))] += 1
     most = max(1, *counts)
     width = (RIGHT - LEFT) / BINS
     bars = [

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_imgedit.report.model import NOT_SELECTED
 from pytest_imgedit.text import printable
 
 if TYPE_CHECKING:
-    from pytest_imgedit.report.model import Document, Verdict
+    from pytest_imgedit.core.results import Results
+    from pytest_imgedit.stats.gates import Outcome
 
 
-def gate_commands(document: Document, verdict: Verdict) -> list[str]:
+def gate_commands(results: Results, outcome: Outcome) -> list[str]:
     """One `::error` line a gate that did not pass (`::warning` where that is allowed), or one for the whole run."""
-    open_gates = [gate for gate in document["gates"] if gate["state"] not in ("PASS", NOT_SELECTED)]
-    if document["run"]["status"] != "complete" or (verdict.fails and not open_gates):
-        return [_command("error", "imgedit", verdict.line)]
-    level = "error" if verdict.fails else "warning"
-    return [
-        _command(level, f"imgedit {gate['kind']} {gate['field']}", f"{gate['state']}: {gate['why']}")
-        for gate in open_gates
-    ]
+    open_gates = [gate for gate in results.gates if gate.state not in ("PASS", "NOT SELECTED")]
+    if results.run.status != "complete" or (outcome.fails and not open_gates):
+        return [_command("error", "imgedit", outcome.line)]
+    level = "error" if outcome.fails else "warning"
+    return [_command(level, f"imgedit {gate.kind} {gate.field}", f"{gate.state}: {gate.why}") for gate in open_gates]
 
 
 def _command(level: str, title: str, message: str) -> str:

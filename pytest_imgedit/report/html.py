@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from dataclasses import replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import jinja2
 
-from pytest_imgedit.report import charts, model, tables
-from pytest_imgedit.text import printable, readable
+from pytest_imgedit.report import charts, rows, tables
+from pytest_imgedit.stats.gates import outcome
+from pytest_imgedit.text import number, printable, readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytest_imgedit.core.results import Item, Results
 
-def render(document: model.Document, locate: Callable[[str], str | None]) -> str:
-    """Render a results document as one HTML page.
+
+def render(results: Results, locate: Callable[[str], str | None]) -> str:
+    """Render a results results as one HTML page.
 
     `locate` gives the URL of a blob of the store, `None` for one that is not there. All text from data and judges is
     escaped, and the page's own script and style are the only ones it allows.
@@ -29,28 +33,28 @@ def render(document: model.Document, locate: Callable[[str], str | None]) -> str
         environment()
         .get_template("report.html")
         .render(
-            run=document["run"],
-            suite=document["suite"],
-            editor=document["editor"],
-            judge=model.judge_name(document),
-            verdict=model.verdict(document),
-            header=model.CATEGORY_HEADER,
-            rows=model.category_rows(document),
-            totals=model.overall_rows(document),
-            remarks=model.remarks(document),
-            provenance=model.provenance_lines(document),
-            chart=charts.category_chart(document),
-            histogram=charts.histogram(document),
+            run=results.run,
+            suite=results.suite,
+            editor=results.editor,
+            judge=rows.judge_name(results),
+            outcome=outcome(results),
+            header=rows.CATEGORY_HEADER,
+            rows=rows.category_rows(results),
+            totals=rows.overall_rows(results),
+            remarks=rows.remarks(results),
+            provenance=rows.provenance_lines(results),
+            chart=charts.category_chart(results),
+            histogram=charts.histogram(results),
             axis=charts,
-            tables=[(printable(title), *rest) for title, *rest in tables.further_tables(document)],
-            timing=model.timing_line(document),
-            worker_header=model.WORKER_HEADER,
-            workers=model.worker_rows(document),
-            gates=[{**gate, "why": printable(gate["why"])} for gate in document["gates"]],
-            words=model.WORDS,
-            sections=[(readable(section["title"]), readable(section["body"])) for section in document["sections"]],
-            compared="comparison" in document,
-            cards=[_card(item, document, locate) for item in document["items"]],
+            tables=[(printable(title), *rest) for title, *rest in tables.further_tables(results)],
+            timing=rows.timing_line(results),
+            worker_header=rows.WORKER_HEADER,
+            workers=rows.worker_rows(results),
+            gates=[replace(gate, why=printable(gate.why)) for gate in results.gates],
+            words=rows.WORDS,
+            sections=[(readable(section.title), readable(section.body)) for section in results.sections],
+            compared=results.comparison is not None,
+            cards=[_card(item, results, locate) for item in results.items],
             script=script,
             style=style,
             script_hash=csp_hash(script),
@@ -76,43 +80,43 @@ def csp_hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _card(item: dict[str, Any], document: model.Document, locate: Callable[[str], str | None]) -> dict[str, Any]:
+def _card(item: Item, results: Results, locate: Callable[[str], str | None]) -> dict[str, Any]:
     """Return what the page's script needs to draw one card."""
-    before = document.get("comparison", {"pairs": {}})["pairs"].get(item["id"])
-    named = [("source", item["source"])]
-    for place, seed in enumerate(item["seeds"]):
-        of_seed = "" if len(item["seeds"]) == 1 else f", seed {seed['seed']}"
-        named.append((f"edit{of_seed}", seed["edit"] and _blob(seed["edit"]["blob"])))
-        old = before and before["edits"][place]
-        if old and (seed["edit"] is None or old != seed["edit"]["blob"]):
+    comparison = results.comparison
+    before = comparison.pairs.get(item.id) if comparison is not None else None
+    named = [("source", item.source)]
+    for place, seed in enumerate(item.seeds):
+        of_seed = "" if len(item.seeds) == 1 else f", seed {seed.seed}"
+        named.append((f"edit{of_seed}", None if seed.edit is None else _blob(seed.edit.blob)))
+        old = None if before is None else before.edits[place]
+        if old and (seed.edit is None or old != seed.edit.blob):
             named.append((f"baseline edit{of_seed}", _blob(old)))
-    named.append(("reference", item["reference"]))
+    named.append(("reference", item.reference))
     images = [{"label": label, "url": url} for label, name in named if name and (url := locate(name))]
-    error = item["error"]
-    replies = [seed["verdict"]["reply"] for seed in item["seeds"] if seed["verdict"] and seed["verdict"]["reply"]]
-    if error and error.get("reply") is not None:
-        replies.append(error["reply"])
-    near_copy = any(map(model.is_near_copy, item["seeds"]))
-    greedy = [seed["verdict"]["greedy"] for seed in item["seeds"] if seed["verdict"]]
-    collapsed = item["id"] in document.get("comparison", {}).get("collapsed", ())
-    marks = (item["difficulty"], "near-copy" if near_copy else None, "collapsed" if collapsed else None)
-    tags = [*item["tags"], *filter(None, marks)]
+    error = item.error
+    replies = [verdict.reply for verdict in item.verdicts if verdict.reply]
+    if error is not None and error.reply is not None:
+        replies.append(error.reply)
+    near_copy = any(edit.near_copy for edit in item.edits)
+    greedy = [verdict.greedy for verdict in item.verdicts if verdict.greedy is not None]
+    is_expected = bool(greedy) and len(greedy) == len(item.verdicts)
+    collapsed = comparison is not None and item.id in comparison.collapsed
+    marks = (item.difficulty, "near-copy" if near_copy else None, "collapsed" if collapsed else None)
+    tags = [*item.tags, *filter(None, marks)]
     return {
-        "id": item["id"],
-        "category": item["category"],
-        "status": item["status"],
-        "score": item["score"],
-        "before": before and before["before"],
-        "difference": before and before["difference"],
+        "id": item.id,
+        "category": item.category,
+        "status": item.status,
+        "score": item.score,
+        "before": before and before.before,
+        "difference": before and before.difference,
         "near_copy": near_copy,
         "collapsed": collapsed,
-        "instruction": readable(item["instruction"]),
+        "instruction": readable(item.instruction),
         "tags": [readable(tag) for tag in tags],
-        "aspects": [[readable(name), model.number(value)] for name, value in item["aspects"].items()],
-        "error": f"{error['stage']} error ({error['kind']}): {error['message']}"
-        if error and item["status"] != "not_needed"
-        else None,
-        "greedy": None if None in greedy or not greedy else model.number(sum(greedy) / len(greedy)),
+        "aspects": [[readable(name), number(value)] for name, value in item.aspects.items()],
+        "error": str(error) if error is not None and item.status != "not_needed" else None,
+        "greedy": number(sum(greedy) / len(greedy)) if is_expected else None,
         "replies": [readable(reply) for reply in replies],
         "images": images,
     }

@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pytest_imgedit.report import model, tables
+from pytest_imgedit.report import rows, tables
+from pytest_imgedit.report.rows import WORDS
+from pytest_imgedit.stats.gates import outcome
 from pytest_imgedit.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pytest_imgedit.core.results import Results
 
 #: Where GitHub would make a link of a bare address: the slash after a scheme's colon, and the dot after `www`.
 _LINK = re.compile(r"(?<=:)/(?=/)|(?<=www)\.", re.IGNORECASE)
@@ -21,46 +25,46 @@ def escape(text: str) -> str:
     return _LINK.sub(r"\\\g<0>", _SPECIAL.sub(r"\\\1", printable(text)))
 
 
-def render(document: model.Document) -> str:
-    """Render a results document as Markdown."""
-    run = document["run"]
-    failing = [gate for gate in document["gates"] if gate["state"] not in ("PASS", model.NOT_SELECTED)]
+def render(results: Results) -> str:
+    """Render a results results as Markdown."""
+    run = results.run
+    failing = [gate for gate in results.gates if gate.state not in ("PASS", "NOT SELECTED")]
     lines = [
-        f"# Image editing run {escape(run['id'])}",
+        f"# Image editing run {escape(run.id)}",
         "",
-        f"**{escape(model.verdict(document).line)}**",
+        f"**{escape(outcome(results).line)}**",
         "",
-        f"- suite: {escape(document['suite']['name'])} ({document['suite']['pairs']} pairs)",
-        f"- started {escape(run['started'])}, finished {escape(run['finished'])}",
-        *(f"- {escape(line)}" for line in model.provenance_lines(document)),
+        f"- suite: {escape(results.suite.name)} ({results.suite.pairs} pairs)",
+        f"- started {escape(run.started)}, finished {escape(run.finished)}",
+        *(f"- {escape(line)}" for line in rows.provenance_lines(results)),
         "",
-        *_table(model.CATEGORY_HEADER, [*model.category_rows(document), *model.overall_rows(document)]),
+        *_table(rows.CATEGORY_HEADER, [*rows.category_rows(results), *rows.overall_rows(results)]),
         "",
     ]
-    for line in model.remarks(document):
+    for line in rows.remarks(results):
         lines += [escape(line), ""]
-    for title, header, rows, notes in tables.further_tables(document):
-        lines += [f"## {escape(title)}", "", *_table(header, rows), ""]
-        for line in notes:
+    for table in tables.further_tables(results):
+        lines += [f"## {escape(table.title)}", "", *_table(table.header, table.rows), ""]
+        for line in table.notes:
             lines += [escape(line), ""]
-    lines += [escape(model.timing_line(document)), ""]
-    if document["workers"]:
-        lines += [*_table(model.WORKER_HEADER, model.worker_rows(document)), ""]
+    lines += [escape(rows.timing_line(results)), ""]
+    if results.workers:
+        lines += [*_table(rows.WORKER_HEADER, rows.worker_rows(results)), ""]
     if failing:
         lines += [
             "## Gates that did not pass",
             "",
-            *(f"- {escape(gate['state'])}: {escape(gate['why'])}" for gate in failing),
+            *(f"- {escape(gate.state)}: {escape(gate.why)}" for gate in failing),
             "",
         ]
-    if errors := model.error_lines(document, most=50):
+    if errors := rows.error_lines(results, most=50):
         lines += ["## Pairs without a score", "", *(f"- {escape(line)}" for line in errors), ""]
-    for title, body in ((section["title"], section["body"]) for section in document["sections"]):
+    for title, body in ((section.title, section.body) for section in results.sections):
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", body)), default=0))
         lines += [f"## {escape(title)}", "", fence, *map(printable, body.strip().splitlines()), fence, ""]
     return "\n".join(lines)
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    marks = ["---" if name in model.WORDS else "---:" for name in header]
+    marks = ["---" if name in WORDS else "---:" for name in header]
     return [f"| {' | '.join(row)} |" for row in (header, marks, *([escape(cell) for cell in row] for row in rows))]

@@ -2,115 +2,121 @@
 
 from __future__ import annotations
 
-from pytest_imgedit.report.model import WORST_FIRST, Document, interval, number, signed
+from typing import TYPE_CHECKING, NamedTuple
 
-COMPARISON_HEADER = ("category", "n", "before", "now", "diff", "95% CI", "p of drop", "verdict", "MDE")
+from pytest_imgedit.stats.gates import WORST_FIRST
+from pytest_imgedit.text import interval, number, signed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_imgedit.core.results import Comparison, ControlRow, Controls, Noise, Results
+
+COMPARISON_HEADER = ("category", "n", "before", "now", "diff", "95% CI", "p of drop", "finding", "MDE")
 CONTROLS_HEADER = ("control", "n", "errors", "pending", "mean", "95% CI", "AUC", "judge")
 NOISE_HEADER = ("judged again", "n", "errors", "pending", "changed", "SD", "shift")
-Table = tuple[str, tuple[str, ...], list[tuple[str, ...]], list[str]]
-_TOLD = {"PASS": "told apart", "INVALID": "not told apart", "INCONCLUSIVE": "not shown", None: "–"}
+_TOLD = {"PASS": "told apart", "INVALID": "not told apart", "INCONCLUSIVE": "not shown"}
 
 
-def comparison_rows(document: Document) -> list[tuple[str, ...]]:
-    """One row a category and `overall` against the baseline, as `COMPARISON_HEADER` says; none without a baseline."""
-    rows = document["comparison"]["rows"] if "comparison" in document else {}
-    return [
+class Table(NamedTuple):
+    """A table of texts, with lines that follow it."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    notes: list[str]
+
+
+def further_tables(results: Results) -> list[Table]:
+    """The tables that a run has beside its scores."""
+    tables = []
+    if results.comparison is not None:
+        tables.append(comparison_table(results.comparison, len(results.items)))
+    if results.controls is not None:
+        tables.append(controls_table(results.controls))
+    if results.noise is not None:
+        tables.append(noise_table(results.noise))
+    return [table for table in tables if table.rows]
+
+
+def comparison_table(comparison: Comparison, pairs: int) -> Table:
+    """One row a category and `overall` against the baseline, of a run with so many pairs."""
+    rows = [
         (
             field,
-            str(row["n"]),
-            number(row["before"]),
-            number(row["now"]),
-            signed(row["difference"]),
-            interval(row["ci95"], signs=True),
-            _p_value(row["p"]),
-            f"rose, p {_p_value(row['p_rise'])}" if row["verdict"] == "rose" else row["verdict"],
-            number(row["mde"]),
+            str(row.n),
+            number(row.before),
+            number(row.now),
+            signed(row.difference),
+            interval(row.ci95, signs=True),
+            _p_value(row.p),
+            f"rose, p {_p_value(row.p_rise)}" if row.finding == "rose" else row.finding,
+            number(row.mde),
         )
-        for field, row in sorted(rows.items(), key=lambda row: row[0] == "overall")
+        for field, row in sorted(comparison.rows.items(), key=lambda row: row[0] == "overall")
     ]
+    commit = f", commit {comparison.commit.sha[:10]}" if comparison.commit else ""
+    part = "" if comparison.size == pairs else f" ({pairs} of its {comparison.size} pairs)"
+    baseline = f"{comparison.name}: editor {comparison.editor}, run {comparison.run}{commit}{part}"
+    return Table(f"against baseline {baseline}", COMPARISON_HEADER, rows, _comparison_notes(comparison))
 
 
-def comparison_title(document: Document) -> str:
-    """Say what the run is compared with; nothing without a baseline."""
-    if "comparison" not in document:
-        return ""
-    found = document["comparison"]
-    commit = f", commit {found['commit']['sha'][:10]}" if found["commit"] else ""
-    part = (
-        "" if found["size"] == len(document["items"]) else f" ({len(document['items'])} of its {found['size']} pairs)"
-    )
-    return f"against baseline {found['name']}: editor {found['editor']}, run {found['run']}{commit}{part}"
-
-
-def comparison_notes(document: Document) -> list[str]:
-    """Say whose p values share a family, and which pairs fell and rose most; nothing without a baseline."""
-    if "comparison" not in document:
-        return []
-    found = document["comparison"]
-    gated = sum(row["verdict"] in WORST_FIRST for row in found["rows"].values())
+def _comparison_notes(comparison: Comparison) -> list[str]:
+    """Say whose p values share a family, and which pairs fell and rose most."""
+    gated = sum(row.finding in WORST_FIRST for row in comparison.rows.values())
     gates = f"over the {gated} gate{'s' * (gated > 1)}"
     family = "over all rows" if not gated else f"of rows with a gate {gates}, of the others over all rows"
-    over = gates if gated == len(found["rows"]) else family
+    over = gates if gated == len(comparison.rows) else family
     notes = [f"p is one-sided, after Holm {over}; an interval is two-sided, of its row alone"]
-    if found.get("environment"):
-        notes.append(f"computed in other environments: {'; '.join(found['environment'])}")
-    if found.get("collapsed"):
-        notes.append(f"collapsed: {', '.join(found['collapsed'])}")
-    for verb in ("fell", "rose"):
-        if found[verb]:
-            pairs = (f"{pair['id']} {pair['before']:.2f} → {pair['now']:.2f}" for pair in found[verb])
+    if comparison.environment:
+        notes.append(f"computed in other environments: {'; '.join(comparison.environment)}")
+    if comparison.collapsed:
+        notes.append(f"collapsed: {', '.join(comparison.collapsed)}")
+    for verb, moved in (("fell", comparison.fell), ("rose", comparison.rose)):
+        if moved:
+            pairs = (f"{pair.id} {pair.before:.2f} → {pair.now:.2f}" for pair in moved)
             notes.append(f"{verb} most: {', '.join(pairs)}")
     return notes
 
 
-def controls_rows(document: Document) -> list[tuple[str, ...]]:
-    """One row a control, best first, as `CONTROLS_HEADER` says; none if no controls were asked for."""
-    return [
+def controls_table(controls: Controls) -> Table:
+    """One row a control, best first."""
+    rows = [
         (
-            row["control"],
-            str(row["n"]),
-            str(row["errors"]),
-            str(row["pending"]),
-            number(row["mean"]),
-            interval(row["ci95"]),
+            row.control,
+            str(row.n),
+            str(row.errors),
+            str(row.pending),
+            number(row.mean),
+            interval(row.ci95),
             _area(row),
-            "not all asked" if row["pending"] else _TOLD[row["state"]],
+            "not all asked" if row.pending else _TOLD.get(row.state or "", "–"),
         )
-        for row in document.get("controls", {"rows": ()})["rows"]
+        for row in controls.rows
     ]
+    return Table(f"controls: the judge on edits of known worth, {controls.pairs} pairs", CONTROLS_HEADER, rows, [])
 
 
-def further_tables(document: Document) -> list[Table]:
-    """Title, header, rows and notes of the tables that a run may have: the comparison, controls, the judge's noise."""
-    tried = document.get("controls", {"pairs": 0})["pairs"]
-    floor = "the noise floor is that of all rows but order, in which no two runs differ"
-    tables: list[Table] = [
-        (comparison_title(document), COMPARISON_HEADER, comparison_rows(document), comparison_notes(document)),
-        (f"controls: the judge on edits of known worth, {tried} pairs", CONTROLS_HEADER, controls_rows(document), []),
-        ("judge's noise: the same edits judged again", NOISE_HEADER, noise_rows(document), [floor]),
-    ]
-    return [table for table in tables if table[2]]
-
-
-def noise_rows(document: Document) -> list[tuple[str, ...]]:
-    """One row a repeat of the judging, as `NOISE_HEADER` says; none if no repeats were asked for."""
-    return [
+def noise_table(noise: Noise) -> Table:
+    """One row a repeat of the judging."""
+    rows = [
         (
-            row["perturbation"],
-            str(row["n"]),
-            str(row["errors"]),
-            str(row["pending"]),
-            str(row["changed"]),
-            number(row["sd"]),
-            signed(row["shift"]),
+            row.perturbation,
+            str(row.n),
+            str(row.errors),
+            str(row.pending),
+            str(row.changed),
+            number(row.sd),
+            signed(row.shift),
         )
-        for row in document.get("noise", {"rows": ()})["rows"]
+        for row in noise.rows
     ]
+    floor = "the noise floor is that of all rows but order, in which no two runs differ"
+    return Table("judge's noise: the same edits judged again", NOISE_HEADER, rows, [floor])
 
 
-def _area(row: Document) -> str:
-    ends = row.get("auc_ci95")
-    return "–" if ends is None else f"{row['auc']:.2f} ({interval(ends)})"
+def _area(row: ControlRow) -> str:
+    return "–" if row.auc is None or row.auc_ci95 is None else f"{row.auc:.2f} ({interval(row.auc_ci95)})"
 
 
 def _p_value(p: float | None) -> str:

@@ -11,27 +11,30 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pytest_imgedit.report import model, tables
+from pytest_imgedit.report import rows, tables
+from pytest_imgedit.report.rows import WORDS
 from pytest_imgedit.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pytest_imgedit.core.results import Results
+
 
 #: Columns that a narrow terminal goes without, the first one first.
 DROPPED_FIRST = (
     *("std", "median", "busy s", "load s", "min", "max", "device", "p of drop", "before", "MDE", "pending"),
-    *("errors", "95% CI", "scored", "verdict"),
+    *("errors", "95% CI", "scored", "finding"),
 )
 
 
 def render(
-    document: model.Document,
+    results: Results,
     reports: Mapping[str, str],
     width: int,
     color: bool,
 ) -> str:
-    """Render the tables and lines of a results document as text for a terminal."""
+    """Render the tables and lines of a results results as text for a terminal."""
     buffer = io.StringIO()
     console = Console(
         file=buffer,
@@ -40,30 +43,29 @@ def render(
         color_system="standard" if color else None,
         highlight=False,
     )
-    editor, judge = document["editor"]["spec"], model.judge_name(document)
-    console.print(Text(printable(f"suite {document['suite']['name']} · editor {editor} · judge {judge}")))
-    rows = model.category_rows(document)
-    _print_table(console, model.CATEGORY_HEADER, rows, model.overall_rows(document))
-    for line in model.remarks(document):
+    editor, judge = results.editor.spec, rows.judge_name(results)
+    console.print(Text(printable(f"suite {results.suite.name} · editor {editor} · judge {judge}")))
+    _print_table(console, rows.CATEGORY_HEADER, rows.category_rows(results), rows.overall_rows(results))
+    for line in rows.remarks(results):
         console.print(Text(line))
-    _print_further(console, document)
-    console.print(Text(model.timing_line(document)))
-    if document["workers"]:
-        _print_table(console, model.WORKER_HEADER, model.worker_rows(document))
-    for line in model.error_lines(document):
+    _print_further(console, tables.further_tables(results))
+    console.print(Text(rows.timing_line(results)))
+    if results.workers:
+        _print_table(console, rows.WORKER_HEADER, rows.worker_rows(results))
+    for line in rows.error_lines(results):
         console.print(Text(printable(line), style="yellow"))
-    for section in document["sections"]:
-        console.print(Text(f"\n{printable(section['title'])}", style="bold"))
-        console.print(Text("\n".join(printable(line) for line in section["body"].splitlines())))
+    for section in results.sections:
+        console.print(Text(f"\n{printable(section.title)}", style="bold"))
+        console.print(Text("\n".join(printable(line) for line in section.body.splitlines())))
     for name, path in reports.items():
         console.print(Text(f"{name}: {path}", overflow="fold", no_wrap=True), soft_wrap=True)
     return buffer.getvalue()
 
 
-def render_further(document: model.Document, width: int = 120) -> str:
-    """Render the tables that a document may have beside its scores: comparison, controls, the judge's noise."""
+def render_tables(further: Sequence[tables.Table], width: int = 120) -> str:
+    """Render tables with their titles and notes as text."""
     buffer = io.StringIO()
-    _print_further(Console(file=buffer, width=width, highlight=False), document)
+    _print_further(Console(file=buffer, width=width, highlight=False), further)
     return buffer.getvalue()
 
 
@@ -74,11 +76,11 @@ def render_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: in
     return "\n".join(line.rstrip() for line in buffer.getvalue().rstrip().splitlines())
 
 
-def _print_further(console: Console, document: model.Document) -> None:
-    for title, header, rows, notes in tables.further_tables(document):
-        console.print(Text(f"\n{printable(title)}", style="bold"))
-        _print_table(console, header, rows)
-        for line in notes:
+def _print_further(console: Console, further: Sequence[tables.Table]) -> None:
+    for table in further:
+        console.print(Text(f"\n{printable(table.title)}", style="bold"))
+        _print_table(console, table.header, table.rows)
+        for line in table.notes:
             console.print(Text(printable(line)))
 
 
@@ -113,8 +115,8 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]], totals: Sequenc
     for name in header:
         table.add_column(
             name,
-            justify="left" if name in model.WORDS else "right",
-            no_wrap=name not in model.WORDS,
+            justify="left" if name in WORDS else "right",
+            no_wrap=name not in WORDS,
             overflow="fold",
         )
     for index, row in enumerate(rows):

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_imgedit.report.html import csp_hash, environment
-from pytest_imgedit.report.model import interval, number
-from pytest_imgedit.text import printable
+from pytest_imgedit.text import interval, number, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pytest_imgedit.core.results import JsonObject
 
 #: Size of a plot in SVG units, and the room for its labels at the left.
 WIDTH, HEIGHT, LEFT, TOP = 660, 180, 60, 10
 
 
-def render(document: dict[str, Any]) -> str:
+def render(document: JsonObject) -> str:
     """Render the document that `imgedit trend --json` prints as one HTML page, without any script."""
     runs, limit = document["runs"], document["limit"]
     ends = [end for run in runs if run["ci95"] for end in run["ci95"]]
@@ -27,7 +28,7 @@ def render(document: dict[str, Any]) -> str:
     style = templates.get_template("report.css").render()
     return templates.get_template("trend.html").render(
         title=printable(document["title"]),
-        verdict=printable(document["verdict"]),
+        outcome=printable(document["outcome"]),
         state="fail" if document["fell"] else "pass",
         notes=document["notes"],
         axis={"width": WIDTH, "height": HEIGHT, "left": LEFT, "top": TOP},
@@ -63,9 +64,7 @@ def _y(value: float, low: float, high: float) -> float:
     return round(TOP + HEIGHT * (1 - (value - low) / ((high - low) or 1)), 1)
 
 
-def _points(
-    values: Sequence[float | None], low: float, high: float, runs: Sequence[dict[str, Any]]
-) -> list[dict[str, Any]]:
+def _points(values: Sequence[float | None], low: float, high: float, runs: Sequence[JsonObject]) -> list[JsonObject]:
     """Place values, one a run, from the left to the right; those that are `None` are left out."""
     step = (WIDTH - LEFT - 20) / max(1, len(values) - 1)
     return [
@@ -81,7 +80,7 @@ def _points(
     ]
 
 
-def _ticks(low: float, high: float, values: range, power: bool = False) -> list[dict[str, Any]]:
+def _ticks(low: float, high: float, values: range, power: bool = False) -> list[JsonObject]:
     every = max(1, len(values) // 6)
     return [
         {"y": _y(value, low, high), "text": f"{10.0**value:g}" if power else str(value)}

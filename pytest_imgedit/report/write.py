@@ -14,16 +14,16 @@ from pytest_imgedit.report.pictures import copied, embedded, linked
 
 if TYPE_CHECKING:
     from pytest_imgedit.config import RunSettings
-    from pytest_imgedit.report.model import Document
+    from pytest_imgedit.core.results import Results
 
 
-def write_reports(document: Document, folder: Path, blobs: Path, settings: RunSettings) -> dict[str, str]:
+def write_reports(results: Results, folder: Path, blobs: Path, settings: RunSettings) -> dict[str, str]:
     """Write report.md and report.html beside results.json, and copies; return where each of the three is, by name.
 
     Raises `StoreError` if one of the run's own files cannot be written, and `UsageError` for a copy, where they are
     there by then.
     """
-    text = markdown.render(document)
+    text = markdown.render(results)
     files = {
         "results": folder / "results.json",
         "markdown": folder / "report.md",
@@ -32,36 +32,36 @@ def write_reports(document: Document, folder: Path, blobs: Path, settings: RunSe
     try:
         write_text(files["markdown"], text)
         inside = embedded(blobs) if settings.html_embed else None  # remembers each image, for the copy too
-        write_text(files["html"], html.render(document, inside or linked(blobs, files["html"])))
+        write_text(files["html"], html.render(results, inside or linked(blobs, files["html"])))
     except OSError as error:
         raise StoreError(f"{folder}: {error.strerror}, so that the reports are not all there") from error
     for path in settings.copies:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path == settings.json_path:
-                path.write_text(to_json(document), encoding="utf-8")
+                path.write_text(to_json(results.model_dump(mode="json")), encoding="utf-8")
             elif path == settings.md_path:
                 path.write_text(text, encoding="utf-8")
             else:
-                path.write_text(html.render(document, inside or copied(blobs, path)), encoding="utf-8")
+                path.write_text(html.render(results, inside or copied(blobs, path)), encoding="utf-8")
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror}; the run's reports are in {folder}") from error
     return {name: os.path.relpath(path) for name, path in files.items()}
 
 
-def write_results(document: Document, folder: Path) -> None:
+def write_results(results: Results, folder: Path) -> None:
     """Write results.json, from which reports can be made at any time; raises `StoreError`."""
     try:
-        write_json(folder / "results.json", document)
+        write_json(folder / "results.json", results.model_dump(mode="json"))
     except OSError as error:
         raise StoreError(f"{folder}: {error.strerror}, so that the reports are not all there") from error
 
 
-def add_to_github_summary(document: Document) -> None:
+def add_to_github_summary(results: Results) -> None:
     """Append the Markdown report to the file that `GITHUB_STEP_SUMMARY` names, if that can be written."""
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         with suppress(OSError), Path(summary).open("a", encoding="utf-8") as file:
-            file.write(markdown.render(document) + "\n")
+            file.write(markdown.render(results) + "\n")
 
 
 def check_writable(path: Path) -> None:

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_imgedit.stages import results
 from pytest_imgedit.stages.plan import missing_edits
 from pytest_imgedit.stages.pools import make_pool
 from pytest_imgedit.stats.comparison import differences
+from pytest_imgedit.stats.gates import Observation
 from pytest_imgedit.stats.sequential import Looks, Place, in_parts
+from pytest_imgedit.store.baselines import reduced
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_imgedit.config import GatesSettings
+    from pytest_imgedit.core.results import GateResult, Timing
     from pytest_imgedit.models.identity import Identity
     from pytest_imgedit.models.kinds import Role
-    from pytest_imgedit.stages.document import Timing
     from pytest_imgedit.stages.flow import Flow
     from pytest_imgedit.stages.plan import Work
     from pytest_imgedit.stages.score import Scorer
-    from pytest_imgedit.stats.gates import GateResult
+    from pytest_imgedit.store.baselines import Baseline
     from pytest_imgedit.workers.pool import Pool
 
 #: Share of the pairs in the first block where models swap, whose cost is not known yet.
@@ -33,7 +35,7 @@ SWAP_SHARE = 0.05
 class Blocks:
     """Hands out a plan block by block, and decides the gates on means after each."""
 
-    def __init__(self, gates: GatesSettings, plan: Sequence[Work], baseline: dict[str, Any] | None) -> None:
+    def __init__(self, gates: GatesSettings, plan: Sequence[Work], baseline: Baseline | None) -> None:
         self.baseline = baseline
         self.works: dict[str, list[Work]] = {}
         for work in plan:
@@ -46,7 +48,7 @@ class Blocks:
         )
         self.seen = self._looked = 0
         self._scores = Looks("fail_under", gates, self.parts)
-        self._drops = Looks("max_drop", gates, self.parts, "" if baseline is None else baseline["name"])
+        self._drops = Looks("max_drop", gates, self.parts, "" if baseline is None else baseline.name)
         self._wanted = len(gates.fail_under) + len(gates.max_drop)
 
     @property
@@ -79,12 +81,12 @@ class Blocks:
         """Decide what the blocks so far decide; return a line about it."""
         for number in range(self._looked, self.seen):
             works = {place.pair: self.works[place.pair] for place in self.parts[number]}
-            items = results.item_results([work for own in works.values() for work in own], True, "")
-            scores = results.observe(items, {name: name for name in works})
+            items = results.make_items([work for own in works.values() for work in own], True, "")
+            scores = [Observation(item.category, item.id, item.score) for item in items]  # parts are drawn by source
             self._scores.see(number, dict(zip(works, scores, strict=True)))
             if self.baseline is not None:
-                documents = [results.item_document(item, works[item.id][0]) for item in items]
-                self._drops.see(number, dict(zip(works, differences(self.baseline["items"], documents), strict=True)))
+                moved = differences(self.baseline.items, [reduced(item) for item in items])
+                self._drops.see(number, dict(zip(works, moved, strict=True)))
         self._looked = self.seen
         pairs = sum(map(len, self.parts[: self.seen]))
         return f"{pairs} of {len(self.works)} pairs seen, {len(self.decided)} of {self._wanted} gates decided"

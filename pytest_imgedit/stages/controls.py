@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import math
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pytest_imgedit.core.results import ControlRow, Controls, GateResult, State
 from pytest_imgedit.models.specs import make_model
 from pytest_imgedit.stages.edit import edit_message, store_edit, stored_edit
 from pytest_imgedit.stages.plan import make_plan
 from pytest_imgedit.stats.discrimination import auc
 from pytest_imgedit.stats.estimates import ENOUGH, estimate, summarize
-from pytest_imgedit.stats.gates import GateResult
 from pytest_imgedit.workers.messages import describe, make_edit
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from pytest_imgedit.models.kinds import Model
     from pytest_imgedit.pairs import EditPair
     from pytest_imgedit.stages.plan import Work
-    from pytest_imgedit.stats.gates import State
     from pytest_imgedit.store.runs import Store
     from pytest_imgedit.suites.base import Suite
 
@@ -37,7 +37,6 @@ ENOUGH_AUC, ENOUGH_POINTS = 0.9, 1.0
 _STATES = ("INVALID", "INCONCLUSIVE")
 
 Trials = dict[str, list["Work"]]
-_UNDECIDED = {"p": None, "auc": None, "auc_ci95": None, "state": None}
 
 
 def plan_controls(
@@ -99,13 +98,11 @@ def _edit(work: Work, identity: Identity, editor: Any, store: Store, make: bool)
         store_edit(work, identity, None, made, store)
 
 
-def controls_document(trials: Trials, own: Mapping[str, float], alpha: float) -> dict[str, Any]:
-    """Describe how the judge scored the controls: the section `controls` of results.json, best control first.
+def describe_controls(trials: Trials, own: Mapping[str, float], alpha: float) -> Controls:
+    """Describe how the judge scored the controls.
 
-    `auc`, with its interval `auc_ci95`, is the chance that the oracle's edit is scored over the control's, and `p` the
-    one-sided p value that the control is not worth less on the same pairs. Where no pair has a reference it must stay
-    under `WORTHLESS`, and be worth less than the run's own edits (`own`, scores by pair).
-    `pending` counts verdicts that are still to be made.
+    Where no pair has a reference, they must stay under `WORTHLESS`, and be worth less than the run's own edits (`own`,
+    scores by pair).
     """
     has_oracle = "oracle" in trials
     waiting = any(work.is_open for works in trials.values() for work in works)
@@ -116,78 +113,93 @@ def controls_document(trials: Trials, own: Mapping[str, float], alpha: float) ->
         pending = sum(work.is_open for work in works)
         values, clusters = [score for score, _ in scored.values()], [cluster for _, cluster in scored.values()]
         summary = summarize(values, clusters, len(works) - len(scored) - pending, pending)
-        row: dict[str, Any] = {"control": name, **summary.to_dict(), "pending": pending, **_UNDECIDED}
+        finding = _Finding()
         if name != "oracle" and not waiting:
-            row |= _told_apart(scored, best, alpha) if has_oracle else _known_worthless(scored, own, alpha)
-        rows.append(row)
-    rows.sort(key=lambda row: (row["mean"] is None, -(row["mean"] or 0.0)))
+            finding = _told_apart(scored, best, alpha) if has_oracle else _known_worthless(scored, own, alpha)
+        rows.append(ControlRow(**asdict(summary), control=name, pending=pending, **asdict(finding)))
+    rows.sort(key=lambda row: (row.mean is None, -(row.mean or 0.0)))
     pairs = {work.pair.id: _cluster(work) for works in trials.values() for work in works}
-    counts = {"pairs": len(pairs), "sources": len(set(pairs.values()))}
-    return {**counts, "has_oracle": has_oracle, "beside_editor": bool(own), "rows": rows}
+    return Controls(
+        pairs=len(pairs),
+        sources=len(set(pairs.values())),
+        has_oracle=has_oracle,
+        beside_editor=bool(own),
+        rows=tuple(rows),
+    )
+
+
+@dataclass(frozen=True)
+class _Finding:
+    """Whether a control is told from a right edit; see `ControlRow`."""
+
+    p: float | None = None
+    auc: float | None = None
+    auc_ci95: tuple[float, float] | None = None
+    state: State | None = None
 
 
 def _cluster(work: Work) -> str:
     return work.source.sha256 if work.source else work.pair.id
 
 
-def _known_worthless(scored: Mapping[str, tuple[float, str]], own: Mapping[str, float], alpha: float) -> dict[str, Any]:
+def _known_worthless(scored: Mapping[str, tuple[float, str]], own: Mapping[str, float], alpha: float) -> _Finding:
     """Decide, without references, whether scores stay under `WORTHLESS`, and under those of an editor's `own` edits.
 
     Where they do not stay under its own, the editor may be to blame; where there are none, nothing shows that the judge
     gives a right edit more.
     """
     found = _told_apart(scored, dict.fromkeys(scored, WORTHLESS), alpha, points=0.0)
-    if found["state"] == "PASS":
-        found = _told_apart(scored, own, alpha) if own else {**_UNDECIDED, "p": found["p"]}
-        found["state"] = "PASS" if found["state"] == "PASS" else "INCONCLUSIVE"
-    return found
+    if found.state != "PASS":
+        return found
+    found = _told_apart(scored, own, alpha) if own else _Finding(p=found.p)
+    return replace(found, state="PASS" if found.state == "PASS" else "INCONCLUSIVE")
 
 
 def _told_apart(
     scored: Mapping[str, tuple[float, str]], than: Mapping[str, float], alpha: float, points: float = ENOUGH_POINTS
-) -> dict[str, Any]:
+) -> _Finding:
     """Decide whether scores are lower than those of the same pairs in `than`: by effect, and beyond chance."""
     known = [(than[name], score, cluster) for name, (score, cluster) in scored.items() if name in than]
     if not known:
-        return {"state": "INVALID" if scored else "INCONCLUSIVE"}
+        return _Finding(state="INVALID" if scored else "INCONCLUSIVE")
     right, worthless, clusters = zip(*known, strict=True)
     found = estimate([score - better for better, score, _ in known], clusters)
     p, (area, ends) = found.p_below(0), auc(right, worthless, clusters)
-    state = "INVALID"
+    state: State = "INVALID"
     far = -found.mean >= points
     if p <= alpha and area >= ENOUGH_AUC and far:
         state = "PASS"
     elif not found.can_show(alpha) or (p <= alpha and ends[1] >= ENOUGH_AUC and far):
         state = "INCONCLUSIVE"
-    return {"p": p, "auc": area, "auc_ci95": ends, "state": state}
+    return _Finding(p, area, ends, state)
 
 
-def controls_gate(document: dict[str, Any]) -> GateResult:
+def controls_gate(controls: Controls) -> GateResult:
     """Decide whether the judge can be believed: INVALID if it does not tell every control from a right edit."""
-    rows, has_oracle = document["rows"], document["has_oracle"]
-    names = {state: ", ".join(row["control"] for row in rows if row["state"] == state) for state in _STATES}
+    rows, has_oracle = controls.rows, controls.has_oracle
+    names = {state: ", ".join(row.control for row in rows if row.state == state) for state in _STATES}
     than = "a right edit" if has_oracle else f"{WORTHLESS:g}, which no worthless edit may reach"
     state: State = "PASS"
     why = f"the judge tells every control from {than if has_oracle else 'this editor, and holds it under ' + than}"
-    if any(row["pending"] for row in rows) or not rows:
+    if any(row.pending for row in rows) or not rows:
         state, why = "INCONCLUSIVE", "the judge was not asked about all controls (stage 'score' does that)"
     elif names["INVALID"]:
         state, why = "INVALID", f"the judge cannot tell {names['INVALID']} from {than}"
     elif names["INCONCLUSIVE"]:
         than = "a right edit" if has_oracle else "this editor's edits (no pair has a reference)"
-        if not has_oracle and not document["beside_editor"]:
+        if not has_oracle and not controls.beside_editor:
             than = "a right edit, of which the suite has none (no reference)"
-        images = f"{document['pairs']} pairs of {document['sources']} source images"
+        images = f"{controls.pairs} pairs of {controls.sources} source images"
         state, why = "INCONCLUSIVE", f"{images} do not show that the judge tells {names['INCONCLUSIVE']} from {than}"
     return GateResult("overall", "controls", None, None, state, f"{why}: {_ranking(rows)}" if rows else why)
 
 
-def _ranking(rows: Sequence[dict[str, Any]]) -> str:
+def _ranking(rows: Sequence[ControlRow]) -> str:
     """Write `oracle 10.00 > shuffled 0.72 > identity 0.00 = noise 0.00, blank unscored`."""
     text, last = "", None
     for row in rows:
-        mean = None if row["mean"] is None else f"{row['mean']:.2f}"
+        mean = None if row.mean is None else f"{row.mean:.2f}"
         link = "" if not text else ", " if mean is None else " = " if mean == last else " > "
-        text += f"{link}{row['control']} {mean or 'unscored'}"
+        text += f"{link}{row.control} {mean or 'unscored'}"
         last = mean
     return text

@@ -1,249 +1,289 @@
-"""The results document of a run: what results.json holds."""
+"""The results of a run that has ended."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_imgedit import provenance
+from pytest_imgedit.core.results import (
+    Comparison,
+    ComputedIn,
+    Controls,
+    EditorInfo,
+    GateOptions,
+    GateResult,
+    HostOrigin,
+    Item,
+    JudgeInfo,
+    ModelOptions,
+    Noise,
+    Options,
+    Results,
+    ReuseInfo,
+    RunInfo,
+    RunOptions,
+    SelectionInfo,
+    SuiteInfo,
+    Timing,
+    Usage,
+    WorkerInfo,
+)
 from pytest_imgedit.redaction import mask_secrets
 from pytest_imgedit.stages import results
-from pytest_imgedit.stages.controls import controls_document, controls_gate
-from pytest_imgedit.stages.placement import all_gpus
-from pytest_imgedit.stages.repeats import noise_document
+from pytest_imgedit.stages.controls import controls_gate, describe_controls
+from pytest_imgedit.stages.repeats import describe_noise
 from pytest_imgedit.stats import coverage, gates
 from pytest_imgedit.stats.collapse import max_collapsed, moves_between
 from pytest_imgedit.stats.comparison import compare, differences, environment_differences
 from pytest_imgedit.stats.sequential import at_the_end
+from pytest_imgedit.store.baselines import reduced
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_imgedit.config import Settings
+    from pytest_imgedit.core.results import Stage
     from pytest_imgedit.environments import Environment
     from pytest_imgedit.models.identity import Identity
-    from pytest_imgedit.pairs import ItemResult
     from pytest_imgedit.stages.plan import Work
     from pytest_imgedit.stages.trials import Trials
     from pytest_imgedit.stats.selection import Selection
+    from pytest_imgedit.store.baselines import Baseline
     from pytest_imgedit.suites.base import Suite
     from pytest_imgedit.workers.base import Worker
 
-SCHEMA = "imgedit.results/1"
 
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """All that a run leaves when it ends.
 
-@dataclass
-class Timing:
-    """Wall times in seconds and counts, as in results.json.
-
-    `edit_s` includes `load_s`, up to the first editor that is loaded. `swap_s` is from the last edit to the first
-    judge that is loaded, `first_verdict_s` to the first verdict, `score_s` from the loaded judge to the last verdict;
-    where scoring runs beside editing, `swaps` is 0 and `score_s` what it takes after the last edit. The shares say
-    how much of each stage, from its first loaded worker on, its GPUs computed.
+    There is no `judge` in a run that only edits, and there are no `trials` in one that did not get that far;
+    `stopped_by` counts if it is incomplete. `gpus` are the products of those that were used, `hosts` tells of hosts
+    that computed in place of this machine, `environments` where edits and verdicts were computed, by digest. `decided`
+    holds the gates, by kind and field, that were decided before the end; pairs that were not needed for that are in no
+    table and no gate. `resting` gates are those over pairs that are not in the `selection`.
     """
 
-    edit_s: float = 0.0
-    load_s: float = 0.0
-    swap_s: float = 0.0
-    first_verdict_s: float = 0.0
-    score_s: float = 0.0
-    trials_s: float = 0.0
-    swaps: int = 0
-    edits: int = 0
-    verdicts: int = 0
-    edits_cached: int = 0
-    verdicts_cached: int = 0
-    edit_gpu_busy: float | None = None
-    score_gpu_busy: float | None = None
+    run_id: str
+    started: datetime
+    settings: Settings
+    suite: Suite
+    selection: Selection
+    plan: Sequence[Work]
+    editor: Identity
+    judge: Identity | None
+    rubric_sha256: str
+    usage: Usage | None
+    trials: Trials | None
+    timing: Timing
+    workers: Sequence[tuple[Stage, Worker]]
+    gpus: Sequence[str]
+    hosts: Sequence[HostOrigin]
+    environments: Mapping[str, Environment]
+    baseline: Baseline | None
+    stopped_by: str
+    decided: Mapping[tuple[str, str], GateResult]
+    resting: Sequence[GateResult]
+
+    @property
+    def scores_expected(self) -> bool:
+        """Whether the run was to score its edits."""
+        return self.settings.run.stage != "edit"
 
 
 @dataclass(frozen=True)
-class Subject:
-    """What was evaluated by what; no `judge` in a run that only edits.
+class Computed:
+    """Where a run was computed, as far as that is compared with a baseline."""
 
-    `compiled` says whether compiled networks made the edits, `None` if only some; `usage` holds the tokens and the cost
-    of a judge behind a server. `hosts` tells of the hosts that computed in place of this one, `environments` where
-    edits and verdicts were computed, by digest.
-    """
-
-    suite: Suite
-    editor: Identity
-    compiled: bool | None
-    judge: Identity | None
-    usage: dict[str, float | None] | None
-    rubric_sha256: str
-    hosts: Sequence[dict[str, Any]]
-    environments: Mapping[str, Environment]
+    editor: EditorInfo
+    judge: JudgeInfo
+    environments: Mapping[str, ComputedIn]
 
 
-def make_document(
-    run_id: str,
-    started: datetime,
-    settings: Settings,
-    subject: Subject,
-    timing: Timing,
-    workers: Sequence[tuple[str, Worker]],
-    plan: Sequence[Work],
-    trials: Trials | None,
-    items: Sequence[ItemResult],
-    baseline: dict[str, Any] | None,
-    stopped_by: str,
-    decided: Mapping[tuple[str, str], gates.GateResult],
-    selection: Selection,
-    resting: Sequence[gates.GateResult],
-) -> dict[str, Any]:
-    """Make the `imgedit.results/1` document of a run that ends now; `stopped_by` counts if it is incomplete.
-
-    `trials` are `None` in a run that did not get that far. `decided` holds the gates, by kind and field, that were
-    decided before the end; pairs that were not needed for that are in no table and no gate. `resting` gates are those
-    over pairs that are not in the `selection`.
-    """
-    works = {work.pair.id: work for work in plan}
-    sources = {name: work.source.sha256 if work.source else name for name, work in works.items()}
+def make_results(run: Finished) -> Results:
+    """Make the results of a run that ends now."""
+    items = results.make_items(run.plan, run.scores_expected, run.stopped_by)
     needed = [item for item in items if item.status != "not_needed"]
-    categories, macro, micro = results.summarize_items(needed, sources)
-    complete = not any(seed.error is not None and seed.error.kind == "interrupted" for i in items for seed in i.seeds)
-    complete = complete and trials is not None and not trials.left
-    suite, models, environments = subject.suite, _models(settings, subject), _environments(subject, plan)
-    documents = [results.item_document(item, works[item.id]) for item in items]
-    tried: dict[str, Any] = {}
+    categories, overall = results.summarize_items(needed)
+    computed = Computed(_editor(run), _judge(run), _environments(run))
+    controls, noise = _tried(run, items)
+    found, comparison = _decide(run, items, computed)
+    return Results(
+        run=_run_info(run, items),
+        suite=SuiteInfo(
+            name=run.suite.name, sha256=run.suite.sha256, pairs=len(run.suite.pairs), remarks=run.suite.remarks
+        ),
+        selection=SelectionInfo(
+            selected=sum(run.selection.selected.values()),
+            whole=sum(run.selection.whole.values()),
+            skipped=run.selection.skipped,
+        ),
+        editor=computed.editor,
+        judge=computed.judge,
+        environments=dict(computed.environments),
+        reuse=_reuse(run),
+        timing=_rounded(run.timing),
+        workers=tuple(_worker(stage, worker) for stage, worker in run.workers),
+        categories=categories,
+        overall=overall,
+        gates=(*found, *([] if controls is None else [controls_gate(controls)])),
+        comparison=comparison,
+        controls=controls,
+        noise=noise,
+        items=tuple(items),
+    )
+
+
+def _tried(run: Finished, items: Sequence[Item]) -> tuple[Controls | None, Noise | None]:
+    """Describe how the judge scored edits of known worth, and how far its scores move by themselves."""
+    if run.trials is None:
+        return None, None
     own = {item.id: item.score for item in items if item.score is not None}
-    if trials is not None and trials.controls:
-        tried["controls"] = controls_document(trials.controls, own, settings.gates.alpha)
-    if trials is not None and trials.repeats:
-        tried["noise"] = noise_document(plan, trials.repeats)
-    scores, scores_expected = results.observe(needed, sources), settings.run.stage != "edit"
-    rest, compared = at_the_end(settings.gates), [one for one in documents if one["status"] != "not_needed"]
-    found = [coverage.coverage(settings.gates, scores, results.count_errors(items), scores_expected)]
-    if scores_expected:
-        found += [decided.get((gate.kind, gate.field), gate) for gate in gates.fail_under(rest, scores)]
-    if baseline is not None:
-        moved = differences(baseline["items"], compared)
-        drops = gates.max_drop(rest, moved, baseline["name"])
-        drops = [decided.get((gate.kind, gate.field), gate) for gate in drops]
-        unlike = environment_differences(baseline, {**models, "environments": environments})
-        tail, collapsed = max_collapsed(settings.gates, moves_between(baseline["items"], compared), baseline["name"])
-        if len(compared) < len(items):
-            tail = replace(tail, why=f"{tail.why} ({len(items) - len(compared)} more were not looked at)")
-        *drops, tail = coverage.against_environment(settings.gates, [*drops, tail], unlike)
-        tried["comparison"] = {
-            **compare(baseline, compared, settings.gates.alpha, drops, unlike),
-            "collapsed": collapsed,
-        }
-        found += [*drops, tail]
-        if settings.gates.min_coverage:
-            found.append(coverage.baseline_coverage(settings.gates, moved, len(baseline["items"]), baseline["name"]))
-    found = [*coverage.against_near_copies(settings.gates, found, compared), *resting]
-    if "controls" in tried:
-        found.append(controls_gate(tried["controls"]))
-    return {
-        "schema": SCHEMA,
-        "run": {
-            "id": run_id,
-            "started": started.isoformat(timespec="seconds"),
-            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-            "status": "complete" if complete else "incomplete",
-            "stopped_by": None if complete else stopped_by,
-            "trials_left": 0 if trials is None else trials.left,
-            "versions": provenance.versions(),
-            "machine": provenance.machine(gpu["product"] for gpu in all_gpus(settings)),
-            "hosts": list(subject.hosts),
-            "commit": provenance.commit(),
-            "options": _options(settings),
-        },
-        "suite": {"name": suite.name, "sha256": suite.sha256, "pairs": len(suite.pairs), "remarks": suite.remarks},
-        "selection": {
-            "selected": sum(selection.selected.values()),
-            "whole": sum(selection.whole.values()),
-            "skipped": selection.skipped,
-        },
-        **models,
-        "environments": environments,
-        "reuse": _reuse(settings, subject, plan),
-        "timing": {name: None if value is None else round(value, 3) for name, value in vars(timing).items()},
-        "workers": [_worker_document(stage, worker) for stage, worker in workers],
-        "categories": {name: summary.to_dict() for name, summary in categories.items()},
-        "overall": {"macro": macro.to_dict(), "micro": micro.to_dict()},
-        "gates": [gate.to_dict() for gate in found],
-        **tried,
-        "items": documents,
-    }
+    alpha = run.settings.gates.alpha
+    controls = describe_controls(run.trials.controls, own, alpha) if run.trials.controls else None
+    return controls, describe_noise(run.plan, run.trials.repeats) if run.trials.repeats else None
 
 
-def _models(settings: Settings, subject: Subject) -> dict[str, Any]:
-    """Describe the editor and the judge; `dtype` and `decoder` are known of models that workers load."""
-    editor, judge = subject.editor, subject.judge
-    measures = judge is not None and judge.model.measures
-    return {
-        "editor": {
-            "spec": settings.editor.spec,
-            "fingerprint": editor.fingerprint,
-            "commit": editor.commit,
-            "params": mask_secrets(editor.params),
-            "dtype": editor.recipe.get("dtype"),
-            "compiled": subject.compiled,
-            "lossy": editor.model.lossy,
-        },
-        "judge": {
-            "spec": settings.judge.spec,
-            "fingerprint": judge and judge.fingerprint,
-            "commit": judge and judge.commit,
-            "params": mask_secrets(judge.params) if judge else {},
-            "dtype": judge and judge.recipe.get("dtype"),
-            "decoder": judge and judge.recipe.get("decoder"),
-            "usage": subject.usage,
-            "rubric": None if measures or judge is None else settings.judge.rubric,
-            "rubric_sha256": None if measures or judge is None else subject.rubric_sha256,
-        },
-    }
+def _decide(run: Finished, items: Sequence[Item], computed: Computed) -> tuple[list[GateResult], Comparison | None]:
+    """Decide all gates on scores and differences."""
+    settings = run.settings.gates
+    rest, needed = at_the_end(settings), [item for item in items if item.status != "not_needed"]
+    scores, errors = results.observe(needed), results.count_errors(items)
+    found = [coverage.coverage(settings, scores, errors, run.scores_expected)]
+    if run.scores_expected:
+        found += [run.decided.get((gate.kind, gate.field), gate) for gate in gates.fail_under(rest, scores)]
+    comparison = None
+    if run.baseline is not None:
+        comparison, drops = _compare(run, run.baseline, needed, len(items) - len(needed), computed)
+        found += drops
+    return [*coverage.against_near_copies(settings, found, needed), *run.resting], comparison
 
 
-def _environments(subject: Subject, plan: Sequence[Work]) -> dict[str, Any]:
+def _compare(
+    run: Finished, baseline: Baseline, items: Sequence[Item], unneeded: int, computed: Computed
+) -> tuple[Comparison, list[GateResult]]:
+    """Compare the items with a baseline, and decide the gates on that; so many pairs were `unneeded`."""
+    settings, now = run.settings.gates, [reduced(item) for item in items]
+    moved = differences(baseline.items, now)
+    drops = gates.max_drop(at_the_end(settings), moved, baseline.name)
+    drops = [run.decided.get((gate.kind, gate.field), gate) for gate in drops]
+    tail, collapsed = max_collapsed(settings, moves_between(baseline.items, now), baseline.name)
+    if unneeded:
+        tail = replace(tail, why=f"{tail.why} ({unneeded} more were not looked at)")
+    unlike = environment_differences(baseline, computed)
+    *drops, tail = coverage.against_environment(settings, [*drops, tail], unlike)
+    comparison = compare(baseline, now, settings.alpha, drops, unlike, collapsed)
+    found = [*drops, tail]
+    if settings.min_coverage:
+        found.append(coverage.baseline_coverage(settings, moved, len(baseline.items), baseline.name))
+    return comparison, found
+
+
+def _run_info(run: Finished, items: Sequence[Item]) -> RunInfo:
+    left = 0 if run.trials is None else run.trials.left
+    cut_off = any(seed.error is not None and seed.error.kind == "interrupted" for i in items for seed in i.seeds)
+    is_complete = not cut_off and run.trials is not None and not left
+    return RunInfo(
+        id=run.run_id,
+        started=run.started.isoformat(timespec="seconds"),
+        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        status="complete" if is_complete else "incomplete",
+        stopped_by=None if is_complete else run.stopped_by,
+        trials_left=left,
+        versions=provenance.versions(),
+        machine=provenance.machine(run.gpus),
+        hosts=tuple(run.hosts),
+        commit=provenance.commit(),
+        options=_options(run.settings),
+    )
+
+
+def _editor(run: Finished) -> EditorInfo:
+    made = {work.edit.compiled for work in run.plan if work.edit is not None}
+    return EditorInfo(
+        spec=run.settings.editor.spec,
+        fingerprint=run.editor.fingerprint,
+        commit=run.editor.commit,
+        params=mask_secrets(run.editor.params),
+        dtype=run.editor.recipe.get("dtype"),
+        compiled=made == {True} if len(made) < 2 else None,
+        lossy=tuple(run.editor.model.lossy),
+    )
+
+
+def _judge(run: Finished) -> JudgeInfo:
+    """Describe the judge; `decoder` is known of models that workers load."""
+    judge, spec = run.judge, run.settings.judge.spec
+    if judge is None:
+        return JudgeInfo(spec=spec)
+    measures = judge.model.measures
+    return JudgeInfo(
+        spec=spec,
+        fingerprint=judge.fingerprint,
+        commit=judge.commit,
+        params=mask_secrets(judge.params),
+        dtype=judge.recipe.get("dtype"),
+        decoder=judge.recipe.get("decoder"),
+        usage=run.usage,
+        rubric=None if measures else run.settings.judge.rubric,
+        rubric_sha256=None if measures else run.rubric_sha256,
+    )
+
+
+def _environments(run: Finished) -> dict[str, ComputedIn]:
     """Describe where the run's edits and verdicts were computed, by digest, with how many of each."""
-    edits = Counter(work.edit.environment for work in plan if work.edit is not None)
-    verdicts = Counter(work.verdict.environment for work in plan if work.verdict is not None)
+    edits = Counter(work.edit.environment for work in run.plan if work.edit is not None)
+    verdicts = Counter(work.verdict.environment for work in run.plan if work.verdict is not None)
     return {
-        digest: {**subject.environments[digest].model_dump(), "edits": edits[digest], "verdicts": verdicts[digest]}
+        digest: ComputedIn(**run.environments[digest].model_dump(), edits=edits[digest], verdicts=verdicts[digest])
         for digest in dict.fromkeys([*edits, *verdicts])
     }
 
 
-def _reuse(settings: Settings, subject: Subject, plan: Sequence[Work]) -> dict[str, Any]:
+def _reuse(run: Finished) -> ReuseInfo:
     """Count the edits and verdicts that were computed in another environment than that of this run, and say which."""
-    found: dict[str, Any] = {"policy": settings.run.reuse, "edits": 0, "verdicts": 0, "differences": []}
+    counts = {"edits": 0, "verdicts": 0}
     differences: dict[str, None] = {}
-    for name, identity in (("edit", subject.editor), ("verdict", subject.judge)):
-        made = [getattr(work, name) for work in plan if getattr(work, name) is not None]
+    edits = [work.edit for work in run.plan if work.edit is not None]
+    verdicts = [work.verdict for work in run.plan if work.verdict is not None]
+    for name, identity, made in (("edits", run.editor, edits), ("verdicts", run.judge, verdicts)):
         for digest, count in Counter(one.environment for one in made).items():
-            unlike = [] if identity is None else subject.environments[digest].differences(identity.here)
-            found[f"{name}s"] += count if unlike else 0
+            unlike = [] if identity is None else run.environments[digest].differences(identity.here)
+            counts[name] += count if unlike else 0
             differences |= dict.fromkeys(unlike)
-    return {**found, "differences": list(differences)}
+    return ReuseInfo(policy=run.settings.run.reuse, **counts, differences=tuple(differences))
 
 
-def _worker_document(stage: str, worker: Worker) -> dict[str, Any]:
-    return {
-        "name": worker.slot.name,
-        "device": worker.slot.label,
-        "stage": stage,
-        "jobs": worker.jobs_done,
-        "busy_s": round(worker.busy_s, 3),
-        "load_s": round(worker.load_s, 3),
-        "ready_s": round(worker.ready_s, 3),
-    }
+def _rounded(timing: Timing) -> Timing:
+    """Round times and shares to milliseconds, so that the document can be read."""
+    rounded = {name: round(value, 3) for name, value in timing if value is not None}
+    return timing.model_copy(update=rounded)
 
 
-def _options(settings: Settings) -> dict[str, Any]:
+def _worker(stage: Stage, worker: Worker) -> WorkerInfo:
+    return WorkerInfo(
+        name=worker.slot.name,
+        device=worker.slot.label,
+        stage=stage,
+        jobs=worker.jobs_done,
+        busy_s=round(worker.busy_s, 3),
+        load_s=round(worker.load_s, 3),
+        ready_s=round(worker.ready_s, 3),
+    )
+
+
+def _options(settings: Settings) -> Options:
     """Return the settings that a reader needs in order to repeat the run: named ones only, so never a secret."""
-    return {
-        "suite": settings.suite.model_dump(include={"spec", "language", "limit", "min_score"}),
-        "editor": {"seeds": settings.editor.seeds, "shard": settings.editor.params.get("shard")},
-        "judge": settings.judge.model_dump(
+    return Options(
+        suite=settings.suite.model_dump(include={"spec", "language", "limit", "min_score"}),
+        editor=ModelOptions(seeds=settings.editor.seeds, shard=settings.editor.params.get("shard")),
+        judge=settings.judge.model_dump(
             include={"rubric", "reasks", "batch_size", "gpus_per_replica", "controls", "repeats"}
         ),
-        "workers": settings.workers.model_dump(include={"gpus", "gpus_per_worker", "executor", "cpu_workers"}),
-        "gates": settings.gates.model_dump(exclude={"baselines"}),
-        "run": settings.run.model_dump(include={"stage", "fresh", "reuse"}),
-    }
+        workers=settings.workers.model_dump(include={"gpus", "gpus_per_worker", "executor", "cpu_workers"}),
+        gates=GateOptions(**settings.gates.model_dump(exclude={"baselines"})),
+        run=RunOptions(stage=settings.run.stage, fresh=settings.run.fresh, reuse=settings.run.reuse),
+    )

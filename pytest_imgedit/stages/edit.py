@@ -7,9 +7,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.core.requests import job_seed
+from pytest_imgedit.core.results import Edit
 from pytest_imgedit.environments import Environment, key
 from pytest_imgedit.errors import ImageError
-from pytest_imgedit.pairs import Edit
 from pytest_imgedit.stages.retry import Retries
 from pytest_imgedit.stages.reuse import reusable
 from pytest_imgedit.store.records import EditRecord

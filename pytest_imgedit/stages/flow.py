@@ -6,10 +6,10 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pytest_imgedit.core.results import Timing
 from pytest_imgedit.environments import key
 from pytest_imgedit.stages.beside import Beside
 from pytest_imgedit.stages.blocks import work_in_blocks
-from pytest_imgedit.stages.document import Timing
 from pytest_imgedit.stages.edit import run_edits, stored_edit
 from pytest_imgedit.stages.placement import Placement, is_remote, model_of, place, settle_editor
 from pytest_imgedit.stages.plan import hand_over, missing_edits
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_imgedit.config import Settings
+    from pytest_imgedit.core.results import HostOrigin, Stage
     from pytest_imgedit.models.identity import Identity
     from pytest_imgedit.models.kinds import Model, Role
     from pytest_imgedit.pairs import EditPair
@@ -54,9 +55,9 @@ class Flow:
         self.editor: Identity
         self.timing = Timing()
         self.trials: Trials | None = None
-        self.workers: list[tuple[str, Worker]] = []
+        self.workers: list[tuple[Stage, Worker]] = []
         self.hosts: Hosts | None = None
-        self.origins: list[dict[str, Any]] = []
+        self.origins: list[HostOrigin] = []
         self.stays = False  # both models, from block to block
 
     def take_stored_edits(self, plan: Sequence[Work], editor: Identity) -> None:
@@ -303,7 +304,7 @@ class Flow:
         gpus = [gpu for slot in pool.slots for gpu in slot.gpus if not slot.host]
         return BusyMeter(gpus, lambda: any(worker.loaded_at for worker in pool.workers))
 
-    def remember(self, stage: str, pool: Pool, started: float) -> None:
+    def remember(self, stage: Stage, pool: Pool, started: float) -> None:
         """Keep what workers did in a stage."""
         seen = [worker for worker in (*pool.gone, *pool.workers) if worker.jobs_done or worker.load_s]
         for worker in seen:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Literal
 
+from pytest_imgedit.errors import UsageError
 from pytest_imgedit.stats.planning import expected_mde
 from pytest_imgedit.stats.sequential import at_the_end
+from pytest_imgedit.store.documents import read_results
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_imgedit.config import Settings
+    from pytest_imgedit.core.results import Results
     from pytest_imgedit.pairs import EditPair
     from pytest_imgedit.store.runs import Store
     from pytest_imgedit.suites.base import Suite
@@ -24,8 +27,11 @@ def expected_lines(settings: Settings, suite: Suite, pairs: Sequence[EditPair], 
     """One line a gate on a mean: the MDE to expect with these pairs, if an earlier run of the suite tells."""
     lines, gates = [], settings.gates
     earlier = list(_runs(settings, suite, store)) if gates.fail_under or gates.max_drop else []
-    for kind in ("fail_under", "max_drop"):
-        limits = getattr(gates, kind)
+    kinds: tuple[tuple[Literal["fail_under", "max_drop"], dict[str, float]], ...] = (
+        ("fail_under", gates.fail_under),
+        ("max_drop", gates.max_drop),
+    )
+    for kind, limits in kinds:
         for field, limit in limits.items():
             count = sum(field in ("overall", pair.category) for pair in pairs)
             found = expected_mde(kind, field, at_the_end(gates).alpha / len(limits), count, earlier)
@@ -39,15 +45,11 @@ def expected_lines(settings: Settings, suite: Suite, pairs: Sequence[EditPair], 
     return lines
 
 
-def _runs(settings: Settings, suite: Suite, store: Store) -> Iterator[dict[str, Any]]:
+def _runs(settings: Settings, suite: Suite, store: Store) -> Iterator[Results]:
     """Read the newest runs of this suite with this judge; those that cannot be read tell nothing."""
     paths = sorted(store.folder.glob("runs/*/results.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
     for path in paths[:MOST]:
-        try:
-            document = json.loads(path.read_bytes())
-            if (document["suite"]["name"], document["judge"]["spec"]) == (suite.name, settings.judge.spec):
-                for kind in ("fail_under", "max_drop"):
-                    expected_mde(kind, "overall", 0.05, 1, [document])
-                yield document
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
-            continue
+        with suppress(UsageError, OSError):
+            results = read_results(path)
+            if (results.suite.name, results.judge.spec) == (suite.name, settings.judge.spec):
+                yield results

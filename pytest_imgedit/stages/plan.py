@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.core.requests import job_seed
+from pytest_imgedit.core.results import Edit, ItemError, Verdict
 from pytest_imgedit.environments import key
 from pytest_imgedit.errors import ImageError
 from pytest_imgedit.images import FileImage, count_pixels, suffix_of
-from pytest_imgedit.pairs import Edit, ItemError, Verdict
 from pytest_imgedit.text import one_line, printable
 
 if TYPE_CHECKING:
@@ -79,6 +79,12 @@ class Work:
     reminders: list[str] = field(default_factory=list)
     repeat: int = 0
     perturbation: str = ""
+
+    @property
+    def asked(self) -> tuple[str | None, ...]:
+        """What is asked about the pair: category, texts, and images by their blobs."""
+        texts = (self.pair.category, self.pair.instruction, self.pair.description, self.pair.reference_text)
+        return (*texts, *(None if image is None else image.blob_name for image in (self.source, self.reference)))
 
     @property
     def is_open(self) -> bool:

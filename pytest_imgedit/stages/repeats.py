@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pytest_imgedit.core.results import Noise, NoiseRow
 from pytest_imgedit.images import as_jpeg, resampled
 from pytest_imgedit.stats.estimates import estimate
 
@@ -83,8 +84,8 @@ def swap_images(parts: Parts) -> Parts:
     )
 
 
-def noise_document(plan: Sequence[Work], repeats: Sequence[Work]) -> dict[str, Any]:
-    """Describe how far scores move when only the judging changes: the section `noise` of results.json.
+def describe_noise(plan: Sequence[Work], repeats: Sequence[Work]) -> Noise:
+    """Describe how far scores move when only the judging changes.
 
     Each row is one repeat, with `n` pairs that have a score in both judgings, `errors` and `pending` of the others,
     all in pairs: `shift` of the overall (macro) score, `sd` of the change of a pair's score (about 0), how many scores
@@ -92,7 +93,7 @@ def noise_document(plan: Sequence[Work], repeats: Sequence[Work]) -> dict[str, A
     `order` does not count, since runs that are compared show images in the same order.
     """
     first = _by_pair(plan)
-    rows: list[dict[str, Any]] = []
+    rows: list[NoiseRow] = []
     shifts: list[float] = []
     for number in dict.fromkeys(work.repeat for work in repeats):
         mine = [work for work in repeats if work.repeat == number]
@@ -103,18 +104,19 @@ def noise_document(plan: Sequence[Work], repeats: Sequence[Work]) -> dict[str, A
         waiting = {work.pair.id for work in mine if work.is_open} - set(known)
         whole = estimate(moves, known, [of[name].pair.category for name in known]) if known else None
         rows.append(
-            {
-                "perturbation": mine[0].perturbation,
-                "n": len(known),
-                "errors": len(again) - len(known) - len(waiting),
-                "pending": len(waiting),
-                "changed": sum(abs(move) >= VISIBLE for move in moves),
-                "shift": whole and whole.mean,
-                "sd": float(np.sqrt(np.mean(np.square(moves)))) if moves else None,
-            }
+            NoiseRow(
+                perturbation=mine[0].perturbation,
+                n=len(known),
+                errors=len(again) - len(known) - len(waiting),
+                pending=len(waiting),
+                changed=sum(abs(move) >= VISIBLE for move in moves),
+                shift=None if whole is None else whole.mean,
+                sd=float(np.sqrt(np.mean(np.square(moves)))) if moves else None,
+            )
         )
         shifts += [whole.mean] if whole and mine[0].perturbation != "order" else []
-    return {"rows": rows, "floor": math.sqrt(sum(s**2 for s in shifts) / len(shifts)) if shifts else None}
+    floor = math.sqrt(sum(shift**2 for shift in shifts) / len(shifts)) if shifts else None
+    return Noise(rows=tuple(rows), floor=floor)
 
 
 def _by_pair(works: Sequence[Work]) -> dict[str, float | None]:

@@ -7,17 +7,17 @@ import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pytest_imgedit.core.results import ComputedIn, EditorInfo, JudgeInfo
 from pytest_imgedit.errors import StoreError, UsageError
 from pytest_imgedit.models.identity import Identity, identify
 from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.rubrics.rubric import load_rubric
-from pytest_imgedit.stages import results
 from pytest_imgedit.stages.blocks import Blocks
-from pytest_imgedit.stages.document import Subject, make_document
+from pytest_imgedit.stages.document import Computed, Finished, make_results
 from pytest_imgedit.stages.flow import Flow
 from pytest_imgedit.stages.foresight import expected_lines
 from pytest_imgedit.stages.missing import missing_lines
-from pytest_imgedit.stages.placement import is_remote, model_of
+from pytest_imgedit.stages.placement import all_gpus, is_remote, model_of
 from pytest_imgedit.stages.plan import Work, make_plan, missing_edits
 from pytest_imgedit.stages.pools import identify_role
 from pytest_imgedit.stages.score import Scorer
@@ -31,10 +31,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_imgedit.config import Settings
+    from pytest_imgedit.core.results import GateResult, Results
     from pytest_imgedit.models.kinds import Model, Role
     from pytest_imgedit.pairs import EditPair
-    from pytest_imgedit.stats.gates import GateResult
     from pytest_imgedit.stats.selection import Selection
+    from pytest_imgedit.store.baselines import Baseline
     from pytest_imgedit.store.runs import Store
     from pytest_imgedit.suites.base import Suite
     from pytest_imgedit.workers.base import Slot, Worker
@@ -70,7 +71,7 @@ class Engine:
         store: Store,
         folder: Path,
         progress: Progress,
-        baseline: dict[str, Any] | None,
+        baseline: Baseline | None,
         before_stage: Callable[[str], None],
         after_stage: Callable[[str], None],
         selection: Selection,
@@ -84,8 +85,8 @@ class Engine:
         self.working = False
         self.stopped_by = "the user"
 
-    def run(self, pairs: Sequence[EditPair]) -> dict[str, Any]:
-        """Edit and score the selected pairs; return the results document.
+    def run(self, pairs: Sequence[EditPair]) -> Results:
+        """Edit and score the selected pairs; return the results.
 
         Raises `UsageError` if an editor or judge refuses its settings, or the baseline is of other verdicts. The
         first Ctrl-C lets running jobs finish, the second does not; either way the run returns with what is done,
@@ -138,30 +139,32 @@ class Engine:
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
-        items = results.item_results(plan, stage != "edit", self.stopped_by)
-        made = {work.edit.compiled for work in plan if work.edit is not None}
-        compiled = made == {True} if len(made) < 2 else None
         usage = None
         if scorer is not None and (prices := scorer.judge.model.prices) is not None:
             usage = scorer.usage(*prices)
-        made_in = self.store.environments
-        judge = None if scorer is None else scorer.judge
-        subject = Subject(self.suite, flow.editor, compiled, judge, usage, rubric.sha256, flow.origins, made_in)
-        return make_document(
-            self.folder.name,
-            self.started,
-            settings,
-            subject,
-            flow.timing,
-            flow.workers,
-            plan,
-            flow.trials,
-            items,
-            self.baseline,
-            self.stopped_by,
-            blocks.decided if blocks is not None else {},
-            self.selection,
-            self.resting,
+        return make_results(
+            Finished(
+                run_id=self.folder.name,
+                started=self.started,
+                settings=settings,
+                suite=self.suite,
+                selection=self.selection,
+                plan=plan,
+                editor=flow.editor,
+                judge=None if scorer is None else scorer.judge,
+                rubric_sha256=rubric.sha256,
+                usage=usage,
+                trials=flow.trials,
+                timing=flow.timing,
+                workers=flow.workers,
+                gpus=[gpu["product"] for gpu in all_gpus(settings)],
+                hosts=flow.origins,
+                environments=self.store.environments,
+                baseline=self.baseline,
+                stopped_by=self.stopped_by,
+                decided=blocks.decided if blocks is not None else {},
+                resting=self.resting,
+            )
         )
 
     def _take_signals(self) -> dict[signal.Signals, Any]:
@@ -186,26 +189,26 @@ class Engine:
     def _identify_control(self, model: Model) -> Identity:
         return identify(model, self.store.fingerprints)
 
-    def _refuse_elsewhere(self, baseline: dict[str, Any], editor: Identity, judge: Identity) -> None:
+    def _refuse_elsewhere(self, baseline: Baseline, editor: Identity, judge: Identity) -> None:
         """Raise `UsageError` if what is to be computed would be so in another environment, where that was ruled out."""
         if self.settings.gates.environment == "any" or is_remote(self.settings):
             return  # hosts are not asked yet: their gates are INVALID
-        here = {
-            "editor": editor.recipe,
-            "judge": judge.recipe,
-            "environments": {
-                role: {**identity.here.model_dump(), "edits": role == "edit", "verdicts": role == "judge"}
-                for role, identity in (("edit", editor), ("judge", judge))
+        here = Computed(
+            EditorInfo(spec="", dtype=editor.recipe.get("dtype")),
+            JudgeInfo(spec="", dtype=judge.recipe.get("dtype"), decoder=judge.recipe.get("decoder")),
+            {
+                "editor": ComputedIn(**editor.here.model_dump(), edits=1, verdicts=0),
+                "judge": ComputedIn(**judge.here.model_dump(), edits=0, verdicts=1),
             },
-        }
+        )
         if found := environment_differences(baseline, here):
             refuse(baseline, f'computed in another environment (gates.environment="same"): {"; ".join(found)}')
 
-    def _refuse_unlike(self, baseline: dict[str, Any], editor: Identity, judge: Identity, plan: Sequence[Work]) -> None:
+    def _refuse_unlike(self, baseline: Baseline, editor: Identity, judge: Identity, plan: Sequence[Work]) -> None:
         """Raise `UsageError` if the verdicts of this run are of another kind than the baseline's."""
         asked: dict[str, tuple[str, list[int]]] = {}
         for work in plan:
-            content = content_sha256(results.asked_document(work))
+            content = content_sha256(work.asked)
             asked.setdefault(work.pair.id, (content, []))[1].append(work.seed)
         told = {"fingerprint": judge.fingerprint, "spec": self.settings.judge.spec}
         reason = unlike_judges(baseline, told, self.settings.editor.seeds)

@@ -7,9 +7,9 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from pytest_imgedit.core.results import Usage, Verdict
 from pytest_imgedit.environments import Environment, key
 from pytest_imgedit.errors import ImageError, ReplyError
-from pytest_imgedit.pairs import Verdict
 from pytest_imgedit.rubrics.reply import SCALE
 from pytest_imgedit.stages.repeats import perturbed, place_in_queue
 from pytest_imgedit.stages.retry import Retries
@@ -75,10 +75,10 @@ class Scorer:
         self.first_at = 0.0  # when the first batch was scored, by time.perf_counter
         self.tokens = {"tokens_in": 0, "tokens_out": 0}  # what answers cost, re-asks and unreadable ones too
 
-    def usage(self, price_in: float, price_out: float) -> dict[str, float | None]:
+    def usage(self, price_in: float, price_out: float) -> Usage:
         """Return the tokens of this run's answers and their cost, at prices for a million; `None` without prices."""
         cost = (self.tokens["tokens_in"] * price_in + self.tokens["tokens_out"] * price_out) / 1e6
-        return {**self.tokens, "cost": round(cost, 6) if price_in or price_out else None}
+        return Usage(**self.tokens, cost=round(cost, 6) if price_in or price_out else None)
 
     def recipe(self, work: Work) -> dict[str, Any]:
         """Return all that decides a verdict, but for the environment: images, rendered prompts, score formula, judge.

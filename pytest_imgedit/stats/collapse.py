@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pytest_imgedit.core.results import GateResult
 from pytest_imgedit.stats.coverage import allowed_pairs
 from pytest_imgedit.stats.estimates import ENOUGH, signs
-from pytest_imgedit.stats.gates import GateResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
     from pytest_imgedit.config import GatesSettings
-    from pytest_imgedit.stats.gates import State
-
-    Document = Mapping[str, Any]
+    from pytest_imgedit.core.results import State
+    from pytest_imgedit.store.baselines import BaselineItem
 
 #: How many collapsed pairs a gate's line names.
 NAMED = 5
@@ -46,43 +45,29 @@ class Move:
         return None if self.before is None or self.now is None else round(self.now - self.before, 6)
 
 
-def moves_between(before: Iterable[Document], now: Iterable[Document]) -> list[Move]:
+def moves_between(before: Iterable[BaselineItem], now: Iterable[BaselineItem]) -> list[Move]:
     """Pair the items of a run with those of a baseline by id."""
-    old = {item["id"]: item for item in before}
-    return [_move(old[item["id"]], item) for item in now]
+    old = {item.id: item for item in before}
+    return [_move(old[item.id], item) for item in now]
 
 
-def _move(old: Document, item: Document) -> Move:
-    sides = list(zip(old["seeds"], item["seeds"], strict=False))
-    scores = [(_score(was), _score(seed)) for was, seed in sides]
+def _move(old: BaselineItem, item: BaselineItem) -> Move:
+    sides = list(zip(old.seeds, item.seeds, strict=False))
     return Move(
-        item["id"],
-        item["source"] or item["id"],
-        old["score"],
-        item["score"],
-        tuple(now - before for before, now in scores if before is not None and now is not None),
+        item.id,
+        item.cluster,
+        old.score,
+        item.score,
+        tuple(now.score - was.score for was, now in sides if was.score is not None and now.score is not None),
         same_edits(old, item),
         len(sides),
     )
 
 
-def same_edits(old: Document, item: Document) -> bool:
+def same_edits(old: BaselineItem, item: BaselineItem) -> bool:
     """Tell whether all edits of an item are, byte for byte, those of the baseline."""
-    edits = [(_edit(was), _edit(seed)) for was, seed in zip(old["seeds"], item["seeds"], strict=False)]
+    edits = list(zip(old.edits, item.edits, strict=False))
     return bool(edits) and all(before is not None and before == now for before, now in edits)
-
-
-def _score(seed: Document) -> float | None:
-    """Score of a repetition, as a baseline or a results document holds it."""
-    verdict = seed.get("verdict")
-    score = seed.get("score") if verdict is None else verdict["score"]
-    return None if score is None else float(score)
-
-
-def _edit(seed: Document) -> str | None:
-    """Blob of a repetition's edit, as a baseline or a results document holds it."""
-    edit = seed.get("edit")
-    return edit["blob"] if isinstance(edit, dict) else edit
 
 
 def unmoved_edits(moves: Sequence[Move]) -> int:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_imgedit.stats.gates import GateResult, estimate_field, filled
+from pytest_imgedit.core.results import GateResult
+from pytest_imgedit.stats.gates import estimate_field, filled
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+    from collections.abc import Sequence
 
     from pytest_imgedit.config import GatesSettings
-    from pytest_imgedit.stats.gates import Observation, State
+    from pytest_imgedit.core.results import Item, State
+    from pytest_imgedit.stats.gates import Observation
 
 
 def allowed_pairs(limit: float, pairs: int) -> int:
@@ -58,7 +59,7 @@ def against_environment(
 
 
 def against_near_copies(
-    settings: GatesSettings, found: Sequence[GateResult], items: Sequence[Mapping[str, Any]]
+    settings: GatesSettings, found: Sequence[GateResult], items: Sequence[Item]
 ) -> list[GateResult]:
     """Let no gate on scores pass where more than `gates.max_near_copies` of its edits hardly differ from their source.
 
@@ -67,12 +68,11 @@ def against_near_copies(
     return [_against_near_copies(settings, gate, items) for gate in found]
 
 
-def _against_near_copies(settings: GatesSettings, gate: GateResult, items: Sequence[Mapping[str, Any]]) -> GateResult:
+def _against_near_copies(settings: GatesSettings, gate: GateResult, items: Sequence[Item]) -> GateResult:
     if gate.kind not in ("fail_under", "max_drop") or gate.state not in ("PASS", "INCONCLUSIVE"):
         return gate
-    mine = [item for item in items if gate.field in ("overall", item["category"])]
-    edits = [seed["edit"] for item in mine for seed in item["seeds"] if seed["edit"]]
-    copies = sum(edit["near_copy"] for edit in edits)
+    edits = [edit for item in items if gate.field in ("overall", item.category) for edit in item.edits]
+    copies = sum(edit.near_copy for edit in edits)
     if copies <= settings.max_near_copies * len(edits):
         return gate
     allowed = f"gates.max_near_copies allows {settings.max_near_copies:.0%}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import stdtr, stdtrit  # scipy.stats has them too, and takes half a second to import
 
+from pytest_imgedit.core.results import Summary
 from pytest_imgedit.stats.bounded import evidence_above, interval, strata
 
 if TYPE_CHECKING:
@@ -27,34 +28,6 @@ ENOUGH = 8
 #: Up to so many clusters all 2^G sign flips are counted, beyond it `FLIPS` random ones.
 EXACT_CLUSTERS = 13
 FLIPS = 10_000
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What a table row says: counts, and statistics of the scored pairs on the 0..10 scale.
-
-    `std` is the sample standard deviation (n − 1), `None` under two pairs; `ci95` the 95% interval of the mean, which
-    allows for rare scores that were not seen, `se` the standard error of the mean, both `None` under two clusters
-    (pairs that share a source image are one cluster); `mde` how far the true mean must lie from a threshold for a
-    one-sided test at 5% to find it in 80% of runs, `None` where so few clusters cannot, and where no spread was seen.
-    All are `None` where nothing was scored.
-    """
-
-    n: int
-    scored: int
-    errors: int
-    mean: float | None = None
-    std: float | None = None
-    median: float | None = None
-    min: float | None = None
-    max: float | None = None
-    ci95: tuple[float, float] | None = None
-    se: float | None = None
-    mde: float | None = None
-    clusters: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -2,45 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
+from pytest_imgedit.core.results import GateResult, State
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.pairs import category_slug, in_order
 from pytest_imgedit.stats.estimates import ENOUGH, estimate, holm
 from pytest_imgedit.stats.planning import pairs_needed
-from pytest_imgedit.text import did_you_mean
+from pytest_imgedit.text import counted, did_you_mean, printable, signed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pytest_imgedit.config import GatesSettings
+    from pytest_imgedit.core.results import Results
     from pytest_imgedit.stats.estimates import Estimate
 
+#: States in the order in which they decide a run; a gate that is NOT SELECTED decides nothing.
+WORST_FIRST: tuple[State, ...] = ("INVALID", "FAIL", "INCONCLUSIVE", "PASS")
 #: Steps in which pairs without a number are moved from the lowest that they could have to the highest.
 STEPS = 20
-State = Literal["PASS", "FAIL", "INCONCLUSIVE", "INVALID", "NOT SELECTED"]
-
-
-@dataclass(frozen=True)
-class GateResult:
-    """What a gate found: `value` against `limit` and, in one line, why it is in its state.
-
-    `p` is the one-sided p value after Holm over the gates of the kind; `mde` the smallest distance beyond the limit
-    that this gate finds in 80% of runs, `None` where so few pairs can show nothing, or no spread was seen.
-    """
-
-    field: str
-    kind: Literal["fail_under", "max_drop", "max_collapsed", "min_coverage", "max_errors", "controls"]
-    limit: float | None
-    value: float | None
-    state: State
-    why: str
-    p: float | None = None
-    mde: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -271,3 +253,72 @@ def filled(observations: Sequence[Observation], part: float) -> list[Observation
 def categories_of(observations: Sequence[Observation]) -> list[str]:
     """List the categories of observations in their usual order."""
     return in_order(one.category for one in observations)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run came to: the state of its worst gate, or `INCOMPLETE`; one line; and whether pytest is to fail."""
+
+    state: State | Literal["INCOMPLETE"]
+    line: str
+    fails: bool
+
+
+def outcome(results: Results) -> Outcome:
+    """Say in one line whether the run's gates passed and whether it was complete.
+
+    The state is that of the worst gate. INCONCLUSIVE fails unless `gates.allow_inconclusive` is set.
+    """
+    if results.run.status != "complete":
+        left = sum(item.status == "interrupted" for item in results.items)
+        by = results.run.stopped_by
+        trials = f" and {results.run.trials_left} trials of the judge" if results.run.trials_left else ""
+        line = f"INCOMPLETE: stopped by {by} with {left} pairs{trials} to do; run again to do the rest"
+        return Outcome("INCOMPLETE", printable(line), fails=True)
+    gates = [gate for gate in results.gates if gate.state != "NOT SELECTED"]
+    state: State = min((gate.state for gate in gates), key=WORST_FIRST.index, default="INVALID")
+    part = _left_out(results)
+    if state != "PASS":
+        whys = [
+            gate.why if gate.state == state else f"{gate.state}, {gate.why}"
+            for name in WORST_FIRST[:-1]
+            for gate in gates
+            if gate.state == name
+        ]
+        allowed = state == "INCONCLUSIVE" and results.run.options.gates.allow_inconclusive
+        line = f"{state}{' (allowed)' if allowed else ''}: " + "; ".join([*whys, *part])
+        return Outcome(state, printable(line), fails=not allowed)
+    mean = results.overall.macro.mean
+    head = [f"overall {mean:.2f}"] if mean is not None else []
+    if results.run.options.run.stage == "edit":
+        head = [f"{counted(len(results.items), 'pair')} edited, no scores asked for"]
+    line = "PASS: " + "; ".join([*head, *_compared(results), *(gate.why for gate in gates), *part])
+    return Outcome("PASS", printable(line), fails=False)
+
+
+def _compared(results: Results) -> list[str]:
+    """Say what the comparison with a baseline found, where no gate says so."""
+    found = results.comparison
+    if found is None or any(gate.kind == "max_drop" for gate in results.gates):
+        return []
+    row = found.rows["overall"]
+    if row.difference is None:
+        return []
+    mde = "" if row.mde is None else f", MDE {row.mde:.2f}"
+    return [f"{signed(row.difference)} against {found.name} ({row.finding}{mde})"]
+
+
+def _left_out(results: Results) -> list[str]:
+    """Say of which pairs a run is not: those not needed, not selected, skipped, or missing from the baseline."""
+    items, compared, selection, parts = results.items, results.comparison, results.selection, []
+    if unneeded := sum(item.status == "not_needed" for item in items):
+        parts.append(f"{unneeded} of {len(items)} pairs were not needed")
+    if selection.selected < selection.whole:
+        parts.append(f"a part: {selection.selected} of {selection.whole} pairs")
+    elif compared is not None and compared.size > len(items):
+        missing = compared.size - len(items)
+        parts.append(f"{missing} of the {compared.size} pairs of {compared.name} were not selected")
+    if selection.skipped:
+        parts.append(f"{counted(selection.skipped, 'pair')} skipped by marks")
+    resting = [f"{gate.kind} {gate.field}" for gate in results.gates if gate.state == "NOT SELECTED"]
+    return [*parts, *([f"not selected: {', '.join(resting)}"] if resting else [])]

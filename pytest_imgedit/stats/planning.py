@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Sequence
+
+    from pytest_imgedit.core.results import Results
 
 Pair = TypeVar("Pair")
 #: Multiples of the pairs at hand that are tried, and simulated runs of each.
@@ -84,27 +86,26 @@ def size_for(mde: float, error: float, freedom: float, alpha: float, most: float
 
 
 def expected_mde(
-    kind: str, field: str, alpha: float, count: int, documents: Iterable[Mapping[str, Any]]
+    kind: Literal["fail_under", "max_drop"], field: str, alpha: float, count: int, runs: Iterable[Results]
 ) -> tuple[float, str] | None:
-    """Say what a gate at `alpha` over `count` pairs is about to show, by the first of `documents` that tells.
+    """Say what a gate at `alpha` over `count` pairs is about to show, by the first of `runs` that tells.
 
-    These are results documents; returned are the MDE in points and the id of the run. It goes with 1/√pairs.
+    Returned are the MDE in points and the id of the run. It goes with 1/√pairs.
     """
-    for document in documents:
-        scored = [item for item in document["items"] if item["score"] is not None]
-        of_field = [item for item in scored if field in ("overall", item["category"])]
-        options = document["run"]["options"]["gates"]
+    for run in runs:
+        of_field = [item for item in run.items if item.score is not None and field in ("overall", item.category)]
+        options = run.run.options.gates
+        limits = options.fail_under if kind == "fail_under" else options.max_drop
         known = [
-            (gate["mde"], options["alpha"] / max(1, len(options[kind])))
-            for gate in document["gates"]
-            if gate["kind"] == kind and gate["field"] == field
+            (gate.mde, options.alpha / max(1, len(limits)))
+            for gate in run.gates
+            if gate.kind == kind and gate.field == field
         ]
         if kind == "fail_under":
-            row = document["overall"]["macro"] if field == "overall" else document["categories"].get(field, {})
-            known.append((row.get("mde"), 0.05))
-        found = next((one for one in known if one[0]), None)
-        if found is not None and of_field:
-            mde, then = found
-            scale = (ndtri(1 - alpha) + ndtri(POWER)) / (ndtri(1 - then) + ndtri(POWER))
-            return float(mde * scale * (len(of_field) / count) ** 0.5), str(document["run"]["id"])
+            row = run.overall.macro if field == "overall" else run.categories.get(field)
+            known.append((None if row is None else row.mde, 0.05))
+        for mde, then in known:
+            if mde and of_field:
+                scale = (ndtri(1 - alpha) + ndtri(POWER)) / (ndtri(1 - then) + ndtri(POWER))
+                return float(mde * scale * (len(of_field) / count) ** 0.5), run.run.id
     return None

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_imgedit.stats.gates import GateResult
+from pytest_imgedit.core.results import GateResult
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

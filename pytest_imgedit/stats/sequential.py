@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from pytest_imgedit.core.results import GateResult
 from pytest_imgedit.stats.bounded import BETS
-from pytest_imgedit.stats.gates import GateResult, estimate_field, words_of
+from pytest_imgedit.stats.gates import estimate_field, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

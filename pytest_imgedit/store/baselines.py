@@ -7,20 +7,34 @@ import json
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, Field, StrictInt, ValidationError
+from pydantic import ConfigDict, Field, StrictInt, ValidationError
 
+from pytest_imgedit.core.results import (
+    RESULTS_SCHEMA,
+    Commit,
+    ComputedIn,
+    EditorInfo,
+    Item,
+    JudgeInfo,
+    Machine,
+    Part,
+    Results,
+    SuiteInfo,
+)
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.files import read_regular, write_text
+from pytest_imgedit.files import write_text
 from pytest_imgedit.pairs import slug
-from pytest_imgedit.strict_json import loads
+from pytest_imgedit.store.documents import as_results, first_problem, read_document
+from pytest_imgedit.store.records import Sha256  # noqa: TC001 - pydantic reads the annotations
 
-SCHEMA = "imgedit.baseline/1"
-RESULTS = "imgedit.results/1"
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+BASELINE_SCHEMA = "imgedit.baseline/2"
 #: Where baselines stand, below pytest's root folder.
 FOLDER = Path("benchmarks", "baselines")
-MAX_BYTES = 256 * 2**20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -30,71 +44,132 @@ def check_name(name: str) -> None:
         raise UsageError(f"--imgedit-save={name}: expected a name of letters, digits, '.', '_' and '-', not 'latest'")
 
 
-def make_baseline(document: dict[str, Any], name: str) -> dict[str, Any]:
-    """Reduce a results document to what later runs are compared with; scores are rounded to six digits."""
-    run = document["run"]
-    return {
-        "schema": SCHEMA,
-        "name": name,
-        "run": run["id"],
-        "finished": run["finished"],
-        "commit": run["commit"],
-        "machine": run["machine"],
-        "versions": run["versions"],
-        "environments": document.get("environments", {}),
-        "suite": document["suite"],
-        "editor": document["editor"],
-        "judge": document["judge"],
-        "seeds": run["options"]["editor"]["seeds"],
-        "not_needed": sum(item["status"] == "not_needed" for item in document["items"]),
-        "overall": _rounded(document["overall"]["macro"]["mean"]),
-        "categories": {
-            category: {"n": row["n"], "scored": row["scored"], "mean": _rounded(row["mean"])}
-            for category, row in document["categories"].items()
+class BaselineSeed(Part):
+    """One repetition of a pair: its score, and the SHA-256 of its edit."""
+
+    seed: StrictInt
+    score: float | None = Field(default=None, ge=0, le=10)
+    edit: Sha256 | None = None
+
+
+class BaselineItem(Part):
+    """One pair: `sha256` covers what was asked (`content_sha256`), `source` names the blob of its source image."""
+
+    id: str
+    category: str
+    sha256: str
+    source: str | None
+    score: float | None = Field(strict=True, ge=0, le=10)
+    seeds: tuple[BaselineSeed, ...]
+
+    @property
+    def cluster(self) -> str:
+        """What pairs that are not independent share: the source image."""
+        return self.source or self.id
+
+    @property
+    def edits(self) -> tuple[str | None, ...]:
+        """The SHA-256 of the edit of each seed."""
+        return tuple(seed.edit for seed in self.seeds)
+
+
+class BaselineCategory(Part):
+    """A category's counts and mean score."""
+
+    n: int
+    scored: int
+    mean: float | None
+
+
+class Baseline(Part):
+    """A run's scores, with their provenance; scores are rounded to six digits."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, serialize_by_alias=True, validate_by_name=True
+    )
+
+    schema_name: Literal["imgedit.baseline/2"] = Field(default="imgedit.baseline/2", alias="schema")
+    name: str = Field(pattern=r"^[A-Za-z0-9._-]{1,128}$")
+    run: str
+    finished: str
+    commit: Commit | None
+    machine: Machine | None = None
+    versions: dict[str, str] = Field(default_factory=dict)
+    environments: dict[str, ComputedIn] = Field(default_factory=dict)
+    suite: SuiteInfo | None = None
+    editor: EditorInfo
+    judge: JudgeInfo
+    seeds: StrictInt
+    not_needed: int = 0
+    overall: float | None = None
+    categories: dict[str, BaselineCategory] = Field(default_factory=dict)
+    items: tuple[BaselineItem, ...]
+
+
+def make_baseline(results: Results, name: str) -> Baseline:
+    """Reduce results to what later runs are compared with."""
+    return Baseline(
+        name=name,
+        run=results.run.id,
+        finished=results.run.finished,
+        commit=results.run.commit,
+        machine=results.run.machine,
+        versions=results.run.versions,
+        environments=results.environments,
+        suite=results.suite,
+        editor=results.editor,
+        judge=results.judge,
+        seeds=results.run.options.editor.seeds,
+        not_needed=sum(item.status == "not_needed" for item in results.items),
+        overall=_rounded(results.overall.macro.mean),
+        categories={
+            category: BaselineCategory(n=row.n, scored=row.scored, mean=_rounded(row.mean))
+            for category, row in results.categories.items()
         },
-        "items": [_item(item) for item in sorted(document["items"], key=lambda item: str(item["id"]))],
-    }
+        items=tuple(sorted(map(reduced, results.items), key=lambda item: item.id)),
+    )
 
 
-def _item(item: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "id": item["id"],
-        "category": item["category"],
-        "sha256": content_sha256(item),
-        "source": item["source"],
-        "score": _rounded(item["score"]),
-        "seeds": [
-            {
-                "seed": seed["seed"],
-                "score": _rounded(seed["verdict"] and seed["verdict"]["score"]),
-                "edit": seed["edit"] and seed["edit"]["blob"],
-            }
-            for seed in item["seeds"]
-        ],
-    }
+def reduced(item: Item) -> BaselineItem:
+    """Reduce an item of a run to what is compared of it."""
+    return BaselineItem(
+        id=item.id,
+        category=item.category,
+        sha256=content_sha256(item.asked),
+        source=item.source,
+        score=_rounded(item.score),
+        seeds=tuple(
+            BaselineSeed(
+                seed=seed.seed,
+                score=None if seed.verdict is None else _rounded(seed.verdict.score),
+                edit=None if seed.edit is None else seed.edit.blob,
+            )
+            for seed in item.seeds
+        ),
+    )
 
 
 def _rounded(score: float | None) -> float | None:
     return None if score is None else round(score, 6)
 
 
-def content_sha256(item: dict[str, Any]) -> str:
-    """Hash what was asked about a pair: category, texts and images; `item` is one of results.json."""
-    texts = ("category", "instruction", "description", "reference_text", "source", "reference")
-    return hashlib.sha256(json.dumps([item[name] for name in texts]).encode()).hexdigest()
+def content_sha256(asked: Sequence[str | None]) -> str:
+    """Hash what was asked about a pair: category, instruction, description, reference text, and images as blobs."""
+    return hashlib.sha256(json.dumps(list(asked)).encode()).hexdigest()
 
 
-def write_baseline(folder: Path, baseline: dict[str, Any]) -> Path:
+def write_baseline(folder: Path, baseline: Baseline) -> Path:
     """Write `folder/NAME.json`, one item a line so that a diff shows which pairs changed; raises `OSError`."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{baseline['name']}.json"
-    head = json.dumps({**baseline, "items": []}, ensure_ascii=False, indent=1, allow_nan=False)
-    lines = ",\n  ".join(json.dumps(item, ensure_ascii=False, allow_nan=False) for item in baseline["items"])
+    path = folder / f"{baseline.name}.json"
+    document = baseline.model_dump(mode="json")
+    head = json.dumps({**document, "items": []}, ensure_ascii=False, indent=1, allow_nan=False)
+    lines = ",\n  ".join(json.dumps(item, ensure_ascii=False, allow_nan=False) for item in document["items"])
     write_text(path, head.removesuffix("[]\n}") + f"[\n  {lines}\n ]\n}}\n")
     return path
 
 
-def read_baseline(reference: str, folder: Path, base: Path) -> dict[str, Any]:
+def read_baseline(reference: str, folder: Path, base: Path) -> Baseline:
     """Read what `--imgedit-compare` names: a NAME in `folder`, `latest` there, or a path below `base`.
 
     A path may be that of a baseline, of a results.json, or of a run's folder. Raises `UsageError` for one that is
@@ -113,143 +188,81 @@ def read_baseline(reference: str, folder: Path, base: Path) -> dict[str, Any]:
     return as_baseline(path / "results.json" if path.is_dir() else path)
 
 
-def _latest(folder: Path) -> dict[str, Any]:
+def _latest(folder: Path) -> Baseline:
     """Return the baseline of the run that finished last: times of files do not survive a checkout."""
     baselines = [as_baseline(path) for path in sorted(folder.glob("*.json"))]
     if not baselines:
         raise UsageError(f"baseline 'latest': no baseline in {folder}, see --imgedit-save")
-    return max(baselines, key=lambda baseline: str(baseline["finished"]))
+    return max(baselines, key=lambda baseline: baseline.finished)
 
 
-def as_baseline(path: Path) -> dict[str, Any]:
+def as_baseline(path: Path) -> Baseline:
     """Read a baseline, or a results.json as one; raise `UsageError`."""
-    document = read_document(path)
-    if document.get("schema") == RESULTS:
-        try:
-            document = make_baseline(document, slug(path.parent.name))
-        except (KeyError, TypeError) as error:
-            raise UsageError(f"{path}: not a whole results document ({error!r})") from None
-    problem = _problem(document)
-    if problem is not None:
-        raise UsageError(f"{path}: {problem}, expected a baseline as --imgedit-save writes it, or a results.json")
-    return document
-
-
-def read_document(path: Path) -> dict[str, Any]:
-    """Read a JSON object with a `schema` of ours; raise `UsageError`."""
-    data = read_regular(path, MAX_BYTES, "a baseline or a results.json")
+    document = read_document(path, (BASELINE_SCHEMA, RESULTS_SCHEMA))
+    if document["schema"] == RESULTS_SCHEMA:
+        return make_baseline(as_results(path, document), slug(path.parent.name))
     try:
-        document = loads(data.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: not UTF-8 (byte {error.start}), expected JSON") from None
-    except json.JSONDecodeError as error:
-        raise UsageError(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from None
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: not valid JSON: {error}") from None
-    schema = document.get("schema") if isinstance(document, dict) else None
-    if schema not in (SCHEMA, RESULTS):
-        raise UsageError(
-            f"{path}: schema {schema!r}, expected {SCHEMA!r} or {RESULTS!r}: of another version, or no such file"
-        )
-    return dict(document)
-
-
-class _Seed(BaseModel):
-    seed: StrictInt
-    edit: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
-
-
-class _Item(BaseModel):
-    id: str
-    category: str
-    sha256: str
-    source: str | None
-    score: float | None = Field(strict=True, ge=0, le=10, allow_inf_nan=False)
-    seeds: list[_Seed]
-
-
-class _Editor(BaseModel):
-    spec: str
-    lossy: list[str] = Field(default_factory=list)
-
-
-class _Commit(BaseModel):
-    sha: str
-
-
-class _Baseline(BaseModel):
-    """What a comparison reads of a baseline."""
-
-    name: str = Field(pattern=r"^[A-Za-z0-9._-]{1,128}$")
-    run: str
-    finished: str
-    commit: _Commit | None
-    editor: _Editor
-    judge: dict[str, Any]
-    seeds: StrictInt
-    items: list[_Item]
-
-
-def _problem(document: dict[str, Any]) -> str | None:
-    """Say what is wrong with a baseline, in what a comparison reads of it."""
-    try:
-        ids = [item.id for item in _Baseline.model_validate(document).items]
+        baseline = Baseline.model_validate(document)
     except ValidationError as error:
-        first = error.errors()[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    twice = next((name for name, count in Counter(ids).items() if count > 1), None)
-    return None if twice is None else f"items: id {twice!r} occurs twice"
+        expected = "expected a baseline as --imgedit-save writes it, or a results.json"
+        raise UsageError(f"{path}: {first_problem(error)}, {expected}") from None
+    twice = next((name for name, count in Counter(item.id for item in baseline.items).items() if count > 1), None)
+    if twice is not None:
+        raise UsageError(f"{path}: items: id {twice!r} occurs twice, expected each pair once")
+    return baseline
 
 
-def unlike_judges(baseline: dict[str, Any], judge: dict[str, Any], seeds: int) -> str | None:
-    """Say why verdicts cannot be compared, as far as can be told; keys that `judge` lacks are not looked at.
+def unlike_judges(baseline: Baseline, judge: Mapping[str, object], seeds: int) -> str | None:
+    """Say why verdicts cannot be compared, as far as can be told by what is known of a `judge`, fields of `JudgeInfo`.
 
     A judge is what its fingerprint says, wherever it lies; its spec counts only where there is no fingerprint.
     """
-    there = baseline["judge"]
-    if "rubric" in judge and (judge["rubric"] is None) != (there.get("rubric") is None):  # one of them only measures
-        return f"another judge: {there.get('spec')} there, {judge.get('spec')} here"
+    there = baseline.judge
+    another = f"another judge: {there.spec} there, {judge.get('spec')} here"
+    if "rubric" in judge and (judge["rubric"] is None) != (there.rubric is None):  # one of them only measures
+        return another
     names = {"params": "judge parameters", "rubric": "rubric", "rubric_sha256": "content of the rubric"}
     for key, name in names.items():
-        if key in judge and judge[key] != there.get(key):
-            return f"another {name}: {_short(there.get(key))} there, {_short(judge[key])} here"
-    if "fingerprint" in judge and judge["fingerprint"] != there.get("fingerprint"):
-        if there.get("spec") != judge.get("spec"):
-            return f"another judge: {there.get('spec')} there, {judge.get('spec')} here"
-        was, now = _short(there.get("fingerprint")), _short(judge["fingerprint"])
+        was = getattr(there, key)
+        if key in judge and judge[key] != was:
+            return f"another {name}: {_short(was)} there, {_short(judge[key])} here"
+    if "fingerprint" in judge and judge["fingerprint"] != there.fingerprint:
+        if there.spec != judge.get("spec"):
+            return another
+        was, now = _short(there.fingerprint), _short(judge["fingerprint"])
         return f"another judge's weights or code: {was} there, {now} here"
-    if seeds != baseline["seeds"]:
-        return f"another number of seeds: {baseline['seeds']} there, {seeds} here"
+    if seeds != baseline.seeds:
+        return f"another number of seeds: {baseline.seeds} there, {seeds} here"
     return None
 
 
-def unlike_losses(baseline: dict[str, Any], lossy: list[str]) -> str | None:
+def unlike_losses(baseline: Baseline, lossy: Sequence[str]) -> str | None:
     """Say why a gate cannot tell a worse model from a faster one: other parameters that trade quality for speed."""
-    was = baseline["editor"].get("lossy", [])
-    if was == lossy:
+    was = baseline.editor.lossy
+    if was == tuple(lossy):
         return None
     named = (", ".join(one) or "nothing" for one in (was, lossy))
     return "an editor made faster with loss by {} there, by {} here; a gate on it would mix the two".format(*named)
 
 
-def unlike_items(baseline: dict[str, Any], items: list[tuple[str, str, list[int]]]) -> str | None:
+def unlike_items(baseline: Baseline, items: Iterable[tuple[str, str, Sequence[int]]]) -> str | None:
     """Say why pairs cannot be compared; `items` are (id, `content_sha256`, seeds) of this run's pairs."""
-    known = {item["id"]: item for item in baseline["items"]}
+    known = {item.id: item for item in baseline.items}
     for name, sha256, seeds in items:
         if name not in known:
             return f"pair {name!r} is not in it"
-        if known[name]["sha256"] != sha256:
+        if known[name].sha256 != sha256:
             return f"pair {name!r} had another category, text or image"
-        theirs = [seed["seed"] for seed in known[name]["seeds"]]
-        if theirs != seeds:
-            return f"pair {name!r} was edited with seeds {theirs}, here with {seeds}"
+        theirs = [seed.seed for seed in known[name].seeds]
+        if theirs != list(seeds):
+            return f"pair {name!r} was edited with seeds {theirs}, here with {list(seeds)}"
     return None
 
 
-def refuse(baseline: dict[str, Any], reason: str | None) -> None:
+def refuse(baseline: Baseline, reason: str | None) -> None:
     """Raise `UsageError` if there is a reason not to compare with a baseline."""
     if reason:
-        raise UsageError(f"baseline {baseline['name']}: cannot be compared with, {reason}")
+        raise UsageError(f"baseline {baseline.name}: cannot be compared with, {reason}")
 
 
 def _short(value: object) -> str:

@@ -53,7 +53,7 @@ class Agent:
             return
         known = gpu_memory(names)
         described = {"machine": machine_id(), "cores": available_cores(), "memory": available_memory()}
-        origin = {"versions": versions(), "machine": machine(gpu["product"] for gpu in known)}
+        origin = {"versions": versions(), "machine": machine(gpu["product"] for gpu in known).model_dump(mode="json")}
         told = {"gpus": names, "gpu_memory": known, "origin": origin, **described}
         self.send({"op": "hello", "version": __version__, **told})
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit import __version__
+from pytest_imgedit.core.results import HostOrigin
 from pytest_imgedit.environments import alike
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.models.source import user_import_paths
@@ -92,9 +93,9 @@ class Host:
         return found
 
     @property
-    def origin(self) -> dict[str, Any]:
-        """The host's `name`, package `versions` and `machine`, as results tell them."""
-        return {"name": self.name, **self.facts["origin"]}
+    def origin(self) -> HostOrigin:
+        """The host's name, package versions and machine, as results tell them."""
+        return HostOrigin(name=self.name, **self.facts["origin"])
 
     def hear(self, message: Message | None) -> None:
         """Take what the agent says; `None` says that the connection is gone."""

@@ -82,7 +82,7 @@ def test_runs_lists_both(imgedit, finished):
         ("identity", 0.0, "PASS"),
     ]
     (finished / ".imgedit/runs/x").mkdir()
-    (finished / ".imgedit/runs/x/results.json").write_text('{"schema": "imgedit.results/1"}')
+    (finished / ".imgedit/runs/x/results.json").write_text('{"schema": "imgedit.results/2"}')
     code, out, _ = imgedit("runs")
     shutil.rmtree(finished / ".imgedit/runs/x")
     assert code == 1
@@ -101,7 +101,7 @@ def test_compare_takes_baselines_and_runs(imgedit, finished, before):
     assert "FAIL: physics fell by 10.00 against " in out
     document = json.loads(imgedit("compare", reference, "latest", "--json")[1])
     assert document["gates"] == []
-    assert document["comparison"]["rows"]["overall"]["verdict"] == "fell"
+    assert document["comparison"]["rows"]["overall"]["finding"] == "fell"
 
 
 def test_compare_without_a_drop_exits_0_and_refuses_what_is_unlike(imgedit, finished):

@@ -21,7 +21,7 @@ def saved(bench):
 def test_a_worse_editor_fails_by_name_of_the_category_and_the_same_one_passes(saved):
     text = (saved.path / "benchmarks/baselines/main.json").read_text()
     document = json.loads(text)
-    assert document["schema"] == "imgedit.baseline/1"
+    assert document["schema"] == "imgedit.baseline/2"
     assert len(document["items"]) == 50
     assert document["machine"]["gpus"] == []
     assert str(saved.path) not in text
@@ -43,7 +43,7 @@ def test_a_worse_editor_fails_by_name_of_the_category_and_the_same_one_passes(sa
     )
     assert not (saved.path / "benchmarks/baselines/worse.json").exists()
     found = saved.results
-    assert found["comparison"]["rows"]["social"]["verdict"] == "fell"
+    assert found["comparison"]["rows"]["social"]["finding"] == "fell"
     assert [gate["state"] for gate in found["gates"]] == ["PASS", "FAIL", "FAIL", "FAIL", "PASS"]
     assert found["gates"][3]["why"].startswith("50 of 50 pairs fell by 3 points or more against main, 0 allowed (")
     assert len(found["comparison"]["collapsed"]) == 50

@@ -15,7 +15,7 @@ def test_fixtures_serve_a_users_own_tests(bench):
         "    assert edit_pair.instruction\n"
         "def test_run(imgedit_run):\n"
         "    assert len(imgedit_run.items) == 5\n"
-        "    assert imgedit_run.document['overall']['micro']['mean'] == 5.0\n"
+        "    assert imgedit_run.results.overall.micro.mean == 5.0\n"
         "def test_workers(edit_workers):\n"
         "    photo = Image.new('RGB', (40, 30), 'white')\n"
         "    assert edit_workers.edit(photo, 'invert it').getpixel((3, 3)) == (0, 0, 0)\n"
@@ -40,7 +40,7 @@ def test_hooks_are_called_around_stages_and_add_report_sections(bench):
         "def pytest_imgedit_editor(spec): return 'fakes:Slow' if spec == 'ours' else None\n"
         "def pytest_imgedit_judge(spec): return 'fakes:Constant' if spec == 'ours' else None\n"
         "def pytest_imgedit_report_section(results):\n"
-        "    return 'Our section', f\"{len(results['items'])} <b>items</b>\"\n"
+        "    return 'Our section', f'{len(results.items)} <b>items</b>'\n"
     )
     result = bench.run("--imgedit-limit=1", "--imgedit-editor=ours", "--imgedit-judge=ours")
     result.assert_outcomes(passed=5)

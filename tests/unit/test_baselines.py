@@ -5,43 +5,25 @@ from __future__ import annotations
 import json
 
 import pytest
+from documents import a_baseline, an_item, baseline_document, baseline_item
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.stats.comparison import compare, differences, environment_differences
-from pytest_imgedit.store.baselines import read_baseline, unlike_items, unlike_judges, write_baseline
-
-
-def item(name, score, category="physics", source=None, seeds=(0,)):
-    return {
-        "id": name,
-        "category": category,
-        "sha256": f"{name}-content",
-        "source": source,
-        "score": score,
-        "seeds": [{"seed": seed, "score": score, "edit": "ab" * 32} for seed in seeds],
-    }
-
-
-def baseline(*items, **changes):
-    return {
-        "schema": "imgedit.baseline/1",
-        "name": "main",
-        "run": "r1",
-        "finished": "2026-01-02T00:00:00+00:00",
-        "commit": None,
-        "suite": {"name": "s"},
-        "editor": {"spec": "e"},
-        "judge": {"spec": "j", "params": {}, "rubric": "aspects", "rubric_sha256": "0" * 64, "fingerprint": "1" * 64},
-        "seeds": 1,
-        "items": list(items),
-        **changes,
-    }
+from pytest_imgedit.store.baselines import (
+    BaselineItem,
+    read_baseline,
+    reduced,
+    unlike_items,
+    unlike_judges,
+    unlike_losses,
+    write_baseline,
+)
 
 
 def test_a_baseline_is_one_item_a_line_and_read_back_as_it_was(tmp_path):
-    saved = baseline(item("a", 7.5), item("物理", None))
+    saved = a_baseline(baseline_item("a", 7.5), baseline_item("物理", None))
     path = write_baseline(tmp_path / "deep", saved)
     lines = path.read_text().splitlines()
     assert [json.loads(line.rstrip(","))["id"] for line in lines if '"sha256"' in line] == ["a", "物理"]
@@ -50,9 +32,9 @@ def test_a_baseline_is_one_item_a_line_and_read_back_as_it_was(tmp_path):
 
 
 def test_latest_is_the_run_that_finished_last_not_the_file_that_was_written_last(tmp_path):
-    write_baseline(tmp_path, baseline(item("a", 1), name="new", finished="2026-03-01T00:00:00+00:00"))
-    write_baseline(tmp_path, baseline(item("a", 1), name="old", finished="2026-02-01T00:00:00+00:00"))
-    assert read_baseline("latest", tmp_path, tmp_path)["name"] == "new"
+    write_baseline(tmp_path, a_baseline(baseline_item("a", 1), name="new", finished="2026-03-01T00:00:00+00:00"))
+    write_baseline(tmp_path, a_baseline(baseline_item("a", 1), name="old", finished="2026-02-01T00:00:00+00:00"))
+    assert read_baseline("latest", tmp_path, tmp_path).name == "new"
 
 
 @pytest.mark.parametrize(
@@ -60,22 +42,28 @@ def test_latest_is_the_run_that_finished_last_not_the_file_that_was_written_last
     [
         ("", ":1: not valid JSON: "),
         ("{\n}}", ":2: not valid JSON: "),
-        ("[]", "schema None, expected 'imgedit.baseline/1' or "),
-        ('{"schema": "imgedit.baseline/2"}', "schema 'imgedit.baseline/2', expected "),
+        ("[]", "schema None, expected 'imgedit.baseline/2' or "),
+        ('{"schema": "imgedit.baseline/3"}', "schema 'imgedit.baseline/3', expected "),
         ('{"schema": "x", "schema": "y"}', "key 'schema' occurs twice"),
         ('{"schema": NaN}', "NaN is not a JSON number"),
-        ('{"schema": "imgedit.results/1"}', "not a whole results document (KeyError('run'))"),
-        (json.dumps(baseline(item("a", 11))), "items.0.score: Input should be less than or equal to 10"),
-        (json.dumps(baseline(item("a", True))), "items.0.score: "),
-        (json.dumps(baseline(item("a", 1), item("a", 2))), "items: id 'a' occurs twice"),
-        (json.dumps(baseline(name="\x1b[31mred")), "name: String should match pattern"),
-        (json.dumps(baseline(commit={"sha": 5})), "commit.sha: Input should be a valid string"),
+        ('{"schema": "imgedit.results/2"}', "not a whole results document: run: Field required"),
         (
-            json.dumps(baseline({**item("a", 1), "seeds": [{"seed": 0, "edit": "../../x"}]})),
+            json.dumps(baseline_document(baseline_item("a", 11))),
+            "items.0.score: Input should be less than or equal to 10",
+        ),
+        (json.dumps(baseline_document(baseline_item("a", True))), "items.0.score: "),
+        (json.dumps(baseline_document(baseline_item("a", 1), baseline_item("a", 2))), "items: id 'a' occurs twice"),
+        (json.dumps(baseline_document(name="\x1b[31mred")), "name: String should match pattern"),
+        (json.dumps(baseline_document(commit={"sha": 5})), "commit.sha: Input should be a valid string"),
+        (
+            json.dumps(baseline_document({**baseline_item("a", 1), "seeds": [{"seed": 0, "edit": "../../x"}]})),
             "items.0.seeds.0.edit: String should match pattern",
         ),
-        (json.dumps(baseline(seeds="1")), "seeds: Input should be a valid integer"),
-        (json.dumps({**baseline(), "judge": None}), "judge: Input should be a valid dictionary"),
+        (json.dumps(baseline_document(seeds="1")), "seeds: Input should be a valid integer"),
+        (
+            json.dumps({**baseline_document(), "judge": None}),
+            "judge: Input should be a valid dictionary or instance of JudgeInfo",
+        ),
     ],
 )
 def test_a_damaged_baseline_is_named_in_one_line(tmp_path, text, line):
@@ -98,7 +86,7 @@ def test_a_damaged_baseline_is_named_in_one_line(tmp_path, text, line):
 )
 def test_whatever_stands_in_a_baseline_it_is_read_or_refused(tmp_path_factory, value):
     folder = tmp_path_factory.mktemp("b")
-    document = {**baseline(item("a", 1)), **value} if isinstance(value, dict) else value
+    document = {**baseline_document(baseline_item("a", 1)), **value} if isinstance(value, dict) else value
     (folder / "main.json").write_text(json.dumps(document))
     refused = ""
     try:
@@ -127,60 +115,60 @@ def test_whatever_stands_in_a_baseline_it_is_read_or_refused(tmp_path_factory, v
     ],
 )
 def test_verdicts_of_another_judge_are_not_compared(judge, seeds, reason):
-    assert unlike_judges(baseline(), judge, seeds) == reason
+    assert unlike_judges(a_baseline(), judge, seeds) == reason
 
 
 def test_pairs_of_another_content_are_not_compared():
-    known = baseline(item("a", 1), item("b", 2))
+    known = a_baseline(baseline_item("a", 1), baseline_item("b", 2))
     assert unlike_items(known, [("b", "b-content", [0])]) is None
     assert unlike_items(known, [("c", "c-content", [0])]) == "pair 'c' is not in it"
     assert unlike_items(known, [("a", "x", [0])]) == "pair 'a' had another category, text or image"
     assert unlike_items(known, [("a", "a-content", [3])]) == "pair 'a' was edited with seeds [0], here with [3]"
 
 
+def items(*rows):
+    return [BaselineItem.model_validate(baseline_item(*row)) for row in rows]
+
+
 def test_differences_are_paired_by_id_and_bounded_where_a_score_is_missing():
-    found = differences(
-        [item("a", 4.0), item("b", None), item("c", 9.0)], [item("c", None), item("a", 6.5), item("b", 3)]
-    )
+    found = differences(items(("a", 4.0), ("b", None), ("c", 9.0)), items(("c", None), ("a", 6.5), ("b", 3)))
     assert [(one.value, one.lowest, one.highest) for one in found] == [(None, -9, 1), (2.5, 2.5, 2.5), (None, -7, 3)]
 
 
 def test_scores_that_differ_by_rounding_only_did_not_move():
-    (one,) = differences([item("a", round(80**0.5, 6))], [item("a", 80**0.5)])
+    (one,) = differences(items(("a", round(80**0.5, 6))), [reduced(an_item("a", score=80**0.5))])
     assert one.value == 0
 
 
 def test_comparison_by_hand():
-    before = baseline(*(item(f"p{n}", 8.0) for n in range(6)), *(item(f"s{n}", 5.0, "social") for n in range(6)))
-    now = [*(item(f"p{n}", 6.0 - n / 10) for n in range(6)), *(item(f"s{n}", 5.0, "social") for n in range(6))]
-    found = compare(before, now, 0.05)
-    physics, social, overall = (found["rows"][name] for name in ("physics", "social", "overall"))
-    assert (physics["n"], physics["before"], physics["now"]) == (6, 8.0, pytest.approx(5.75))
-    assert physics["difference"] == pytest.approx(-2.25)
-    assert physics["p"] == pytest.approx(3 / 64)  # six signs alike; the smallest of three p values counts thrice
-    assert (physics["verdict"], social["verdict"], overall["verdict"]) == ("fell", "same", "fell")
-    assert overall["difference"] == pytest.approx(-1.125)
-    assert [pair["id"] for pair in found["fell"]] == ["p5", "p4", "p3", "p2", "p1"]
-    assert found["rose"] == []
-    assert found["pairs"]["p0"] == {"before": 8.0, "difference": -2.0, "edits": ["ab" * 32]}
+    social = [(f"s{n}", 5.0, "social") for n in range(6)]
+    before = a_baseline(*(baseline_item(*row) for row in [*((f"p{n}", 8.0) for n in range(6)), *social]))
+    found = compare(before, items(*((f"p{n}", 6.0 - n / 10) for n in range(6)), *social), 0.05)
+    physics, social, overall = (found.rows[name] for name in ("physics", "social", "overall"))
+    assert (physics.n, physics.before, physics.now) == (6, 8.0, pytest.approx(5.75))
+    assert physics.difference == pytest.approx(-2.25)
+    assert physics.p == pytest.approx(3 / 64)  # six signs alike; the smallest of three p values counts thrice
+    assert (physics.finding, social.finding, overall.finding) == ("fell", "same", "fell")
+    assert overall.difference == pytest.approx(-1.125)
+    assert [pair.id for pair in found.fell] == ["p5", "p4", "p3", "p2", "p1"]
+    assert found.rose == ()
+    assert found.pairs["p0"].model_dump() == {"before": 8.0, "difference": -2.0, "edits": ("ab" * 32,)}
 
 
 def test_gates_do_not_mix_editors_made_faster_with_loss():
-    from pytest_imgedit.store.baselines import unlike_losses
-
-    baseline = {"name": "main", "editor": {"spec": "x"}}
-    assert unlike_losses(baseline, []) is None
-    assert "by nothing there, by quantize=fp8 here" in unlike_losses(baseline, ["quantize=fp8"])
-    assert unlike_losses({"editor": {"lossy": ["quantize=fp8"]}}, ["quantize=fp8"]) is None
+    plain, fast = a_baseline(), a_baseline(editor={"spec": "x", "lossy": ["quantize=fp8"]})
+    assert unlike_losses(plain, []) is None
+    assert "by nothing there, by quantize=fp8 here" in unlike_losses(plain, ["quantize=fp8"])
+    assert unlike_losses(fast, ["quantize=fp8"]) is None
 
 
 def computed(gpu="NVIDIA H200", torch="2.13.0", dtype="bfloat16", decoder="packed"):
     environment = {"device": "cuda", "gpu": gpu, "versions": {"torch": torch}, "processor": None, "compiled": None}
-    return {
-        "editor": {"dtype": dtype},
-        "judge": {"dtype": dtype, "decoder": decoder},
-        "environments": {"e": {**environment, "edits": 3, "verdicts": 3}},
-    }
+    return a_baseline(
+        editor={"spec": "e", "dtype": dtype},
+        judge={"spec": "j", "dtype": dtype, "decoder": decoder},
+        environments={"e": {**environment, "edits": 3, "verdicts": 3}},
+    )
 
 
 @pytest.mark.parametrize(

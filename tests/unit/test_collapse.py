@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from documents import a_baseline, an_item, baseline_item
 
 from pytest_imgedit.config import GatesSettings
 from pytest_imgedit.stats.collapse import Move, max_collapsed, moves_between, p_falls_outweigh, unmoved_edits
+from pytest_imgedit.store.baselines import reduced
 
 
 def moved(*differences, same=False, source=""):
@@ -123,15 +125,11 @@ def test_pairs_without_a_score_may_have_collapsed():
     assert gate([*moved(*[0.1, -0.1] * 20), *many[:3]])[0].state == "PASS"
 
 
-def test_moves_are_read_from_baselines_and_documents():
-    baseline = [{"id": "a", "source": None, "score": 8.0, "seeds": [{"seed": 0, "score": 8.0, "edit": "x"}]}]
-    seed = {"seed": 0, "edit": {"blob": "x"}, "verdict": {"score": 2.0}, "error": None}
-    document = [{"id": "a", "source": "s", "score": 2.0, "seeds": [seed]}]
-    (move,) = moves_between(baseline, document)
+def test_moves_are_read_from_baselines_and_items():
+    baseline = a_baseline(baseline_item("a", 8.0, seeds=[{"seed": 0, "score": 8.0, "edit": "ab" * 32}])).items
+    (move,) = moves_between(baseline, [reduced(an_item("a", score=2.0, source="s"))])
     assert move == Move("a", "s", 8.0, 2.0, (-6.0,), True)
-    (move,) = moves_between(baseline, [{**document[0], "seeds": [{**seed, "edit": {"blob": "y"}}]}])
+    (move,) = moves_between(baseline, [reduced(an_item("a", score=2.0, blob="cd" * 32))])
     assert not move.same_edits
-    (move,) = moves_between(
-        baseline, [{**document[0], "score": None, "seeds": [{**seed, "edit": None, "verdict": None}]}]
-    )
+    (move,) = moves_between(baseline, [baseline[0].model_copy(update={"score": None, "seeds": ()})])
     assert (move.difference, move.moves, move.same_edits) == (None, (), False)

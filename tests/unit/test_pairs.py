@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from pytest_imgedit.pairs import ItemError, ItemFailed, ItemResult, SeedResult, Verdict, category_slug, slug
+from pytest_imgedit.core.items import ItemFailed, ItemResult
+from pytest_imgedit.core.results import ItemError, SeedResult, Verdict
+from pytest_imgedit.pairs import category_slug, slug
 
 
 @given(st.text(min_size=1))

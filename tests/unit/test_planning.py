@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from documents import a_run, an_item
 
+from pytest_imgedit.core.results import GateResult, Summary
 from pytest_imgedit.stats.estimates import estimate
 from pytest_imgedit.stats.planning import detectable, expected_mde, pairs_needed, size_for
 
@@ -49,22 +51,23 @@ def test_the_planned_size_is_what_an_estimate_of_such_pairs_prints():
     assert 50 * factor == pytest.approx(400, rel=0.35)
 
 
-def a_run(name, kind="max_drop", mde=0.4, pairs=100, gates=1, macro=None):
-    limits = {f"field{n}": 0.0 for n in range(gates)}
-    return {
-        "run": {"id": name, "options": {"gates": {"alpha": 0.05, kind: limits}}},
-        "items": [{"category": "physics", "score": 5.0}] * pairs,
-        "gates": [{"kind": kind, "field": "overall", "mde": mde}],
-        "overall": {"macro": {"mde": macro}},
-        "categories": {},
-    }
+def earlier(name, kind="max_drop", mde=0.4, pairs=100, gates=1, macro=None):
+    summary = Summary(pairs, pairs, 0, mean=5.0, mde=macro)
+    return a_run(
+        run={"id": name},
+        gate_options={kind: {f"field{n}": 0.0 for n in range(gates)}},
+        items=[an_item(str(n)) for n in range(pairs)],
+        gates=[GateResult("overall", kind, 0, 0, "PASS", "", mde=mde)],
+        overall={"macro": summary, "micro": summary},
+        categories={},
+    )
 
 
 def test_earlier_runs_tell_what_a_gate_is_about_to_show():
-    assert expected_mde("max_drop", "overall", 0.05, 400, [a_run("x")]) == (pytest.approx(0.2), "x")
-    assert expected_mde("max_drop", "overall", 0.05, 100, [a_run("old", mde=None), a_run("x")]) == (0.4, "x")
-    more, _ = expected_mde("max_drop", "overall", 0.05, 100, [a_run("x", gates=10)])
+    assert expected_mde("max_drop", "overall", 0.05, 400, [earlier("x")]) == (pytest.approx(0.2), "x")
+    assert expected_mde("max_drop", "overall", 0.05, 100, [earlier("old", mde=None), earlier("x")]) == (0.4, "x")
+    more, _ = expected_mde("max_drop", "overall", 0.05, 100, [earlier("x", gates=10)])
     assert more < 0.4  # ten gates then, one now
-    assert expected_mde("max_drop", "physics", 0.05, 100, [a_run("x")]) is None
-    assert expected_mde("fail_under", "overall", 0.05, 100, [a_run("x", macro=0.5)]) == (0.5, "x")
+    assert expected_mde("max_drop", "physics", 0.05, 100, [earlier("x")]) is None
+    assert expected_mde("fail_under", "overall", 0.05, 100, [earlier("x", macro=0.5)]) == (0.5, "x")
     assert expected_mde("fail_under", "overall", 0.05, 100, []) is None

@@ -6,86 +6,41 @@ import json
 import re
 
 import pytest
+from documents import a_run, an_item
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_imgedit.report import charts, html, markdown, model, terminal
-from pytest_imgedit.stats.estimates import estimate, macro, summarize
-from pytest_imgedit.stats.gates import GateResult
+from pytest_imgedit.core.results import Comparison, GateResult, ItemError
+from pytest_imgedit.report import charts, html, markdown, terminal
+from pytest_imgedit.stats.gates import Outcome, outcome
 
 HOSTILE = "<script>alert(1)</script>|[x](javascript:alert(1)) \x1b[31m\u202e\"'&"
 
 
-def document(**changes):
-    physics, social = summarize([8.0, 6.0], ["a", "b"]).to_dict(), summarize([2.0], ["c"], errors=1).to_dict()
-    whole = estimate([8.0, 6.0, 2.0], ["a", "b", "c"], ["physics", "physics", "social"])
-    overall = macro([summarize([8.0, 6.0], ["a", "b"]), summarize([2.0], ["c"], 1)], whole, (4, 3, 1)).to_dict()
-    error = {"stage": "score", "kind": "unreadable_reply", "message": HOSTILE, "reply": HOSTILE}
-
-    def item(name, category, score, failed=None):
-        verdict = {"reply": HOSTILE, "aspects": {"realism": 7.0}, "score": score, "greedy": None, "off_scale": None}
-        edit = {"blob": "ab" * 32, "seconds": 1.0, "worker": "edit-0", "near_copy": False}
-        return {
-            "id": name,
-            "category": category,
-            "status": "scored" if failed is None else "judge_error",
-            "score": score,
-            "instruction": HOSTILE,
-            "description": "",
-            "reference_text": "",
-            "difficulty": "",
-            "tags": ["gravity"],
-            "aspects": {"realism": 7.0},
-            "source": f"ab/{'ab' * 32}.png",
-            "reference": None,
-            "error": failed,
-            "seeds": [{"seed": 0, "edit": edit, "verdict": None if failed else verdict, "error": failed}],
+def run(**changes):
+    """A run with hostile texts wherever data and judges put some."""
+    error = ItemError("score", "unreadable_reply", HOSTILE, HOSTILE)
+    hostile = {"instruction": HOSTILE, "tags": ("gravity",), "reply": HOSTILE}
+    items = [
+        an_item("p1", "physics", 8.0, **hostile),
+        an_item("p2", "physics", 6.0, **hostile),
+        an_item("s1", "social", 2.0, **hostile),
+        an_item("s2", "social", None, error=error, instruction=HOSTILE),
+    ]
+    worker = {"name": "edit-0", "device": "GPU 0", "stage": "edit", "jobs": 4, "busy_s": 1.0, "load_s": 0.5}
+    return a_run(
+        **{
+            "items": items,
+            "suite": {"name": HOSTILE, "sha256": "", "pairs": 4},
+            "sections": [{"title": "Section", "body": HOSTILE}],
+            "workers": [{**worker, "ready_s": 0.5}],
+            **changes,
         }
-
-    return {
-        "run": {
-            "id": "r1",
-            "started": "s",
-            "finished": "f",
-            "status": "complete",
-            "commit": None,
-            "machine": {"gpus": []},
-            "versions": {"torch": "2"},
-            "options": {"gates": {"allow_inconclusive": False}, "editor": {"seeds": 1}, "run": {"stage": "all"}},
-        },
-        "suite": {"name": HOSTILE, "pairs": 4},
-        "editor": {"spec": "identity", "params": {}, "fingerprint": "0" * 64},
-        "judge": {"spec": "j", "params": {}, "fingerprint": None, "rubric": "aspects", "rubric_sha256": "0" * 64},
-        "timing": {
-            "edit_s": 1,
-            "swap_s": 0,
-            "score_s": 2,
-            "trials_s": 0,
-            "swaps": 1,
-            "edits": 4,
-            "verdicts": 3,
-            "edits_cached": 0,
-            "verdicts_cached": 0,
-        },
-        "workers": [{"name": "edit-0", "device": "GPU 0", "stage": "edit", "jobs": 4, "busy_s": 1.0, "load_s": 0.5}],
-        "categories": {"physics": physics, "social": social},
-        "overall": {"macro": overall, "micro": overall},
-        "gates": [
-            GateResult("overall", "max_errors", 0, 1, "FAIL", "1 of 4 pairs without a score, 0 allowed").to_dict()
-        ],
-        "sections": [{"title": "Section", "body": HOSTILE}],
-        "items": [
-            item("p1", "physics", 8.0),
-            item("p2", "physics", 6.0),
-            item("s1", "social", 2.0),
-            item("s2", "social", None, error),
-        ],
-        **changes,
-    }
+    )
 
 
 def test_terminal_shows_rows_and_hides_control_characters():
-    text = terminal.render(document(), {"html": "x.html"}, 100, color=False)
+    text = terminal.render(run(), {"html": "x.html"}, 100, color=False)
     assert re.search(r"physics +2 +2 +0 +7\.00", text)
     assert re.search(r"social +2 +1 +1 +2\.00 +– +–", text)
     assert "best: physics 7.00 · worst: social 2.00" in text
@@ -102,7 +57,7 @@ def test_printable_text_steers_no_terminal(text):
 
 
 def test_markdown_keeps_hostile_text_inside_its_cell():
-    text = markdown.render(document(sections=[{"title": "Section", "body": HOSTILE + "```\n# no heading"}]))
+    text = markdown.render(run(sections=[{"title": "Section", "body": HOSTILE + "```\n# no heading"}]))
     text, section = text.split("## Section")
     assert section.strip().startswith("````\n")  # a code block with a longer fence than any inside
     assert section.strip().endswith("# no heading\n````")
@@ -115,7 +70,7 @@ def test_markdown_keeps_hostile_text_inside_its_cell():
 
 
 def test_html_escapes_everything_and_allows_only_its_own_script():
-    page = html.render(document(), lambda name: f"../../blobs/{name}")
+    page = html.render(run(), lambda name: f"../../blobs/{name}")
     assert page.count("<script") == 2
     assert "alert(1)</script>" not in page
     assert "default-src 'none'" in page
@@ -127,10 +82,10 @@ def test_html_escapes_everything_and_allows_only_its_own_script():
 
 
 def gate(state, why):
-    return GateResult("overall", "fail_under", 7, 6, state, why).to_dict()
+    return GateResult("overall", "fail_under", 7, 6, state, why)
 
 
-ALLOWED = {"status": "complete", "options": {"gates": {"allow_inconclusive": True}, "run": {"stage": "all"}}}
+ALLOWED = {"allow_inconclusive": True}
 
 
 @pytest.mark.parametrize(
@@ -151,30 +106,45 @@ ALLOWED = {"status": "complete", "options": {"gates": {"allow_inconclusive": Tru
         ),
         ({"gates": [gate("PASS", "a\x1b[31m\n")]}, "PASS", "PASS: overall 4.50; a\\x1b[31m\\n", False),
         ({"gates": [gate("PASS", "a"), gate("INCONCLUSIVE", "b")]}, "INCONCLUSIVE", "INCONCLUSIVE: b", True),
-        ({"gates": [gate("INCONCLUSIVE", "b")], "run": ALLOWED}, "INCONCLUSIVE", "INCONCLUSIVE (allowed): b", False),
         (
-            {"gates": [gate("FAIL", "a"), gate("INCONCLUSIVE", "b")], "run": ALLOWED},
+            {"gates": [gate("INCONCLUSIVE", "b")], "gate_options": ALLOWED},
+            "INCONCLUSIVE",
+            "INCONCLUSIVE (allowed): b",
+            False,
+        ),
+        (
+            {"gates": [gate("FAIL", "a"), gate("INCONCLUSIVE", "b")], "gate_options": ALLOWED},
             "FAIL",
             "FAIL: a; INCONCLUSIVE, b",
             True,
         ),
-        ({"gates": [gate("FAIL", "a"), gate("INVALID", "b")], "run": ALLOWED}, "INVALID", "INVALID: b; FAIL, a", True),
+        (
+            {"gates": [gate("FAIL", "a"), gate("INVALID", "b")], "gate_options": ALLOWED},
+            "INVALID",
+            "INVALID: b; FAIL, a",
+            True,
+        ),
     ],
 )
-def test_verdict_is_that_of_the_worst_gate_and_says_why(changes, state, line, fails):
-    assert model.verdict(document(**changes)) == model.Verdict(state, line, fails)
+def test_outcome_is_that_of_the_worst_gate_and_says_why(changes, state, line, fails):
+    assert outcome(run(**changes)) == Outcome(state, line, fails)
 
 
 @given(st.lists(st.floats(0, 10) | st.none(), max_size=30))
 def test_histogram_counts_every_score_once(scores):
-    plot = charts.histogram({"items": [{"score": score} for score in scores]})
+    plot = charts.histogram(a_run(items=[an_item(str(place), score=score) for place, score in enumerate(scores)]))
     assert sum(bar["count"] for bar in plot["bars"]) == sum(score is not None for score in scores)
     assert all(bar["x"] >= charts.LEFT and bar["x"] + bar["width"] <= charts.RIGHT for bar in plot["bars"])
 
 
 def test_category_chart_places_means_intervals_and_the_baseline_on_one_axis():
-    compared = {"rows": {"physics": {"before": 10.0}, "overall": {"before": None}}}
-    rows = {row["name"]: row for row in charts.category_chart(document(comparison=compared))["rows"]}
+    row = {"n": 1, "now": 7.0, "difference": None, "ci95": None, "p": None, "p_rise": None, "finding": "", "mde": None}
+    rows = {"physics": {**row, "before": 10.0}, "overall": {**row, "before": None}}
+    empty = {"environment": (), "size": 4, "pairs": {}, "fell": (), "rose": ()}
+    compared = Comparison.model_validate(
+        {"name": "main", "run": "r", "editor": "e", "commit": None, "rows": rows, **empty}
+    )
+    rows = {row["name"]: row for row in charts.category_chart(run(comparison=compared))["rows"]}
     assert list(rows) == ["physics", "social", "overall"]
     assert rows["physics"]["mean"] == charts.x_of(7.0)
     assert (rows["physics"]["before"], rows["social"]["before"]) == (charts.RIGHT, None)

@@ -9,4 +9,4 @@ def test_bags_keep_their_size(edit_result):
 
 
 def test_run_has_a_mean(imgedit_run):
-    assert imgedit_run.document["overall"]["macro"]["n"] > 0
+    assert imgedit_run.results.overall.macro.n > 0

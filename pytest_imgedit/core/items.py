@@ -1,0 +1,119 @@
+"""One pair's result as a test sees it: numbers, images, and a check that fails with all that helps to see why."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pytest_imgedit.text import printable, shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from PIL import Image
+
+    from pytest_imgedit.core.results import Item, ItemError, SeedResult, Status
+
+#: Characters of a judge's reply that a failing item shows.
+MAX_REPLY_SHOWN = 400
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ItemResult:
+    """How one pair ended. `score` in [0, 10] and `aspects` are means over seeds, `None` and empty on error.
+
+    `edited` is the end of a pair in stage `edit`; `interrupted` pairs were cut off before they were done, and pairs
+    `not_needed` left out since every gate was decided. `paths` are those of the image files `source`, `reference` and
+    `edited` (of the first seed), as far as there are any, and of the `report`.
+    """
+
+    id: str
+    category: str
+    status: Status
+    score: float | None
+    aspects: Mapping[str, float]
+    seeds: tuple[SeedResult, ...]
+    error: ItemError | None = None
+    instruction: str = ""
+    paths: Mapping[str, Path] = field(default_factory=dict, compare=False)
+    min_score: float | None = field(default=None, compare=False)
+
+    @classmethod
+    def of(cls, item: Item, min_score: float | None, store: Path, report: Path) -> ItemResult:
+        """Make the result of an item of results.json; `store` is the folder of the store that holds its images."""
+        blobs = {"source": item.source, "reference": item.reference}
+        blobs["edited"] = f"{item.edits[0].blob[:2]}/{item.edits[0].blob}.png" if item.edits else None
+        paths = {name: store / "blobs" / blob for name, blob in blobs.items() if blob is not None}
+        return cls(
+            item.id,
+            item.category,
+            item.status,
+            item.score,
+            item.aspects,
+            item.seeds,
+            item.error,
+            item.instruction,
+            {**paths, "report": report},
+            min_score,
+        )
+
+    def __repr__(self) -> str:
+        """Say which one it is; pytest prints that of a test that fails, and texts from data do not belong there."""
+        return f"<ItemResult {self.id}: {self.status}>"
+
+    @property
+    def source(self) -> Image.Image:
+        """The source image, 8-bit sRGB of shape (H, W, 3), read at each call; raises `ItemFailed` without one."""
+        return self._image("source")
+
+    @property
+    def edited(self) -> Image.Image:
+        """The edited image of the first seed, as `source`; raises `ItemFailed` if the edit failed."""
+        return self._image("edited")
+
+    @property
+    def reference(self) -> Image.Image | None:
+        """The reference image, as `source`; `None` for a pair without one."""
+        return self._image("reference") if "reference" in self.paths else None
+
+    def _image(self, name: str) -> Image.Image:
+        __tracebackhide__ = True
+        from pytest_imgedit.images import FileImage, decode
+
+        if name not in self.paths:
+            raise ItemFailed(self, str(self.error or f"no {name} image"))
+        return decode(FileImage(self.paths[name]).read())
+
+    def check(self) -> None:
+        """Fail the calling test unless this pair was edited, judged, and reached the suite's `min_score`.
+
+        Raises `ItemFailed` with the reason, the instruction, what the judge said, and where the images are.
+        """
+        __tracebackhide__ = True
+        if self.error is not None:
+            raise ItemFailed(self, str(self.error))
+        if self.min_score is not None and self.score is not None and self.score < self.min_score:
+            raise ItemFailed(self, f"score {self.score:.2f} is under the suite's min_score {self.min_score:g}")
+
+
+class ItemFailed(AssertionError):
+    """A pair is not as a test wants it: `reason` in one line, and as text all that helps to see why."""
+
+    def __init__(self, item: ItemResult, reason: str) -> None:
+        self.reason = reason
+        replies = [seed.verdict.reply for seed in item.seeds if seed.verdict is not None and seed.verdict.reply]
+        if item.error is not None and item.error.reply:
+            replies.append(item.error.reply)
+        told = {
+            "pair": f"{item.id} ({item.category})",
+            "instruction": item.instruction,
+            "aspects": ", ".join(f"{name} {value:.2f}" for name, value in item.aspects.items()),
+            "judge": " | ".join(shorten(" / ".join(reply.split("\n")), MAX_REPLY_SHOWN) for reply in replies),
+            **{name: os.path.relpath(item.paths[name]) for name in ("source", "edited") if name in item.paths},
+        }
+        if "report" in item.paths:
+            told["report"] = f"{os.path.relpath(item.paths['report'])}#view-{item.id}"
+        lines = [f"  {name}: {printable(text)}" for name, text in told.items() if text]
+        super().__init__("\n".join([printable(reason), *lines]))

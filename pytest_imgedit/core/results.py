@@ -1,0 +1,555 @@
+"""The results document of a run, `results.json`, and all that it is made of.
+
+`Results` is the product: reports, baselines, comparisons and the command line read nothing else. `imgedit schema`
+prints its JSON schema. Scores lie on a scale from 0 to 10, times are in seconds, and images are named by the path of
+their blob below the store's folder `blobs`, or by the SHA-256 of their PNG.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pytest_imgedit.environments import Environment, Reuse
+
+RESULTS_SCHEMA = "imgedit.results/2"
+#: An object whose keys are not ours to name, such as the parameters of a model; its values are plain JSON.
+JsonObject = dict[str, Any]
+
+Stage = Literal["edit", "score"]
+Status = Literal["scored", "edited", "edit_error", "judge_error", "interrupted", "not_needed"]
+State = Literal["PASS", "FAIL", "INCONCLUSIVE", "INVALID", "NOT SELECTED"]
+GateKind = Literal["fail_under", "max_drop", "max_collapsed", "min_coverage", "max_errors", "controls"]
+
+
+class Part(BaseModel):
+    """A part of a results document."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+# What became of a pair
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One edited image: `blob` is the SHA-256 of its PNG in the store, `seconds` the editor's own time.
+
+    `near_copy` says that it hardly differs from the source, `reframed` that its aspect ratio does by over 3%; see
+    `editors/output.py`. `width` and `height` are in pixels. `compiled` says that a compiled network made it, whose
+    images differ from others by rounding. `key` is that of its record in the store, `environment` the digest of where
+    it was computed.
+    """
+
+    blob: str
+    seconds: float
+    worker: str
+    near_copy: bool = False
+    compiled: bool = False
+    width: int = 0
+    height: int = 0
+    reframed: bool = False
+    key: str = ""
+    environment: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a judge said of one edit: the raw reply, its aspects, and a score in [0, 10].
+
+    `batch_size` is the number of edits that were judged together with this one. Where aspects and score are
+    expectations over the judge's probabilities, `greedy` is the score of the reply as it stands, and `off_scale` the
+    largest probability in [0, 1] that the judge gave to something else than a grade. `measured` says that the judge
+    gave the score itself, rather than a reply to read. `key` is that of its record in the store, `environment` the
+    digest of where it was computed.
+    """
+
+    reply: str
+    aspects: Mapping[str, float]
+    score: float
+    batch_size: int = 1
+    greedy: float | None = None
+    off_scale: float | None = None
+    measured: bool = False
+    key: str = ""
+    environment: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemError:
+    """Why a pair has no score: the stage, a short kind such as `worker_died`, one line of text, and the raw reply."""
+
+    stage: Stage
+    kind: str
+    message: str
+    reply: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.stage} error ({self.kind}): {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class SeedResult:
+    """One repetition of a pair: its edit and verdict, or the error that ended it."""
+
+    seed: int
+    edit: Edit | None = None
+    verdict: Verdict | None = None
+    error: ItemError | None = None
+
+
+class Item(Part):
+    """One selected pair: what was asked, and how it ended.
+
+    `score` and `aspects` are means over the seeds; `None` and empty unless all of them have a verdict. `edited` is the
+    end of a pair in stage `edit`; `interrupted` pairs were cut off before they were done, and pairs `not_needed` left
+    out since every gate was decided. `source` and `reference` name blobs.
+    """
+
+    id: str
+    category: str
+    instruction: str
+    description: str = ""
+    reference_text: str = ""
+    source: str | None
+    reference: str | None = None
+    tags: tuple[str, ...] = ()
+    difficulty: str = ""
+    status: Status
+    score: float | None = Field(ge=0, le=10)
+    aspects: dict[str, float]
+    seeds: tuple[SeedResult, ...]
+    error: ItemError | None = None
+
+    @property
+    def cluster(self) -> str:
+        """What pairs that are not independent share: the source image."""
+        return self.source or self.id
+
+    @property
+    def asked(self) -> tuple[str | None, ...]:
+        """What was asked: category, texts, and images by their blobs."""
+        texts = (self.category, self.instruction, self.description, self.reference_text)
+        return (*texts, self.source, self.reference)
+
+    @property
+    def edits(self) -> list[Edit]:
+        """The edits of all seeds that have one."""
+        return [seed.edit for seed in self.seeds if seed.edit is not None]
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """The verdicts of all seeds that have one."""
+        return [seed.verdict for seed in self.seeds if seed.verdict is not None]
+
+
+# Numbers
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a table row says: counts, and statistics of the scored pairs on the 0..10 scale.
+
+    `std` is the sample standard deviation (n − 1), `None` under two pairs; `ci95` the 95% interval of the mean, which
+    allows for rare scores that were not seen, `se` the standard error of the mean, both `None` under two clusters
+    (pairs that share a source image are one cluster); `mde` how far the true mean must lie from a threshold for a
+    one-sided test at 5% to find it in 80% of runs, `None` where so few clusters cannot, and where no spread was seen.
+    All are `None` where nothing was scored.
+    """
+
+    n: int
+    scored: int
+    errors: int
+    mean: float | None = None
+    std: float | None = None
+    median: float | None = None
+    min: float | None = None
+    max: float | None = None
+    ci95: tuple[float, float] | None = None
+    se: float | None = None
+    mde: float | None = None
+    clusters: int = 0
+
+
+class Overall(Part):
+    """Statistics of all pairs: in `macro` every category weighs the same, in `micro` every pair."""
+
+    macro: Summary
+    micro: Summary
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """What a gate found: `value` against `limit` and, in one line, why it is in its state.
+
+    `p` is the one-sided p value after Holm over the gates of the kind; `mde` the smallest distance beyond the limit
+    that this gate finds in 80% of runs, `None` where so few pairs can show nothing, or no spread was seen.
+    """
+
+    field: str
+    kind: GateKind
+    limit: float | None
+    value: float | None
+    state: State
+    why: str
+    p: float | None = None
+    mde: float | None = None
+
+
+class ComparisonRow(Part):
+    """One category, or `overall`, against the baseline: means of the `n` pairs that have a score on both sides.
+
+    `p` is that of a drop and `p_rise` that of a rise, one-sided after Holm over all rows; `finding` is what they show,
+    or the state of a gate on this row, whose p and MDE are then those of the row.
+    """
+
+    n: int
+    before: float | None
+    now: float | None
+    difference: float | None
+    ci95: tuple[float, float] | None
+    p: float | None
+    p_rise: float | None
+    finding: str
+    mde: float | None
+
+
+class ComparedPair(Part):
+    """What the baseline has of a pair: its score, and the SHA-256 of its `edits` by seed."""
+
+    before: float | None
+    difference: float | None
+    edits: tuple[str | None, ...]
+
+
+class MovedPair(Part):
+    """A pair whose score is another than in the baseline."""
+
+    id: str
+    before: float
+    now: float
+    difference: float
+
+
+class Commit(Part):
+    """The commit of the git repository in which a run was started."""
+
+    sha: str
+    branch: str | None = None
+    dirty: bool = False
+
+
+class Comparison(Part):
+    """A run against a baseline; `name`, `run`, `editor` and `commit` are the baseline's, `size` is its number of pairs.
+
+    `environment` says in what the two were computed otherwise. `fell` and `rose` name the pairs that moved most,
+    `collapsed` those that fell by `gates.collapse` points or more.
+    """
+
+    name: str
+    run: str
+    editor: str
+    commit: Commit | None
+    environment: tuple[str, ...]
+    size: int
+    rows: dict[str, ComparisonRow]
+    pairs: dict[str, ComparedPair]
+    fell: tuple[MovedPair, ...]
+    rose: tuple[MovedPair, ...]
+    collapsed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlRow(Summary):
+    """How the judge scored one control.
+
+    `auc`, with its interval `auc_ci95`, is the chance that the oracle's edit is scored over the control's, and `p` the
+    one-sided p value that the control is not worth less on the same pairs. `pending` counts verdicts that are still to
+    be made.
+    """
+
+    control: str
+    pending: int
+    p: float | None = None
+    auc: float | None = None
+    auc_ci95: tuple[float, float] | None = None
+    state: State | None = None
+
+
+class Controls(Part):
+    """How the judge scored edits of known worth, best control first.
+
+    `beside_editor` says that they were also held against the run's own edits.
+    """
+
+    pairs: int
+    sources: int
+    has_oracle: bool
+    beside_editor: bool
+    rows: tuple[ControlRow, ...]
+
+
+class NoiseRow(Part):
+    """One repeat of the judging: `n` pairs that have a score in both judgings, `errors` and `pending` of the others.
+
+    `shift` is that of the overall (macro) score, `sd` the root mean square change of a pair's score, and `changed` how
+    many scores changed visibly.
+    """
+
+    perturbation: str
+    n: int
+    errors: int
+    pending: int
+    changed: int
+    shift: float | None
+    sd: float | None
+
+
+class Noise(Part):
+    """The judge's own noise; `floor` is the root mean square of the shifts, those of another order left out."""
+
+    rows: tuple[NoiseRow, ...]
+    floor: float | None
+
+
+# Where results come from
+
+
+class Machine(Part):
+    """A machine, without its name; `gpus` are the products of those that were used."""
+
+    system: str
+    architecture: str
+    cpus: int | None
+    gpus: tuple[str, ...]
+
+
+class HostOrigin(Part):
+    """A host that computed in place of the machine that started the run."""
+
+    name: str
+    versions: dict[str, str]
+    machine: Machine
+
+
+class ModelOptions(Part):
+    """Options of the editor: edits a pair, and how GPUs share it."""
+
+    seeds: int
+    shard: JsonObject | None = None
+
+
+class GateOptions(Part):
+    """The gates: thresholds on the 0..10 score and on its fall, and errors allowed, a count (int) or fraction (float).
+
+    `alpha` is the chance of a false alarm in all gates of one kind together. A gate that would not find the truth
+    `margin` beyond its limit in 80% of runs is inconclusive. `max_collapsed` pairs (a count or a fraction) may have
+    fallen by `collapse` points or more against a baseline, at least `min_coverage` of whose pairs must be compared;
+    `environment` says whether its results may come from another one. Scores of edits of which more than the fraction
+    `max_near_copies` hardly differ from their source pass no gate. `until`: with `decided`, pairs are edited and scored
+    in random order until every gate on a mean is decided. `partial` says what becomes of a gate of a config on a mean,
+    of whose pairs some are not selected: `skip` it, or `decide` it on those that are.
+    """
+
+    fail_under: dict[str, float] = Field(default_factory=dict)
+    max_drop: dict[str, float] = Field(default_factory=dict)
+    compare: str | None = None
+    max_errors: int | float = 0
+    max_collapsed: int | float = 0
+    collapse: float = Field(default=3.0, gt=0, le=10)
+    min_coverage: float = Field(default=0.0, ge=0, le=1)
+    max_near_copies: float = Field(default=0.5, ge=0, le=1)
+    environment: Literal["any", "same"] = "any"
+    alpha: float = Field(default=0.05, gt=0, lt=0.5)
+    margin: float = Field(default=0.5, gt=0, le=10)
+    strict: bool = False
+    allow_inconclusive: bool = False
+    until: Literal["all", "decided"] = "all"
+    partial: Literal["skip", "decide"] = "skip"
+
+
+class RunOptions(Part):
+    """Options of the run."""
+
+    stage: Literal["all", "edit", "score", "report"] = "all"
+    fresh: bool = False
+    reuse: Reuse = "compatible"
+
+
+class Options(Part):
+    """The settings that a reader needs in order to repeat the run: named ones only, so never a secret."""
+
+    suite: JsonObject
+    editor: ModelOptions
+    judge: JsonObject
+    workers: JsonObject
+    gates: GateOptions
+    run: RunOptions
+
+
+class RunInfo(Part):
+    """When and where a run took place, with which versions and options.
+
+    A run that was stopped is `incomplete`, with `stopped_by` and the trials of the judge that are left.
+    """
+
+    id: str
+    started: str
+    finished: str
+    status: Literal["complete", "incomplete"]
+    stopped_by: str | None = None
+    trials_left: int = 0
+    versions: dict[str, str]
+    machine: Machine
+    hosts: tuple[HostOrigin, ...] = ()
+    commit: Commit | None = None
+    options: Options
+
+
+class SuiteInfo(Part):
+    """The suite: `sha256` covers every text of every pair, but no image."""
+
+    name: str
+    sha256: str
+    pairs: int
+    remarks: tuple[str, ...] = ()
+
+
+class SelectionInfo(Part):
+    """How many pairs were selected, of how many that count; those `skipped` by marks are in neither."""
+
+    selected: int
+    whole: int
+    skipped: int
+
+
+class EditorInfo(Part):
+    """The editor. `lossy` are the parameters that trade quality for speed; `compiled` is `None` where some edits only
+    are those of a compiled network.
+    """
+
+    spec: str
+    fingerprint: str | None = None
+    commit: str | None = None
+    params: JsonObject = Field(default_factory=dict)
+    dtype: str | None = None
+    compiled: bool | None = None
+    lossy: tuple[str, ...] = ()
+
+
+class Usage(Part):
+    """What the answers of a judge behind a server took; `cost` is `None` without prices."""
+
+    tokens_in: int
+    tokens_out: int
+    cost: float | None
+
+
+class JudgeInfo(Part):
+    """The judge, and the rubric that was put to it; a judge that measures has none."""
+
+    spec: str
+    fingerprint: str | None = None
+    commit: str | None = None
+    params: JsonObject = Field(default_factory=dict)
+    dtype: str | None = None
+    decoder: str | None = None
+    usage: Usage | None = None
+    rubric: str | None = None
+    rubric_sha256: str | None = None
+
+
+class ComputedIn(Environment):
+    """An environment, with the number of the run's edits and verdicts that were computed in it."""
+
+    edits: int
+    verdicts: int
+
+    @property
+    def bare(self) -> Environment:
+        """The environment alone."""
+        return Environment(**self.model_dump(exclude={"edits", "verdicts"}))
+
+
+class ReuseInfo(Part):
+    """How many edits and verdicts were computed in another environment than that of the run, and in what it differs."""
+
+    policy: Reuse
+    edits: int = 0
+    verdicts: int = 0
+    differences: tuple[str, ...] = ()
+
+
+class Timing(Part):
+    """Wall times in seconds, and counts.
+
+    `edit_s` includes `load_s`, up to the first editor that is loaded. `swap_s` is from the last edit to the first
+    judge that is loaded, `first_verdict_s` to the first verdict, `score_s` from the loaded judge to the last verdict;
+    where scoring overlaps editing, `swaps` is 0 and `score_s` what it takes after the last edit. The shares say
+    how much of each stage, from its first loaded worker on, its GPUs computed.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=False, allow_inf_nan=False)
+
+    edit_s: float = 0.0
+    load_s: float = 0.0
+    swap_s: float = 0.0
+    first_verdict_s: float = 0.0
+    score_s: float = 0.0
+    trials_s: float = 0.0
+    swaps: int = 0
+    edits: int = 0
+    verdicts: int = 0
+    edits_cached: int = 0
+    verdicts_cached: int = 0
+    edit_gpu_busy: float | None = None
+    score_gpu_busy: float | None = None
+
+
+class WorkerInfo(Part):
+    """What one worker did in a stage; `ready_s` is from the stage's start until it was loaded."""
+
+    name: str
+    device: str
+    stage: Stage
+    jobs: int
+    busy_s: float
+    load_s: float
+    ready_s: float
+
+
+class Section(Part):
+    """A section that users add to the reports."""
+
+    title: str
+    body: str
+
+
+class Results(Part):
+    """All that a run found. Every selected pair is in `items` exactly once."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, serialize_by_alias=True, validate_by_name=True
+    )
+
+    schema_name: Literal["imgedit.results/2"] = Field(default="imgedit.results/2", alias="schema")
+    run: RunInfo
+    suite: SuiteInfo
+    selection: SelectionInfo
+    editor: EditorInfo
+    judge: JudgeInfo
+    environments: dict[str, ComputedIn]
+    reuse: ReuseInfo
+    timing: Timing
+    workers: tuple[WorkerInfo, ...]
+    categories: dict[str, Summary]
+    overall: Overall
+    gates: tuple[GateResult, ...]
+    comparison: Comparison | None = None
+    controls: Controls | None = None
+    noise: Noise | None = None
+    items: tuple[Item, ...]
+    sections: tuple[Section, ...] = ()

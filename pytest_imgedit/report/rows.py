@@ -1,0 +1,203 @@
+"""From results to the rows and lines that every report shows."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from pytest_imgedit.text import counted, interval, number, printable
+
+if TYPE_CHECKING:
+    from pytest_imgedit.core.results import EditorInfo, JudgeInfo, Results, Summary
+
+CATEGORY_HEADER = ("category", "n", "scored", "errors", "mean", "95% CI", "std", "median", "min", "max")
+#: Columns of words, which are aligned to the left.
+WORDS = (
+    "run",
+    "commit",
+    "finished",
+    "chart",
+    "suite",
+    "editor",
+    "state",
+    "GPU",
+    "product",
+    "category",
+    "gate",
+    "worker",
+    "device",
+    "stage",
+    "finding",
+    "control",
+    "judge",
+    "judged again",
+)
+WORKER_HEADER = ("worker", "device", "stage", "done", "busy s", "load s")
+
+
+def _row(name: str, summary: Summary) -> tuple[str, ...]:
+    return (
+        name,
+        str(summary.n),
+        str(summary.scored),
+        str(summary.errors),
+        number(summary.mean),
+        interval(summary.ci95),
+        *map(number, (summary.std, summary.median, summary.min, summary.max)),
+    )
+
+
+def category_rows(results: Results) -> list[tuple[str, ...]]:
+    """One row a category, as `CATEGORY_HEADER` says."""
+    return [_row(name, summary) for name, summary in results.categories.items()]
+
+
+def overall_rows(results: Results) -> list[tuple[str, ...]]:
+    """Macro (every category weighs the same) and micro (every pair weighs the same)."""
+    overall = results.overall
+    return [_row("overall (macro)", overall.macro), _row("overall (micro)", overall.micro)]
+
+
+def best_and_worst(results: Results) -> str | None:
+    """Name the categories with the highest and the lowest mean; `None` if no two differ."""
+    means = {name: row.mean for name, row in results.categories.items() if row.mean is not None}
+    if len(means) < 2:
+        return None
+    best, worst = max(means, key=lambda name: means[name]), min(means, key=lambda name: means[name])
+    if means[best] == means[worst]:
+        return None
+    return f"best: {best} {means[best]:.2f} · worst: {worst} {means[worst]:.2f}"
+
+
+def judge_name(results: Results) -> str:
+    """Name the judge, and the rubric that was put to it, if one was."""
+    judge = results.judge
+    scoring = ", expected grades" if judge.params.get("scoring") == "expected" else ""
+    return str(judge.spec) if judge.rubric is None else f"{judge.spec}, rubric {judge.rubric}{scoring}"
+
+
+def timing_line(results: Results) -> str:
+    """Say how long each stage took and what came from the store."""
+    timing = results.timing
+    shares = [("editing", timing.edit_gpu_busy), ("scoring", timing.score_gpu_busy)]
+    busy = ", ".join(f"{share:.0%} while {stage}" for stage, share in shares if share is not None)
+    gpus = f" · GPUs busy {busy}" if busy else ""
+    trials = f" · trials of the judge {timing.trials_s:.1f} s" if timing.trials_s else ""
+    swaps = timing.swaps
+    swap = f"swap {timing.swap_s:.1f} s ({counted(swaps, 'swap')}) · " if swaps else ""
+    return (
+        f"edit {timing.edit_s:.1f} s ({timing.edits} edited, {timing.edits_cached} from the store) · "
+        f"{swap}"
+        f"score {timing.score_s:.1f} s ({timing.verdicts} scored, {timing.verdicts_cached} from the store)"
+        f"{trials}{gpus}"
+    )
+
+
+def usage_line(results: Results) -> str | None:
+    """Say what a judge behind a server took; `None` for others."""
+    usage = results.judge.usage
+    if not usage:
+        return None
+    cost = "" if usage.cost is None else f", cost {usage.cost:.4g}"
+    return f"judge: {usage.tokens_in:,} tokens in, {usage.tokens_out:,} out{cost}"
+
+
+def near_copy_line(results: Results) -> str | None:
+    """Count the edits that hardly differ from their source; `None` if there is none."""
+    edits = [edit for item in results.items for edit in item.edits]
+    copies = sum(edit.near_copy for edit in edits)
+    return f"near-copies: {copies} of {len(edits)} edits hardly differ from their source" if copies else None
+
+
+def reframed_line(results: Results) -> str | None:
+    """Count the edits whose aspect ratio is not that of their source; `None` if there is none."""
+    edits = [edit for item in results.items for edit in item.edits]
+    reframed = sum(edit.reframed for edit in edits)
+    if not reframed:
+        return None
+    return f"reframed: {reframed} of {len(edits)} edits have another aspect ratio than their source (over 3%)"
+
+
+def reuse_line(results: Results) -> str | None:
+    """Say how many edits and verdicts were computed in another environment than this one; `None` if none was."""
+    reuse = results.reuse
+    counts = [f"{count} {name}" for name, count in (("edits", reuse.edits), ("verdicts", reuse.verdicts)) if count]
+    return f"other environments: {' and '.join(counts)} ({'; '.join(reuse.differences)})" if counts else None
+
+
+def worker_rows(results: Results) -> list[tuple[str, ...]]:
+    """What each worker did, as `WORKER_HEADER` says."""
+    return [(w.name, w.device, w.stage, str(w.jobs), f"{w.busy_s:.1f}", f"{w.load_s:.1f}") for w in results.workers]
+
+
+def error_lines(results: Results, most: int = 10) -> list[str]:
+    """One line for each pair without a score, the first `most` of them."""
+    broken = [item for item in results.items if item.status in ("edit_error", "judge_error")]
+    lines = [f"{item.id}: {item.error}" for item in broken[:most]]
+    return lines if len(broken) <= most else [*lines, f"… and {len(broken) - most} more"]
+
+
+def flat_line(results: Results) -> str | None:
+    """Say so if all scores are the same number; `None` for fewer than three, or if two differ."""
+    scores = [item.score for item in results.items if item.score is not None]
+    if len(scores) < 3 or len(set(scores)) > 1:
+        return None
+    return f"no spread: all {len(scores)} scores are {scores[0]:.2f}"
+
+
+def provenance_lines(results: Results) -> list[str]:
+    """Say with what the edits and verdicts were made, so that a reader can repeat the run."""
+    run, seeds = results.run, results.run.options.editor.seeds
+    commit = f"commit {run.commit.sha[:10]}{' with changes' if run.commit.dirty else ''}" if run.commit else ""
+    gpus = ", ".join(f"{count} x {name}" for name, count in Counter(run.machine.gpus).items())
+    versions = (f"{name} {version}" for name, version in run.versions.items())
+    lines = [
+        f"editor: {_made_with(results.editor.spec, results.editor)}, {counted(seeds, 'seed')} a pair",
+        f"judge: {_made_with(judge_name(results), results.judge)}",
+        "; ".join(filter(None, (commit, gpus or "CPU", *versions))),
+    ]
+    return list(map(printable, lines))
+
+
+def _made_with(name: str, model: EditorInfo | JudgeInfo) -> str:
+    """Write what a model is called with its parameters, number format and fingerprint."""
+    params = [f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in model.params.items()]
+    weights = f"fingerprint {model.fingerprint[:12]}" if model.fingerprint else ""
+    return ", ".join(filter(None, (name, *params, model.dtype or "", weights)))
+
+
+def mde_line(results: Results) -> str | None:
+    """Say what these pairs could show, and how far the judge's own noise reaches; `None` where neither is known."""
+    parts = []
+    macro, rows = results.overall.macro, results.categories
+    known = {name: row.mde for name, row in rows.items() if row.mde}
+    if macro.mde:  # zero says only that no spread was seen
+        widest = max(known, key=lambda name: known[name]) if len(known) > 1 else None
+        parts.append(f"{macro.mde:.2f} under a threshold" + (f" ({widest} {known[widest]:.2f})" if widest else ""))
+    if results.comparison is not None and (below := results.comparison.rows["overall"].mde):
+        parts.append(f"{below:.2f} under the baseline")
+    found = ["MDE of the overall score, at 80% power: " + ", ".join(parts)] if parts else []
+    if results.noise is not None and results.noise.floor is not None:
+        found.append(f"judge's noise floor {results.noise.floor:.2f}")
+    return " · ".join(found) or None
+
+
+def expected_line(results: Results) -> str | None:
+    """Say so if scores are expectations, beside what the greedy replies gave; `None` if no score is one."""
+    verdicts = [verdict for item in results.items for verdict in item.verdicts if verdict.greedy is not None]
+    if not verdicts:
+        return None
+    expected = sum(verdict.score for verdict in verdicts) / len(verdicts)
+    greedy = sum(verdict.greedy or 0.0 for verdict in verdicts) / len(verdicts)
+    off = max(verdict.off_scale or 0.0 for verdict in verdicts)
+    return (
+        f"scores are made of expected grades: mean {expected:.2f}, of the greedy replies {greedy:.2f}; "
+        f"at most {off:.1%} off the scale"
+    )
+
+
+def remarks(results: Results) -> list[str]:
+    """Lines that follow the table of scores."""
+    lines = (best_and_worst, flat_line, near_copy_line, reframed_line, reuse_line, expected_line, mde_line, usage_line)
+    return [text for text in (line(results) for line in lines) if text is not None]
