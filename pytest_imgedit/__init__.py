@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pytest_imgedit.core.items import ItemFailed, ItemResult
     from pytest_imgedit.core.requests import Answer, Editor, EditRequest, Judge, Question
     from pytest_imgedit.core.results import Edit, ItemError, Results, SeedResult, Verdict
+    from pytest_imgedit.engine.callable_models import EditFailed, EditWorkers, RewardModel
+    from pytest_imgedit.engine.results import FinishedRun
     from pytest_imgedit.errors import ImageError, OutputError, ReplyError, SettingError, SetupError, UsageError
     from pytest_imgedit.images import Base64Image, FileImage
     from pytest_imgedit.models.checkpoint_kinds import CheckpointModel
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
     from pytest_imgedit.models.kinds import Memory, Model, Site
     from pytest_imgedit.models.parameters import ComputeParameters, Parameters, indifferent
     from pytest_imgedit.pairs import EditPair, ImageSource
-    from pytest_imgedit.services import EditFailed, EditWorkers, RewardModel
-    from pytest_imgedit.stages.results import Run
     from pytest_imgedit.store.documents import read_results
     from pytest_imgedit.suites.base import SuiteLoader
 
@@ -39,6 +39,7 @@ __all__ = [
     "EditWorkers",
     "Editor",
     "FileImage",
+    "FinishedRun",
     "ImageError",
     "ImageSource",
     "ItemError",
@@ -54,7 +55,6 @@ __all__ = [
     "ReplyError",
     "Results",
     "RewardModel",
-    "Run",
     "SeedResult",
     "SettingError",
     "SetupError",
@@ -77,8 +77,8 @@ _MODULES = {
     "models.kinds": ("Memory", "Model", "Site"),
     "models.parameters": ("ComputeParameters", "Parameters", "indifferent"),
     "pairs": ("EditPair", "ImageSource"),
-    "services": ("EditFailed", "EditWorkers", "RewardModel"),
-    "stages.results": ("Run",),
+    "engine.callable_models": ("EditFailed", "EditWorkers", "RewardModel"),
+    "engine.results": ("FinishedRun",),
     "store.documents": ("read_results",),
     "suites.base": ("SuiteLoader",),
 }

@@ -19,7 +19,7 @@ from folders import fill
 from required import require
 from waiting import wait_until
 
-import pytest_imgedit.session  # noqa: F401 - else pytester forgets it after each run in this process, numpy and all
+import pytest_imgedit.engine.session  # noqa: F401 - else pytester forgets it after each run in this process, numpy and all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

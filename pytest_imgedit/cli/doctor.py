@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,33 +12,37 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 
 from pytest_imgedit import provenance
-from pytest_imgedit.checks import check_models
 from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.config import make_settings
 from pytest_imgedit.config_file import ConfigFile
+from pytest_imgedit.engine.launch import is_remote
+from pytest_imgedit.engine.placement import need_of, settle
+from pytest_imgedit.engine.plan import Models, resolve
+from pytest_imgedit.engine.preflight import check_hosts, check_models
 from pytest_imgedit.errors import UsageError
-from pytest_imgedit.models.kinds import GIB, ROLES, Role
+from pytest_imgedit.models.kinds import GIB, ROLES
 from pytest_imgedit.redaction import mask_variables
 from pytest_imgedit.report import terminal
-from pytest_imgedit.stages.placement import all_gpus, is_remote, model_of, need_of, settle_editor
 from pytest_imgedit.suites.base import load_suite
-from pytest_imgedit.workers.gpus import choose_gpus, gpu_memory, visible_gpus
+from pytest_imgedit.workers.hardware import Hardware
 
 if TYPE_CHECKING:
     from pytest_imgedit.config import Settings
     from pytest_imgedit.core.results import JsonObject
+    from pytest_imgedit.models.kinds import Model
 
 
 def examine(config: Path | None) -> Printed:
     """Look at packages, memory and GPUs, and at the models of a config (without one: the embedded ones)."""
     problems: list[str] = []
-    settings, gpus = _settings(config), gpu_memory(visible_gpus())
+    settings, machine = _settings(config), Hardware.here("auto")
+    gpus = machine.gpus
     document: JsonObject = {
         "versions": provenance.versions(),
-        "machine": provenance.machine(gpu["product"] for gpu in gpus).model_dump(mode="json"),
+        "machine": provenance.machine(gpu.product for gpu in gpus).model_dump(mode="json"),
         "memory_gib": round(_host_memory(), 1),
         "disk_free_gib": round(shutil.disk_usage(Path.cwd()).free / GIB, 1),
-        "gpus": gpus,
+        "gpus": [asdict(gpu) for gpu in gpus],
         "elsewhere": _elsewhere(settings),
         "models": [],
     }
@@ -47,13 +52,14 @@ def examine(config: Path | None) -> Printed:
     except UsageError as error:
         problems.append(str(error))
     try:
-        choose_gpus(settings.workers.gpus)
-        check_models(settings)
+        machine = Hardware.here(settings.workers.gpus)
+        check_hosts(settings)
+        check_models(settings, Models.of(settings), machine)
     except UsageError as error:
         problems.append(str(error))
     for role in ROLES:
         try:
-            document["models"].append(_model(role, settings, problems))
+            document["models"].append(_model(resolve(role, settings), settings, machine, problems))
         except UsageError as error:
             problems.append(f"{role}: {error}")
     document["problems"] = list(dict.fromkeys(problems))
@@ -97,23 +103,20 @@ def _package_problems() -> list[str]:
     return problems
 
 
-def _model(role: Role, settings: Settings, problems: list[str]) -> JsonObject:
+def _model(model: Model, settings: Settings, hardware: Hardware, problems: list[str]) -> JsonObject:
     """Describe an editor or judge: where its weights are, what they take, and whether its GPUs hold that."""
-    model, gpus = model_of(settings, role), choose_gpus(settings.workers.gpus)
-    found: JsonObject = {"role": role, "spec": model.spec, "weights_gib": None, "folder": None, "fits": None}
+    found: JsonObject = {"role": model.role, "spec": model.spec, "weights_gib": None, "folder": None, "fits": None}
     folder = model.local_checkpoint()
     if folder is None:
         return found
-    if not gpus and "dtype" not in model.params:
+    if not hardware.has_gpus and "dtype" not in model.params:
         model = model.with_params(dtype="float32")
     found |= {"weights_gib": round((model.weight_bytes or 0) / GIB, 2), "folder": str(folder)}
     if is_remote(settings):
         return found
-    described = all_gpus(settings)
-    if role == "editor":
-        model = model_of(settle_editor(settings, 0), role)
-    need = need_of(settings, model, described)
-    totals = {gpu["name"]: gpu["total_gib"] for gpu in described}
+    model = settle(model, 0, hardware)
+    need = need_of(model, hardware)
+    totals = {gpu.name: gpu.total_gib for gpu in hardware.gpus}
     room = [sum(totals[name] for name in group) for _, group in need.groups if all(name in totals for name in group)]
     needed, where = need.memory.weights, " of GPU memory" + need.hint
     if not need.groups or needed is None:  # on the CPU, or moved from host memory to a GPU part by part
@@ -123,7 +126,7 @@ def _model(role: Role, settings: Settings, problems: list[str]) -> JsonObject:
         found["fits"] = needed / GIB <= min(room)
         if not found["fits"]:
             sizes = f"{needed / GIB:.1f} GiB of weights do not fit into {min(room):.1f} GiB"
-            problems.append(f"{role} {model.spec}: {sizes}{where}")
+            problems.append(f"{model.role} {model.spec}: {sizes}{where}")
     return found
 
 

@@ -16,7 +16,7 @@ from pytest_imgedit.cli.guess import guess_suite, to_jsonl
 from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.text import did_you_mean, printable
-from pytest_imgedit.workers.gpus import choose_gpus
+from pytest_imgedit.workers.gpus import find_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -86,7 +86,7 @@ def init(data: Path | None, config: str | None, ci: str) -> Printed:
 
 def _wanted(guess: Guess, config: str | None, systems: Sequence[str], is_new: bool) -> dict[Path, str]:
     """Return the text of each file that a repository needs, by its path."""
-    has_gpu = bool(choose_gpus("auto"))
+    has_gpu = bool(find_gpus("auto")[0])
     wanted = {
         FOLDER / "test_image_edit.py": _SHIPPED.joinpath("test_image_edit.py").read_text("utf-8"),
         FOLDER / "imgedit.toml": _config(config, guess, has_gpu),

@@ -4,32 +4,36 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.checks import check_models, check_rubric
 from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.config import make_settings
 from pytest_imgedit.config_file import ConfigFile
 from pytest_imgedit.core.results import JudgeInfo, SuiteInfo
-from pytest_imgedit.models.identity import identify
+from pytest_imgedit.engine.judge_checks.controls import controls_gate, describe_controls
+from pytest_imgedit.engine.launch import Launcher, connected, is_remote
+from pytest_imgedit.engine.placement import groups_of
+from pytest_imgedit.engine.plan import Models, Request, RunPlan, ask_servers
+from pytest_imgedit.engine.preflight import check_hosts, check_models, check_rubric
+from pytest_imgedit.engine.progress import RunProgress
+from pytest_imgedit.engine.run import Run, Surroundings
+from pytest_imgedit.engine.scoring import Scorer
 from pytest_imgedit.options import assign
 from pytest_imgedit.redaction import Redactor, mask_secrets
 from pytest_imgedit.report import tables, terminal
-from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.rubrics.rubric import load_rubric
-from pytest_imgedit.stages.controls import controls_gate, describe_controls
-from pytest_imgedit.stages.flow import Flow
-from pytest_imgedit.stages.placement import groups_of, model_of
-from pytest_imgedit.stages.pools import identify_role
-from pytest_imgedit.stages.score import Scorer
+from pytest_imgedit.stats.selection import Selection
 from pytest_imgedit.store.runs import Store
 from pytest_imgedit.suites.base import load_suite
+from pytest_imgedit.workers.hardware import Hardware
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_imgedit.config import Settings
+    from pytest_imgedit.engine.judge_checks.trials import Trials
 
 
 def qualify(
@@ -40,33 +44,28 @@ def qualify(
     Verdicts are kept in the store `out`, where runs with gates find them.
     """
     settings = _settings(judge, suite, gpus, config, assigned)
-    check_models(settings)
-    groups_of(settings, model_of(settings, "judge"))
+    models, hardware = Models.of(settings), Hardware.here("none" if is_remote(settings) else settings.workers.gpus)
+    assert models.judge is not None
+    check_hosts(settings)
+    check_models(settings, models, hardware)
+    if not is_remote(settings):
+        groups_of(models.judge, hardware)
     pairs = load_suite(settings.suite)
     check_rubric(settings, pairs)
     with Store(out) as store:
-        folder = store.new_run()
-        progress = RunProgress(folder / "run.log", sys.stderr, quiet=False)
-        try:
-            identity = identify_role(settings, "judge", store.fingerprints)
-            rubric = load_rubric(settings.judge.rubric, settings.rubrics)
-            scorer = Scorer(settings.judge, identity, rubric, store, Redactor.of(settings))
-            flow = Flow(settings, store, folder, progress, lambda _: None, lambda _: None)
-            flow.work([], scorer, pairs, pairs.pairs, lambda control: identify(control, store.fingerprints))
-        finally:
-            progress.close()
-        assert flow.trials is not None
-        verdicts = [work.verdict for works in flow.trials.controls.values() for work in works if work.verdict]
+        plan, trials = _try(Request(settings, models, pairs, pairs.pairs, Selection({}, {})), store, hardware)
+        verdicts = [work.verdict for works in trials.controls.values() for work in works if work.verdict]
         made_in = {verdict.environment: store.environments[verdict.environment] for verdict in verdicts}
-    controls = describe_controls(flow.trials.controls, {}, settings.gates.alpha)
-    gate, model = controls_gate(controls), scorer.judge.model
+    controls = describe_controls(trials.controls, {}, settings.gates.alpha)
+    gate, identity = controls_gate(controls), plan.judge
+    assert identity is not None
     judged = JudgeInfo(
-        spec=model.spec,
-        fingerprint=scorer.judge.fingerprint,
-        commit=scorer.judge.commit,
-        params=mask_secrets(scorer.judge.params),
+        spec=identity.model.spec,
+        fingerprint=identity.fingerprint,
+        commit=identity.commit,
+        params=mask_secrets(identity.params),
         rubric=settings.judge.rubric,
-        rubric_sha256=rubric.sha256,
+        rubric_sha256=plan.rubric.sha256,
     )
     suite_info = SuiteInfo(name=pairs.name, sha256=pairs.sha256, pairs=len(pairs.pairs), remarks=pairs.remarks)
     document = {
@@ -77,13 +76,37 @@ def qualify(
         "gate": asdict(gate),
     }
     lines = [
-        f"judge {model.spec}, rubric {settings.judge.rubric}, on suite {pairs.name}",
-        f"fingerprint {scorer.judge.fingerprint}",
+        f"judge {judged.spec}, rubric {settings.judge.rubric}, on suite {pairs.name}",
+        f"fingerprint {judged.fingerprint}",
         *map(str, made_in.values()),
         terminal.render_tables([tables.controls_table(controls)]).rstrip(),
         f"{gate.state}: {gate.why}",
     ]
     return Printed(document, "\n".join(lines), int(gate.state != "PASS"))
+
+
+def _try(request: Request, store: Store, hardware: Hardware) -> tuple[RunPlan, Trials]:
+    """Have the judge score the controls; returns the plan, which has no work of an editor, and the trials."""
+    settings, models = request.settings, request.models
+    folder = store.new_run()
+    progress = RunProgress(folder / "run.log", sys.stderr, quiet=False)
+    try:
+        with connected(settings, folder) as hosts:
+            hardware = hardware if hosts is None else Hardware.of(hosts.all)
+            launcher = Launcher(settings, hardware, hosts, folder, progress)
+            editor, judge = (launcher.identify(model, store.fingerprints) for model in models)
+            rubric = load_rubric(settings.judge.rubric, settings.rubrics)
+            scorer = Scorer(settings.judge, judge, rubric, store, Redactor.of(settings))
+            by_role = {model.role: model for model in models}
+            plan = RunPlan(request, store, hardware, by_role, editor, judge, rubric, (), scorer)
+            ask_servers(plan)
+            launch = partial(launcher.pool, judge.model, judge)
+            run = Run(plan, Surroundings(lambda role: launch(), progress, lambda _: None, lambda _: None))
+            run.execute()
+    finally:
+        progress.close()
+    assert run.trials is not None
+    return plan, run.trials
 
 
 def _settings(

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from pytest_imgedit.checks import check_copies
 from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.config import GatesSettings, RunSettings
 from pytest_imgedit.config_file import configs_of
+from pytest_imgedit.engine.preflight import check_copies
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.files import is_folder
 from pytest_imgedit.report import tables, terminal

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_imgedit.core.items import ItemResult
+    from pytest_imgedit.engine.callable_models import EditWorkers, RewardModel
+    from pytest_imgedit.engine.results import FinishedRun
     from pytest_imgedit.pairs import EditPair
-    from pytest_imgedit.services import EditWorkers, RewardModel
-    from pytest_imgedit.stages.results import Run
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def edit_pair(request: pytest.FixtureRequest) -> EditPair:
 
 
 @pytest.fixture
-def edit_result(edit_pair: EditPair, imgedit_run: Run, request: pytest.FixtureRequest) -> ItemResult:
+def edit_result(edit_pair: EditPair, imgedit_run: FinishedRun, request: pytest.FixtureRequest) -> ItemResult:
     """How this pair ended: score, aspects, edits, verdicts or error, and `source`, `edited` and `reference` as images.
 
     Score, aspects, error and the difference to a baseline go to JUnit as properties. While the run's errors stay within
@@ -69,7 +69,7 @@ def edit_result(edit_pair: EditPair, imgedit_run: Run, request: pytest.FixtureRe
 
 
 @pytest.fixture(scope="session")
-def imgedit_run(request: pytest.FixtureRequest) -> Run:
+def imgedit_run(request: pytest.FixtureRequest) -> FinishedRun:
     """The finished run over all selected pairs: `items` by id, and `results`, which results.json holds.
 
     >>> def test_physics_is_not_the_weakest(imgedit_run):

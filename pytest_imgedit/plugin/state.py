@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pytest_imgedit.config import SuiteSettings
+    from pytest_imgedit.engine.results import FinishedRun
+    from pytest_imgedit.engine.session import Evaluation
     from pytest_imgedit.plugin.selection import Plan
-    from pytest_imgedit.session import Evaluation
-    from pytest_imgedit.stages.results import Run
     from pytest_imgedit.suites.base import Suite
 
 EVALUATION = pytest.StashKey["Evaluation"]()
-RUN = pytest.StashKey["Run"]()
+RUN = pytest.StashKey["FinishedRun"]()
 TALLY = pytest.StashKey[Tally]()
 #: The folder of the first item that wanted the evaluation, for which the config is looked up.
 NEAR = pytest.StashKey[Path]()
@@ -73,7 +73,7 @@ def evaluation(config: pytest.Config) -> Evaluation:
     if EVALUATION not in config.stash:
         guard_streams(config)
         from pytest_imgedit.config import make_settings
-        from pytest_imgedit.session import Evaluation, Hooks
+        from pytest_imgedit.engine.session import Evaluation, Hooks
 
         hook = config.hook
         hooks = Hooks(
@@ -118,7 +118,7 @@ def _asked(hook: str, ask: Callable[[], Any]) -> str | None:
     return target
 
 
-def execute(config: pytest.Config, plan: Plan) -> Run:
+def execute(config: pytest.Config, plan: Plan) -> FinishedRun:
     """Check what the selected items need, and run all stages over their pairs."""
     config.stash.setdefault(NEAR, Path(plan.near))
     config.stash[TALLY] = Tally(plan.items)
@@ -139,7 +139,7 @@ def execute(config: pytest.Config, plan: Plan) -> Run:
 
 def conclude(session: pytest.Session) -> None:
     """Decide what the run came to, by its gates and by what became of its items; tell pytest and its JUnit report."""
-    from pytest_imgedit.session import ItemCounts
+    from pytest_imgedit.engine.session import ItemCounts
 
     config = session.config
     current, stopped = evaluation(config), bool(session.shouldstop or session.shouldfail)
@@ -150,14 +150,14 @@ def conclude(session: pytest.Session) -> None:
         session.testsfailed += 1
 
 
-def finished_run(config: pytest.Config) -> Run | None:
+def finished_run(config: pytest.Config) -> FinishedRun | None:
     """Return the finished run; in an xdist worker, as read from what the controller wrote."""
     exchange = worker_exchange(config)
     if RUN not in config.stash and exchange is not None and (results := exchange.read_results()) is not None:
-        from pytest_imgedit.stages.results import Run
+        from pytest_imgedit.engine.results import FinishedRun
 
         current = evaluation(config)
-        config.stash[RUN] = Run.of(results, current.settings.suite.min_score, current.store.folder)
+        config.stash[RUN] = FinishedRun.of(results, current.settings.suite.min_score, current.store.folder)
     return config.stash.get(RUN, None)
 
 

@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,9 @@ from pytest_imgedit.provenance import machine, versions
 from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.text import one_line
 from pytest_imgedit.workers.base import ENDED, Connection, Message, NotStarted, Slot
-from pytest_imgedit.workers.gpus import choose_gpus, gpu_memory
-from pytest_imgedit.workers.local import LocalExecutor, available_cores, available_memory
+from pytest_imgedit.workers.gpus import find_gpus
+from pytest_imgedit.workers.hardware import available_cores, available_memory
+from pytest_imgedit.workers.local import LocalExecutor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,14 +49,13 @@ class Agent:
     def hello(self, gpus: str) -> None:
         """Describe this host; `gpus` is a list as `--imgedit-gpus` takes it."""
         try:
-            names = choose_gpus(gpus)
+            names, known = find_gpus(gpus)
         except UsageError as error:
             self.send({"op": "refused", "message": str(error)})
             return
-        known = gpu_memory(names)
         described = {"machine": machine_id(), "cores": available_cores(), "memory": available_memory()}
-        origin = {"versions": versions(), "machine": machine(gpu["product"] for gpu in known).model_dump(mode="json")}
-        told = {"gpus": names, "gpu_memory": known, "origin": origin, **described}
+        origin = {"versions": versions(), "machine": machine(gpu.product for gpu in known).model_dump(mode="json")}
+        told = {"gpus": names, "gpu_memory": [asdict(gpu) for gpu in known], "origin": origin, **described}
         self.send({"op": "hello", "version": __version__, **told})
 
     def handle(self, message: Message) -> None:

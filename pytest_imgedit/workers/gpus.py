@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 _PART = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?", re.ASCII)
 EXPECTED = "expected a list such as 0-5, 0,2 or 0-3,6, or auto, or none"
@@ -34,87 +35,42 @@ def parse_gpus(text: str) -> list[int]:
     return numbers
 
 
-def visible_gpus() -> list[str]:
-    """Return the CUDA names of the GPUs that this process may use, in the order in which CUDA numbers them.
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU as the driver describes it: its CUDA `name`, `product`, and memory in GiB.
 
-    `CUDA_VISIBLE_DEVICES` decides where it is set, else the driver (through NVML). No CUDA context is made.
+    `held_gib` is what processes hold, whose numbers are `holders` where the driver names them. `host` is empty on this
+    machine.
     """
-    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
-    import pynvml
 
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return []
-    try:
-        count = pynvml.nvmlDeviceGetCount()
-    finally:
-        pynvml.nvmlShutdown()
-    if listed is None:
-        return [str(index) for index in range(count)]
-    names = [name.strip() for name in listed.split(",")]
-    stop = next((i for i, name in enumerate(names) if name in ("", "-1")), len(names))
-    return names[:stop]
+    name: str
+    product: str
+    free_gib: float
+    total_gib: float
+    held_gib: float = 0.0
+    holders: str = ""
+    host: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.host}" if self.host else self.name
 
 
-def _handle(name: str) -> Any:
-    """Return NVML's handle of a GPU by its CUDA name, an index or a UUID; NVML must be initialised."""
-    import pynvml
+def find_gpus(text: str) -> tuple[list[str], list[Gpu]]:
+    """Return the CUDA names of the GPUs to use, none for the CPU, and descriptions of those that tell their memory.
 
-    return pynvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdigit() else pynvml.nvmlDeviceGetHandleByUUID(name)
-
-
-def require_memory(gpus: Sequence[Mapping[str, Any]], needed: int, what: str, hint: str = "") -> None:
-    """Raise `UsageError` if a group of GPUs, as `gpu_memory` describes them, has less than `needed` bytes free.
-
-    The message names the processes that hold memory, and ends in `hint`, which says what would help.
-    """
-    free, total = (sum(gpu[name] for gpu in gpus) for name in ("free_gib", "total_gib"))
-    if free * 2**30 < needed:
-        holders = ", ".join(gpu["holders"] for gpu in gpus if gpu["holders"])
-        held = f" (held by processes {holders})" if holders else ""
-        raise UsageError(
-            f"GPU {','.join(gpu['name'] for gpu in gpus)}: {free:.1f} of {total:.1f} GiB free{held}, "
-            f"expected at least {needed / 2**30:.1f} GiB for the weights of {what}{hint}"
-        )
-
-
-def gpu_memory(gpus: Sequence[str]) -> list[dict[str, Any]]:
-    """Describe GPUs by `name` as given, `product`, and memory in GiB, as far as they tell: `free_gib`, `total_gib`,
-    `held_gib` by processes, whose numbers are `holders` where the driver names them.
-    """
-    import pynvml
-
-    found: list[dict[str, Any]] = []
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return found
-    try:
-        for name in gpus:
-            with suppress(pynvml.NVMLError):  # it does not tell
-                handle = _handle(name)
-                memory, product = pynvml.nvmlDeviceGetMemoryInfo(handle), str(pynvml.nvmlDeviceGetName(handle))
-                holders = ", ".join(str(one.pid) for one in pynvml.nvmlDeviceGetComputeRunningProcesses(handle))
-                sizes = {"free_gib": memory.free, "total_gib": memory.total, "held_gib": memory.used}
-                rounded = {key: round(size / 2**30, 1) for key, size in sizes.items()}
-                found.append({"name": name, "product": product, **rounded, "holders": holders})
-    finally:
-        pynvml.nvmlShutdown()
-    return found
-
-
-def choose_gpus(text: str) -> list[str]:
-    """Return the CUDA names of the GPUs to use, an empty list for the CPU.
-
-    Numbers count from 0 over the visible GPUs, as in PyTorch. Raises `UsageError` for a GPU that is not there.
+    `text` is a list as `--imgedit-gpus` takes it; its numbers count from 0 over the visible GPUs, as in PyTorch. The
+    driver is asked once, and no CUDA context is made. Raises `UsageError` for a GPU that is not there.
     """
     if text == "none":
-        return []
-    if text == "auto":
-        return visible_gpus()
-    numbers = parse_gpus(text)
-    visible = visible_gpus()
+        return [], []
+    wanted = None if text == "auto" else parse_gpus(text)
+    with _driver() as driver:
+        visible = [] if driver is None else _visible(driver.nvmlDeviceGetCount())
+        names = visible if wanted is None else _choose(text, wanted, visible)
+        return names, [gpu for name in names if driver is not None and (gpu := _describe(driver, name)) is not None]
+
+
+def _choose(text: str, numbers: Sequence[int], visible: Sequence[str]) -> list[str]:
     for number in numbers:
         if number >= len(visible):
             have = f"GPUs 0-{len(visible) - 1}" if visible else "no GPU"
@@ -122,7 +78,67 @@ def choose_gpus(text: str) -> list[str]:
     return [visible[number] for number in numbers]
 
 
-def group_gpus(gpus: list[str], size: int, option: str) -> list[tuple[str, ...]]:
+@contextmanager
+def _driver() -> Iterator[Any]:
+    """Open the driver (NVML); `None` where there is none."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        yield None
+        return
+    try:
+        yield pynvml
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _visible(count: int) -> list[str]:
+    """Return the CUDA names of the GPUs that this process may use, of so many, in the order in which CUDA numbers them.
+
+    `CUDA_VISIBLE_DEVICES` decides where it is set, else the driver.
+    """
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if listed is None:
+        return [str(index) for index in range(count)]
+    names = [name.strip() for name in listed.split(",")]
+    stop = next((i for i, name in enumerate(names) if name in ("", "-1")), len(names))
+    return names[:stop]
+
+
+def _handle(driver: Any, name: str) -> Any:
+    """Return NVML's handle of a GPU by its CUDA name, an index or a UUID."""
+    return driver.nvmlDeviceGetHandleByIndex(int(name)) if name.isdigit() else driver.nvmlDeviceGetHandleByUUID(name)
+
+
+def _describe(driver: Any, name: str) -> Gpu | None:
+    try:
+        handle = _handle(driver, name)
+        memory, product = driver.nvmlDeviceGetMemoryInfo(handle), str(driver.nvmlDeviceGetName(handle))
+        holders = ", ".join(str(process.pid) for process in driver.nvmlDeviceGetComputeRunningProcesses(handle))
+    except driver.NVMLError:
+        return None  # it does not tell
+    free, total, used = (round(size / 2**30, 1) for size in (memory.free, memory.total, memory.used))
+    return Gpu(name, product, free, total, used, holders)
+
+
+def require_memory(gpus: Sequence[Gpu], needed: int, what: str, hint: str = "") -> None:
+    """Raise `UsageError` if a group of GPUs has less than `needed` bytes free.
+
+    The message names the processes that hold memory, and ends in `hint`, which says what would help.
+    """
+    free, total = sum(gpu.free_gib for gpu in gpus), sum(gpu.total_gib for gpu in gpus)
+    if free * 2**30 < needed:
+        holders = ", ".join(gpu.holders for gpu in gpus if gpu.holders)
+        held = f" (held by processes {holders})" if holders else ""
+        raise UsageError(
+            f"GPU {','.join(gpu.name for gpu in gpus)}: {free:.1f} of {total:.1f} GiB free{held}, "
+            f"expected at least {needed / 2**30:.1f} GiB for the weights of {what}{hint}"
+        )
+
+
+def group_gpus(gpus: Sequence[str], size: int, option: str) -> list[tuple[str, ...]]:
     """Split GPUs into groups of `size`; raise `UsageError` naming `option` if they do not come out even."""
     if size > 1 and not gpus:
         raise UsageError(f"{option}={size}: no GPU, and only diffusers editors are shared by processes without one")
@@ -158,18 +174,12 @@ class BusyMeter:
         return sum(self._samples) / len(self._samples) if self._samples else None
 
     def _watch(self) -> None:
-        import pynvml
-
-        try:
-            pynvml.nvmlInit()
-        except pynvml.NVMLError:
-            return
-        try:
-            handles = [_handle(name) for name in self.gpus]
-            while not self._stop.wait(self.INTERVAL):
-                if self.counts():
-                    self._samples += [pynvml.nvmlDeviceGetUtilizationRates(one).gpu / 100 for one in handles]
-        except pynvml.NVMLError:
-            return  # a GPU that does not tell
-        finally:
-            pynvml.nvmlShutdown()
+        with _driver() as driver:
+            if driver is None:
+                return
+            with suppress(driver.NVMLError):  # a GPU that does not tell
+                handles = [_handle(driver, name) for name in self.gpus]
+                while not self._stop.wait(self.INTERVAL):
+                    if self.counts():
+                        rates = [driver.nvmlDeviceGetUtilizationRates(handle).gpu for handle in handles]
+                        self._samples += [rate / 100 for rate in rates]

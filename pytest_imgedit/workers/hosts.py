@@ -7,7 +7,7 @@ import queue
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_imgedit import __version__
 from pytest_imgedit.core.results import HostOrigin
@@ -59,21 +59,6 @@ class Host:
     def gpus(self) -> list[str]:
         """The CUDA names of the host's GPUs that the run may use."""
         return list(self.facts["gpus"])
-
-    @property
-    def gpu_memory(self) -> list[dict[str, Any]]:
-        """Those of its GPUs that tell, as `gpus.gpu_memory` describes them, each with the `host`."""
-        return [{**gpu, "host": self.name} for gpu in self.facts["gpu_memory"]]
-
-    @property
-    def machine(self) -> str:
-        """Which machine it is; several places of Ray may be on one."""
-        return str(self.facts["machine"])
-
-    @property
-    def memory(self) -> int:
-        """Bytes of memory that were available on its machine, 0 if it does not tell."""
-        return int(self.facts["memory"])
 
     def versions(self, python: str | None, names: Sequence[str]) -> dict[str, str]:
         """Ask which versions of packages an interpreter has there (`None`: the agent's).

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter, deque
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_imgedit.errors import UsageError
@@ -44,25 +45,31 @@ class Watcher(Protocol):
     def note(self, text: str) -> None: ...
 
 
-class Pool:
-    """Workers of one role. `setup` is the message that tells a worker what to prepare.
+@dataclass(frozen=True)
+class Setup:
+    """How workers of a pool are set up: the `message` that tells each what to prepare.
 
     On each machine `load_concurrency` of them load at a time. `deadlines` says for some states after how long a worker
-    that is still in it is ended. `canaries` compare the edits that workers on several hosts make when they have loaded.
+    that is still in it is ended.
     """
+
+    message: Message
+    load_concurrency: int
+    deadlines: Mapping[State, Deadline]
+
+
+class Pool:
+    """Workers of one role. `canaries` compare the edits that workers on several hosts make when they have loaded."""
 
     def __init__(
         self,
         executor: Executor,
         slots: Sequence[Slot],
-        setup: Message,
-        load_concurrency: int,
-        deadlines: Mapping[State, Deadline],
+        setup: Setup,
         watcher: Watcher,
         canaries: Canaries | None = None,
     ) -> None:
-        self.executor, self.slots, self.setup = executor, list(slots), setup
-        self.load_concurrency, self.deadlines, self.watcher = load_concurrency, deadlines, watcher
+        self.executor, self.slots, self.setup, self.watcher = executor, list(slots), setup, watcher
         self.canaries = canaries
         self.events: queue.Queue[tuple[Worker, Message]] = queue.Queue()
         self._handing_over = threading.Lock()
@@ -109,7 +116,7 @@ class Pool:
         if not wanted:  # the pool was closed meanwhile
             connection.close()
             return
-        connection.send({"op": "prepare", **self.setup, "device": worker.slot.device})
+        connection.send({"op": "prepare", **self.setup.message, "device": worker.slot.device})
         connection.listen(lambda message: self.events.put((worker, message)))
 
     def renew(self, worker: Worker) -> None:
@@ -152,7 +159,7 @@ class Pool:
         loading = Counter(w.slot.machine for w in self.workers if w.state == "loading")
         for worker in [w for w in self.workers if w.state == "waiting"]:
             machine = worker.slot.machine
-            if loading[machine] < self.load_concurrency and not self.watcher.stopping:
+            if loading[machine] < self.setup.load_concurrency and not self.watcher.stopping:
                 _to(worker).send({"op": "load"})
                 self._set(worker, "loading")
                 loading[machine] += 1
@@ -240,7 +247,7 @@ class Pool:
         """End the first worker that has been in a state for longer than its deadline, or is gone without a word."""
         now = time.monotonic()
         for worker in self.workers:
-            limit = self.deadlines.get(worker.state)
+            limit = self.setup.deadlines.get(worker.state)
             if limit is not None and now - worker.since > limit.seconds:
                 doing = {"busy": "a job"}.get(worker.state, worker.state)
                 what = f"was ended: {doing} took longer than {limit.seconds:g} s ({limit.option})"

@@ -10,7 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from pytest_imgedit.errors import SetupError
-from pytest_imgedit.models.servers import Asking, Endpoint
+from pytest_imgedit.models.openai import ServerParameters
+from pytest_imgedit.models.servers import Endpoint
 
 COMPLETION = {
     "id": "1",
@@ -111,7 +112,7 @@ def test_list_of_models_of_any_kind_raises_nothing_else(server, case, kind):
     server.models, server.kind = MODELS[case], kind
     told = url(server)
     try:
-        Asking(Endpoint(url(server), "m")).check()
+        ServerParameters().asking(Endpoint(url(server), "m")).check()
     except SetupError as error:
         told = str(error)
     assert told.startswith(url(server))

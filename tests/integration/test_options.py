@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from pytest_imgedit.checks import check_gates, check_models
 from pytest_imgedit.cli.init import configs
 from pytest_imgedit.config import make_settings
 from pytest_imgedit.config_file import ConfigFile
+from pytest_imgedit.engine.plan import Models
+from pytest_imgedit.engine.preflight import check_gates, check_models
 from pytest_imgedit.suites.base import load_suite
+from pytest_imgedit.workers.hardware import Hardware, HostHardware
 
 
 def test_command_line_wins_over_set_over_the_config(bench):
@@ -55,7 +57,7 @@ def test_ready_config_is_valid(name):
     file = ConfigFile.read_config(Path(str(files("pytest_imgedit.benchmark") / "configs" / f"{name}.toml")))
     raw = {**file.tables, "workers": {"gpus": "none"}, "run": {"config_file": file}}
     settings = make_settings(raw)
-    check_models(settings)
+    check_models(settings, Models.of(settings), Hardware((HostHardware(),)))
     suite = load_suite(settings.suite)
     check_gates(settings, suite, suite.counts)
 

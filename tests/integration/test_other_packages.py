@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -11,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from pytest_imgedit.config import Settings
+from pytest_imgedit.engine.placement import place, settle
 from pytest_imgedit.errors import SettingError, UsageError
 from pytest_imgedit.models import specs
 from pytest_imgedit.models.kinds import Site
 from pytest_imgedit.models.specs import make_model
-from pytest_imgedit.stages import placement
-from pytest_imgedit.stages.placement import model_of, place, settle_editor
+from pytest_imgedit.workers.gpus import Gpu
+from pytest_imgedit.workers.hardware import Hardware, HostHardware
 
 SUPPORT = Path(__file__).parent.parent / "support" / "acme_models"
 
@@ -45,7 +46,7 @@ def installed(tmp_path_factory, monkeypatch):
         for group, points in project["entry-points"].items()
     )
     (info / "entry_points.txt").write_text("\n".join(groups))
-    monkeypatch.setenv("PYTHONPATH", str(site))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH")))))
     monkeypatch.syspath_prepend(site)
     specs.known.cache_clear()
     yield site
@@ -135,40 +136,27 @@ def test_doctor_knows_their_weights(checkpoints, tmp_path):
     assert all(model["fits"] for model in found["models"])
 
 
-@pytest.fixture
-def gpu(monkeypatch):
-    """Put one GPU of some size in place."""
-
-    def put(total_gib):
-        sizes = {"free_gib": total_gib, "total_gib": total_gib, "held_gib": 0.0, "holders": ""}
-        monkeypatch.setattr(placement, "choose_gpus", lambda text: ["0"])
-        monkeypatch.setattr(placement, "gpu_memory", lambda gpus: [{"name": "0", "product": "X", **sizes}])
-
-    return put
+def one_gpu(total_gib):
+    known = Gpu("0", "X", total_gib, total_gib)
+    return Hardware((HostHardware(gpus=("0",), known=(known,), memory=64 * 2**30),))
 
 
 @pytest.mark.usefixtures("installed")
-def test_the_plan_says_what_they_need_and_offloads_what_does_not_fit(gpu, checkpoints):
-    settings = Settings.model_validate(
-        {
-            "editor": {"spec": f"acme-vae:{checkpoints / 'editor'}"},
-            "judge": {"spec": f"acme-llava:{checkpoints / 'judge'}"},
-        }
-    )
-    editor, judge = model_of(settings, "editor"), model_of(settings, "judge")
-    gpu(80.0)
-    found = place(settings, [editor, judge])
+def test_the_plan_says_what_they_need_and_offloads_what_does_not_fit(checkpoints):
+    editor = make_model("editor", f"acme-vae:{checkpoints / 'editor'}", {})
+    judge = make_model("judge", f"acme-llava:{checkpoints / 'judge'}", {})
+    found = place([editor, judge], one_gpu(80.0), "auto")
     assert found.mode == "resident"
     assert "plan: edit 0.0 GiB and judge 0.0 GiB on GPU 0" in found.lines[-1]
-    assert settle_editor(settings, 100).editor.params == {}
-    gpu(editor.weight_bytes / 2**30 / 2)
+    assert settle(editor, 100, one_gpu(80.0)).params == {}
+    small = one_gpu(editor.weight_bytes / 2**30 / 2)
     with pytest.raises(UsageError, match=r'; editor.offload="group" needs least$'):
-        place(settings, [editor])
+        place([editor], small, "auto")
     with pytest.raises(UsageError, match=r"; \d+ such GPUs would hold them$"):
-        place(settings, [judge])
-    settled = settle_editor(settings, 100)
-    assert settled.editor.params == {"offload": "group"}
-    (line,) = place(settled, [model_of(settled, "editor")]).lines
+        place([judge], small, "auto")
+    settled = settle(editor, 100, small)
+    assert settled.params == {"offload": "group"}
+    (line,) = place([settled], small, "auto").lines
     assert line.startswith("plan: edit one block at a time, offloaded on GPU 0")
 
 

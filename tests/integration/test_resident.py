@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 TOGETHER = """
-from pytest_imgedit.stages import flow
-from pytest_imgedit.stages.placement import Placement
-flow.place = lambda settings, roles, hosts: Placement("resident")
+from pytest_imgedit.engine import run
+from pytest_imgedit.engine.placement import Placement
+run.place = lambda models, hardware, wanted: Placement("resident")
 """
 FAKES = ("--imgedit-editor=oracle", "--imgedit-judge=fakes:Constant")
 

@@ -8,9 +8,9 @@ MODELS = ("--imgedit-editor=fakes:Checkpoint", "--imgedit-judge=fakes:Reads", "-
 UNTIL = (*MODELS, "--imgedit-until=decided")
 DROP = ("--imgedit-compare=main", "--imgedit-max-drop=overall:0")
 SWAPS = """
-from pytest_imgedit.stages import flow
-from pytest_imgedit.stages.placement import Placement
-flow.place = lambda settings, roles, hosts: Placement("swap")
+from pytest_imgedit.engine import run
+from pytest_imgedit.engine.placement import Placement
+run.place = lambda models, hardware, wanted: Placement("swap")
 """
 
 

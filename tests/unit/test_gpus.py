@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.workers import gpus
+from pytest_imgedit.workers.hardware import Hardware
 
 
 @pytest.mark.parametrize(
@@ -43,13 +44,39 @@ def test_a_written_list_is_read_back(numbers):
     assert gpus.parse_gpus(",".join(map(str, numbers))) == numbers
 
 
-def test_numbers_count_over_the_visible_gpus(monkeypatch):
-    monkeypatch.setattr(gpus, "visible_gpus", lambda: ["4", "GPU-abc", "7"])
-    assert gpus.choose_gpus("auto") == ["4", "GPU-abc", "7"]
-    assert gpus.choose_gpus("1-2") == ["GPU-abc", "7"]
-    assert gpus.choose_gpus("none") == []
+def names(text):
+    return gpus.find_gpus(text)[0]
+
+
+def test_numbers_count_over_the_visible_gpus(driver, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,GPU-abc,0,-1,7")
+    assert names("auto") == ["1", "GPU-abc", "0"]
+    assert names("1-2") == ["GPU-abc", "0"]
+    assert names("none") == []
     with pytest.raises(UsageError, match="no GPU 3, this machine shows GPUs 0-2"):
-        gpus.choose_gpus("0,3")
+        names("0,3")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert names("auto") == ["0", "1"]
+
+
+def test_the_driver_is_opened_once_and_closed(driver, monkeypatch):
+    calls = []
+    monkeypatch.setattr(driver, "nvmlInit", lambda: calls.append("open"))
+    monkeypatch.setattr(driver, "nvmlShutdown", lambda: calls.append("close"))
+    assert Hardware.here("0-1").has_gpus
+    assert calls == ["open", "close"]
+
+
+def test_a_machine_without_a_driver_has_no_gpus(monkeypatch):
+    import pynvml
+
+    def fails():
+        raise pynvml.NVMLError_LibraryNotFound
+
+    monkeypatch.setattr(pynvml, "nvmlInit", fails)
+    assert not Hardware.here("auto").has_gpus
+    with pytest.raises(UsageError, match="no GPU 0, this machine shows no GPU"):
+        Hardware.here("0")
 
 
 def test_groups_come_out_even_or_are_refused():
@@ -72,6 +99,7 @@ def driver(monkeypatch):
         "nvmlShutdown": lambda: None,
         "nvmlDeviceGetHandleByIndex": lambda index: index,
         "nvmlDeviceGetHandleByUUID": lambda name: {"GPU-abc": 1}[name],
+        "nvmlDeviceGetCount": lambda: 2,
         "nvmlDeviceGetName": lambda handle: "X",
         "nvmlDeviceGetMemoryInfo": memory.__getitem__,
         "nvmlDeviceGetComputeRunningProcesses": pids.__getitem__,
@@ -81,16 +109,22 @@ def driver(monkeypatch):
     return pynvml
 
 
-def test_busy_gpu_is_refused_with_who_holds_it(driver):
-    gpus.require_memory(gpus.gpu_memory(["0"]), 70 * 2**30, "x")
-    gpus.require_memory(gpus.gpu_memory(["0", "1"]), 100 * 2**30, "x")
+def known(text):
+    return gpus.find_gpus(text)[1]
+
+
+def test_busy_gpu_is_refused_with_who_holds_it(driver, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    gpus.require_memory(known("0"), 70 * 2**30, "x")
+    gpus.require_memory(known("0-1"), 100 * 2**30, "x")
     with pytest.raises(
         UsageError,
         match=r"GPU 1: 30\.0 of 80\.0 GiB free \(held by processes 4242\), expected at least 57\.7 GiB for .* x",
     ):
-        gpus.require_memory(gpus.gpu_memory(["1"]), int(57.7 * 2**30), "x")
+        gpus.require_memory(known("1"), int(57.7 * 2**30), "x")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-abc")
     with pytest.raises(UsageError, match="GPU GPU-abc: 30"):
-        gpus.require_memory(gpus.gpu_memory(["GPU-abc"]), 58 * 2**30, "x")
+        gpus.require_memory(known("0"), 58 * 2**30, "x")
 
 
 def test_gpu_that_does_not_tell_its_memory_is_not_described(driver, monkeypatch):
@@ -102,4 +136,5 @@ def test_gpu_that_does_not_tell_its_memory_is_not_described(driver, monkeypatch)
         return tell(handle)
 
     monkeypatch.setattr(driver, "nvmlDeviceGetMemoryInfo", unsupported)
-    assert [gpu["name"] for gpu in gpus.gpu_memory(["0", "1"])] == ["1"]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert [gpu.name for gpu in known("0-1")] == ["1"]

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from pytest_imgedit import Answer, Editor, EditPair, EditRequest, FileImage, ItemResult, Judge, Question, Run
+from pytest_imgedit import Answer, Editor, EditPair, EditRequest, FileImage, ItemResult, Judge, Question, FinishedRun
 from pytest_imgedit import Nothing
 
 
@@ -48,7 +48,7 @@ def load(argument: str, settings: object) -> Iterator[EditPair]:
     yield EditPair("a", "physics", "fall", FileImage(Path(argument)))
 
 
-def test_mine(edit_result: ItemResult, imgedit_run: Run) -> None:
+def test_mine(edit_result: ItemResult, imgedit_run: FinishedRun) -> None:
     size: tuple[int, int] = edit_result.edited.size
     assert size and imgedit_run.items
 
@@ -81,7 +81,7 @@ def test_controller_of_a_run_never_imports_torch(bench):
         "assert pytest.main(['-q', '--imgedit-limit=1', '-p', 'no:cacheprovider']) == 0"
     )
     imported = modules_after(code)
-    assert "pytest_imgedit.stages.run" in imported
+    assert "pytest_imgedit.engine.run" in imported
     assert not imported & {"torch", "diffusers", "transformers"}
 
 
@@ -91,7 +91,7 @@ def test_settings_that_no_item_needs_cost_nothing(tmp_path):
     code = f"import pytest; assert pytest.main(['-q', '-p', 'no:cacheprovider', r'{tmp_path}']) == 0"
     imported = modules_after(code)
     assert not imported & (HEAVY - {"execnet"})
-    assert "pytest_imgedit.session" not in imported
+    assert "pytest_imgedit.engine.session" not in imported
     assert "pytest_imgedit.config" not in imported
 
 

@@ -13,7 +13,8 @@ from types import SimpleNamespace
 import pytest
 from test_checkpoints import pipeline
 
-from pytest_imgedit.config import JudgeSettings
+from pytest_imgedit.engine.scoring import verdict_recipe
+from pytest_imgedit.engine.work import Work, edit_recipe
 from pytest_imgedit.environments import key
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.images import Base64Image
@@ -21,11 +22,8 @@ from pytest_imgedit.models.closure import is_unchanged, loaded_code, source_clos
 from pytest_imgedit.models.identity import Where, identify
 from pytest_imgedit.models.specs import make_model
 from pytest_imgedit.pairs import EditPair
-from pytest_imgedit.redaction import Redactor
 from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.scenes import WEIGHTS
-from pytest_imgedit.stages.plan import Work, edit_recipe
-from pytest_imgedit.stages.score import Scorer
 
 PAIR = EditPair("a", "physics", "make it snow", Base64Image(""))
 
@@ -427,7 +425,7 @@ def verdict_key(judge, rubric=None, **changes):
     base = {"source": SimpleNamespace(sha256="s"), "reference": SimpleNamespace(sha256="r")}
     work = Work(**{"pair": PAIR, "seed": 1, **base, "edit": SimpleNamespace(blob="e"), **changes})
     rubric = rubric or load_rubric("aspects", {})
-    return key(Scorer(JudgeSettings(), judge, rubric, SimpleNamespace(), Redactor({}, {})).recipe(work))
+    return key(verdict_recipe(judge, rubric, work))
 
 
 def test_each_input_of_a_verdict_changes_its_key(package, cache):

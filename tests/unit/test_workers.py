@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 
 from pytest_imgedit.core.requests import Answer, Question
+from pytest_imgedit.engine.retries import MAX_IN_VAIN, Retries
 from pytest_imgedit.errors import ImageError, OutputError, SetupError, is_out_of_memory
-from pytest_imgedit.stages.retry import MAX_IN_VAIN, Retries
 from pytest_imgedit.workers import keeper
 from pytest_imgedit.workers.base import Slot, Worker
 from pytest_imgedit.workers.messages import describe
@@ -245,7 +245,8 @@ def test_judge_is_given_what_it_prepared_if_its_answer_takes_that(name, reply):
     sent = []
     worker = _Worker(sent.append)
     target = {"module": __name__, "attribute": name, "argument": None}
-    worker.handle({"op": "prepare", "target": target, "params": {}, "device": "cpu"}, [])
+    told = {"target": target, "params": {}, "device": "cpu", "is_served": False, "may_be_blank": True}
+    worker.handle({"op": "prepare", **told}, [])
     worker.handle({"op": "load"}, [])
     asked = {"pair": "a", "category": "b", "instruction": "c", "images": {}, "system": "", "parts": [], "aspects": []}
     job = {"op": "judge", "questions": [asked]}

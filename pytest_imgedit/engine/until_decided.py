@@ -5,26 +5,24 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from pytest_imgedit.stages import results
-from pytest_imgedit.stages.plan import missing_edits
-from pytest_imgedit.stages.pools import make_pool
+from pytest_imgedit.engine import results
+from pytest_imgedit.engine.swap import Swap
+from pytest_imgedit.engine.work import missing_edits
 from pytest_imgedit.stats.comparison import differences
 from pytest_imgedit.stats.gates import Observation
 from pytest_imgedit.stats.sequential import Looks, Place, in_parts
 from pytest_imgedit.store.baselines import reduced
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_imgedit.config import GatesSettings
     from pytest_imgedit.core.results import GateResult, Timing
-    from pytest_imgedit.models.identity import Identity
-    from pytest_imgedit.models.kinds import Role
-    from pytest_imgedit.stages.flow import Flow
-    from pytest_imgedit.stages.plan import Work
-    from pytest_imgedit.stages.score import Scorer
+    from pytest_imgedit.engine.run import Run
+    from pytest_imgedit.engine.scoring import Scorer
+    from pytest_imgedit.engine.work import Work
+    from pytest_imgedit.pairs import EditPair
     from pytest_imgedit.store.baselines import Baseline
-    from pytest_imgedit.workers.pool import Pool
 
 #: Share of the pairs in the first block where models swap, whose cost is not known yet.
 FIRST_SHARE = 0.2
@@ -56,15 +54,14 @@ class Blocks:
         """Tell whether nothing is left to do: every gate is decided, or every pair was seen."""
         return self.seen == len(self.parts) or len(self.decided) == self._wanted
 
-    def take(self, stays: bool, workers: int, timing: Timing) -> list[Work]:
-        """Return the work of the next block: as much as keeps `workers` busy where both models stay loaded, else as
-        swaps need.
+    def take(self, workers: int | None, timing: Timing) -> list[Work]:
+        """Return the work of the next block: as much as keeps so many `workers` busy, where both models stay loaded.
 
-        All swaps together are to take `SWAP_SHARE` of the time of editing at most, by what `timing` tells of those
-        that were made.
+        Where they do not (`None`), it is as much as swaps need: all of them together are to take `SWAP_SHARE` of the
+        time of editing at most, by what `timing` tells of those that were made.
         """
         left = len(self.parts) - self.seen
-        if stays:
+        if workers is not None:
             size = math.ceil(workers * len(self.parts) / len(self.works))
         elif not timing.swaps:
             size = math.ceil(FIRST_SHARE * len(self.parts))
@@ -75,7 +72,9 @@ class Blocks:
             size = math.ceil(left / max(1, swaps - timing.swaps))
         start, self.seen = self.seen, min(self.seen + size, len(self.parts))
         taken = [place.pair for part in self.parts[start : self.seen] for place in part]
-        return [work for name in taken for work in self.works[name]]
+        works = [work for name in taken for work in self.works[name]]
+        timing.edits_cached += sum(work.edit is not None for work in works)
+        return works
 
     def look(self) -> str:
         """Decide what the blocks so far decide; return a line about it."""
@@ -98,46 +97,62 @@ class Blocks:
             (looks.kind, field): gate for looks in (self._scores, self._drops) for field, gate in looks.decided.items()
         }
 
-    def leave_out(self) -> None:
-        """Mark the work that was not needed."""
+    def leave_out(self, pairs: Iterable[EditPair]) -> list[EditPair]:
+        """Mark the work that was not needed; return the pairs that were."""
         for part in self.parts[self.seen :]:
             for place in part:
                 for work in self.works[place.pair]:
                     work.fail("edit", "not_needed", "every gate was decided before")
+        return [pair for pair in pairs if self.works[pair.id][0].is_needed]
 
 
-def work_in_blocks(flow: Flow, blocks: Blocks, scorer: Scorer, any_missing: bool) -> None:
+def work_in_blocks(run: Run, blocks: Blocks, scorer: Scorer) -> None:
     """Edit and score block by block until the gates are decided; models stay loaded where both fit.
 
-    `any_missing` says whether any work is still to be edited: without, the judge has the GPUs for itself.
+    Where nothing is to be edited, the judge has the GPUs for itself.
     """
-    flow.stays = not any_missing or flow.place(["editor", "judge"]).mode != "swap"
-    flow.timing.edits_cached = 0
-    pools: dict[Role, Pool] = {}
+    edits_any = bool(missing_edits(run.plan.works))
+    run.timing.edits_cached = 0
+    if not edits_any or run.place("editor", "judge").mode != "swap":
+        _stay_loaded(run, blocks, scorer, edits_any)
+    else:
+        _swap_each_time(run, blocks, scorer)
+    run.timing.edit_gpu_busy = run.timing.score_gpu_busy = None  # known of the last block only
 
-    def pool_of(role: Role, identity: Identity) -> Pool:
-        if role not in pools:
-            pools[role] = make_pool(flow.settings, role, identity, flow.folder, flow.progress, flow.hosts)
-        return pools[role]
 
-    try:
-        while not blocks.is_over and not flow.progress.stopping:
-            staying = pool_of("editor", flow.editor) if flow.stays and any_missing else None
-            works, ended = blocks.take(flow.stays, len(staying.slots) if staying else 1, flow.timing), 0.0
-            flow.timing.edits_cached += sum(work.edit is not None for work in works)
-            judging = pool_of("judge", scorer.judge)
+def _swap_each_time(run: Run, blocks: Blocks, scorer: Scorer) -> None:
+    while not blocks.is_over and not run.progress.stopping:
+        works = blocks.take(None, run.timing)
+        swap = Swap(run.around.launch("judge"), run.clock)
+        try:
             if missing := missing_edits(works):
-                ended = flow.edit(missing, judging, len(judging.slots) if staying else len(works), None, staying)
-            pending = flow.take_stored_verdicts(works, scorer)
-            if pending and not flow.progress.stopping:
-                flow.score(pending, [], scorer, judging, ended, again=False)
-            if not flow.stays:
-                pools.pop("judge").close()
-            if not flow.progress.stopping:
-                flow.progress.note(blocks.look())
+                run.edit_missing(missing, swap, len(works))
+            _score_and_look(run, blocks, works, scorer, swap)
+        finally:
+            swap.judge.close()
+
+
+def _stay_loaded(run: Run, blocks: Blocks, scorer: Scorer, edits_any: bool) -> None:
+    editors = run.around.launch("editor") if edits_any else None
+    swap = Swap(run.around.launch("judge"), run.clock, stays=True)
+    try:
+        while not blocks.is_over and not run.progress.stopping:
+            works = blocks.take(1 if editors is None else len(editors.slots), run.timing)
+            swap.edits_ended = None
+            if missing := missing_edits(works):
+                run.edit_missing(missing, swap, len(swap.judge.slots), editors)
+            _score_and_look(run, blocks, works, scorer, swap)
     finally:
-        for role, pool in pools.items():
-            pool.close()
-            flow.remember("edit" if role == "editor" else "score", pool, 0.0)
-        flow.stays = False
-        flow.timing.edit_gpu_busy = flow.timing.score_gpu_busy = None  # known of the last block only
+        if editors is not None:
+            editors.close()
+            run.remember("edit", editors, 0.0)
+        swap.judge.close()
+        run.remember("score", swap.judge, 0.0)
+
+
+def _score_and_look(run: Run, blocks: Blocks, works: Sequence[Work], scorer: Scorer, swap: Swap) -> None:
+    pending = run.take_stored_verdicts(works, scorer)
+    if pending and not run.progress.stopping:
+        run.score(pending, [], scorer, swap)
+    if not run.progress.stopping:
+        run.progress.note(blocks.look())

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_imgedit.core.results import Edit
+from pytest_imgedit.engine.edit_stage import EditStage, stored_edit
+from pytest_imgedit.engine.launch import Launcher, connect
+from pytest_imgedit.engine.placement import place, settle
+from pytest_imgedit.engine.progress import RunProgress
+from pytest_imgedit.engine.score_stage import ScoreStage
+from pytest_imgedit.engine.scoring import Scorer
+from pytest_imgedit.engine.work import make_works
 from pytest_imgedit.environments import Environment, key
 from pytest_imgedit.errors import UsageError
 from pytest_imgedit.images import decode, encode_png
@@ -17,27 +25,21 @@ from pytest_imgedit.models.classes import OwnEditor
 from pytest_imgedit.models.identity import Identity
 from pytest_imgedit.pairs import EditPair, category_slug
 from pytest_imgedit.redaction import Redactor
-from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.rubrics.rubric import load_rubric
-from pytest_imgedit.stages.edit import run_edits, stored_edit
-from pytest_imgedit.stages.placement import model_of, place, settle_editor
-from pytest_imgedit.stages.plan import make_plan
-from pytest_imgedit.stages.pools import connect, identify_role, make_pool
-from pytest_imgedit.stages.score import Scorer
 from pytest_imgedit.suites.base import Suite
+from pytest_imgedit.workers.hardware import Hardware
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import TextIO
 
     from PIL import Image
 
     from pytest_imgedit.config import Settings
     from pytest_imgedit.core.results import Verdict
-    from pytest_imgedit.models.kinds import Role
-    from pytest_imgedit.stages.plan import Work
+    from pytest_imgedit.engine.work import Work
+    from pytest_imgedit.models.kinds import Model, Role
     from pytest_imgedit.store.runs import Store
-    from pytest_imgedit.workers.hosts import Hosts
     from pytest_imgedit.workers.pool import Pool
 
 
@@ -59,18 +61,30 @@ def _pair(source: Image.Image, instruction: str, seed: int = 0) -> EditPair:
     return EditPair(f"call-{name}", "default", instruction, _Bytes(data), seed=seed)
 
 
+@dataclass(frozen=True)
+class Setting:
+    """What services work with: checked settings, the models by role, the machine, the store, and a file for lines."""
+
+    settings: Settings
+    models: Mapping[Role, Model]
+    hardware: Hardware
+    store: Store
+    file: TextIO
+
+
 class _Service:
-    """Workers of one role, started at the first call. That ends the workers of `rivals`, which need the same GPUs."""
+    """Workers of one model, started at the first call. That ends the workers of `rivals`, which need the same GPUs."""
 
     role: Role
 
-    def __init__(self, settings: Settings, store: Store, file: TextIO, rivals: Sequence[_Service]) -> None:
-        self.settings, self.store, self.rivals = settings, store, rivals
-        self.identity = identify_role(settings, self.role, store.fingerprints)
-        self.progress = RunProgress(store.folder / "services.log", file, quiet=True)
+    def __init__(self, setting: Setting, rivals: Sequence[_Service] = ()) -> None:
+        self.setting, self.settings, self.store = setting, setting.settings, setting.store
+        self.rivals = rivals
+        self.progress = RunProgress(self.store.folder / "services.log", setting.file, quiet=True)
         self._folder = tempfile.TemporaryDirectory(prefix="imgedit-")
+        self._launcher: Launcher | None = None
+        self._identity: Identity | None = None
         self._pool: Pool | None = None
-        self._hosts: Hosts | None = None
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
@@ -81,11 +95,22 @@ class _Service:
             self.release()
             raise EditFailed(str(error)) from None
 
-    def _settle(self) -> None:
-        """Connect to the other hosts of this run, if it has any; what they run decides what identifies the model."""
-        if self._hosts is None and (hosts := connect(self.settings, Path(self._folder.name))) is not None:
-            self._hosts = hosts
-            self.identity = identify_role(self.settings, self.role, self.store.fingerprints, hosts)
+    @property
+    def launcher(self) -> Launcher:
+        """Where the workers run; connected to the other hosts of this run, if it has any, until `release`."""
+        if self._launcher is None:
+            folder = Path(self._folder.name)
+            hosts = connect(self.settings, folder)
+            hardware = self.setting.hardware if hosts is None else Hardware.of(hosts.all)
+            self._launcher = Launcher(self.settings, hardware, hosts, folder, self.progress)
+        return self._launcher
+
+    @property
+    def identity(self) -> Identity:
+        """What identifies the model; on other hosts, what they run decides that."""
+        if self._identity is None:
+            self._identity = self.launcher.identify(self.setting.models[self.role], self.store.fingerprints)
+        return self._identity
 
     @property
     def pool(self) -> Pool:
@@ -94,12 +119,11 @@ class _Service:
             for rival in self.rivals:
                 if rival is not self:
                     rival.release()
-            self._settle()
-            settled = settle_editor(self.settings, 0, self._hosts)
-            for line in place(settled, [model_of(settled, self.role)], self._hosts).lines:
+            launcher = self.launcher
+            model = settle(self.setting.models[self.role], 0, launcher.hardware)
+            for line in place([model], launcher.hardware, self.settings.workers.placement).lines:
                 self.progress.note(line)
-            folder = Path(self._folder.name)
-            self._pool = make_pool(settled, self.role, self.identity, folder, self.progress, self._hosts)
+            self._pool = launcher.pool(model, self.identity)
             self._pool.start(len(self._pool.slots))
         return self._pool
 
@@ -108,9 +132,10 @@ class _Service:
         if self._pool is not None:
             self._pool.close()
             self._pool = None
-        if self._hosts is not None:
-            self._hosts.close()
-            self._hosts = None
+        if self._launcher is not None:
+            if self._launcher.hosts is not None:
+                self._launcher.hosts.close()
+            self._launcher = None
 
     def close(self) -> None:
         """End the workers for good."""
@@ -132,14 +157,13 @@ class EditWorkers(_Service):
         """Edit (image, instruction) pairs on all workers at once, in order; raises `EditFailed` at a failure."""
         pairs = [_pair(source, instruction, seed) for source, instruction in requests]
         with self._failures():
-            self._settle()
-            plan = make_plan(Suite("calls", pairs, "", {}), pairs, 1, self.identity, self.store)
-            for work in plan:
+            works = make_works(Suite("calls", pairs, "", {}), pairs, 1, self.identity, self.store)
+            for work in works:
                 work.edit = stored_edit(work, self.identity, self.store, self.settings.run.reuse)
-            pending = {work.content: work for work in plan if work.edit is None}
+            pending = {work.content: work for work in works if work.edit is None}
             if pending:
-                run_edits(list(pending.values()), self.identity, self.pool, self.store, lambda work: None)
-        return [self._image(pending.get(work.content, work)) for work in plan]
+                EditStage(self.identity, self.pool, self.store, lambda work: None).run(list(pending.values()))
+        return [self._image(pending.get(work.content, work)) for work in works]
 
     def _image(self, work: Work) -> Image.Image:
         data = self.store.blobs.get(work.edit.blob) if work.edit else None
@@ -153,10 +177,10 @@ class RewardModel(_Service):
 
     role = "judge"
 
-    def __init__(self, settings: Settings, store: Store, file: TextIO, rivals: Sequence[_Service] = ()) -> None:
-        super().__init__(settings, store, file, rivals)
-        rubric = load_rubric(settings.judge.rubric, settings.rubrics)
-        self.scorer = Scorer(settings.judge, self.identity, rubric, store, Redactor.of(settings))
+    @property
+    def scorer(self) -> Scorer:
+        rubric = load_rubric(self.settings.judge.rubric, self.settings.rubrics)
+        return Scorer(self.settings.judge, self.identity, rubric, self.store, Redactor.of(self.settings))
 
     def score(
         self,
@@ -175,14 +199,13 @@ class RewardModel(_Service):
         caller = Identity(
             OwnEditor("call"), "", {}, key({"kind": "call"}), {"kind": "call"}, Environment(device="cpu", versions={})
         )
-        work = make_plan(Suite("calls", [pair], "", {}), [pair], 1, caller, self.store)[0]
+        (work,) = make_works(Suite("calls", [pair], "", {}), [pair], 1, caller, self.store)
         work.edit = Edit(self.store.blobs.put(encode_png(edited)), 0.0, "call")
         with self._failures():
-            self._settle()
-            self.scorer.judge = self.identity
-            work.verdict = self.scorer.stored_verdict(work, self.settings.run.reuse)
+            scorer = self.scorer
+            work.verdict = scorer.stored_verdict(work, self.settings.run.reuse)
             if work.verdict is None:
-                self.scorer.run([work], self.pool, lambda work: None)
+                ScoreStage(scorer, self.pool, lambda work: None, time.perf_counter).run([work])
         if work.verdict is None:
             raise EditFailed(str(work.error))
         return work.verdict

@@ -8,23 +8,22 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.core.results import ControlRow, Controls, GateResult, State
+from pytest_imgedit.engine.edit_stage import edit_message, store_edit, stored_edit
+from pytest_imgedit.engine.work import make_works
+from pytest_imgedit.models.identity import identify
 from pytest_imgedit.models.specs import make_model
-from pytest_imgedit.stages.edit import edit_message, store_edit, stored_edit
-from pytest_imgedit.stages.plan import make_plan
 from pytest_imgedit.stats.discrimination import auc
 from pytest_imgedit.stats.estimates import ENOUGH, estimate, summarize
 from pytest_imgedit.workers.messages import describe, make_edit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from pytest_imgedit.environments import Reuse
+    from pytest_imgedit.engine.plan import RunPlan
+    from pytest_imgedit.engine.work import Work
     from pytest_imgedit.models.identity import Identity
-    from pytest_imgedit.models.kinds import Model
     from pytest_imgedit.pairs import EditPair
-    from pytest_imgedit.stages.plan import Work
     from pytest_imgedit.store.runs import Store
-    from pytest_imgedit.suites.base import Suite
 
 CONTROLS = ("oracle", "identity", "shuffled", "blank", "noise")
 #: Pairs of each category on which the judge is tried, and pairs altogether where there are few categories.
@@ -39,36 +38,31 @@ _STATES = ("INVALID", "INCONCLUSIVE")
 Trials = dict[str, list["Work"]]
 
 
-def plan_controls(
-    suite: Suite,
-    pairs: Sequence[EditPair],
-    store: Store,
-    identify: Callable[[Model], Identity],
-    policy: Reuse,
-    make: bool,
-) -> Trials:
+def plan_controls(plan: RunPlan, pairs: Sequence[EditPair]) -> Trials:
     """Edit a sample of pairs with every control, here and now, and return the work to be scored by control.
 
     Pairs of the suite that have a reference are taken, whichever `pairs` are selected, so that one trial serves all
     runs of the suite. Where they are of fewer than `ENOUGH` sources, selected pairs are taken, and the controls that
-    need references left out. The sample is decided by ids. Edits are kept in the store like any other; without
-    `make`, only those that are there already count.
+    need references left out. The sample is decided by ids. Edits are kept in the store like any other; in stage
+    `report`, only those that are there already count.
     """
+    suite, store, run = plan.suite, plan.store, plan.settings.run
     sample = _sample([pair for pair in suite.pairs if pair.reference is not None])
     if len(sample) < min(ENOUGH, len(suite.pairs)):
         sample = _sample(pairs)
     trials: Trials = {}
     for name in CONTROLS:
         control = make_model("editor", name, {})
-        if control.shown_reference and any(pair.reference is None for pair in sample):
+        needs_reference = control.shown_reference is not None
+        if needs_reference and any(pair.reference is None for pair in sample):
             continue
-        identity = identify(control)
-        plan = make_plan(suite, sample, 1, identity, store)
-        works = [work for work in plan if control.shown_reference is None or work.shown is not None or work.error]
+        identity = identify(control, store.fingerprints)
+        works = make_works(suite, sample, 1, identity, store)
+        works = [work for work in works if not needs_reference or work.shown is not None or work.error]
         editor = control.target.build("cpu", {})
         for work in works:
-            work.edit = None if work.error else stored_edit(work, identity, store, policy)
-            _edit(work, identity, editor, store, make)
+            work.edit = None if work.error else stored_edit(work, identity, store, run.reuse)
+            _edit(work, identity, editor, store, run.stage != "report")
         if works:
             trials[name] = works
     return trials

@@ -28,13 +28,12 @@ from pytest_imgedit.core.results import (
     SelectionInfo,
     SuiteInfo,
     Timing,
-    Usage,
     WorkerInfo,
 )
+from pytest_imgedit.engine import results
+from pytest_imgedit.engine.judge_checks.controls import controls_gate, describe_controls
+from pytest_imgedit.engine.judge_checks.retest import describe_noise
 from pytest_imgedit.redaction import mask_secrets
-from pytest_imgedit.stages import results
-from pytest_imgedit.stages.controls import controls_gate, describe_controls
-from pytest_imgedit.stages.repeats import describe_noise
 from pytest_imgedit.stats import coverage, gates
 from pytest_imgedit.stats.collapse import max_collapsed, moves_between
 from pytest_imgedit.stats.comparison import compare, differences, environment_differences
@@ -46,52 +45,38 @@ if TYPE_CHECKING:
 
     from pytest_imgedit.config import Settings
     from pytest_imgedit.core.results import Stage
-    from pytest_imgedit.environments import Environment
-    from pytest_imgedit.models.identity import Identity
-    from pytest_imgedit.stages.plan import Work
-    from pytest_imgedit.stages.trials import Trials
-    from pytest_imgedit.stats.selection import Selection
+    from pytest_imgedit.engine.plan import RunPlan
+    from pytest_imgedit.engine.run import Run
     from pytest_imgedit.store.baselines import Baseline
-    from pytest_imgedit.suites.base import Suite
     from pytest_imgedit.workers.base import Worker
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finished:
-    """All that a run leaves when it ends.
+@dataclass(frozen=True)
+class Ended:
+    """A run that has ended: complete, or `stopped_by` someone or something.
 
-    There is no `judge` in a run that only edits, and there are no `trials` in one that did not get that far;
-    `stopped_by` counts if it is incomplete. `gpus` are the products of those that were used, `hosts` tells of hosts
-    that computed in place of this machine, `environments` where edits and verdicts were computed, by digest. `decided`
-    holds the gates, by kind and field, that were decided before the end; pairs that were not needed for that are in no
-    table and no gate. `resting` gates are those over pairs that are not in the `selection`.
+    `hosts` are those that computed in place of this machine.
     """
 
+    run: Run
     run_id: str
     started: datetime
-    settings: Settings
-    suite: Suite
-    selection: Selection
-    plan: Sequence[Work]
-    editor: Identity
-    judge: Identity | None
-    rubric_sha256: str
-    usage: Usage | None
-    trials: Trials | None
-    timing: Timing
-    workers: Sequence[tuple[Stage, Worker]]
-    gpus: Sequence[str]
-    hosts: Sequence[HostOrigin]
-    environments: Mapping[str, Environment]
-    baseline: Baseline | None
     stopped_by: str
-    decided: Mapping[tuple[str, str], GateResult]
-    resting: Sequence[GateResult]
+    hosts: Sequence[HostOrigin]
+
+    @property
+    def plan(self) -> RunPlan:
+        return self.run.plan
 
     @property
     def scores_expected(self) -> bool:
         """Whether the run was to score its edits."""
-        return self.settings.run.stage != "edit"
+        return self.plan.settings.run.stage != "edit"
+
+    def decided(self, gate: GateResult) -> GateResult:
+        """Return what a gate was before the end, if it was decided by then, else what it is now."""
+        blocks = self.plan.blocks
+        return gate if blocks is None else blocks.decided.get((gate.kind, gate.field), gate)
 
 
 @dataclass(frozen=True)
@@ -103,28 +88,29 @@ class Computed:
     environments: Mapping[str, ComputedIn]
 
 
-def make_results(run: Finished) -> Results:
-    """Make the results of a run that ends now."""
-    items = results.make_items(run.plan, run.scores_expected, run.stopped_by)
+def make_results(ended: Ended) -> Results:
+    """Make the results of a run that ends now; pairs that were not needed are in no table and no gate."""
+    run, plan = ended.run, ended.plan
+    items = results.make_items(plan.works, ended.scores_expected, ended.stopped_by)
     needed = [item for item in items if item.status != "not_needed"]
     categories, overall = results.summarize_items(needed)
-    computed = Computed(_editor(run), _judge(run), _environments(run))
-    controls, noise = _tried(run, items)
-    found, comparison = _decide(run, items, computed)
+    computed = Computed(_editor(plan), _judge(plan), _environments(plan))
+    controls, noise = _tried(ended, items)
+    found, comparison = _decide(ended, items, computed)
     return Results(
-        run=_run_info(run, items),
+        run=_run_info(ended, items),
         suite=SuiteInfo(
-            name=run.suite.name, sha256=run.suite.sha256, pairs=len(run.suite.pairs), remarks=run.suite.remarks
+            name=plan.suite.name, sha256=plan.suite.sha256, pairs=len(plan.suite.pairs), remarks=plan.suite.remarks
         ),
         selection=SelectionInfo(
-            selected=sum(run.selection.selected.values()),
-            whole=sum(run.selection.whole.values()),
-            skipped=run.selection.skipped,
+            selected=sum(plan.request.selection.selected.values()),
+            whole=sum(plan.request.selection.whole.values()),
+            skipped=plan.request.selection.skipped,
         ),
         editor=computed.editor,
         judge=computed.judge,
         environments=dict(computed.environments),
-        reuse=_reuse(run),
+        reuse=_reuse(plan),
         timing=_rounded(run.timing),
         workers=tuple(_worker(stage, worker) for stage, worker in run.workers),
         categories=categories,
@@ -137,39 +123,42 @@ def make_results(run: Finished) -> Results:
     )
 
 
-def _tried(run: Finished, items: Sequence[Item]) -> tuple[Controls | None, Noise | None]:
+def _tried(ended: Ended, items: Sequence[Item]) -> tuple[Controls | None, Noise | None]:
     """Describe how the judge scored edits of known worth, and how far its scores move by themselves."""
+    run, plan = ended.run, ended.plan
     if run.trials is None:
         return None, None
     own = {item.id: item.score for item in items if item.score is not None}
-    alpha = run.settings.gates.alpha
+    alpha = plan.settings.gates.alpha
     controls = describe_controls(run.trials.controls, own, alpha) if run.trials.controls else None
-    return controls, describe_noise(run.plan, run.trials.repeats) if run.trials.repeats else None
+    return controls, describe_noise(plan.works, run.trials.repeats) if run.trials.repeats else None
 
 
-def _decide(run: Finished, items: Sequence[Item], computed: Computed) -> tuple[list[GateResult], Comparison | None]:
+def _decide(ended: Ended, items: Sequence[Item], computed: Computed) -> tuple[list[GateResult], Comparison | None]:
     """Decide all gates on scores and differences."""
-    settings = run.settings.gates
+    plan, settings = ended.plan, ended.plan.settings.gates
     rest, needed = at_the_end(settings), [item for item in items if item.status != "not_needed"]
     scores, errors = results.observe(needed), results.count_errors(items)
-    found = [coverage.coverage(settings, scores, errors, run.scores_expected)]
-    if run.scores_expected:
-        found += [run.decided.get((gate.kind, gate.field), gate) for gate in gates.fail_under(rest, scores)]
+    found = [coverage.coverage(settings, scores, errors, ended.scores_expected)]
+    if ended.scores_expected:
+        found += [ended.decided(gate) for gate in gates.fail_under(rest, scores)]
     comparison = None
-    if run.baseline is not None:
-        comparison, drops = _compare(run, run.baseline, needed, len(items) - len(needed), computed)
+    if plan.request.baseline is not None:
+        comparison, drops = _compare(ended, plan.request.baseline, items, computed)
         found += drops
-    return [*coverage.against_near_copies(settings, found, needed), *run.resting], comparison
+    return [*coverage.against_near_copies(settings, found, needed), *plan.request.resting], comparison
 
 
 def _compare(
-    run: Finished, baseline: Baseline, items: Sequence[Item], unneeded: int, computed: Computed
+    ended: Ended, baseline: Baseline, items: Sequence[Item], computed: Computed
 ) -> tuple[Comparison, list[GateResult]]:
-    """Compare the items with a baseline, and decide the gates on that; so many pairs were `unneeded`."""
-    settings, now = run.settings.gates, [reduced(item) for item in items]
+    """Compare the items with a baseline, and decide the gates on that."""
+    settings = ended.plan.settings.gates
+    now = [reduced(item) for item in items if item.status != "not_needed"]
+    unneeded = len(items) - len(now)
     moved = differences(baseline.items, now)
     drops = gates.max_drop(at_the_end(settings), moved, baseline.name)
-    drops = [run.decided.get((gate.kind, gate.field), gate) for gate in drops]
+    drops = [ended.decided(gate) for gate in drops]
     tail, collapsed = max_collapsed(settings, moves_between(baseline.items, now), baseline.name)
     if unneeded:
         tail = replace(tail, why=f"{tail.why} ({unneeded} more were not looked at)")
@@ -182,41 +171,42 @@ def _compare(
     return comparison, found
 
 
-def _run_info(run: Finished, items: Sequence[Item]) -> RunInfo:
-    left = 0 if run.trials is None else run.trials.left
+def _run_info(ended: Ended, items: Sequence[Item]) -> RunInfo:
+    trials, hardware = ended.run.trials, ended.plan.hardware
+    left = 0 if trials is None else trials.left
     cut_off = any(seed.error is not None and seed.error.kind == "interrupted" for i in items for seed in i.seeds)
-    is_complete = not cut_off and run.trials is not None and not left
+    is_complete = not cut_off and trials is not None and not left
     return RunInfo(
-        id=run.run_id,
-        started=run.started.isoformat(timespec="seconds"),
+        id=ended.run_id,
+        started=ended.started.isoformat(timespec="seconds"),
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
         status="complete" if is_complete else "incomplete",
-        stopped_by=None if is_complete else run.stopped_by,
+        stopped_by=None if is_complete else ended.stopped_by,
         trials_left=left,
         versions=provenance.versions(),
-        machine=provenance.machine(run.gpus),
-        hosts=tuple(run.hosts),
+        machine=provenance.machine([] if hardware.remote else [gpu.product for gpu in hardware.gpus]),
+        hosts=tuple(ended.hosts),
         commit=provenance.commit(),
-        options=_options(run.settings),
+        options=_options(ended.plan.settings),
     )
 
 
-def _editor(run: Finished) -> EditorInfo:
-    made = {work.edit.compiled for work in run.plan if work.edit is not None}
+def _editor(plan: RunPlan) -> EditorInfo:
+    made = {work.edit.compiled for work in plan.works if work.edit is not None}
     return EditorInfo(
-        spec=run.settings.editor.spec,
-        fingerprint=run.editor.fingerprint,
-        commit=run.editor.commit,
-        params=mask_secrets(run.editor.params),
-        dtype=run.editor.recipe.get("dtype"),
+        spec=plan.settings.editor.spec,
+        fingerprint=plan.editor.fingerprint,
+        commit=plan.editor.commit,
+        params=mask_secrets(plan.editor.params),
+        dtype=plan.editor.recipe.get("dtype"),
         compiled=made == {True} if len(made) < 2 else None,
-        lossy=tuple(run.editor.model.lossy),
+        lossy=tuple(plan.editor.model.lossy),
     )
 
 
-def _judge(run: Finished) -> JudgeInfo:
+def _judge(plan: RunPlan) -> JudgeInfo:
     """Describe the judge; `decoder` is known of models that workers load."""
-    judge, spec = run.judge, run.settings.judge.spec
+    judge, spec = plan.judge, plan.settings.judge.spec
     if judge is None:
         return JudgeInfo(spec=spec)
     measures = judge.model.measures
@@ -227,34 +217,35 @@ def _judge(run: Finished) -> JudgeInfo:
         params=mask_secrets(judge.params),
         dtype=judge.recipe.get("dtype"),
         decoder=judge.recipe.get("decoder"),
-        usage=run.usage,
-        rubric=None if measures else run.settings.judge.rubric,
-        rubric_sha256=None if measures else run.rubric_sha256,
+        usage=None if plan.scorer is None else plan.scorer.usage,
+        rubric=None if measures else plan.settings.judge.rubric,
+        rubric_sha256=None if measures else plan.rubric.sha256,
     )
 
 
-def _environments(run: Finished) -> dict[str, ComputedIn]:
+def _environments(plan: RunPlan) -> dict[str, ComputedIn]:
     """Describe where the run's edits and verdicts were computed, by digest, with how many of each."""
-    edits = Counter(work.edit.environment for work in run.plan if work.edit is not None)
-    verdicts = Counter(work.verdict.environment for work in run.plan if work.verdict is not None)
+    edits = Counter(work.edit.environment for work in plan.works if work.edit is not None)
+    verdicts = Counter(work.verdict.environment for work in plan.works if work.verdict is not None)
+    known = plan.store.environments
     return {
-        digest: ComputedIn(**run.environments[digest].model_dump(), edits=edits[digest], verdicts=verdicts[digest])
+        digest: ComputedIn(**known[digest].model_dump(), edits=edits[digest], verdicts=verdicts[digest])
         for digest in dict.fromkeys([*edits, *verdicts])
     }
 
 
-def _reuse(run: Finished) -> ReuseInfo:
+def _reuse(plan: RunPlan) -> ReuseInfo:
     """Count the edits and verdicts that were computed in another environment than that of this run, and say which."""
     counts = {"edits": 0, "verdicts": 0}
     differences: dict[str, None] = {}
-    edits = [work.edit for work in run.plan if work.edit is not None]
-    verdicts = [work.verdict for work in run.plan if work.verdict is not None]
-    for name, identity, made in (("edits", run.editor, edits), ("verdicts", run.judge, verdicts)):
+    edits = [work.edit for work in plan.works if work.edit is not None]
+    verdicts = [work.verdict for work in plan.works if work.verdict is not None]
+    for name, identity, made in (("edits", plan.editor, edits), ("verdicts", plan.judge, verdicts)):
         for digest, count in Counter(one.environment for one in made).items():
-            unlike = [] if identity is None else run.environments[digest].differences(identity.here)
+            unlike = [] if identity is None else plan.store.environments[digest].differences(identity.here)
             counts[name] += count if unlike else 0
             differences |= dict.fromkeys(unlike)
-    return ReuseInfo(policy=run.settings.run.reuse, **counts, differences=tuple(differences))
+    return ReuseInfo(policy=plan.settings.run.reuse, **counts, differences=tuple(differences))
 
 
 def _rounded(timing: Timing) -> Timing:

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.core.requests import job_seed
 from pytest_imgedit.core.results import Edit
+from pytest_imgedit.engine.retries import Retries
+from pytest_imgedit.engine.reuse import reusable
 from pytest_imgedit.environments import Environment, key
 from pytest_imgedit.errors import ImageError
-from pytest_imgedit.stages.retry import Retries
-from pytest_imgedit.stages.reuse import reusable
 from pytest_imgedit.store.records import EditRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pytest_imgedit.engine.work import Work
     from pytest_imgedit.environments import Reuse
     from pytest_imgedit.models.identity import Identity
-    from pytest_imgedit.stages.plan import Work
     from pytest_imgedit.store.runs import Store
     from pytest_imgedit.workers.base import Message, Worker
     from pytest_imgedit.workers.pool import Pool
@@ -69,51 +69,71 @@ def edit_message(work: Work) -> Message:
     }
 
 
-def run_edits(
-    pending: Sequence[Work], editor: Identity, pool: Pool, store: Store, done: Callable[[Work], None]
-) -> None:
-    """Do all pending edits; each ends in `work.edit` or `work.error` and is stored before `done` hears of it."""
-    store.remember(editor)
-    # The largest first, since a pipeline may need the longer for them, and long jobs at the end leave workers idle.
-    queue = deque(sorted(pending, key=lambda work: -work.source.pixels if work.source else 0))
-    retries = Retries(pool)
+class EditStage:
+    """Edits with the workers of a pool; each work ends in an edit or an error, stored before `done` hears of it."""
 
-    def take_next(worker: Worker) -> Work:
-        """The next edit; one of the worker's last source, if there is one near, since an editor may remember that."""
-        last = worker.jobs[-1][0].source if worker.jobs else None
-        near = (n for n, work in enumerate(islice(queue, NEAR)) if last and work.source == last and not work.failures)
-        place = next(near, 0)
-        work = queue[place]
-        del queue[place]
-        return work
+    def __init__(self, editor: Identity, pool: Pool, store: Store, done: Callable[[Work], None]) -> None:
+        self.editor, self.pool, self.store, self.done = editor, pool, store, done
+        self.queue: deque[Work] = deque()
+        self.retries = Retries(pool)
 
-    def take(worker: Worker) -> tuple[Work, Message] | None:
-        if worker.jobs and (len(queue) < len(pool.workers) or worker.job.failures or queue[0].failures):
-            return None  # near the end, jobs go to whoever is free first; one that was lost before is done alone
-        while queue:
-            work = take_next(worker)
+    def run(self, pending: Sequence[Work]) -> None:
+        """Make all pending edits.
+
+        The largest come first, since a pipeline may need the longer for them, and long jobs at the end leave workers
+        idle.
+        """
+        self.store.remember(self.editor)
+        self.queue = deque(sorted(pending, key=lambda work: -work.source.pixels if work.source else 0))
+        for work, worker, reply in self.pool.run(self.take):
+            self.finish(work, worker, reply)
+
+    def take(self, worker: Worker) -> tuple[Work, Message] | None:
+        """Return the next edit for a worker; `None` where it gets none, or none ahead.
+
+        Near the end, jobs go to whoever is free first; one that was lost before is done alone.
+        """
+        few = len(self.queue) < len(self.pool.workers)
+        if worker.jobs and (few or worker.job.failures or self.queue[0].failures):
+            return None
+        while self.queue:
+            work = self._next_for(worker)
             try:
                 return work, edit_message(work)
             except ImageError as error:
                 work.fail("edit", "bad_image", str(error))
-                done(work)
+                self.done(work)
         return None
 
-    for work, worker, reply in pool.run(take):
+    def _next_for(self, worker: Worker) -> Work:
+        """Take the next edit; one of the worker's last source, if there is one near, since an editor may remember
+        that.
+        """
+        last = worker.jobs[-1][0].source if worker.jobs else None
+        ahead = enumerate(islice(self.queue, NEAR))
+        place = next((n for n, work in ahead if last and work.source == last and not work.failures), 0)
+        work = self.queue[place]
+        del self.queue[place]
+        return work
+
+    def finish(self, work: Work, worker: Worker, reply: Message) -> None:
+        """Store what a worker made of an edit, or try it again, or end it in its error."""
         if reply["op"] == "edited":
-            store_edit(work, editor, worker, reply, store)
+            store_edit(work, self.editor, worker, reply, self.store)
             worker.jobs_done += 1
             if work.failures:
-                retries.helped()
-        elif retries.allow(work.failures, worker, reply["kind"]):
+                self.retries.helped()
+        elif self.retries.allow(work.failures, worker, reply["kind"]):
             work.failures += 1
-            again = queue.appendleft if reply["kind"] == "oom" else queue.append  # at once, while the process is fresh
-            again(work)
-            continue
+            if reply["kind"] == "oom":
+                self.queue.appendleft(work)  # at once, while the process is fresh
+            else:
+                self.queue.append(work)
+            return
         else:
             work.fail("edit", reply["kind"], reply["message"])
         work.failures = 0
-        done(work)
+        self.done(work)
 
 
 def store_edit(work: Work, editor: Identity, worker: Worker | None, made: dict[str, Any], store: Store) -> None:

@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_imgedit.core.results import Results, Stage, Status, Summary
-    from pytest_imgedit.stages.plan import Work
+    from pytest_imgedit.engine.work import Work
 
 
 @dataclass
-class Run:
+class FinishedRun:
     """A finished run: `items` by pair id as tests see them, and its `results`."""
 
     items: Mapping[str, ItemResult]
     results: Results
 
     @classmethod
-    def of(cls, results: Results, min_score: float | None, store: Path) -> Run:
+    def of(cls, results: Results, min_score: float | None, store: Path) -> FinishedRun:
         """Make a run from its results; `store` is the folder of the store that holds its images."""
         report = store / "runs" / results.run.id / "report.html"
         return cls({item.id: ItemResult.of(item, min_score, store, report) for item in results.items}, results)

@@ -9,8 +9,8 @@ from pytest_imgedit.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_imgedit.engine.work import Work
     from pytest_imgedit.models.kinds import Model
-    from pytest_imgedit.stages.plan import Work
 
 #: How many pairs a line names.
 NAMED = 3

@@ -16,7 +16,7 @@ from pytest_imgedit.stats.estimates import estimate
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_imgedit.stages.plan import Work
+    from pytest_imgedit.engine.work import Work
 
     Parts = tuple[tuple[str, str], ...]
 

@@ -5,32 +5,38 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from pytest_imgedit.checks import (
+from pytest_imgedit.core.results import Results, Section
+from pytest_imgedit.engine.finish import Ended, make_results
+from pytest_imgedit.engine.interrupts import Interrupts
+from pytest_imgedit.engine.launch import Launcher, connected, is_remote
+from pytest_imgedit.engine.placement import groups_of
+from pytest_imgedit.engine.plan import Models, Request, RunPlan, ask_servers, make_plan
+from pytest_imgedit.engine.preflight import (
     check_baseline,
     check_copies,
     check_counts,
     check_edits_only,
     check_gates,
+    check_hosts,
     check_models,
     check_rubric,
     check_until,
 )
-from pytest_imgedit.core.results import Results, Section
+from pytest_imgedit.engine.progress import RunProgress
+from pytest_imgedit.engine.results import FinishedRun
+from pytest_imgedit.engine.run import Run, Surroundings
 from pytest_imgedit.errors import StoreError, UsageError
-from pytest_imgedit.models.kinds import ROLES
 from pytest_imgedit.redaction import mask_variables
 from pytest_imgedit.report import terminal
 from pytest_imgedit.report.github import gate_commands
-from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.report.write import add_to_github_summary, write_reports, write_results
-from pytest_imgedit.stages.placement import groups_of, is_remote, model_of
-from pytest_imgedit.stages.results import Run
-from pytest_imgedit.stages.run import Engine
 from pytest_imgedit.stats.gates import Outcome, outcome
 from pytest_imgedit.stats.selection import Selection, narrow
 from pytest_imgedit.store.baselines import FOLDER as BASELINES
@@ -45,13 +51,15 @@ from pytest_imgedit.store.baselines import (
 from pytest_imgedit.store.runs import Store
 from pytest_imgedit.suites.base import Suite, load_suite
 from pytest_imgedit.text import one_line, shorten
-from pytest_imgedit.workers.gpus import choose_gpus
+from pytest_imgedit.workers.hardware import Hardware
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pytest_imgedit.config import Settings, SuiteSettings
+    from pytest_imgedit.models.kinds import Model, Role
     from pytest_imgedit.pairs import EditPair
+    from pytest_imgedit.workers.pool import Pool
 
 #: Characters of a section that users add to the report.
 MAX_SECTION = 1_000_000
@@ -92,7 +100,7 @@ class Evaluation:
             gates = settings.gates.model_copy(update=without)
             self.settings = settings.model_copy(update={"gates": gates})
         self.store = Store(root / settings.run.out)
-        self.run: Run | None = None
+        self.run: FinishedRun | None = None
         self.interrupted = False
         self._load, self._opened, self._checked = load, False, False
         self._services: list[Any] = []
@@ -136,9 +144,26 @@ class Evaluation:
         return self.root / BASELINES
 
     @cached_property
-    def gpus(self) -> list[str]:
-        """The GPUs of this machine that the run uses."""
-        return [] if is_remote(self.settings) else choose_gpus(self.settings.workers.gpus)
+    def hardware(self) -> Hardware:
+        """What this machine has for the run, looked at once; raises `UsageError` for GPUs that are not there."""
+        gpus = "none" if is_remote(self.settings) else self.settings.workers.gpus
+        with self._blaming_gpus():
+            return Hardware.here(gpus)
+
+    @cached_property
+    def models(self) -> Models:
+        """The editor and the judge, resolved once; raises `UsageError` for a spec that names nothing."""
+        return Models.of(self.settings)
+
+    @contextmanager
+    def _blaming_gpus(self) -> Iterator[None]:
+        """Name the place in the config that sets the GPUs, if it does, in what goes wrong with them."""
+        try:
+            yield
+        except UsageError as error:
+            if not (place := self.settings.place("workers", "gpus")):
+                raise
+            raise UsageError(str(error).replace("--imgedit-gpus=", f"{place}workers.gpus=")) from None
 
     @cached_property
     def baseline(self) -> Baseline | None:
@@ -151,14 +176,12 @@ class Evaluation:
         if self._checked:
             return
         self._checked = True
-        check_models(self.settings)
-        try:
-            for role in ROLES:
-                groups_of(self.settings, model_of(self.settings, role))
-        except UsageError as error:
-            if not (place := self.settings.place("workers", "gpus")):
-                raise
-            raise UsageError(str(error).replace("--imgedit-gpus=", f"{place}workers.gpus=")) from None
+        check_hosts(self.settings)
+        check_models(self.settings, self.models, self.hardware)
+        if not is_remote(self.settings):
+            with self._blaming_gpus():
+                for model in self.models:
+                    groups_of(model, self.hardware)
         check_gates(self.settings, self.suite, self._counts)
         check_until(self.settings)
         check_rubric(self.settings, self.suite)
@@ -166,16 +189,17 @@ class Evaluation:
             check_name(self.settings.run.save)
         if self.settings.run.stage == "edit":
             check_edits_only(self.settings)
-        elif self.baseline is not None:
-            check_baseline(self.settings, self.baseline)
+        elif self.baseline is not None and self.models.judge is not None:
+            check_baseline(self.settings, self.models.judge, self.baseline)
         check_copies(self.settings.run.copies, self.store.folder)
 
     def describe(self) -> str:
         """Say in one line what is evaluated, and on what."""
-        gpus = f"GPUs {','.join(self.gpus)}" if self.gpus else "CPU"
+        names = self.hardware.hosts[0].gpus
+        gpus = f"GPUs {','.join(names)}" if names else "CPU"
         if is_remote(self.settings):
             gpus = ", ".join(map(mask_variables, self.settings.workers.hosts)) or "a Ray cluster"
-        elif not self.gpus and self.settings.workers.gpus == "auto":
+        elif not names and self.settings.workers.gpus == "auto":
             gpus = "CPU (no GPU visible)"
         return (
             f"suite {self.settings.suite.spec}, editor {self.settings.editor.spec}, "
@@ -184,7 +208,7 @@ class Evaluation:
 
     def execute(
         self, ids: Sequence[str], skipped: Sequence[str] = (), file: TextIO = sys.stdout, quiet: bool = False
-    ) -> Run:
+    ) -> FinishedRun:
         """Run all stages over the selected pairs and write the reports; `skipped` pairs do not count."""
         wanted, left_out = set(ids), set(skipped)
         pairs = [pair for pair in self.suite.pairs if pair.id in wanted]
@@ -202,19 +226,14 @@ class Evaluation:
             progress.note(
                 f"baseline {settings.run.save} is not there yet: this run makes it, and is compared with nothing"
             )
-        before = self._guarded("pytest_imgedit_before_stage", self.hooks.before_stage, progress)
-        after = self._guarded("pytest_imgedit_after_stage", self.hooks.after_stage, progress)
-        baseline = self.baseline
+        request = Request(settings, self.models, self.suite, pairs, selection, resting, self.baseline)
         try:
-            engine = Engine(
-                settings, self.suite, self.store, folder, progress, baseline, before, after, selection, resting
-            )
-            results = engine.run(pairs)
+            results = self._run(request, folder, progress)
         finally:
             progress.close()
         self.interrupted = progress.stopping
         results = results.model_copy(update={"sections": self._ask_for_sections(results)})
-        self.run = Run.of(results, self.settings.suite.min_score, self.store.folder)
+        self.run = FinishedRun.of(results, self.settings.suite.min_score, self.store.folder)
         try:
             write_results(results, folder)
             self._reports = write_reports(results, folder, self.store.blobs.folder, self.settings.run)
@@ -222,6 +241,41 @@ class Evaluation:
         except StoreError as error:
             self._unwritten = str(error)
         return self.run
+
+    def _run(self, request: Request, folder: Path, progress: RunProgress) -> Results:
+        """Plan the run and execute it; raises `UsageError` if an editor or judge refuses its settings.
+
+        The first Ctrl-C lets running jobs finish, the second does not; either way the run returns with what is done,
+        and `progress.stopping` is set. Before the first job, Ctrl-C raises `KeyboardInterrupt`. A store that cannot be
+        written any more, such as on a full disk, stops the run in the same way.
+        """
+        started, stopped_by = datetime.now(UTC), "the user"
+        with Interrupts(progress) as interrupts, connected(request.settings, folder) as hosts:
+            hardware = self.hardware if hosts is None else Hardware.of(hosts.all)
+            launcher = Launcher(request.settings, hardware, hosts, folder, progress)
+            plan = make_plan(request, self.store, launcher, progress.note)
+            ask_servers(plan)
+            run = Run(plan, self._surroundings(plan, launcher, progress))
+            interrupts.working = True
+            try:
+                run.execute()
+            except KeyboardInterrupt:
+                pass
+            except StoreError as error:
+                stopped_by = str(error)
+                progress.note(f"stopped: {error}")
+            origins = [] if hosts is None else [host.origin for host in hosts.all]
+        return make_results(Ended(run, folder.name, started, stopped_by, origins))
+
+    def _surroundings(self, plan: RunPlan, launcher: Launcher, progress: RunProgress) -> Surroundings:
+        def launch(role: Role) -> Pool:
+            identity = plan.editor if role == "editor" else plan.judge
+            assert identity is not None
+            return launcher.pool(plan.models[role], identity)
+
+        before = self._guarded("pytest_imgedit_before_stage", self.hooks.before_stage, progress)
+        after = self._guarded("pytest_imgedit_after_stage", self.hooks.after_stage, progress)
+        return Surroundings(launch, progress, before, after)
 
     def _guarded(self, name: str, hook: Callable[[str], None], progress: RunProgress) -> Callable[[str], None]:
         """Have what a user's hook raises fail the run at its end, named, and not before: nothing finished is lost."""
@@ -284,16 +338,17 @@ class Evaluation:
 
     def make_service(self, name: str, file: TextIO) -> Any:
         """Make the service `edit_workers` or `reward_model`; raise `UsageError` where the stage starts no workers."""
-        from pytest_imgedit.services import EditWorkers, RewardModel
+        from pytest_imgedit.engine.callable_models import EditWorkers, RewardModel, Setting
 
         self.check()
         stage = self.settings.run.stage
         if stage == "report" or (stage == "score" and name == "edit_workers"):
             raise UsageError(f"{name}: --imgedit-stage={stage} starts no such workers")
         kind = {"edit_workers": EditWorkers, "reward_model": RewardModel}[name]
-        service = kind(
-            self.settings, self.open_store(), file, self._services if self.gpus or is_remote(self.settings) else []
-        )
+        models: dict[Role, Model] = {model.role: model for model in self.models}
+        setting = Setting(self.settings, models, self.hardware, self.open_store(), file)
+        share_gpus = self.hardware.has_gpus or is_remote(self.settings)
+        service = kind(setting, self._services if share_gpus else [])
         self._services.append(service)
         return service
 

@@ -100,7 +100,7 @@ class Work:
         self.error = ItemError(stage, kind, printable(message), reply)
 
 
-def make_plan(suite: Suite, pairs: Sequence[EditPair], seeds: int, editor: Identity, store: Store) -> list[Work]:
+def make_works(suite: Suite, pairs: Sequence[EditPair], seeds: int, editor: Identity, store: Store) -> list[Work]:
     """List the work for the selected pairs, `seeds` repetitions each, in the order of the suite.
 
     An image that cannot be read is an error of its pair alone.

@@ -6,32 +6,36 @@ import shutil
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from pytest_imgedit.engine.launch import is_remote, python_of
 from pytest_imgedit.errors import SettingError, UsageError
-from pytest_imgedit.models.kinds import Role, Site
+from pytest_imgedit.models.kinds import Site
 from pytest_imgedit.redaction import mask_secrets, mask_variables
 from pytest_imgedit.report.write import check_writable
 from pytest_imgedit.rubrics.rubric import load_rubric
-from pytest_imgedit.stages.placement import is_remote, model_of
-from pytest_imgedit.stages.pools import python_of
 from pytest_imgedit.stats import gates
 from pytest_imgedit.store.baselines import refuse, unlike_judges
-from pytest_imgedit.workers.gpus import choose_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from pytest_imgedit.config import Settings
+    from pytest_imgedit.engine.plan import Models
+    from pytest_imgedit.models.kinds import Model
     from pytest_imgedit.store.baselines import Baseline
     from pytest_imgedit.suites.base import Suite
+    from pytest_imgedit.workers.hardware import Hardware
 
 
-def check_models(settings: Settings) -> None:
-    """Raise `UsageError` if the editor, the judge, its rubric or an interpreter is not there or not as it must be."""
-    check_hosts(settings)
-    _check_model("editor", settings)
-    if settings.run.stage != "edit" or not settings.judge.scores:
-        _check_model("judge", settings)
+def check_models(settings: Settings, models: Models, hardware: Hardware) -> None:
+    """Raise `UsageError` if the editor, the judge, its rubric or an interpreter is not there or not as it must be.
+
+    Hosts are not asked yet, so that they may have GPUs.
+    """
+    may_have_gpus = settings.workers.gpus != "none" and (is_remote(settings) or hardware.has_gpus)
+    for model in models:
+        is_here = not is_remote(settings) and python_of(settings, model.role) is None
+        _check_model(model, settings, Site(may_have_gpus, is_here))
     load_rubric(settings.judge.rubric, settings.rubrics)
     for key in ("editor_python", "judge_python"):
         python = None if is_remote(settings) else getattr(settings.workers, key)
@@ -39,30 +43,19 @@ def check_models(settings: Settings) -> None:
             raise UsageError(f"{settings.place('workers', key)}workers.{key}: no interpreter {python!r}")
 
 
-def _check_model(role: Role, settings: Settings) -> None:
+def _check_model(model: Model, settings: Settings, site: Site) -> None:
     """Raise `UsageError`, which names the setting and its place in the config, for what is wrong with a model."""
-    section = settings.editor if role == "editor" else settings.judge
+    role, rubric = model.role, settings.judge.rubric
     try:
-        model = model_of(settings, role)
-    except UsageError as error:
-        raise UsageError(f"{settings.place(role, 'spec')}{error}") from None
-    elsewhere = is_remote(settings) or python_of(settings, role) is not None
-    try:
-        model.check(Site(may_have_gpus=_may_have_gpus(settings), is_here=not elsewhere))
+        model.check(site)
         if role == "judge" and settings.run.stage != "edit":
-            rubric = settings.judge.rubric
             model.check_use(settings.suite.spec, rubric, rubric in settings.rubrics)
     except SettingError as error:
         place = settings.place(role, error.key.partition(".")[0])
         if error.key == "spec":
             raise UsageError(f"{place}{error}") from None
-        reason = str(error).replace(" is taken", f" is taken by {section.spec}", 1)
+        reason = str(error).replace(" is taken", f" is taken by {model.spec}", 1)
         raise UsageError(f"{place}{role}.{error.key}: {reason}") from None
-
-
-def _may_have_gpus(settings: Settings) -> bool:
-    """Tell whether GPUs may be used; hosts are not asked yet."""
-    return settings.workers.gpus != "none" and (is_remote(settings) or bool(choose_gpus(settings.workers.gpus)))
 
 
 def check_hosts(settings: Settings) -> None:
@@ -159,9 +152,9 @@ def check_edits_only(settings: Settings) -> None:
             raise UsageError(f"--imgedit-stage=edit scores nothing, as {name} needs: drop one of them{config}")
 
 
-def check_baseline(settings: Settings, baseline: Baseline) -> None:
+def check_baseline(settings: Settings, model: Model, baseline: Baseline) -> None:
     """Refuse a baseline that is of another judge, as far as can be told before any weights are read."""
-    judge, model = settings.judge, model_of(settings, "judge")
+    judge = settings.judge
     rubric = load_rubric(judge.rubric, settings.rubrics)
     asked = {
         "spec": judge.spec,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pytest_imgedit.stages.plan import Work
+    from pytest_imgedit.engine.work import Work
     from pytest_imgedit.workers.base import Slot, Worker
 
 #: Seconds between lines where there is no terminal.

@@ -1,0 +1,42 @@
+"""Further verdicts that a run was asked for, to try its judge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pytest_imgedit.engine.judge_checks.controls import plan_controls
+from pytest_imgedit.engine.judge_checks.retest import plan_repeats
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_imgedit.engine.plan import RunPlan
+    from pytest_imgedit.engine.work import Work
+    from pytest_imgedit.pairs import EditPair
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Edits of known worth by control, and the run's own edits to be judged again."""
+
+    controls: dict[str, list[Work]] = field(default_factory=dict)
+    repeats: list[Work] = field(default_factory=list)
+
+    @property
+    def works(self) -> list[Work]:
+        return [*(work for works in self.controls.values() for work in works), *self.repeats]
+
+    @property
+    def left(self) -> int:
+        """How many were cut off when the run was stopped."""
+        return sum(work.verdict is None and work.error is None for work in self.works)
+
+
+def plan_trials(plan: RunPlan, pairs: Sequence[EditPair]) -> Trials:
+    """Plan the controls, for a sample of pairs, and the repeats that a run asks for; stage `report` makes no edits."""
+    settings, judge = plan.settings, plan.judge
+    if judge is None:
+        return Trials()
+    repeats = plan_repeats(plan.works, settings.judge.repeats, has_order=not judge.model.measures)
+    return Trials(plan_controls(plan, pairs) if settings.tries_judge else {}, repeats)

@@ -1,0 +1,196 @@
+"""From a plan to pools of workers."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_imgedit.engine.placement import Group, groups_of
+from pytest_imgedit.models.identity import Identity, Where, identify
+from pytest_imgedit.redaction import Redactor
+from pytest_imgedit.workers.base import Deadline, Slot
+from pytest_imgedit.workers.canary import Canaries, canary_edit
+from pytest_imgedit.workers.hosts import HostExecutor
+from pytest_imgedit.workers.local import LocalExecutor
+from pytest_imgedit.workers.pool import Pool, Setup
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_imgedit.config import Settings
+    from pytest_imgedit.models.kinds import Model, Role
+    from pytest_imgedit.workers.base import State
+    from pytest_imgedit.workers.hardware import Hardware
+    from pytest_imgedit.workers.hosts import Hosts
+    from pytest_imgedit.workers.pool import Watcher
+
+#: Host memory that a worker process takes for libraries, buffers and images.
+PROCESS_BYTES = 6 * 2**30
+#: What workers of a role are called, and the setting that limits one job of theirs.
+_WORKER_NAMES = {"editor": "edit", "judge": "judge"}
+_JOB_TIMEOUTS = {"editor": "edit_timeout", "judge": "judge_timeout"}
+
+
+def is_remote(settings: Settings) -> bool:
+    """Tell whether workers run on hosts that are to be connected to first, this one or others."""
+    return bool(settings.workers.hosts) or settings.workers.executor == "ray"
+
+
+def python_of(settings: Settings, role: Role) -> str | None:
+    """Return the interpreter of a role's workers; `None` for this one."""
+    return settings.workers.editor_python if role == "editor" else settings.workers.judge_python
+
+
+@contextmanager
+def connected(settings: Settings, folder: Path) -> Iterator[Hosts | None]:
+    """Connect to the hosts of a run, if it has any, and let go of them at the end; a report needs none."""
+    hosts = None if settings.run.stage == "report" else connect(settings, folder)
+    try:
+        yield hosts
+    finally:
+        if hosts is not None:
+            hosts.close()
+
+
+def connect(settings: Settings, folder: Path) -> Hosts | None:
+    """Connect to the hosts that a run's workers are to run on, `None` if they run here; raises `UsageError`."""
+    workers = settings.workers
+    if workers.executor == "ray":
+        from pytest_imgedit.workers.ray import RayHosts
+
+        size = max(workers.gpus_per_worker, settings.judge.gpus_per_replica)
+        return RayHosts(workers.ray_address, size, workers.gpus != "none", workers.cpu_workers)
+    if workers.hosts:
+        from pytest_imgedit.workers.ssh import SshHosts
+
+        return SshHosts(workers.hosts, workers.gpus, folder)
+    return None
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """Knows where the models of a run compute, and makes pools of workers there.
+
+    `hosts` are those that are connected to, if workers do not run here; `folder` is where workers write what they
+    print.
+    """
+
+    settings: Settings
+    hardware: Hardware
+    hosts: Hosts | None
+    folder: Path
+    watcher: Watcher
+
+    def where(self, model: Model) -> Where:
+        """Say where a model computes; a server is asked from here."""
+        python = python_of(self.settings, model.role)
+        on_gpus = bool(groups_of(model, self.hardware))
+        products = {gpu.product for gpu in self.hardware.gpus} if on_gpus else set()
+        is_elsewhere = self.hosts is not None and not model.is_served
+        return Where(
+            device="cuda" if on_gpus else "cpu",
+            gpu=products.pop() if len(products) == 1 else None,
+            python=None if is_elsewhere else python,
+            versions=partial(self.hosts.versions, python, on_gpus) if self.hosts and is_elsewhere else None,
+        )
+
+    def identify(self, model: Model, cache: Path) -> Identity:
+        """Find what identifies a model where its workers compute.
+
+        Raises `UsageError` if hosts have unlike libraries, or do not tell them.
+        """
+        return identify(model, cache, self.where(model))
+
+    def pool(self, model: Model, identity: Identity) -> Pool:
+        """Make a pool of workers of a model, one a GPU group; no process is started yet.
+
+        Workers on other hosts compare what they find there with the `identity` of the model.
+        """
+        hosts = None if model.is_served else self.hosts  # a server is asked from here, with this environment's key
+        slots = self._slots(model)
+        workers = self.settings.workers
+        load = Deadline(workers.load_timeout, "workers.load_timeout")
+        job_timeout = _JOB_TIMEOUTS[model.role]
+        job = Deadline(getattr(workers, job_timeout), f"workers.{job_timeout}")
+        deadlines: dict[State, Deadline] = {"starting": load, "loading": load, "busy": job}
+        setup, canaries = self._setup(model, identity), None
+        if hosts is not None:
+            setup |= {
+                "checkpoint": model.checkpoint_elsewhere(identity.recipe),
+                "code": identity.recipe.get("code", {}),
+                "files": identity.files,
+            }
+            if model.role == "editor" and len(hosts.all) > 1:
+                setup["canary"] = canary_edit()
+                canaries = Canaries(decides=model.checkpoint is not None)
+        executor = self._executor_here(model, slots) if hosts is None else self._executor_there(model, slots, hosts)
+        wanted = Setup(setup, self._loads_at_once(model, slots), deadlines)
+        return Pool(executor, slots, wanted, self.watcher, canaries)
+
+    def _setup(self, model: Model, identity: Identity) -> dict[str, object]:
+        target = model.target
+        return {
+            "target": {"module": target.module, "attribute": target.attribute, "argument": target.argument},
+            "params": model.worker_params,
+            "libraries": identity.libraries,
+            "is_served": model.is_served,
+            "may_be_blank": model.may_be_blank,
+        }
+
+    def _slots(self, model: Model) -> list[Slot]:
+        """Name the places of a model's workers: a group of GPUs each, or a part of the CPU."""
+        name = _WORKER_NAMES[model.role]
+        places = groups_of(model, self.hardware) or self._cpu_places(model)
+        machines = {"": ""} | {host.name: host.machine for host in self.hardware.hosts}
+        return [Slot(f"{name}-{n}", gpus, host, machines[host]) for n, (host, gpus) in enumerate(places)]
+
+    def _cpu_places(self, model: Model) -> list[Group]:
+        """Places without GPUs: on each host as many as the config says, or, to ask a server, as it is to be asked at
+        once. A host of Ray is one place.
+        """
+        if model.is_served:
+            return [("", ())] * model.concurrency
+        times = 1 if self.settings.workers.executor == "ray" else self.settings.workers.cpu_workers
+        places: list[Group] = [(host.name, ()) for host in self.hardware.hosts]
+        return places * times
+
+    def _executor_there(self, model: Model, slots: Sequence[Slot], hosts: Hosts) -> HostExecutor:
+        workers_of = Counter(slot.machine for slot in slots)
+        threads = {host.name: _threads(host.cores, workers_of[host.machine]) for host in self.hardware.hosts}
+        return HostExecutor(hosts, python_of(self.settings, model.role), self.settings.workers.load_timeout, threads)
+
+    def _executor_here(self, model: Model, slots: Sequence[Slot]) -> LocalExecutor:
+        python = python_of(self.settings, model.role)
+        if python is not None and os.sep in python:
+            python = str(Path(python).absolute())
+        cores = self.hardware.hosts[0].cores if self.hosts is None else os.cpu_count() or 1
+        patience = self.settings.workers.load_timeout
+        return LocalExecutor(self.folder, python, patience, Redactor.of(self.settings), _threads(cores, len(slots)))
+
+    def _loads_at_once(self, model: Model, slots: Sequence[Slot]) -> int:
+        """How many models may load at the same time on a machine: all if its memory has room for that, else one."""
+        wanted = self.settings.workers.load_concurrency
+        if wanted != "auto":
+            return wanted
+        if model.is_served:
+            return len(slots)
+        weights = model.weight_bytes
+        if weights is None or not slots[0].gpus:
+            return 1
+        # Processes read the same files, which the system holds once; each has its libraries and buffers beside them.
+        available, keeps = self.hardware.memory_by_machine, model.memory().kept > 0
+        for machine, count in Counter(slot.machine for slot in slots).items():
+            copies = count if keeps else 1
+            if weights * (1.2 if copies == 1 else copies) + count * PROCESS_BYTES > available[machine]:
+                return 1
+        return len(slots)
+
+
+def _threads(cores: int, workers: int) -> int:
+    """Threads of each worker of a machine: one core is that of the run, or of the agent that leads to it."""
+    return max(1, (cores - 1) // max(1, workers))

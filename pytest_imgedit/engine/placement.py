@@ -1,0 +1,166 @@
+"""What fits where: whether editor and judge stay on the GPUs together, and which options would make them fit."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pytest_imgedit.errors import UsageError
+from pytest_imgedit.models.kinds import GIB, GPUS_OPTION, Memory, Model, Role, Room, Workload
+from pytest_imgedit.workers.gpus import Gpu, group_gpus, require_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pytest_imgedit.workers.hardware import Hardware
+
+Mode = Literal["auto", "swap", "resident"]
+#: The host and the GPUs of one worker.
+Group = tuple[str, tuple[str, ...]]
+#: Memory to work in beside the weights: a share of them and a part of its own, generous for images of a megapixel.
+WORKING_SHARE, WORKING_BYTES = 0.15, GIB
+#: What plans call the work of a role.
+STAGE_OF: Mapping[Role, str] = {"editor": "edit", "judge": "judge"}
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a model needs: its memory in each worker, and the host and GPUs of each."""
+
+    model: Model
+    memory: Memory
+    groups: tuple[Group, ...]
+    hint: str = ""
+
+    @property
+    def total(self) -> int:
+        """Bytes of weights and of memory to work in."""
+        weights = self.memory.weights
+        return int((1 + WORKING_SHARE) * weights) + WORKING_BYTES if weights else 0
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where models are: on the `cpu`, one after the other (`swap`), or both at a time (`resident`)."""
+
+    mode: Literal["cpu", "swap", "resident"]
+    lines: tuple[str, ...] = ()
+
+
+def groups_of(model: Model, hardware: Hardware) -> list[Group]:
+    """The host and the GPUs of each worker of a model; none where no GPU is used, as by what a server computes.
+
+    Raises `UsageError` if the GPUs of a host cannot be grouped.
+    """
+    if model.is_served or (model.shares_cpu and not hardware.has_gpus):
+        return []
+    numbered: list[tuple[int, Group]] = []
+    for host in hardware.hosts:
+        if host.gpus or not hardware.remote:
+            groups = group_gpus(host.gpus, model.gpus, GPUS_OPTION[model.role])
+            numbered += [(number, (host.name, group)) for number, group in enumerate(groups)]
+    return [group for _, group in sorted(numbered, key=lambda one: one[0])]  # few jobs go to all hosts
+
+
+def place(models: Sequence[Model], hardware: Hardware, wanted: Mode) -> Placement:
+    """Decide where models are; `wanted` is `workers.placement`.
+
+    Raises `UsageError` for a model that does not fit, with what would help.
+    """
+    overlaps = len(models) > 1 and any(model.is_served for model in models) and wanted != "swap"
+    if not any(groups_of(model, hardware) for model in models):
+        return Placement("resident" if overlaps else "cpu")
+    needs = [need_of(model, hardware) for model in models]
+    for need in needs:
+        _require_host_memory(need, hardware)
+        _require_gpu_memory(need, hardware)
+    mode = "resident" if overlaps else _mode(wanted, needs, hardware.gpus)
+    return Placement(mode, (*_warnings(hardware), _plan_line(mode, needs, hardware.gpus)))
+
+
+def need_of(model: Model, hardware: Hardware) -> Need:
+    """Tell what a model needs, and which option would make it fit."""
+    memory, gpus = model.memory(), hardware.gpus
+    hint = _hint(model, memory.weights, gpus) if memory.weights and gpus else ""
+    return Need(model, memory, tuple(groups_of(model, hardware)), hint)
+
+
+def settle(model: Model, jobs: int, hardware: Hardware) -> Model:
+    """Decide the parameters that are left to the harness, for so many jobs; those that are stored already count."""
+    workers = len(groups_of(model, hardware))
+    if not workers:
+        return model
+    smallest = min((gpu.total_gib for gpu in hardware.gpus), default=math.inf) * GIB
+    return model.settle(Workload(jobs / workers, smallest))
+
+
+def _hint(model: Model, weights: int, gpus: Sequence[Gpu]) -> str:
+    free, total = min(gpu.free_gib for gpu in gpus) * GIB, min(gpu.total_gib for gpu in gpus) * GIB
+    counts = (count for count in range(2, len(gpus) + 1) if len(gpus) % count == 0)
+    return model.hint(Room(free, total, next((count for count in counts if weights <= count * free), None)))
+
+
+def _require_gpu_memory(need: Need, hardware: Hardware) -> None:
+    if not need.memory.weights:
+        return
+    for host, names in need.groups:
+        known = [gpu for gpu in hardware.gpus if gpu.host == host and gpu.name in names]
+        if len(known) == len(names):  # a GPU that does not tell its memory counts as free
+            require_memory(known, need.memory.weights, need.model.spec, need.hint)
+
+
+def _require_host_memory(need: Need, hardware: Hardware) -> None:
+    """Raise `UsageError` where workers of a machine keep more in its memory than is available, if that is known."""
+    kept, memory = need.memory.kept, hardware.memory_by_machine
+    for machine, count in Counter(hardware.machine_of(host) for host, _ in need.groups).items():
+        if 0 < memory[machine] < count * kept:
+            names = ", ".join(host.name for host in hardware.hosts if host.machine == machine)
+            fewer = memory[machine] // kept * need.model.gpus
+            hint = f"; {fewer} GPUs (--imgedit-gpus) would fit" if fewer else ""
+            raise UsageError(
+                f"{need.model.spec}: {count} workers that offload (editor.offload, editor.shard.cpu_offload) keep "
+                f"{_gib(kept)} of weights each in host memory, expected at most {_gib(memory[machine])} "
+                f"in all, which is available{f' on {names}' if names else ''}{hint}"
+            )
+
+
+def _mode(wanted: Mode, needs: Sequence[Need], gpus: Sequence[Gpu]) -> Literal["swap", "resident"]:
+    if wanted == "swap" or len(needs) < 2:
+        return "swap"
+    if not gpus or any(need.memory.weights is None for need in needs):
+        return "resident" if wanted == "resident" else "swap"
+    together = sum(need.total / (need.model.gpus if need.groups else 1) for need in needs)
+    smallest = min(gpu.free_gib for gpu in gpus) * GIB
+    if together <= smallest and (wanted == "resident" or all(need.model.gpus == 1 for need in needs if need.groups)):
+        return "resident"  # parts of one model may differ in size, so that only the user can know of groups
+    if wanted == "resident":
+        room = f"{_gib(together)} a GPU with room to work, {_gib(smallest)} free"
+        raise UsageError(f"workers.placement: found 'resident', but editor and judge do not fit together: {room}")
+    return "swap"
+
+
+def _warnings(hardware: Hardware) -> list[str]:
+    idle = [
+        f"warning: {host.name} has no GPU, beside hosts that have: it takes no part"
+        for host in hardware.hosts
+        if not host.gpus and hardware.remote
+    ]
+    busy = [
+        f"warning: GPU {gpu} is busy: {gpu.held_gib} GiB held by {gpu.holders or 'other processes'}"
+        for gpu in hardware.gpus
+        if gpu.held_gib >= 1
+    ]
+    return [*idle, *busy]
+
+
+def _plan_line(mode: Literal["swap", "resident"], needs: Sequence[Need], gpus: Sequence[Gpu]) -> str:
+    sizes = [f"{STAGE_OF[need.model.role]} {need.memory}" for need in needs if need.memory.weights != 0]
+    room = ", ".join(f"GPU {gpu} {gpu.free_gib} of {gpu.total_gib} GiB free" for gpu in gpus)
+    where = {"swap": "one after the other", "resident": "both stay, no swap"}[mode] if len(sizes) > 1 else "stays"
+    return f"plan: {' and '.join(sizes) or 'no model'} on {room or 'GPUs that do not tell their memory'}: {where}"
+
+
+def _gib(size: float) -> str:
+    return f"{size / GIB:.1f} GiB"

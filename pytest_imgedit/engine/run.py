@@ -1,0 +1,277 @@
+"""One run: the stages that a plan asks for, with everything finished kept as it comes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from pytest_imgedit.core.results import Timing
+from pytest_imgedit.engine.edit_stage import EditStage
+from pytest_imgedit.engine.judge_checks.trials import Trials, plan_trials
+from pytest_imgedit.engine.overlap import Overlap
+from pytest_imgedit.engine.placement import Placement, place
+from pytest_imgedit.engine.score_stage import ScoreStage
+from pytest_imgedit.engine.swap import Swap, first_loaded
+from pytest_imgedit.engine.until_decided import work_in_blocks
+from pytest_imgedit.engine.work import missing_edits
+from pytest_imgedit.workers.gpus import BusyMeter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+
+    from pytest_imgedit.core.results import Stage
+    from pytest_imgedit.engine.plan import RunPlan
+    from pytest_imgedit.engine.score_stage import Feed
+    from pytest_imgedit.engine.scoring import Scorer
+    from pytest_imgedit.engine.work import Work
+    from pytest_imgedit.models.kinds import Role
+    from pytest_imgedit.workers.base import Slot, Worker
+    from pytest_imgedit.workers.pool import Pool
+
+TRYING = "try the judge"
+
+
+class Progress(Protocol):
+    """Shows a run to the user and writes its log; also the pools' `Watcher`."""
+
+    stopping: bool
+
+    def stage(self, name: str, total: int) -> AbstractContextManager[None]: ...
+
+    def advance(self, stage: str, work: Work) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def worker_changed(self, worker: Worker) -> None: ...
+
+    def worker_said(self, slot: Slot, line: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a run works with: pools of workers by role, whom it tells, hooks around stages, and its clock in seconds."""
+
+    launch: Callable[[Role], Pool]
+    progress: Progress
+    before_stage: Callable[[str], None]
+    after_stage: Callable[[str], None]
+    clock: Callable[[], float] = time.perf_counter
+
+
+class Run:
+    """Takes the works of a plan through the stages; keeps times, and which workers did what.
+
+    Every work ends with a verdict or an error, unless the run is stopped. `trials` are `None` until edits and verdicts
+    are done.
+    """
+
+    def __init__(self, plan: RunPlan, surroundings: Surroundings) -> None:
+        self.plan, self.around = plan, surroundings
+        self.progress, self.clock = surroundings.progress, surroundings.clock
+        self.timing = Timing(edits_cached=sum(work.edit is not None for work in plan.works))
+        self.trials: Trials | None = None
+        self.workers: list[tuple[Stage, Worker]] = []
+
+    def execute(self) -> None:
+        """Edit what is missing, swap, score, and try the judge."""
+        plan, missing = self.plan, missing_edits(self.plan.works)
+        if plan.scorer is not None:
+            self._edit_and_judge(missing, plan.scorer)
+            return
+        if missing:
+            self.place("editor")
+            self.edit_missing(missing, None)
+        self.trials = None if self.progress.stopping else Trials()
+
+    def _edit_and_judge(self, missing: Sequence[Work], scorer: Scorer) -> None:
+        plan, overlap = self.plan, None
+        swap = Swap(self.around.launch("judge"), self.clock)
+        pending: list[Work] = []
+        try:
+            try:
+                if plan.blocks is not None:
+                    work_in_blocks(self, plan.blocks, scorer)
+                elif missing and self.place("editor", "judge").mode == "resident":
+                    overlap = self._edit_and_overlap(missing, scorer, swap)
+                elif missing:
+                    self.edit_missing(missing, swap, len(plan.works))
+            finally:  # a stopped run still shows the verdicts that it had before
+                if plan.blocks is None:
+                    pending = self.take_stored_verdicts(plan.works, scorer)
+            if not self.progress.stopping:
+                self._finish(pending, scorer, swap, overlap)
+        finally:
+            swap.judge.close()
+            if overlap is not None and overlap.has_begun:
+                self.remember("score", swap.judge, overlap.began_at)
+
+    def place(self, *roles: Role) -> Placement:
+        """Decide whether models fit, and tell; raises `UsageError`."""
+        settings = self.plan.settings.workers
+        placement = place([self.plan.models[role] for role in roles], self.plan.hardware, settings.placement)
+        for line in placement.lines:
+            self.progress.note(line)
+        return placement
+
+    def edit_missing(
+        self, missing: Sequence[Work], swap: Swap | None, verdicts: int = 0, staying: Pool | None = None
+    ) -> None:
+        """Make edits with new workers and give their memory back, or with workers that are `staying`.
+
+        With a `swap`, the judge's processes start beside them, so that they have imported what they need for so many
+        verdicts when the edit stage ends.
+        """
+
+        def done(work: Work) -> None:
+            self.progress.advance("edit", work)
+            if swap is not None:
+                swap.watch()
+
+        self.around.before_stage("edit")
+        started, editors = self.clock(), staying or self.around.launch("editor")
+        try:
+            editors.start(len(missing) if staying is None else len(editors.slots))
+            if swap is not None:
+                swap.prefetch(verdicts)
+            self.edit(missing, editors, done, started)
+        finally:
+            if swap is not None:
+                swap.release(editors)
+            if staying is None:
+                editors.close()
+                self.remember("edit", editors, started)
+        self.around.after_stage("edit")
+
+    def _edit_and_overlap(self, missing: Sequence[Work], scorer: Scorer, swap: Swap) -> Overlap:
+        """Make edits, and judge them beside that; return the overlap, which is over."""
+        waiting = self.take_stored_verdicts([work for work in self.plan.works if work.edit is not None], scorer)
+        judged, total = list(waiting), len(waiting) + len(missing)
+
+        def score(feed: Feed) -> None:
+            with self.progress.stage("score", total):
+                self._score_stage(scorer, swap.judge, "score", feed).run(waiting)
+
+        def done(work: Work) -> None:
+            self.progress.advance("edit", work)
+            fresh = [] if work.edit is None else self.take_stored_verdicts([work], scorer)
+            judged.extend(fresh)
+            overlap.edited(fresh, editors)
+
+        overlap = Overlap(score, lambda: self.around.before_stage("score"), self.clock)
+        self.around.before_stage("edit")
+        started, editors = self.clock(), self.around.launch("editor")
+        try:
+            editors.start(len(missing))
+            swap.prefetch(len(self.plan.works))
+            self.edit(missing, editors, done, started)
+        except BaseException:
+            overlap.abort()
+            raise
+        finally:
+            swap.release(editors)
+            self.remember("edit", editors, started)
+        overlap.finish()
+        if overlap.has_begun and swap.edits_ended is not None:
+            self.timing.score_s = max(0.0, self.clock() - swap.edits_ended)
+            self.timing.verdicts = sum(work.verdict is not None for work in judged)
+            swap.edits_ended = None  # the judge was there before
+            self.around.after_stage("score")
+        self.around.after_stage("edit")
+        return overlap
+
+    def edit(self, missing: Sequence[Work], editors: Pool, done: Callable[[Work], None], started: float) -> None:
+        """Make edits with workers that were started at a time."""
+        meter = self._meter(editors)
+        try:
+            with self.progress.stage("edit", len(missing)), meter:
+                EditStage(self.plan.editor, editors, self.plan.store, done).run(missing)
+        finally:
+            self.timing.edits += sum(work.edit is not None for work in missing)
+            self.timing.edit_s += self.clock() - started
+            self.timing.load_s += max(0.0, first_loaded(editors) - started)
+            self.timing.edit_gpu_busy = meter.share
+
+    def take_stored_verdicts(self, works: Sequence[Work], scorer: Scorer, count: bool = True) -> list[Work]:
+        """Give edits the verdicts that the store has; return those that are still to be scored."""
+        run = self.plan.settings.run
+        edited = [work for work in works if work.error is None and work.edit is not None and work.verdict is None]
+        if not run.fresh or run.stage == "report":
+            for work in edited:
+                work.verdict = scorer.stored_verdict(work, run.reuse)
+        pending = [work for work in edited if work.verdict is None]
+        if count:
+            self.timing.verdicts_cached += len(edited) - len(pending)
+        if run.stage != "report":
+            return pending
+        for work in pending:
+            work.fail("score", "not_scored", "the store has no verdict on this edit, and stage 'report' makes none")
+        return []
+
+    def _finish(self, pending: Sequence[Work], scorer: Scorer, swap: Swap, overlap: Overlap | None) -> None:
+        """Score what is left, and try the judge."""
+        pairs = self.plan.pairs
+        if self.plan.blocks is not None:
+            pairs = self.plan.blocks.leave_out(pairs)
+        self.trials = plan_trials(self.plan, pairs)
+        further = self.take_stored_verdicts(self.trials.works, scorer, count=False)
+        if not pending and not further:
+            return
+        if overlap is not None and overlap.has_begun:
+            self._score(pending, scorer, swap, self.clock())
+            self._try_judge(further, scorer, swap)
+        else:
+            self.score(pending, further, scorer, swap)
+
+    def score(self, pending: Sequence[Work], further: Sequence[Work], scorer: Scorer, swap: Swap) -> None:
+        """Score what is pending after the edit stage, then `further` trials of the judge, in batches of their own."""
+        self.around.before_stage("score")
+        asked_at = self.clock()
+        if swap.edits_ended is None and not swap.stays:
+            self.place("judge")
+        try:
+            swap.judge.start(len(swap.judge.slots) if swap.stays else max(len(pending), len(further)))
+            self._score(pending, scorer, swap, asked_at)
+            self._try_judge(further, scorer, swap)
+        finally:
+            if not swap.stays:
+                self.remember("score", swap.judge, swap.edits_ended or asked_at)
+            swap.account(self.timing, asked_at, scorer.first_at)
+        self.around.after_stage("score")
+
+    def _score(self, pending: Sequence[Work], scorer: Scorer, swap: Swap, asked_at: float) -> None:
+        if not pending:
+            return
+        meter = self._meter(swap.judge)
+        try:
+            with self.progress.stage("score", len(pending)), meter:
+                self._score_stage(scorer, swap.judge, "score").run(pending)
+        finally:
+            self.timing.score_s += max(0.0, self.clock() - swap.judging_since(asked_at))
+            self.timing.score_gpu_busy = meter.share
+            self.timing.verdicts += sum(work.verdict is not None for work in pending)
+
+    def _try_judge(self, further: Sequence[Work], scorer: Scorer, swap: Swap) -> None:
+        if not further or self.progress.stopping:
+            return
+        began = self.clock()
+        try:
+            with self.progress.stage(TRYING, len(further)):
+                self._score_stage(scorer, swap.judge, TRYING).run(further)
+        finally:
+            self.timing.trials_s = max(0.0, self.clock() - swap.judging_since(began))
+
+    def _score_stage(self, scorer: Scorer, judge: Pool, name: str, feed: Feed | None = None) -> ScoreStage:
+        return ScoreStage(scorer, judge, lambda work: self.progress.advance(name, work), self.clock, feed)
+
+    def _meter(self, pool: Pool) -> BusyMeter:
+        gpus = [gpu for slot in pool.slots for gpu in slot.gpus if not slot.host]
+        return BusyMeter(gpus, lambda: any(worker.loaded_at for worker in pool.workers))
+
+    def remember(self, stage: Stage, pool: Pool, started: float) -> None:
+        """Keep what workers did in a stage that started at a time."""
+        seen = [worker for worker in (*pool.gone, *pool.workers) if worker.jobs_done or worker.load_s]
+        for worker in seen:
+            worker.ready_s = max(0.0, worker.loaded_at - started)
+        self.workers.extend((stage, worker) for worker in seen)

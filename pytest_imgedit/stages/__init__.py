@@ -1,1 +1,0 @@
-"""Plan, edit, swap, score: what a run does, in order."""

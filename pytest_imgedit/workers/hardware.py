@@ -1,0 +1,95 @@
+"""What a run computes on, looked at once: the GPUs, memory and cores of this machine, or of its hosts."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_imgedit.workers.gpus import Gpu, find_gpus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_imgedit.workers.hosts import Host
+
+
+@dataclass(frozen=True)
+class HostHardware:
+    """What one host has for a run; `name` is empty for this machine.
+
+    `gpus` are the CUDA names of the GPUs that the run may use, `known` describes those of them that tell their memory.
+    `memory` are bytes of host memory that processes can still take, 0 if the system does not tell. Several hosts may
+    be on one `machine`.
+    """
+
+    name: str = ""
+    machine: str = ""
+    gpus: tuple[str, ...] = ()
+    known: tuple[Gpu, ...] = ()
+    memory: int = 0
+    cores: int = 1
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """The hosts of a run, and whether they are `remote`: to be connected to, rather than this process's machine."""
+
+    hosts: tuple[HostHardware, ...]
+    remote: bool = False
+
+    @classmethod
+    def here(cls, gpus: str) -> Hardware:
+        """Look at this machine; `gpus` is a list as `--imgedit-gpus` takes it. Raises `UsageError`."""
+        names, known = find_gpus(gpus)
+        host = HostHardware(gpus=tuple(names), known=tuple(known), memory=available_memory(), cores=available_cores())
+        return cls((host,))
+
+    @classmethod
+    def of(cls, hosts: Iterable[Host]) -> Hardware:
+        """Take what connected hosts have told of themselves."""
+        return cls(tuple(_told(host) for host in hosts), remote=True)
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether any GPU may be used."""
+        return any(host.gpus for host in self.hosts)
+
+    @property
+    def gpus(self) -> list[Gpu]:
+        """The GPUs that tell their memory."""
+        return [gpu for host in self.hosts for gpu in host.known]
+
+    @property
+    def memory_by_machine(self) -> dict[str, int]:
+        """Bytes of host memory that are available on each machine."""
+        return {host.machine: host.memory for host in self.hosts}
+
+    def machine_of(self, name: str) -> str:
+        """Return the machine that a host is on."""
+        return next(host.machine for host in self.hosts if host.name == name)
+
+
+def _told(host: Host) -> HostHardware:
+    facts = host.facts
+    known = tuple(replace(Gpu(**gpu), host=host.name) for gpu in facts["gpu_memory"])
+    return HostHardware(
+        host.name, str(facts["machine"]), tuple(facts["gpus"]), known, int(facts["memory"]), int(facts["cores"])
+    )
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not everywhere
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def available_memory() -> int:
+    """Bytes of host memory that processes can still take, file caches included; 0 if the system does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), 0)

@@ -1,0 +1,99 @@
+"""Pools of workers as a plan wants them, on machines whose sizes are made up."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pytest_imgedit.config import Settings
+from pytest_imgedit.engine.launch import Launcher
+from pytest_imgedit.environments import Environment
+from pytest_imgedit.models.classes import OwnEditor
+from pytest_imgedit.models.identity import Identity
+from pytest_imgedit.models.kinds import GIB, Memory
+from pytest_imgedit.workers.base import Slot, Worker
+from pytest_imgedit.workers.hardware import Hardware, HostHardware
+from pytest_imgedit.workers.pool import Pool, Setup
+
+
+class Large(OwnEditor):
+    """An editor of 60 GiB, which each worker keeps in host memory if `keeps` says so."""
+
+    @property
+    def weight_bytes(self):
+        return 60 * GIB
+
+    def memory(self):
+        return Memory(60 * GIB, kept=60 * GIB if self.params.get("keeps") else 0)
+
+
+def connected(*machines, gpus=("0",)):
+    """A host on each of these machines, by name, of 128 GiB."""
+    found = [HostHardware(f"host-{n}", machine, gpus, (), 128 * GIB, 9) for n, machine in enumerate(machines)]
+    return Hardware(tuple(found), remote=True)
+
+
+def pool(hardware, model, **workers):
+    settings = Settings.model_validate({"workers": workers})
+    identity = Identity(model, "", {}, "", {}, Environment(device="cuda", versions={}))
+    hosts = SimpleNamespace(all=[]) if hardware.remote else None
+    return Launcher(settings, hardware, hosts, Path(), SimpleNamespace()).pool(model, identity)
+
+
+@pytest.mark.parametrize(
+    ("machines", "keeps", "expected"),
+    [
+        ("aa", False, 2),
+        ("aaaaaaaaaaa", False, 1),  # 6 GiB for each process, and the weights
+        ("aa", True, 1),
+        ("ab", True, 2),
+        ("abb", True, 1),
+    ],
+)
+def test_all_models_of_a_machine_load_at_once_where_its_memory_allows(machines, keeps, expected):
+    made = pool(connected(*machines), Large("m:C", None, {"keeps": keeps}))
+    assert made.setup.load_concurrency == expected
+    assert [slot.machine for slot in made.slots] == list(machines)
+
+
+@pytest.mark.parametrize(("keeps", "expected"), [(False, 2), (True, 1)])
+def test_weights_that_ranks_keep_in_host_memory_count_for_each_group(keeps, expected):
+    hardware = connected("a", gpus=("0", "1", "2", "3"))
+    assert pool(hardware, Large("m:C", None, {"keeps": keeps}, gpus=2)).setup.load_concurrency == expected
+
+
+def test_a_count_of_the_config_is_taken_as_it_is():
+    assert pool(connected("aa"), Large("m:C"), load_concurrency=7).setup.load_concurrency == 7
+
+
+def test_workers_share_the_cores_but_one():
+    here = Hardware((HostHardware(cores=9),))
+    made = pool(here, OwnEditor("m:C"), cpu_workers=4)
+    assert (len(made.slots), made.executor.threads) == (4, 2)
+    assert [slot.name for slot in made.slots] == ["edit-0", "edit-1", "edit-2", "edit-3"]
+
+
+def test_each_host_without_gpus_has_as_many_workers_as_the_config_says():
+    made = pool(connected("a", "b", gpus=()), OwnEditor("m:C"), cpu_workers=2)
+    assert [slot.host for slot in made.slots] == ["host-0", "host-1", "host-0", "host-1"]
+
+
+def test_deadlines_name_the_settings_that_they_come_from():
+    made = pool(Hardware((HostHardware(),)), OwnEditor("m:C"), edit_timeout=5, load_timeout=7)
+    limits = {state: (limit.seconds, limit.option) for state, limit in made.setup.deadlines.items()}
+    assert limits["busy"] == (5, "workers.edit_timeout")
+    assert limits["starting"] == limits["loading"] == (7, "workers.load_timeout")
+
+
+def test_where_not_all_load_at_once_each_machine_loads_one():
+    watcher = SimpleNamespace(stopping=False, worker_changed=lambda worker: None)
+    made, sent = Pool(None, (), Setup({}, 1, {}), watcher), []
+    for name, machine in ("edit-0", "a"), ("edit-1", "a"), ("edit-2", "b"):
+        connection = SimpleNamespace(send=lambda message, name=name: sent.append((name, message["op"])))
+        made.workers.append(Worker(Slot(name, ("0",), machine=machine), connection, "waiting"))
+    made._load_waiting()
+    made._load_waiting()
+    assert sent == [("edit-0", "load"), ("edit-2", "load")]
+    made.workers[0].state = "idle"
+    made._load_waiting()
+    assert sent[2:] == [("edit-1", "load")]
