@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from simulation import ALLOWED, FAMILIES, LAYOUTS, SIZES, Cell, Floats, Layout
 
-from pytest_imgedit.config import GatesSettings
+from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.stats import gates
 from pytest_imgedit.stats.estimates import estimate
 from pytest_imgedit.stats.gates import fail_under, max_drop

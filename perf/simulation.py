@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from pytest_imgedit.config import GatesSettings
+from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.stats.collapse import Move, max_collapsed
 from pytest_imgedit.stats.gates import GateResult, Observation, max_drop
 

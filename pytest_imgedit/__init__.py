@@ -9,23 +9,24 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from pytest_imgedit.core.versions import __version__
+
 if TYPE_CHECKING:
+    from pytest_imgedit.core.errors import ImageError, OutputError, ReplyError, SettingError, SetupError, UsageError
+    from pytest_imgedit.core.images import Base64Image, FileImage
     from pytest_imgedit.core.items import ItemFailed, ItemResult
+    from pytest_imgedit.core.pairs import EditPair, ImageSource
     from pytest_imgedit.core.requests import Answer, Editor, EditRequest, Judge, Question
     from pytest_imgedit.core.results import Edit, ItemError, Results, SeedResult, Verdict
     from pytest_imgedit.engine.callable_models import EditFailed, EditWorkers, RewardModel
     from pytest_imgedit.engine.results import FinishedRun
-    from pytest_imgedit.errors import ImageError, OutputError, ReplyError, SettingError, SetupError, UsageError
-    from pytest_imgedit.images import Base64Image, FileImage
     from pytest_imgedit.models.checkpoint_kinds import CheckpointModel
     from pytest_imgedit.models.checkpoints import Layout
-    from pytest_imgedit.models.kinds import Memory, Model, Site
+    from pytest_imgedit.models.kinds import Model
     from pytest_imgedit.models.parameters import ComputeParameters, Parameters, indifferent
-    from pytest_imgedit.pairs import EditPair, ImageSource
+    from pytest_imgedit.models.places import Memory, Site
     from pytest_imgedit.store.documents import read_results
     from pytest_imgedit.suites.base import SuiteLoader
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Answer",
@@ -62,6 +63,7 @@ __all__ = [
     "SuiteLoader",
     "UsageError",
     "Verdict",
+    "__version__",
     "indifferent",
     "read_results",
 ]
@@ -70,13 +72,14 @@ _MODULES = {
     "core.items": ("ItemFailed", "ItemResult"),
     "core.requests": ("Answer", "EditRequest", "Editor", "Judge", "Question"),
     "core.results": ("Edit", "ItemError", "Results", "SeedResult", "Verdict"),
-    "errors": ("ImageError", "OutputError", "ReplyError", "SettingError", "SetupError", "UsageError"),
-    "images": ("Base64Image", "FileImage"),
+    "core.errors": ("ImageError", "OutputError", "ReplyError", "SettingError", "SetupError", "UsageError"),
+    "core.images": ("Base64Image", "FileImage"),
     "models.checkpoint_kinds": ("CheckpointModel",),
     "models.checkpoints": ("Layout",),
-    "models.kinds": ("Memory", "Model", "Site"),
+    "models.kinds": ("Model",),
+    "models.places": ("Memory", "Site"),
     "models.parameters": ("ComputeParameters", "Parameters", "indifferent"),
-    "pairs": ("EditPair", "ImageSource"),
+    "core.pairs": ("EditPair", "ImageSource"),
     "engine.callable_models": ("EditFailed", "EditWorkers", "RewardModel"),
     "engine.results": ("FinishedRun",),
     "store.documents": ("read_results",),

@@ -55,7 +55,7 @@ def run(folder: Path, pairs: int, workers: int, seconds: float, interval: float,
 
 
 def _kill_workers(process: subprocess.Popen[bytes], choice: random.Random, seconds: float, interval: float) -> int:
-    """Kill one process below pytest, a worker or its keeper, each `interval`; return how many were killed."""
+    """Kill one process below pytest, a worker or its supervisor, each `interval`; return how many were killed."""
     end, killed = time.monotonic() + seconds, 0
     while time.monotonic() < end and process.poll() is None:
         time.sleep(interval)

@@ -14,8 +14,8 @@ from typing import Any
 
 from PIL import Image
 
+from pytest_imgedit.core.images import encode_png
 from pytest_imgedit.core.requests import EditRequest, Question
-from pytest_imgedit.images import encode_png
 from pytest_imgedit.models.specs import make_model
 
 

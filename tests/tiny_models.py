@@ -35,10 +35,10 @@ from transformers import (
     T5EncoderModel,
 )
 
-from pytest_imgedit.config import SuiteSettings
+from pytest_imgedit.config.settings import SuiteSettings
+from pytest_imgedit.inference.qwen_inputs import AssembledProcessor
 from pytest_imgedit.judges.qwen_vl import VISION
-from pytest_imgedit.qwen import AssembledProcessor
-from pytest_imgedit.rubrics.rubric import load_rubric
+from pytest_imgedit.protocols.rubric import load_rubric
 from pytest_imgedit.suites.base import load_suite
 
 if TYPE_CHECKING:

@@ -19,19 +19,19 @@ from diffusers.utils import logging as diffusers_logging
 from PIL import Image
 from transformers.utils import logging as transformers_logging
 
-from pytest_imgedit.config import SuiteSettings
+from pytest_imgedit.config.settings import SuiteSettings
+from pytest_imgedit.core.errors import ReplyError
+from pytest_imgedit.core.images import decode
 from pytest_imgedit.core.requests import EditRequest, Question, job_seed
 from pytest_imgedit.editors.diffusers import DiffusersEditor
-from pytest_imgedit.errors import ReplyError
-from pytest_imgedit.images import decode
 from pytest_imgedit.judges.qwen_vl import QwenVLJudge
 from pytest_imgedit.models.embedded import ScenesEditor
-from pytest_imgedit.rubrics.rubric import load_rubric
+from pytest_imgedit.protocols.rubric import load_rubric
 from pytest_imgedit.scenes import WEIGHTS
 from pytest_imgedit.scenes.environment import fog
 from pytest_imgedit.scenes.referential import between
-from pytest_imgedit.scenes.suite import TEMPLATES
 from pytest_imgedit.suites.base import load_suite
+from pytest_imgedit.suites.scenes import TEMPLATES
 from training.edits import KINDS, Drawn, make_edits
 from training.grades import ASPECTS, grade, rank_correlation, score
 from training.records import FIRST_DRAWS, LANGUAGES, Draws, draw
@@ -39,7 +39,7 @@ from training.records import FIRST_DRAWS, LANGUAGES, Draws, draw
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pytest_imgedit.pairs import EditPair
+    from pytest_imgedit.core.pairs import EditPair
     from training.records import Template
 
     Pixels = np.ndarray[Any, np.dtype[np.uint8]]

@@ -9,8 +9,8 @@ import torch
 from diffusers import DiffusionPipeline
 from torch.nn import functional as F
 
-from pytest_imgedit.qwen import AssembledProcessor
-from pytest_imgedit.scenes.suite import TEMPLATES
+from pytest_imgedit.inference.qwen_inputs import AssembledProcessor
+from pytest_imgedit.suites.scenes import TEMPLATES
 from training.bank import EditBank
 from training.batched import BatchedJudge
 from training.edits import KINDS, make_edits

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from pytest_imgedit.images import Base64Image
-from pytest_imgedit.pairs import EditPair
+from pytest_imgedit.core.images import Base64Image
+from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.scenes.canvas import Canvas
-from pytest_imgedit.scenes.suite import TEMPLATES
+from pytest_imgedit.suites.scenes import TEMPLATES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

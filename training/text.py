@@ -10,17 +10,17 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from pytest_imgedit.images import Base64Image
+from pytest_imgedit.core.images import Base64Image
+from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.inference.qwen_inputs import IMAGE
 from pytest_imgedit.judges.qwen_vl import chatml
-from pytest_imgedit.pairs import EditPair
-from pytest_imgedit.qwen import IMAGE
-from pytest_imgedit.rubrics.rubric import load_rubric
+from pytest_imgedit.protocols.rubric import load_rubric
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from pytest_imgedit.rubrics.rubric import Rubric
+    from pytest_imgedit.protocols.rubric import Rubric
 
 CHAT = [
     "<|endoftext|>",

@@ -32,8 +32,8 @@ from transformers import (
     Qwen3VLMoeForConditionalGeneration,
 )
 
-from pytest_imgedit.qwen import AssembledProcessor
-from pytest_imgedit.rubrics.rubric import load_rubric
+from pytest_imgedit.inference.qwen_inputs import AssembledProcessor
+from pytest_imgedit.protocols.rubric import load_rubric
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SHARD = 5e9

@@ -8,8 +8,8 @@ from checkpoints import draw_editor
 from diffusers import QwenImageEditPipeline
 
 from pytest_imgedit.editors.diffusers import DiffusersEditor
-from pytest_imgedit.numerics import set_deterministic
-from pytest_imgedit.qwen import repair_mm_token_type_ids
+from pytest_imgedit.inference.numerics import set_deterministic
+from pytest_imgedit.inference.qwen_inputs import repair_mm_token_type_ids
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -23,7 +23,7 @@ from checkpoints import build, write_suite
 from harness import evaluate, finish, parser, psnr, scratch, table
 from PIL import Image
 
-from pytest_imgedit.config import SuiteSettings
+from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core.requests import job_seed
 from pytest_imgedit.suites.base import load_suite
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from pytest_imgedit.provenance import versions
+from pytest_imgedit.core.provenance import versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -54,7 +54,7 @@ def evaluate(folder: Path, *arguments: str, timeout: float = 3600) -> dict[str, 
     started = time.perf_counter()
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=no", *arguments]
     if not _installed():
-        command[4:4] = ["-p", "pytest_imgedit.plugin"]
+        command[4:4] = ["-p", "pytest_imgedit.plugin.hooks"]
     done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, text=True, timeout=timeout, check=False)
     wall = time.perf_counter() - started
     if done.returncode not in (0, 1):
@@ -67,7 +67,7 @@ def evaluate(folder: Path, *arguments: str, timeout: float = 3600) -> dict[str, 
 def _installed() -> bool:
     from importlib.metadata import entry_points
 
-    return any(point.value == "pytest_imgedit.plugin" for point in entry_points(group="pytest11"))
+    return any(point.value == "pytest_imgedit.plugin.hooks" for point in entry_points(group="pytest11"))
 
 
 def matmul_tflops() -> float | None:

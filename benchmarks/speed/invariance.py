@@ -24,9 +24,9 @@ from harness import finish, parser, scratch, table
 
 from pytest_imgedit.core.requests import Answer, Question
 from pytest_imgedit.judges.decoding import Decoded
-from pytest_imgedit.judges.expected import find_places
+from pytest_imgedit.judges.logprob_scoring import find_places
 from pytest_imgedit.judges.qwen_vl import QwenVLJudge
-from pytest_imgedit.rubrics.rubric import load_rubric
+from pytest_imgedit.protocols.rubric import load_rubric
 from pytest_imgedit.workers.process import free_memory
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ UNEVEN = ((1024, 1024), (768, 1024), (512, 512), (1024, 640), (896, 896))
 
 def questions(count: int, sides: tuple[tuple[int, int], ...]) -> list[Question]:
     """Questions by the rubric `aspects` about pictures of these sizes in turn, with texts of different lengths."""
-    from pytest_imgedit.images import Base64Image
-    from pytest_imgedit.pairs import EditPair
+    from pytest_imgedit.core.images import Base64Image
+    from pytest_imgedit.core.pairs import EditPair
 
     rubric, asked = load_rubric("aspects", {}), []
     for number in range(count):

@@ -22,8 +22,8 @@ from typing import Any
 from checkpoints import build, write_suite
 from harness import evaluate, finish, matmul_tflops, parser, scratch, table
 
-from pytest_imgedit.config import SuiteSettings
-from pytest_imgedit.rubrics.rubric import load_rubric
+from pytest_imgedit.config.settings import SuiteSettings
+from pytest_imgedit.protocols.rubric import load_rubric
 from pytest_imgedit.suites.base import load_suite
 
 BATCH = 4
@@ -44,8 +44,8 @@ def plain_way(job: dict[str, Any]) -> dict[str, Any]:
     from PIL import Image
     from transformers import AutoModelForImageTextToText
 
+    from pytest_imgedit.inference.qwen_inputs import AssembledProcessor
     from pytest_imgedit.judges.qwen_vl import chatml
-    from pytest_imgedit.qwen import AssembledProcessor
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = torch.bfloat16 if device == "cuda" else torch.float32  # as the harness

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.cli.runs import find_run
-from pytest_imgedit.errors import UsageError
-from pytest_imgedit.files import read_regular
-from pytest_imgedit.pairs import in_order
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.files import read_regular
+from pytest_imgedit.core.pairs import in_order
+from pytest_imgedit.core.sanitize import counted, interval, number
 from pytest_imgedit.report import terminal
 from pytest_imgedit.report.rows import judge_name
 from pytest_imgedit.stats.agreement import MEASURES, agreement
 from pytest_imgedit.store.documents import read_results
-from pytest_imgedit.text import counted, interval, number
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING
 
 from pytest_imgedit.cli.printed import Printed
-from pytest_imgedit.errors import UsageError
-from pytest_imgedit.files import is_folder
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.files import is_folder
 from pytest_imgedit.store.journal import Journal
 from pytest_imgedit.store.records import EditRecord, ModelRecord, VerdictRecord
 

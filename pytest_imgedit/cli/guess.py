@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.config import SuiteSettings
-from pytest_imgedit.config_paths import SUITE_SUFFIXES
-from pytest_imgedit.errors import UsageError
+from pytest_imgedit.config.paths import SUITE_SUFFIXES
+from pytest_imgedit.config.settings import SuiteSettings
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.sanitize import counted
 from pytest_imgedit.models.folder import SUFFIXES
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.suites.native import FIELDS, USUAL_NAMES, split_tags
 from pytest_imgedit.suites.rows import Problems, read_rows
-from pytest_imgedit.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

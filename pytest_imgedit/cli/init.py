@@ -11,11 +11,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_imgedit import __version__
 from pytest_imgedit.cli.guess import guess_suite, to_jsonl
 from pytest_imgedit.cli.printed import Printed
-from pytest_imgedit.errors import UsageError
-from pytest_imgedit.text import did_you_mean, printable
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.sanitize import did_you_mean, printable
+from pytest_imgedit.core.versions import __version__
 from pytest_imgedit.workers.gpus import find_gpus
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit import __version__
-from pytest_imgedit.errors import UsageError
-from pytest_imgedit.streams import let_go, open_missing
-from pytest_imgedit.text import disarmed, printable, readable
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.sanitize import disarmed, printable, readable
+from pytest_imgedit.core.streams import let_go, open_missing
+from pytest_imgedit.core.versions import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

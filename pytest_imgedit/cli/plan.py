@@ -10,8 +10,8 @@ import numpy as np
 
 from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.cli.runs import find_run, read_either, refuse_to_compare
-from pytest_imgedit.errors import UsageError
-from pytest_imgedit.pairs import category_slug, in_order
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.pairs import category_slug, in_order
 from pytest_imgedit.report import terminal
 from pytest_imgedit.stats.estimates import ENOUGH, estimate
 from pytest_imgedit.stats.planning import detectable, size_for

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.cli.printed import Printed
-from pytest_imgedit.config import make_settings
-from pytest_imgedit.config_file import ConfigFile
+from pytest_imgedit.config.options import assign
+from pytest_imgedit.config.settings import make_settings
+from pytest_imgedit.config.toml_file import ConfigFile
+from pytest_imgedit.core.redaction import mask_secrets
 from pytest_imgedit.core.results import JudgeInfo, SuiteInfo
 from pytest_imgedit.engine.judge_checks.controls import controls_gate, describe_controls
 from pytest_imgedit.engine.launch import Launcher, connected, is_remote
@@ -20,10 +22,8 @@ from pytest_imgedit.engine.preflight import check_hosts, check_models, check_rub
 from pytest_imgedit.engine.progress import RunProgress
 from pytest_imgedit.engine.run import Run, Surroundings
 from pytest_imgedit.engine.scoring import Scorer
-from pytest_imgedit.options import assign
-from pytest_imgedit.redaction import Redactor, mask_secrets
+from pytest_imgedit.protocols.rubric import load_rubric
 from pytest_imgedit.report import tables, terminal
-from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.stats.selection import Selection
 from pytest_imgedit.store.runs import Store
 from pytest_imgedit.suites.base import load_suite
@@ -32,7 +32,7 @@ from pytest_imgedit.workers.hardware import Hardware
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_imgedit.config import Settings
+    from pytest_imgedit.config.settings import Settings
     from pytest_imgedit.engine.judge_checks.trials import Trials
 
 
@@ -92,11 +92,11 @@ def _try(request: Request, store: Store, hardware: Hardware) -> tuple[RunPlan, T
     progress = RunProgress(folder / "run.log", sys.stderr, quiet=False)
     try:
         with connected(settings, folder) as hosts:
-            hardware = hardware if hosts is None else Hardware.of(hosts.all)
+            hardware = hardware if hosts is None else hosts.hardware
             launcher = Launcher(settings, hardware, hosts, folder, progress)
             editor, judge = (launcher.identify(model, store.fingerprints) for model in models)
             rubric = load_rubric(settings.judge.rubric, settings.rubrics)
-            scorer = Scorer(settings.judge, judge, rubric, store, Redactor.of(settings))
+            scorer = Scorer(settings.judge, judge, rubric, store, settings.redactor)
             by_role = {model.role: model for model in models}
             plan = RunPlan(request, store, hardware, by_role, editor, judge, rubric, (), scorer)
             ask_servers(plan)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from pytest_imgedit.cli.printed import Printed
-from pytest_imgedit.config import GatesSettings, RunSettings
-from pytest_imgedit.config_file import configs_of
+from pytest_imgedit.config.settings import GatesSettings, RunSettings
+from pytest_imgedit.config.toml_file import configs_of
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.files import is_folder
+from pytest_imgedit.core.sanitize import number
 from pytest_imgedit.engine.preflight import check_copies
-from pytest_imgedit.errors import UsageError
-from pytest_imgedit.files import is_folder
 from pytest_imgedit.report import tables, terminal
 from pytest_imgedit.report.write import write_reports
 from pytest_imgedit.stats import gates
@@ -30,7 +31,6 @@ from pytest_imgedit.store.baselines import (
     unlike_losses,
 )
 from pytest_imgedit.store.documents import read_results
-from pytest_imgedit.text import number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

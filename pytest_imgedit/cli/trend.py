@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.cli.runs import read_either, refuse_to_compare
-from pytest_imgedit.errors import UsageError
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.sanitize import interval, number
 from pytest_imgedit.report import terminal, trend_page
 from pytest_imgedit.report.write import check_writable
 from pytest_imgedit.stats.estimates import estimate
 from pytest_imgedit.stats.trend import evidence_by_field
 from pytest_imgedit.store.baselines import as_baseline
-from pytest_imgedit.text import interval, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

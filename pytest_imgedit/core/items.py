@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_imgedit.text import printable, shorten
+from pytest_imgedit.core.sanitize import printable, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,7 +80,7 @@ class ItemResult:
 
     def _image(self, name: str) -> Image.Image:
         __tracebackhide__ = True
-        from pytest_imgedit.images import FileImage, decode
+        from pytest_imgedit.core.images import FileImage, decode
 
         if name not in self.paths:
             raise ItemFailed(self, str(self.error or f"no {name} image"))

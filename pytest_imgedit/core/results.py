@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pytest_imgedit.environments import Environment, Reuse
+from pytest_imgedit.core.environments import Environment, Reuse
 
 RESULTS_SCHEMA = "imgedit.results/2"
 #: An object whose keys are not ours to name, such as the parameters of a model; its values are plain JSON.

@@ -1,4 +1,4 @@
-"""Versions of installed packages; imports nothing but the standard library, since other interpreters run it."""
+"""The version of this package and of installed ones; standard library alone, since other interpreters run it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+__version__ = "0.1.0"
 
 
 def versions_of(packages: Iterable[str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from pytest_imgedit.errors import SetupError
+from pytest_imgedit.core.errors import SetupError
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 from PIL import Image
 
+from pytest_imgedit.core.errors import SetupError, is_out_of_memory
 from pytest_imgedit.core.requests import EditRequest
+from pytest_imgedit.core.sanitize import one_line
 from pytest_imgedit.editors import acceleration
 from pytest_imgedit.editors.acceleration import accelerate, remember_negative
 from pytest_imgedit.editors.loading import load_pipeline
 from pytest_imgedit.editors.lora import take_loras
 from pytest_imgedit.editors.output import require_finite
-from pytest_imgedit.errors import SetupError, is_out_of_memory
+from pytest_imgedit.inference.fast_loading import read_ahead
+from pytest_imgedit.inference.numerics import pick_dtype, set_deterministic
+from pytest_imgedit.inference.seeding import seed_all
 from pytest_imgedit.models.adapters import ADAPTERS, Adapter, why_refused
 from pytest_imgedit.models.checkpoints import Layout, loaded_files
 from pytest_imgedit.models.diffusers import Diffusers, DiffusersParameters, LoraParameters
 from pytest_imgedit.models.pipelines import SET_BY_HARNESS, given_by_harness
-from pytest_imgedit.numerics import pick_dtype, set_deterministic
-from pytest_imgedit.seeding import seed_all
-from pytest_imgedit.text import one_line
-from pytest_imgedit.weights import read_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_imgedit.errors import ImageError
+from pytest_imgedit.core.errors import ImageError
 
 if TYPE_CHECKING:
     from PIL import Image

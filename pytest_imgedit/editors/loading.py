@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from diffusers import DiffusionPipeline
 
-from pytest_imgedit.errors import SetupError
-from pytest_imgedit.integrity import whole_checkpoints
+from pytest_imgedit.core.errors import SetupError
+from pytest_imgedit.inference.integrity import whole_checkpoints
+from pytest_imgedit.inference.qwen_inputs import AssembledProcessor, repair_mm_token_type_ids
 from pytest_imgedit.models.adapters import ADAPTERS
-from pytest_imgedit.qwen import AssembledProcessor, repair_mm_token_type_ids
 
 if TYPE_CHECKING:
     from pathlib import Path

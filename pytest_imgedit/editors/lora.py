@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors import safe_open
 
-from pytest_imgedit.errors import SetupError, is_out_of_memory
-from pytest_imgedit.text import shorten
+from pytest_imgedit.core.errors import SetupError, is_out_of_memory
+from pytest_imgedit.core.sanitize import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,8 +6,8 @@ import base64
 import binascii
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.errors import ImageError, OutputError
-from pytest_imgedit.images import decode, encode_png
+from pytest_imgedit.core.errors import ImageError, OutputError
+from pytest_imgedit.core.images import decode, encode_png
 from pytest_imgedit.models.openai import OpenAIImagesParameters
 from pytest_imgedit.models.servers import parse_endpoint
 

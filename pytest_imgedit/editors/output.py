@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from pytest_imgedit.errors import ImageError, OutputError
-from pytest_imgedit.images import check_size, to_rgb
+from pytest_imgedit.core.errors import ImageError, OutputError
+from pytest_imgedit.core.images import check_size, to_rgb
 
 #: Levels out of 255 within which all pixels of a blank image lie, in every channel.
 BLANK_LEVELS = 2

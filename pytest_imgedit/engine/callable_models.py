@@ -10,6 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_imgedit.core.environments import Environment, key
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.images import decode, encode_png
+from pytest_imgedit.core.pairs import EditPair, category_slug
 from pytest_imgedit.core.results import Edit
 from pytest_imgedit.engine.edit_stage import EditStage, stored_edit
 from pytest_imgedit.engine.launch import Launcher, connect
@@ -18,16 +22,10 @@ from pytest_imgedit.engine.progress import RunProgress
 from pytest_imgedit.engine.score_stage import ScoreStage
 from pytest_imgedit.engine.scoring import Scorer
 from pytest_imgedit.engine.work import make_works
-from pytest_imgedit.environments import Environment, key
-from pytest_imgedit.errors import UsageError
-from pytest_imgedit.images import decode, encode_png
 from pytest_imgedit.models.classes import OwnEditor
 from pytest_imgedit.models.identity import Identity
-from pytest_imgedit.pairs import EditPair, category_slug
-from pytest_imgedit.redaction import Redactor
-from pytest_imgedit.rubrics.rubric import load_rubric
+from pytest_imgedit.protocols.rubric import load_rubric
 from pytest_imgedit.suites.base import Suite
-from pytest_imgedit.workers.hardware import Hardware
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -35,11 +33,12 @@ if TYPE_CHECKING:
 
     from PIL import Image
 
-    from pytest_imgedit.config import Settings
+    from pytest_imgedit.config.settings import Settings
     from pytest_imgedit.core.results import Verdict
     from pytest_imgedit.engine.work import Work
     from pytest_imgedit.models.kinds import Model, Role
     from pytest_imgedit.store.runs import Store
+    from pytest_imgedit.workers.hardware import Hardware
     from pytest_imgedit.workers.pool import Pool
 
 
@@ -101,7 +100,7 @@ class _Service:
         if self._launcher is None:
             folder = Path(self._folder.name)
             hosts = connect(self.settings, folder)
-            hardware = self.setting.hardware if hosts is None else Hardware.of(hosts.all)
+            hardware = self.setting.hardware if hosts is None else hosts.hardware
             self._launcher = Launcher(self.settings, hardware, hosts, folder, self.progress)
         return self._launcher
 
@@ -180,7 +179,7 @@ class RewardModel(_Service):
     @property
     def scorer(self) -> Scorer:
         rubric = load_rubric(self.settings.judge.rubric, self.settings.rubrics)
-        return Scorer(self.settings.judge, self.identity, rubric, self.store, Redactor.of(self.settings))
+        return Scorer(self.settings.judge, self.identity, rubric, self.store, self.settings.redactor)
 
     def score(
         self,

@@ -6,19 +6,19 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from pytest_imgedit.core.environments import Environment, key
+from pytest_imgedit.core.errors import ImageError
 from pytest_imgedit.core.requests import job_seed
 from pytest_imgedit.core.results import Edit
 from pytest_imgedit.engine.retries import Retries
 from pytest_imgedit.engine.reuse import reusable
-from pytest_imgedit.environments import Environment, key
-from pytest_imgedit.errors import ImageError
 from pytest_imgedit.store.records import EditRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pytest_imgedit.core.environments import Reuse
     from pytest_imgedit.engine.work import Work
-    from pytest_imgedit.environments import Reuse
     from pytest_imgedit.models.identity import Identity
     from pytest_imgedit.store.runs import Store
     from pytest_imgedit.workers.base import Message, Worker

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from pytest_imgedit import provenance
+from pytest_imgedit.core import provenance
+from pytest_imgedit.core.redaction import mask_secrets
 from pytest_imgedit.core.results import (
     Comparison,
     ComputedIn,
@@ -33,17 +34,16 @@ from pytest_imgedit.core.results import (
 from pytest_imgedit.engine import results
 from pytest_imgedit.engine.judge_checks.controls import controls_gate, describe_controls
 from pytest_imgedit.engine.judge_checks.retest import describe_noise
-from pytest_imgedit.redaction import mask_secrets
 from pytest_imgedit.stats import coverage, gates
 from pytest_imgedit.stats.collapse import max_collapsed, moves_between
-from pytest_imgedit.stats.comparison import compare, differences, environment_differences
+from pytest_imgedit.stats.comparison import Computed, compare, differences, environment_differences
 from pytest_imgedit.stats.sequential import at_the_end
 from pytest_imgedit.store.baselines import reduced
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from pytest_imgedit.config import Settings
+    from pytest_imgedit.config.settings import Settings
     from pytest_imgedit.core.results import Stage
     from pytest_imgedit.engine.plan import RunPlan
     from pytest_imgedit.engine.run import Run
@@ -77,15 +77,6 @@ class Ended:
         """Return what a gate was before the end, if it was decided by then, else what it is now."""
         blocks = self.plan.blocks
         return gate if blocks is None else blocks.decided.get((gate.kind, gate.field), gate)
-
-
-@dataclass(frozen=True)
-class Computed:
-    """Where a run was computed, as far as that is compared with a baseline."""
-
-    editor: EditorInfo
-    judge: JudgeInfo
-    environments: Mapping[str, ComputedIn]
 
 
 def make_results(ended: Ended) -> Results:

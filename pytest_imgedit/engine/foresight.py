@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
-from pytest_imgedit.errors import UsageError
+from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.stats.planning import expected_mde
 from pytest_imgedit.stats.sequential import at_the_end
 from pytest_imgedit.store.documents import read_results
@@ -13,9 +13,9 @@ from pytest_imgedit.store.documents import read_results
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_imgedit.config import Settings
+    from pytest_imgedit.config.settings import Settings
+    from pytest_imgedit.core.pairs import EditPair
     from pytest_imgedit.core.results import Results
-    from pytest_imgedit.pairs import EditPair
     from pytest_imgedit.store.runs import Store
     from pytest_imgedit.suites.base import Suite
 

@@ -11,23 +11,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_imgedit.engine.placement import Group, groups_of
-from pytest_imgedit.models.identity import Identity, Where, identify
-from pytest_imgedit.redaction import Redactor
+from pytest_imgedit.models.identity import Identity, identify
+from pytest_imgedit.models.places import Where
 from pytest_imgedit.workers.base import Deadline, Slot
 from pytest_imgedit.workers.canary import Canaries, canary_edit
-from pytest_imgedit.workers.hosts import HostExecutor
 from pytest_imgedit.workers.local import LocalExecutor
 from pytest_imgedit.workers.pool import Pool, Setup
+from pytest_imgedit.workers.remote.hosts import HostExecutor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_imgedit.config import Settings
+    from pytest_imgedit.config.settings import Settings
     from pytest_imgedit.models.kinds import Model, Role
     from pytest_imgedit.workers.base import State
     from pytest_imgedit.workers.hardware import Hardware
-    from pytest_imgedit.workers.hosts import Hosts
     from pytest_imgedit.workers.pool import Watcher
+    from pytest_imgedit.workers.remote.hosts import Hosts
 
 #: Host memory that a worker process takes for libraries, buffers and images.
 PROCESS_BYTES = 6 * 2**30
@@ -61,12 +61,12 @@ def connect(settings: Settings, folder: Path) -> Hosts | None:
     """Connect to the hosts that a run's workers are to run on, `None` if they run here; raises `UsageError`."""
     workers = settings.workers
     if workers.executor == "ray":
-        from pytest_imgedit.workers.ray import RayHosts
+        from pytest_imgedit.workers.remote.ray import RayHosts
 
         size = max(workers.gpus_per_worker, settings.judge.gpus_per_replica)
         return RayHosts(workers.ray_address, size, workers.gpus != "none", workers.cpu_workers)
     if workers.hosts:
-        from pytest_imgedit.workers.ssh import SshHosts
+        from pytest_imgedit.workers.remote.ssh import SshHosts
 
         return SshHosts(workers.hosts, workers.gpus, folder)
     return None
@@ -170,7 +170,7 @@ class Launcher:
             python = str(Path(python).absolute())
         cores = self.hardware.hosts[0].cores if self.hosts is None else os.cpu_count() or 1
         patience = self.settings.workers.load_timeout
-        return LocalExecutor(self.folder, python, patience, Redactor.of(self.settings), _threads(cores, len(slots)))
+        return LocalExecutor(self.folder, python, patience, self.settings.redactor, _threads(cores, len(slots)))
 
     def _loads_at_once(self, model: Model, slots: Sequence[Slot]) -> int:
         """How many models may load at the same time on a machine: all if its memory has room for that, else one."""

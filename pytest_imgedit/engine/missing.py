@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_imgedit.errors import UsageError
+from pytest_imgedit.core.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,8 +7,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pytest_imgedit.errors import UsageError
-from pytest_imgedit.models.kinds import GIB, GPUS_OPTION, Memory, Model, Role, Room, Workload
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.models.kinds import GPUS_OPTION, Model, Role
+from pytest_imgedit.models.places import GIB, Memory, Room, Workload
 from pytest_imgedit.workers.gpus import Gpu, group_gpus, require_memory
 
 if TYPE_CHECKING:

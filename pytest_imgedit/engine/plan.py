@@ -5,34 +5,33 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pytest_imgedit.core.environments import key
+from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.results import ComputedIn, EditorInfo, JudgeInfo
+from pytest_imgedit.core.sanitize import counted
+from pytest_imgedit.engine.blocks import Blocks
 from pytest_imgedit.engine.edit_stage import stored_edit
-from pytest_imgedit.engine.finish import Computed
 from pytest_imgedit.engine.foresight import expected_lines
 from pytest_imgedit.engine.launch import Launcher, is_remote, python_of
 from pytest_imgedit.engine.missing import missing_lines
 from pytest_imgedit.engine.placement import settle
 from pytest_imgedit.engine.scoring import Scorer, verdict_recipe
-from pytest_imgedit.engine.until_decided import Blocks
 from pytest_imgedit.engine.work import Work, hand_over, make_works, missing_edits
-from pytest_imgedit.environments import key
-from pytest_imgedit.errors import UsageError
-from pytest_imgedit.models.identity import Identity, Where, identify
+from pytest_imgedit.models.identity import Identity, identify
+from pytest_imgedit.models.places import Where
 from pytest_imgedit.models.specs import make_model
-from pytest_imgedit.redaction import Redactor
-from pytest_imgedit.rubrics.rubric import load_rubric
-from pytest_imgedit.stats.comparison import environment_differences
+from pytest_imgedit.protocols.rubric import load_rubric
+from pytest_imgedit.stats.comparison import Computed, environment_differences
 from pytest_imgedit.store.baselines import content_sha256, refuse, unlike_items, unlike_judges, unlike_losses
-from pytest_imgedit.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pytest_imgedit.config import Settings
+    from pytest_imgedit.config.settings import Settings
+    from pytest_imgedit.core.pairs import EditPair
     from pytest_imgedit.core.results import GateResult
     from pytest_imgedit.models.kinds import Model, Role
-    from pytest_imgedit.pairs import EditPair
-    from pytest_imgedit.rubrics.rubric import Rubric
+    from pytest_imgedit.protocols.rubric import Rubric
     from pytest_imgedit.stats.selection import Selection
     from pytest_imgedit.store.baselines import Baseline
     from pytest_imgedit.store.journal import Journal
@@ -128,7 +127,7 @@ def make_plan(request: Request, store: Store, launcher: Launcher, note: Callable
     judge = None
     if request.models.judge is not None and settings.run.stage != "edit":
         judge = _identify_judge(request.models.judge, request, store, launcher, note, works)
-    scorer = None if judge is None else Scorer(settings.judge, judge, rubric, store, Redactor.of(settings))
+    scorer = None if judge is None else Scorer(settings.judge, judge, rubric, store, settings.redactor)
     if request.baseline is not None and judge is not None:
         _refuse_baseline(request, editor, judge, works)
     models: dict[Role, Model] = {"editor": settle(request.models.editor, len(works), launcher.hardware)}

@@ -6,12 +6,12 @@ import shutil
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from pytest_imgedit.core.errors import SettingError, UsageError
+from pytest_imgedit.core.redaction import mask_secrets, mask_variables
 from pytest_imgedit.engine.launch import is_remote, python_of
-from pytest_imgedit.errors import SettingError, UsageError
-from pytest_imgedit.models.kinds import Site
-from pytest_imgedit.redaction import mask_secrets, mask_variables
+from pytest_imgedit.models.places import Site
+from pytest_imgedit.protocols.rubric import load_rubric
 from pytest_imgedit.report.write import check_writable
-from pytest_imgedit.rubrics.rubric import load_rubric
 from pytest_imgedit.stats import gates
 from pytest_imgedit.store.baselines import refuse, unlike_judges
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from pytest_imgedit.config import Settings
+    from pytest_imgedit.config.settings import Settings
     from pytest_imgedit.engine.plan import Models
     from pytest_imgedit.models.kinds import Model
     from pytest_imgedit.store.baselines import Baseline
@@ -71,7 +71,7 @@ def check_hosts(settings: Settings) -> None:
     elif workers.ray_address is not None:
         where = settings.place("workers", "ray_address")
         raise UsageError(f"{where}workers.ray_address: expected it with --imgedit-executor=ray only")
-    from pytest_imgedit.workers.ssh import host_name, parse_host
+    from pytest_imgedit.workers.remote.ssh import host_name, parse_host
 
     where, names = settings.place("workers", "hosts"), set[str]()
     for text in workers.hosts:

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from pytest_imgedit.text import printable
+from pytest_imgedit.core.sanitize import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

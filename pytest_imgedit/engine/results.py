@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_imgedit.core.items import ItemResult
+from pytest_imgedit.core.pairs import in_order
 from pytest_imgedit.core.results import Item, ItemError, Overall, SeedResult
-from pytest_imgedit.pairs import in_order
 from pytest_imgedit.stats.estimates import macro, summarize
 from pytest_imgedit.stats.gates import Observation, estimate_field
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from pytest_imgedit.environments import best
+from pytest_imgedit.core.environments import best
 from pytest_imgedit.models.closure import is_unchanged
 from pytest_imgedit.store.records import EditRecord, VerdictRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_imgedit.environments import Environment, Reuse
+    from pytest_imgedit.core.environments import Environment, Reuse
 
 R = TypeVar("R", EditRecord, VerdictRecord)
 

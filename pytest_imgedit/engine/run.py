@@ -13,7 +13,6 @@ from pytest_imgedit.engine.overlap import Overlap
 from pytest_imgedit.engine.placement import Placement, place
 from pytest_imgedit.engine.score_stage import ScoreStage
 from pytest_imgedit.engine.swap import Swap, first_loaded
-from pytest_imgedit.engine.until_decided import work_in_blocks
 from pytest_imgedit.engine.work import missing_edits
 from pytest_imgedit.workers.gpus import BusyMeter
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
+    from pytest_imgedit.core.pairs import EditPair
     from pytest_imgedit.core.results import Stage
     from pytest_imgedit.engine.plan import RunPlan
     from pytest_imgedit.engine.score_stage import Feed
@@ -78,30 +78,28 @@ class Run:
         """Edit what is missing, swap, score, and try the judge."""
         plan, missing = self.plan, missing_edits(self.plan.works)
         if plan.scorer is not None:
-            self._edit_and_judge(missing, plan.scorer)
+            self.edit_and_judge(missing, plan.scorer)
             return
         if missing:
             self.place("editor")
             self.edit_missing(missing, None)
         self.trials = None if self.progress.stopping else Trials()
 
-    def _edit_and_judge(self, missing: Sequence[Work], scorer: Scorer) -> None:
+    def edit_and_judge(self, missing: Sequence[Work], scorer: Scorer) -> None:
+        """Make the missing edits and give every edit a verdict, then try the judge."""
         plan, overlap = self.plan, None
         swap = Swap(self.around.launch("judge"), self.clock)
         pending: list[Work] = []
         try:
             try:
-                if plan.blocks is not None:
-                    work_in_blocks(self, plan.blocks, scorer)
-                elif missing and self.place("editor", "judge").mode == "resident":
+                if missing and self.place("editor", "judge").mode == "resident":
                     overlap = self._edit_and_overlap(missing, scorer, swap)
                 elif missing:
                     self.edit_missing(missing, swap, len(plan.works))
             finally:  # a stopped run still shows the verdicts that it had before
-                if plan.blocks is None:
-                    pending = self.take_stored_verdicts(plan.works, scorer)
+                pending = self.take_stored_verdicts(plan.works, scorer)
             if not self.progress.stopping:
-                self._finish(pending, scorer, swap, overlap)
+                self.finish(pending, plan.pairs, scorer, swap, overlap)
         finally:
             swap.judge.close()
             if overlap is not None and overlap.has_begun:
@@ -209,11 +207,15 @@ class Run:
             work.fail("score", "not_scored", "the store has no verdict on this edit, and stage 'report' makes none")
         return []
 
-    def _finish(self, pending: Sequence[Work], scorer: Scorer, swap: Swap, overlap: Overlap | None) -> None:
-        """Score what is left, and try the judge."""
-        pairs = self.plan.pairs
-        if self.plan.blocks is not None:
-            pairs = self.plan.blocks.leave_out(pairs)
+    def finish(
+        self,
+        pending: Sequence[Work],
+        pairs: Sequence[EditPair],
+        scorer: Scorer,
+        swap: Swap,
+        overlap: Overlap | None = None,
+    ) -> None:
+        """Score what is left, and try the judge on `pairs`."""
         self.trials = plan_trials(self.plan, pairs)
         further = self.take_stored_verdicts(self.trials.works, scorer, count=False)
         if not pending and not further:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.engine.judge_checks.retest import place_in_queue
+from pytest_imgedit.core.errors import ImageError
 from pytest_imgedit.engine.retries import Retries
-from pytest_imgedit.errors import ImageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -72,7 +72,7 @@ class ScoreStage:
     def run(self, pending: Sequence[Work]) -> None:
         """Judge all pending edits, and those that come through the feed."""
         self.scorer.store.remember(self.scorer.judge)
-        self.queue = deque(sorted(pending, key=place_in_queue))
+        self.queue = deque(sorted(pending, key=_place_in_queue))
         for batch, worker, reply in self.pool.run(self.take, self.may_get_more):
             self.scorer.first_at = self.scorer.first_at or self.clock()
             self.finish(batch, worker, reply)
@@ -113,7 +113,7 @@ class ScoreStage:
         if fed := feed.take():
             again = [work for work in self.queue if work.failures]
             fresh = [work for work in (*self.queue, *fed) if not work.failures]
-            self.queue = deque([*sorted(fresh, key=place_in_queue), *again])
+            self.queue = deque([*sorted(fresh, key=_place_in_queue), *again])
         full = self.scorer.settings.batch_size
         full = worker.batch_size if full == "auto" else full
         return not is_open or len(self.queue) >= max(1, full // 4)
@@ -160,3 +160,13 @@ class ScoreStage:
         for work in batch:
             work.fail("score", reply["kind"], reply["message"])
         return []
+
+
+def _place_in_queue(work: Work) -> tuple[Any, ...]:
+    """Order in which edits are judged: by category, then by image size and length of the texts, so that a batch is
+    of one kind; for repeats in another order each time.
+    """
+    if not work.perturbation:
+        texts = (work.pair.instruction, work.pair.description, work.pair.reference_text)
+        return (0, work.pair.category, work.source.pixels if work.source else 0, sum(len(text or "") for text in texts))
+    return (work.repeat, hashlib.sha256(f"{work.repeat}:{work.pair.id}:{work.seed}".encode()).hexdigest())

@@ -12,7 +12,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from pytest_imgedit.core.errors import StoreError, UsageError
+from pytest_imgedit.core.redaction import mask_variables
 from pytest_imgedit.core.results import Results, Section
+from pytest_imgedit.core.sanitize import one_line, shorten
 from pytest_imgedit.engine.finish import Ended, make_results
 from pytest_imgedit.engine.interrupts import Interrupts
 from pytest_imgedit.engine.launch import Launcher, connected, is_remote
@@ -32,8 +35,7 @@ from pytest_imgedit.engine.preflight import (
 from pytest_imgedit.engine.progress import RunProgress
 from pytest_imgedit.engine.results import FinishedRun
 from pytest_imgedit.engine.run import Run, Surroundings
-from pytest_imgedit.errors import StoreError, UsageError
-from pytest_imgedit.redaction import mask_variables
+from pytest_imgedit.engine.until_decided import BlockRun
 from pytest_imgedit.report import terminal
 from pytest_imgedit.report.github import gate_commands
 from pytest_imgedit.report.write import add_to_github_summary, write_reports, write_results
@@ -50,15 +52,14 @@ from pytest_imgedit.store.baselines import (
 )
 from pytest_imgedit.store.runs import Store
 from pytest_imgedit.suites.base import Suite, load_suite
-from pytest_imgedit.text import one_line, shorten
 from pytest_imgedit.workers.hardware import Hardware
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from pytest_imgedit.config import Settings, SuiteSettings
+    from pytest_imgedit.config.settings import Settings, SuiteSettings
+    from pytest_imgedit.core.pairs import EditPair
     from pytest_imgedit.models.kinds import Model, Role
-    from pytest_imgedit.pairs import EditPair
     from pytest_imgedit.workers.pool import Pool
 
 #: Characters of a section that users add to the report.
@@ -251,11 +252,12 @@ class Evaluation:
         """
         started, stopped_by = datetime.now(UTC), "the user"
         with Interrupts(progress) as interrupts, connected(request.settings, folder) as hosts:
-            hardware = self.hardware if hosts is None else Hardware.of(hosts.all)
+            hardware = self.hardware if hosts is None else hosts.hardware
             launcher = Launcher(request.settings, hardware, hosts, folder, progress)
             plan = make_plan(request, self.store, launcher, progress.note)
             ask_servers(plan)
-            run = Run(plan, self._surroundings(plan, launcher, progress))
+            around = self._surroundings(plan, launcher, progress)
+            run = Run(plan, around) if plan.blocks is None else BlockRun(plan, plan.blocks, around)
             interrupts.working = True
             try:
                 run.execute()

@@ -6,19 +6,19 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pytest_imgedit.core.environments import key
+from pytest_imgedit.core.errors import ImageError
+from pytest_imgedit.core.images import FileImage, count_pixels, suffix_of
 from pytest_imgedit.core.requests import job_seed
 from pytest_imgedit.core.results import Edit, ItemError, Verdict
-from pytest_imgedit.environments import key
-from pytest_imgedit.errors import ImageError
-from pytest_imgedit.images import FileImage, count_pixels, suffix_of
-from pytest_imgedit.text import one_line, printable
+from pytest_imgedit.core.sanitize import one_line, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from pytest_imgedit.core.pairs import EditPair, ImageSource
     from pytest_imgedit.models.identity import Identity
-    from pytest_imgedit.pairs import EditPair, ImageSource
     from pytest_imgedit.store.runs import Store
     from pytest_imgedit.suites.base import Suite
 
@@ -62,7 +62,7 @@ class Work:
 
     `recipe` holds all that decides the edit, but for the environment, and `content` is its hash.
     `failures` counts the jobs of the present stage that were lost with it; `reminders` the re-asks so far. A
-    `repeat` of a verdict is asked for with a `perturbation`, see `stages/repeats.py`.
+    `repeat` of a verdict is asked for with a `perturbation`, see `perturbations.py`.
     """
 
     pair: EditPair

@@ -21,16 +21,16 @@ from verl import DataProto
 from verl.single_controller.base import Worker
 from verl.single_controller.base.decorator import Dispatch, register
 
+from pytest_imgedit.core.images import decode, to_rgb
 from pytest_imgedit.core.requests import EditRequest
+from pytest_imgedit.core.sanitize import one_line
 from pytest_imgedit.editors.diffusers import DiffusersEditor
+from pytest_imgedit.editors.fsdp import load_sharded
 from pytest_imgedit.editors.loading import load_pipeline
 from pytest_imgedit.editors.output import checked
-from pytest_imgedit.editors.sharding import load_sharded
-from pytest_imgedit.images import decode, to_rgb
+from pytest_imgedit.inference.numerics import pick_dtype, set_deterministic
+from pytest_imgedit.inference.seeding import seed_all
 from pytest_imgedit.models.diffusers import ShardParameters
-from pytest_imgedit.numerics import pick_dtype, set_deterministic
-from pytest_imgedit.seeding import seed_all
-from pytest_imgedit.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.errors import SetupError, is_out_of_memory
-from pytest_imgedit.text import one_line
+from pytest_imgedit.core.errors import SetupError, is_out_of_memory
+from pytest_imgedit.core.sanitize import one_line
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from pytest_imgedit.errors import is_out_of_memory
-from pytest_imgedit.text import one_line
+from pytest_imgedit.core.errors import is_out_of_memory
+from pytest_imgedit.core.sanitize import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_imgedit.errors import SetupError
+from pytest_imgedit.core.errors import SetupError
 
 
 class NoJudge:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
+from pytest_imgedit.core.images import encode_png
 from pytest_imgedit.core.requests import Answer, Question
-from pytest_imgedit.images import encode_png
+from pytest_imgedit.core.sanitize import plain
 from pytest_imgedit.models.openai import OpenAIParameters
 from pytest_imgedit.models.servers import parse_endpoint
-from pytest_imgedit.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,22 +12,22 @@ import transformers
 from PIL import Image
 from transformers import AutoConfig, AutoModelForImageTextToText
 
+from pytest_imgedit.core.errors import SetupError
 from pytest_imgedit.core.requests import Answer, Question
-from pytest_imgedit.errors import SetupError
-from pytest_imgedit.integrity import whole_checkpoints
+from pytest_imgedit.core.sanitize import plain
+from pytest_imgedit.inference.fast_loading import load_on_gpu, read_ahead
+from pytest_imgedit.inference.integrity import whole_checkpoints
+from pytest_imgedit.inference.numerics import pick_dtype, set_deterministic
+from pytest_imgedit.inference.qwen_inputs import IMAGE, AssembledProcessor
 from pytest_imgedit.judges.adapter import merge
 from pytest_imgedit.judges.decoding import Decoded, Decoder, PaddedDecoder, Prompt
-from pytest_imgedit.judges.expected import Place, expected_grades, find_places
 from pytest_imgedit.judges.fused import compiles, fuse
 from pytest_imgedit.judges.invariant import InvariantDecoder
+from pytest_imgedit.judges.logprob_scoring import Place, expected_grades, find_places
 from pytest_imgedit.judges.packed import PackedDecoder
 from pytest_imgedit.models.architectures import read_config, unpackable
 from pytest_imgedit.models.checkpoints import weight_files
 from pytest_imgedit.models.qwen_vl import QwenVLParameters
-from pytest_imgedit.numerics import pick_dtype, set_deterministic
-from pytest_imgedit.qwen import IMAGE, AssembledProcessor
-from pytest_imgedit.text import plain
-from pytest_imgedit.weights import load_on_gpu, read_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

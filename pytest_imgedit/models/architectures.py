@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.errors import UsageError
+from pytest_imgedit.core.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

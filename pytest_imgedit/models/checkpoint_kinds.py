@@ -8,16 +8,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from pytest_imgedit.errors import SettingError
+from pytest_imgedit.core.errors import SettingError
 from pytest_imgedit.models.checkpoints import Layout, component_bytes, describe_checkpoint, loaded_files
 from pytest_imgedit.models.hub import commit_of, is_local, model_folder
-from pytest_imgedit.models.kinds import GPUS_OPTION, Memory, Model, Room, Site, Target, Workload
+from pytest_imgedit.models.kinds import GPUS_OPTION, Model, Target
+from pytest_imgedit.models.places import Memory, Room, Site, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_imgedit.models.fingerprints import Digests
-    from pytest_imgedit.models.identity import Where
+    from pytest_imgedit.models.places import Where
 
 
 @dataclass(frozen=True)

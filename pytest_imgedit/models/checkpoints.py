@@ -8,8 +8,8 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.errors import SetupError, UsageError
-from pytest_imgedit.files import digest
+from pytest_imgedit.core.errors import SetupError, UsageError
+from pytest_imgedit.core.files import digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
-from pytest_imgedit.errors import SetupError
-from pytest_imgedit.files import digest
+from pytest_imgedit.core.errors import SetupError
+from pytest_imgedit.core.files import digest
 from pytest_imgedit.models.source import is_third_party, source_file
 
 if TYPE_CHECKING:

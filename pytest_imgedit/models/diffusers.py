@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field
 
-from pytest_imgedit.errors import SettingError, UsageError
+from pytest_imgedit.core.errors import SettingError, UsageError
 from pytest_imgedit.models.adapters import ADAPTERS
 from pytest_imgedit.models.checkpoint_kinds import CheckpointModel
 from pytest_imgedit.models.checkpoints import Layout, tensor_bytes
-from pytest_imgedit.models.kinds import GIB, Memory, Room, Site, Target, Workload
+from pytest_imgedit.models.kinds import Target
 from pytest_imgedit.models.parameters import ComputeParameters, Dtype, Parameters, indifferent, without_defaults
 from pytest_imgedit.models.pipelines import (
     attention_backends,
@@ -21,10 +21,11 @@ from pytest_imgedit.models.pipelines import (
     given_by_harness,
     pipeline_class,
 )
+from pytest_imgedit.models.places import GIB, Memory, Room, Site, Workload
 
 if TYPE_CHECKING:
     from pytest_imgedit.models.fingerprints import Digests
-    from pytest_imgedit.models.identity import Where
+    from pytest_imgedit.models.places import Where
 
 #: Compiling pays from so many denoising steps a worker on, for weights of so many bytes.
 COMPILE_STEPS, COMPILE_BYTES = 300, 2 * GIB
@@ -115,7 +116,7 @@ class Diffusers(CheckpointModel):
     role = "editor"
     name = "diffusers"
     loads = "pytest_imgedit.editors.diffusers:DiffusersEditor"
-    sharded: ClassVar[str] = "pytest_imgedit.editors.sharded:ShardedEditor"
+    sharded: ClassVar[str] = "pytest_imgedit.editors.sharded_editor:ShardedEditor"
     layout = Layout.PIPELINE
     Params = DiffusersParameters
     offloads = ("model", "group")

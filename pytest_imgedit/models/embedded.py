@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from pytest_imgedit.errors import SettingError
+from pytest_imgedit.core.errors import SettingError
 from pytest_imgedit.models.diffusers import Diffusers
 from pytest_imgedit.models.qwen_vl import QwenVL
 from pytest_imgedit.scenes import WEIGHTS

@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.errors import UsageError
-from pytest_imgedit.files import digest, write_json
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.files import digest, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pytest_imgedit.errors import UsageError
+from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.models.checkpoints import Layout
 
 _HUB_ID = re.compile(r"(?P<repository>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?", re.ASCII)

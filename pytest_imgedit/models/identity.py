@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.environments import Environment, key, versions_in
-from pytest_imgedit.files import digest
+from pytest_imgedit.core.environments import Environment, key, versions_in
+from pytest_imgedit.core.files import digest
+from pytest_imgedit.core.redaction import mask_secrets
 from pytest_imgedit.models.closure import source_closure
 from pytest_imgedit.models.fingerprints import Digests, canonical
 from pytest_imgedit.models.kinds import REVISION
+from pytest_imgedit.models.places import Where
 from pytest_imgedit.models.source import class_defaults
-from pytest_imgedit.redaction import mask_secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
     from pytest_imgedit.models.closure import Closure
@@ -22,27 +23,6 @@ if TYPE_CHECKING:
 
 #: What a class of the user's own may compute with, although another package imports it.
 _BEHIND = ("torch", "torchvision", "diffusers", "transformers", "numpy", "pillow")
-
-
-@dataclass(frozen=True)
-class Where:
-    """Where an editor or judge would compute: the kind of device, the product of its GPUs as far as it is known, and
-    the interpreter (`None`: this one).
-
-    `versions` asks for those of packages by their names, where that is another machine.
-    """
-
-    device: Literal["cpu", "cuda"] = "cpu"
-    gpu: str | None = None
-    python: str | None = None
-    versions: Callable[[Sequence[str]], dict[str, str]] | None = None
-
-    def resolved_dtype(self, params: Mapping[str, Any]) -> str:
-        """Return the number format in which a model computes: `auto` is float32 on the CPU and bfloat16 on a GPU."""
-        name = str(params.get("dtype", "auto"))
-        if name != "auto":
-            return name
-        return "float32" if self.device == "cpu" else "bfloat16"
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,18 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pytest_imgedit.errors import SettingError, SetupError, UsageError
+from pytest_imgedit.core.errors import SettingError, SetupError, UsageError
 from pytest_imgedit.models.parameters import Parameters, without_defaults
+from pytest_imgedit.models.places import Memory
 from pytest_imgedit.models.source import signature, source_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+    from pytest_imgedit.core.pairs import EditPair
     from pytest_imgedit.models.fingerprints import Digests
-    from pytest_imgedit.models.identity import Where
-    from pytest_imgedit.pairs import EditPair
+    from pytest_imgedit.models.places import Room, Site, Where, Workload
 
 Role = Literal["editor", "judge"]
 ROLES: tuple[Role, ...] = ("editor", "judge")
@@ -30,7 +31,6 @@ ROLES: tuple[Role, ...] = ("editor", "judge")
 GPUS_OPTION: Mapping[Role, str] = {"editor": "--imgedit-gpus-per-worker", "judge": "judge.gpus_per_replica"}
 #: To be raised when an editor or judge of this package changes what it computes, so that stored results are not reused.
 REVISION = 6
-GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,57 +65,6 @@ class Target:
         except TypeError as error:
             raise SetupError(f"{self.module}:{self.attribute}: {error}") from None
         return cls(*arguments, device=device, **params)
-
-
-@dataclass(frozen=True)
-class Site:
-    """Where the workers of a model are about to run, as far as it is known before any of them starts.
-
-    `may_have_gpus` is false where it is sure that no GPU is used. `is_here` says that workers run in this environment:
-    a package that is missing here is missing there.
-    """
-
-    may_have_gpus: bool = True
-    is_here: bool = True
-
-
-@dataclass(frozen=True)
-class Memory:
-    """What one worker holds: bytes of `weights` on its GPUs together, and bytes that it has `kept` in host memory.
-
-    `weights` is `None` where that is not known before loading. `offloads` says how a plan writes what is moved to the
-    GPU part by part.
-    """
-
-    weights: int | None
-    kept: int = 0
-    offloads: Literal["", "model", "group"] = ""
-
-    def __str__(self) -> str:
-        if self.offloads == "group":
-            return "one block at a time, offloaded"
-        size = "of unknown size" if self.weights is None else f"{self.weights / GIB:.1f} GiB"
-        return f"{size} at a time, offloaded" if self.offloads else size
-
-
-@dataclass(frozen=True)
-class Room:
-    """What GPUs have for a model that does not fit: bytes `free` and `total` on the smallest of them.
-
-    `enough` is the number of GPUs, of which all can be grouped so, that would hold the weights together.
-    """
-
-    free: float
-    total: float
-    enough: int | None
-
-
-@dataclass(frozen=True)
-class Workload:
-    """What a run has for a model: `jobs` for each worker, and bytes of memory on its smallest GPU."""
-
-    jobs: float
-    gpu_bytes: float
 
 
 @dataclass(frozen=True)

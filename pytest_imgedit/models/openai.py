@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from pytest_imgedit.errors import SettingError, SetupError, UsageError
+from pytest_imgedit.core.errors import SettingError, SetupError, UsageError
+from pytest_imgedit.core.redaction import is_secret
 from pytest_imgedit.models.kinds import Model
 from pytest_imgedit.models.parameters import Parameters, indifferent
 from pytest_imgedit.models.servers import API_KEY_ENV, Asking, Endpoint, parse_endpoint
-from pytest_imgedit.redaction import is_secret
 
 if TYPE_CHECKING:
     from pytest_imgedit.models.fingerprints import Digests
-    from pytest_imgedit.models.identity import Where
-    from pytest_imgedit.models.kinds import Site
+    from pytest_imgedit.models.places import Site, Where
 
 
 class ServerParameters(Parameters):

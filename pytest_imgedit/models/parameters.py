@@ -6,8 +6,8 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pytest_imgedit.errors import SettingError, SetupError
-from pytest_imgedit.text import did_you_mean
+from pytest_imgedit.core.errors import SettingError, SetupError
+from pytest_imgedit.core.sanitize import did_you_mean
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 

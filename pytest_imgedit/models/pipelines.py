@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.errors import SettingError, UsageError
+from pytest_imgedit.core.errors import SettingError, UsageError
 from pytest_imgedit.models.adapters import ADAPTERS, why_refused
 from pytest_imgedit.models.checkpoints import Layout
 from pytest_imgedit.models.hub import pinned, split_id

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from pytest_imgedit.errors import SettingError
+from pytest_imgedit.core.errors import SettingError
 from pytest_imgedit.models.architectures import read_config, unpackable
 from pytest_imgedit.models.checkpoint_kinds import CheckpointModel
 from pytest_imgedit.models.checkpoints import ADAPTER_FILES, Layout
@@ -17,8 +17,7 @@ from pytest_imgedit.models.parameters import ComputeParameters
 
 if TYPE_CHECKING:
     from pytest_imgedit.models.fingerprints import Digests
-    from pytest_imgedit.models.identity import Where
-    from pytest_imgedit.models.kinds import Site
+    from pytest_imgedit.models.places import Site, Where
 
 
 class QwenVLParameters(ComputeParameters):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_imgedit.models.kinds import Memory, Model
+from pytest_imgedit.models.kinds import Model
+from pytest_imgedit.models.places import Memory
 
 
 class Reference(Model):

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from pytest_imgedit.errors import SetupError, UsageError
-from pytest_imgedit.text import one_line
+from pytest_imgedit.core.errors import SetupError, UsageError
+from pytest_imgedit.core.sanitize import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

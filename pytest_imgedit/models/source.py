@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.text import did_you_mean
+from pytest_imgedit.core.sanitize import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping

@@ -8,10 +8,10 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.errors import UsageError
-from pytest_imgedit.files import is_folder
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.files import is_folder
+from pytest_imgedit.core.sanitize import did_you_mean, one_line
 from pytest_imgedit.models.source import source_file, top_level_names
-from pytest_imgedit.text import did_you_mean, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

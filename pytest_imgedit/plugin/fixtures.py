@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_imgedit.core.items import ItemResult
+    from pytest_imgedit.core.pairs import EditPair
     from pytest_imgedit.engine.callable_models import EditWorkers, RewardModel
     from pytest_imgedit.engine.results import FinishedRun
-    from pytest_imgedit.pairs import EditPair
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_imgedit.text import printable
+from pytest_imgedit.core.sanitize import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,41 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_imgedit import options
-from pytest_imgedit.errors import UsageError
-from pytest_imgedit.plugin import shipped
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.plugin import command_line, shipped
+from pytest_imgedit.plugin.plan import Plan
 from pytest_imgedit.plugin.state import EVALUATION, NEAR, PROBLEM, evaluation, in_one_line, is_xdist_worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_imgedit.pairs import EditPair
+    from pytest_imgedit.core.pairs import EditPair
 
 #: What to do where no test wants a result.
 REMEDY = "pytest --imgedit runs the shipped item, imgedit init writes one of your own"
 #: What `@pytest.mark.imgedit` on a test may name.
 _CRITERIA = ("category", "tag", "difficulty")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What the selected items want: node ids of `items`, the `ids` of their pairs, and pairs that marks have `skipped`.
-
-    `near` is the folder for which the config was looked up; `problem` says why items could not be made.
-    """
-
-    items: Sequence[str] = ()
-    ids: Sequence[str] = ()
-    skipped: Sequence[str] = ()
-    near: str = ""
-    problem: str | None = None
 
 
 class _NoSuite:
@@ -81,7 +66,7 @@ def _settle_config(config: pytest.Config, item: pytest.Item) -> None:
     folder = config.invocation_params.dir if item.path == shipped.PATH else item.path.parent
     first = config.stash.setdefault(NEAR, folder)
     if folder != first:
-        files = [options.find_config(config, one).path for one in (first, folder)]
+        files = [command_line.find_config(config, one).path for one in (first, folder)]
         if files[0] != files[1]:
             names = " and ".join(str(file or "no config") for file in files)
             raise UsageError(f"{names}, for {first} and {folder}: expected one config a session, run them apart")
@@ -89,8 +74,8 @@ def _settle_config(config: pytest.Config, item: pytest.Item) -> None:
 
 def _wanted(definition: pytest.Item, pairs: Sequence[EditPair]) -> list[EditPair]:
     """Choose the pairs that all marks `imgedit` of a test ask for; raise `UsageError` for a mark that is malformed."""
-    from pytest_imgedit.pairs import category_slug
-    from pytest_imgedit.text import did_you_mean
+    from pytest_imgedit.core.pairs import category_slug
+    from pytest_imgedit.core.sanitize import did_you_mean
 
     wanted = list(pairs)
     for mark in definition.iter_markers("imgedit"):
@@ -186,14 +171,14 @@ def hints(config: pytest.Config) -> list[str]:
     """Say what to do where options ask for an evaluation, but nothing that was selected wants one."""
     if EVALUATION in config.stash:
         return [hint] if (hint := _of_keywords(config)) else []
-    if options.given(config) and not config.option.collectonly:
+    if command_line.given(config) and not config.option.collectonly:
         return [f"no collected test requests edit_result, so that nothing was evaluated: {REMEDY}"]
     return []
 
 
 def _of_keywords(config: pytest.Config) -> str | None:
     """Name the categories if `-k` or `-m` has left no item, and the one that was probably meant."""
-    from pytest_imgedit.text import did_you_mean
+    from pytest_imgedit.core.sanitize import did_you_mean
 
     wanted, session = config.option.keyword or config.option.markexpr, config.pluginmanager.get_plugin("session")
     if not wanted or session is None or session.testscollected or PROBLEM in config.stash:

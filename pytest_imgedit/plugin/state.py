@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_imgedit import options, streams
-from pytest_imgedit.errors import UsageError
-from pytest_imgedit.plugin import junit
+from pytest_imgedit.core import streams
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.plugin import command_line, junit
 from pytest_imgedit.plugin.xdist import Exchange, Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_imgedit.config import SuiteSettings
+    from pytest_imgedit.config.settings import SuiteSettings
     from pytest_imgedit.engine.results import FinishedRun
     from pytest_imgedit.engine.session import Evaluation
-    from pytest_imgedit.plugin.selection import Plan
+    from pytest_imgedit.plugin.plan import Plan
     from pytest_imgedit.suites.base import Suite
 
 EVALUATION = pytest.StashKey["Evaluation"]()
@@ -60,7 +60,7 @@ def usage_errors() -> Iterator[None]:
 
 def in_one_line(error: UsageError) -> str:
     """Return what an error says, fit for a terminal."""
-    from pytest_imgedit.text import printable
+    from pytest_imgedit.core.sanitize import printable
 
     return printable(str(error))
 
@@ -72,7 +72,7 @@ def evaluation(config: pytest.Config) -> Evaluation:
     """
     if EVALUATION not in config.stash:
         guard_streams(config)
-        from pytest_imgedit.config import make_settings
+        from pytest_imgedit.config.settings import make_settings
         from pytest_imgedit.engine.session import Evaluation, Hooks
 
         hook = config.hook
@@ -85,7 +85,7 @@ def evaluation(config: pytest.Config) -> Evaluation:
             if str(folder) not in sys.path:  # where editors, judges and suites of the user's own may stand
                 sys.path.append(str(folder))
         near = config.stash.get(NEAR, config.invocation_params.dir)
-        raw = options.gather(config, options.find_config(config, near))
+        raw = command_line.gather(config, command_line.find_config(config, near))
         for role, ask in (("editor", hook.pytest_imgedit_editor), ("judge", hook.pytest_imgedit_judge)):
             spec = raw.get(role, {}).get("spec")
             target = _asked(f"pytest_imgedit_{role}", partial(ask, config=config, spec=spec)) if spec else None
@@ -105,7 +105,7 @@ def _load(config: pytest.Config, settings: SuiteSettings) -> Suite:
 
 def _asked(hook: str, ask: Callable[[], Any]) -> str | None:
     """Return the class that a user's hook names; raise `UsageError`, naming the hook, if it fails or names none."""
-    from pytest_imgedit.text import one_line
+    from pytest_imgedit.core.sanitize import one_line
 
     try:
         target = ask()

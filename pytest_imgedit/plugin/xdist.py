@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_imgedit.errors import UsageError
+from pytest_imgedit.core.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_imgedit.config import SuiteSettings
+    from pytest_imgedit.config.settings import SuiteSettings
     from pytest_imgedit.core.results import Results
     from pytest_imgedit.engine.session import ItemCounts
-    from pytest_imgedit.plugin.selection import Plan
+    from pytest_imgedit.plugin.plan import Plan
     from pytest_imgedit.suites.base import Suite
 
 #: Modes in which pytest-xdist 3.8 does not survive a crashed worker: it waits for ever, or loses its own count.
@@ -86,7 +86,7 @@ class Exchange:
 
     def read_plan(self, node: Any) -> Plan | None:
         """Read the plan of a worker; `None` if its items want nothing."""
-        from pytest_imgedit.plugin.selection import Plan
+        from pytest_imgedit.plugin.plan import Plan
 
         document = self._read(f"plan-{node.workerinput['workerid']}.json")
         return None if document is None else Plan(**document)

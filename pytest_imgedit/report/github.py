@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_imgedit.text import printable
+from pytest_imgedit.core.sanitize import printable
 
 if TYPE_CHECKING:
     from pytest_imgedit.core.results import Results

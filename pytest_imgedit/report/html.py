@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 
+from pytest_imgedit.core.sanitize import number, printable, readable
 from pytest_imgedit.report import charts, rows, tables
 from pytest_imgedit.stats.gates import outcome
-from pytest_imgedit.text import number, printable, readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

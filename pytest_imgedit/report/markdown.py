@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from pytest_imgedit.core.sanitize import printable
 from pytest_imgedit.report import rows, tables
 from pytest_imgedit.report.rows import WORDS
 from pytest_imgedit.stats.gates import outcome
-from pytest_imgedit.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

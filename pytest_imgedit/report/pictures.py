@@ -51,8 +51,8 @@ def embedded(blobs: Path) -> Callable[[str], str | None]:
     """Put images into the page itself, as WebP of at most `EMBEDDED_SIZE` pixels a side."""
     from PIL import Image
 
-    from pytest_imgedit.errors import ImageError
-    from pytest_imgedit.images import decode
+    from pytest_imgedit.core.errors import ImageError
+    from pytest_imgedit.core.images import decode
 
     @cache
     def locate(name: str) -> str | None:

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pytest_imgedit.text import counted, interval, number, printable
+from pytest_imgedit.core.sanitize import counted, interval, number, printable
 
 if TYPE_CHECKING:
     from pytest_imgedit.core.results import EditorInfo, JudgeInfo, Results, Summary

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from pytest_imgedit.core.sanitize import interval, number, signed
 from pytest_imgedit.stats.gates import WORST_FIRST
-from pytest_imgedit.text import interval, number, signed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pytest_imgedit.core.sanitize import printable
 from pytest_imgedit.report import rows, tables
 from pytest_imgedit.report.rows import WORDS
-from pytest_imgedit.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

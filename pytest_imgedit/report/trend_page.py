@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from pytest_imgedit.core.sanitize import interval, number, printable
 from pytest_imgedit.report.html import csp_hash, environment
-from pytest_imgedit.text import interval, number, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,13 +7,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_imgedit.errors import StoreError, UsageError
-from pytest_imgedit.files import to_json, write_json, write_text
+from pytest_imgedit.core.errors import StoreError, UsageError
+from pytest_imgedit.core.files import to_json, write_json, write_text
 from pytest_imgedit.report import html, markdown
 from pytest_imgedit.report.pictures import copied, embedded, linked
 
 if TYPE_CHECKING:
-    from pytest_imgedit.config import RunSettings
+    from pytest_imgedit.config.settings import RunSettings
     from pytest_imgedit.core.results import Results
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_imgedit.config import GatesSettings
+    from pytest_imgedit.config.settings import GatesSettings
     from pytest_imgedit.core.results import State
     from pytest_imgedit.store.baselines import BaselineItem
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_imgedit.core.results import ComparedPair, Comparison, ComparisonRow, MovedPair
@@ -12,8 +13,8 @@ from pytest_imgedit.stats.gates import Observation, categories_of, estimate_fiel
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from pytest_imgedit.core.environments import Environment
     from pytest_imgedit.core.results import ComputedIn, EditorInfo, GateResult, JudgeInfo
-    from pytest_imgedit.environments import Environment
     from pytest_imgedit.stats.estimates import Estimate
     from pytest_imgedit.store.baselines import Baseline, BaselineItem
 
@@ -122,8 +123,8 @@ def _mean(found: Estimate | None) -> float | None:
     return None if found is None else found.mean
 
 
-class Computed(Protocol):
-    """What tells where a run or a baseline was computed: both do."""
+class HasProvenance(Protocol):
+    """What tells where it was computed, as runs and baselines do."""
 
     @property
     def editor(self) -> EditorInfo: ...
@@ -135,7 +136,16 @@ class Computed(Protocol):
     def environments(self) -> Mapping[str, ComputedIn]: ...
 
 
-def environment_differences(before: Computed, now: Computed) -> list[str]:
+@dataclass(frozen=True)
+class Computed:
+    """Where a run was computed, or would be."""
+
+    editor: EditorInfo
+    judge: JudgeInfo
+    environments: Mapping[str, ComputedIn]
+
+
+def environment_differences(before: HasProvenance, now: HasProvenance) -> list[str]:
     """Say in what two runs or baselines were computed otherwise, edits and verdicts apart; nothing where they agree.
 
     That is where they were (`environments`), in which `dtype`, and by which decoder a judge's batches.

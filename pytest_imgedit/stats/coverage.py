@@ -11,7 +11,7 @@ from pytest_imgedit.stats.gates import estimate_field, filled
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_imgedit.config import GatesSettings
+    from pytest_imgedit.config.settings import GatesSettings
     from pytest_imgedit.core.results import Item, State
     from pytest_imgedit.stats.gates import Observation
 

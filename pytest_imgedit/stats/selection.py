@@ -11,7 +11,7 @@ from pytest_imgedit.core.results import GateResult
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from pytest_imgedit.config import GatesSettings
+    from pytest_imgedit.config.settings import GatesSettings
 
 Kind = Literal["fail_under", "max_drop"]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_imgedit.config import GatesSettings
+    from pytest_imgedit.config.settings import GatesSettings
     from pytest_imgedit.stats.gates import Observation
 
     Floats = NDArray[np.float64]

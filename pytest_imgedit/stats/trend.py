@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pytest_imgedit.pairs import in_order
+from pytest_imgedit.core.pairs import in_order
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

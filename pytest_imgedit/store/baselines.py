@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import ConfigDict, Field, StrictInt, ValidationError
 
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.files import write_text
+from pytest_imgedit.core.pairs import slug
 from pytest_imgedit.core.results import (
     RESULTS_SCHEMA,
     Commit,
@@ -23,9 +26,6 @@ from pytest_imgedit.core.results import (
     Results,
     SuiteInfo,
 )
-from pytest_imgedit.errors import UsageError
-from pytest_imgedit.files import write_text
-from pytest_imgedit.pairs import slug
 from pytest_imgedit.store.documents import as_results, first_problem, read_document
 from pytest_imgedit.store.records import Sha256  # noqa: TC001 - pydantic reads the annotations
 

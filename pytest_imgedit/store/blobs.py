@@ -7,8 +7,8 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pytest_imgedit.errors import StoreError
-from pytest_imgedit.images import suffix_of
+from pytest_imgedit.core.errors import StoreError
+from pytest_imgedit.core.images import suffix_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

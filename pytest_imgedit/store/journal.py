@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
-from pytest_imgedit import strict_json
-from pytest_imgedit.errors import StoreError, UsageError
+from pytest_imgedit.core import strict_json
+from pytest_imgedit.core.errors import StoreError, UsageError
+from pytest_imgedit.core.sanitize import shorten
 from pytest_imgedit.store.blobs import sync_folder
 from pytest_imgedit.store.records import ModelRecord, Record
-from pytest_imgedit.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

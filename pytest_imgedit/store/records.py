@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from pytest_imgedit.environments import Environment  # noqa: TC001 - pydantic reads the annotations
+from pytest_imgedit.core.environments import Environment  # noqa: TC001 - pydantic reads the annotations
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from pytest_imgedit.errors import StoreError, UsageError
+from pytest_imgedit.core.errors import StoreError, UsageError
 from pytest_imgedit.store.blobs import Blobs
 from pytest_imgedit.store.journal import Journal
 from pytest_imgedit.store.records import EditRecord, ModelRecord, VerdictRecord
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from io import FileIO
     from pathlib import Path
 
-    from pytest_imgedit.environments import Environment
+    from pytest_imgedit.core.environments import Environment
     from pytest_imgedit.models.identity import Identity
 
 

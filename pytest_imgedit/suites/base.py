@@ -9,23 +9,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pytest_imgedit.config_paths import SUITE_SUFFIXES
-from pytest_imgedit.errors import UsageError
-from pytest_imgedit.files import is_folder
+from pytest_imgedit.config.paths import SUITE_SUFFIXES
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.files import is_folder
+from pytest_imgedit.core.pairs import EditPair, category_slug, in_order, slug
+from pytest_imgedit.core.sanitize import counted, one_line
 from pytest_imgedit.models.kinds import Target
 from pytest_imgedit.models.specs import known, resolve
-from pytest_imgedit.pairs import EditPair, category_slug, in_order, slug
-from pytest_imgedit.text import counted, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_imgedit.config import SuiteSettings
+    from pytest_imgedit.config.settings import SuiteSettings
 
 BUILTIN = {
     "native": "pytest_imgedit.suites.native:load",
     "risebench": "pytest_imgedit.suites.risebench:load",
-    "scenes": "pytest_imgedit.scenes.suite:load",
+    "scenes": "pytest_imgedit.suites.scenes:load",
 }
 
 

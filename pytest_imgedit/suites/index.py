@@ -6,13 +6,13 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.images import FileImage
-from pytest_imgedit.pairs import EditPair
+from pytest_imgedit.core.images import FileImage
+from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.suites.base import Suite
 from pytest_imgedit.suites.rows import RowImage
 
 if TYPE_CHECKING:
-    from pytest_imgedit.pairs import ImageSource
+    from pytest_imgedit.core.pairs import ImageSource
 
 _TEXTS = [field.name for field in fields(EditPair) if field.name not in ("source", "reference")]
 

@@ -8,18 +8,18 @@ from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.errors import UsageError
-from pytest_imgedit.images import Base64Image, FileImage
-from pytest_imgedit.pairs import EditPair, category_slug
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.images import Base64Image, FileImage
+from pytest_imgedit.core.pairs import EditPair, category_slug
+from pytest_imgedit.core.sanitize import did_you_mean, steering
 from pytest_imgedit.suites.ids import Ids
 from pytest_imgedit.suites.rows import Problems, Row, RowImage, read_rows
-from pytest_imgedit.text import did_you_mean, steering
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pytest_imgedit.config import SuiteSettings
-    from pytest_imgedit.pairs import ImageSource
+    from pytest_imgedit.config.settings import SuiteSettings
+    from pytest_imgedit.core.pairs import ImageSource
 
 #: What a pair needs -> the field names that may hold it, the first one present wins.
 FIELDS: dict[str, tuple[str, ...]] = {

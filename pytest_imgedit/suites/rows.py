@@ -10,9 +10,9 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.errors import ImageError, UsageError
-from pytest_imgedit.images import Base64Image
-from pytest_imgedit.strict_json import loads
+from pytest_imgedit.core.errors import ImageError, UsageError
+from pytest_imgedit.core.images import Base64Image
+from pytest_imgedit.core.strict_json import loads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,7 +130,7 @@ def read_rows(path: Path, problems: Problems) -> Iterator[Row]:
 
 
 def _toml_rows(path: Path) -> Iterator[Row]:
-    from pytest_imgedit.config_file import ConfigFile
+    from pytest_imgedit.config.toml_file import ConfigFile
 
     file = ConfigFile.read(path, "a suite in TOML")
     rows = file.tables.get("pairs")

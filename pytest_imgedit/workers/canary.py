@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from pytest_imgedit.errors import UsageError
+from pytest_imgedit.core.errors import UsageError
 
 if TYPE_CHECKING:
     from pytest_imgedit.workers.base import Message, Worker

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_imgedit.workers.gpus import Gpu, find_gpus
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pytest_imgedit.workers.hosts import Host
 
 
 @dataclass(frozen=True)
@@ -46,11 +40,6 @@ class Hardware:
         host = HostHardware(gpus=tuple(names), known=tuple(known), memory=available_memory(), cores=available_cores())
         return cls((host,))
 
-    @classmethod
-    def of(cls, hosts: Iterable[Host]) -> Hardware:
-        """Take what connected hosts have told of themselves."""
-        return cls(tuple(_told(host) for host in hosts), remote=True)
-
     @property
     def has_gpus(self) -> bool:
         """Whether any GPU may be used."""
@@ -69,14 +58,6 @@ class Hardware:
     def machine_of(self, name: str) -> str:
         """Return the machine that a host is on."""
         return next(host.machine for host in self.hosts if host.name == name)
-
-
-def _told(host: Host) -> HostHardware:
-    facts = host.facts
-    known = tuple(replace(Gpu(**gpu), host=host.name) for gpu in facts["gpu_memory"])
-    return HostHardware(
-        host.name, str(facts["machine"]), tuple(facts["gpus"]), known, int(facts["memory"]), int(facts["cores"])
-    )
 
 
 def available_cores() -> int:

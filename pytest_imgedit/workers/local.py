@@ -1,4 +1,4 @@
-"""Worker processes on this machine, each with a keeper, spoken to with execnet."""
+"""Worker processes on this machine, each with a supervisor, spoken to with execnet."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import execnet
 
+from pytest_imgedit.core.sanitize import one_line, shorten
 from pytest_imgedit.models.source import user_import_paths
-from pytest_imgedit.text import one_line, shorten
-from pytest_imgedit.workers import keeper
+from pytest_imgedit.workers import supervisor
 from pytest_imgedit.workers.base import ENDED, Message, NotStarted, Slot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_imgedit.redaction import Redactor
+    from pytest_imgedit.core.redaction import Redactor
 
 #: Characters that are kept of a line that a worker prints.
 MAX_LINE = 4000
@@ -38,7 +38,7 @@ ENVIRONMENT = (
 _ENV = next((path for path in ("/usr/bin/env", "/bin/env") if os.access(path, os.X_OK)), "env")
 _SERVE = """
 import os, sys
-os.kill(int(os.environ[{keeper!r}]), {up})
+os.kill(int(os.environ[{supervisor!r}]), {up})
 channel.send({{"op": "up", "pid": os.getpid()}})
 sys.path += [path for path in {paths!r} if path not in sys.path]
 try:
@@ -72,17 +72,17 @@ class LocalExecutor:
         self.folder, self.patience, self.redactor, self.threads = folder, patience, redactor, threads
         self.python = python or sys.executable
         self.paths = user_import_paths() if paths is None else list(paths)
-        self._starting: dict[str, Path] = {}  # the outputs by which keepers are known before they answer
+        self._starting: dict[str, Path] = {}  # the outputs by which supervisors are known before they answer
 
     def abandon(self, slot: Slot) -> None:
-        """Kill the keeper of a slot that has not answered, and its worker, also where they are stopped."""
+        """Kill the supervisor of a slot that has not answered, and its worker, also where they are stopped."""
         path = self._starting.get(slot.name)
-        for keeper_pid in () if path is None else _children_with(str(path)):
-            for worker_pid in _children_of(keeper_pid):
+        for supervisor_pid in () if path is None else _children_with(str(path)):
+            for worker_pid in _children_of(supervisor_pid):
                 with suppress(OSError):
                     os.killpg(worker_pid, signal.SIGKILL)
             with suppress(OSError):
-                os.kill(keeper_pid, signal.SIGKILL)
+                os.kill(supervisor_pid, signal.SIGKILL)
 
     def start(self, slot: Slot) -> _Gateway:
         path = self.folder.absolute() / f".{slot.name}-{next(_NUMBERS)}.out"
@@ -92,7 +92,7 @@ class LocalExecutor:
             output = _Output(path.open("rb"), self.redactor)
         except OSError as error:
             raise NotStarted(f"{path}: {error.strerror}") from None
-        keeping = [sys.executable, "-I", "-S", keeper.__file__, str(path), str(self.patience)]
+        keeping = [sys.executable, "-I", "-S", supervisor.__file__, str(path), str(self.patience)]
         environment = [f"CUDA_VISIBLE_DEVICES={','.join(slot.gpus)}", *ENVIRONMENT]
         if not slot.gpus and "OMP_NUM_THREADS" not in os.environ:
             environment.append(f"OMP_NUM_THREADS={self.threads}")
@@ -100,7 +100,7 @@ class LocalExecutor:
         spec.python = shlex.join([*keeping, _ENV, *environment, self.python])
         try:
             gateway = execnet.Group().makegateway(spec)
-            serve = _SERVE.format(keeper=keeper.KEEPER, up=int(keeper.UP), paths=self.paths)
+            serve = _SERVE.format(supervisor=supervisor.SUPERVISOR, up=int(supervisor.UP), paths=self.paths)
             return _Gateway(gateway, gateway.remote_exec(serve), output)
         except (EOFError, OSError, execnet.RemoteError, AssertionError) as error:
             silent = "it does not answer as Python does" if isinstance(error, AssertionError) else one_line(error)
@@ -162,7 +162,7 @@ class _Gateway:
 
     def terminate(self) -> None:
         self.process.terminate()
-        self.process.send_signal(signal.SIGCONT)  # a keeper that is stopped hears nothing else
+        self.process.send_signal(signal.SIGCONT)  # a supervisor that is stopped hears nothing else
 
     def close(self) -> str:
         self._outbox.put(None)
@@ -171,11 +171,11 @@ class _Gateway:
                 self.process.wait(timeout=1)
         self.terminate()
         try:
-            self.process.wait(timeout=keeper.GRACE + 5)
-        except subprocess.TimeoutExpired:  # the keeper itself was stopped
+            self.process.wait(timeout=supervisor.GRACE + 5)
+        except subprocess.TimeoutExpired:  # the supervisor itself was stopped
             self.process.kill()
             self.process.wait()
-        if self.process.returncode < 0:  # the keeper was killed, so that nobody has ended the worker's children
+        if self.process.returncode < 0:  # the supervisor was killed, so that nobody has ended the worker's children
             with suppress(OSError):
                 os.killpg(self.pid, signal.SIGKILL)
         # It says goodbye through the pipe, which a process that left the group may hold open and full.
@@ -184,9 +184,9 @@ class _Gateway:
 
 
 def _how(code: int) -> str:
-    """Say how a worker ended, from its keeper's exit status."""
+    """Say how a worker ended, from its supervisor's exit status."""
     if code < 0:
-        return "its keeper was killed"
+        return "its supervisor was killed"
     return signal.Signals(code - 128).name if code - 128 in set(signal.Signals) else f"exit status {code}"
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from pytest_imgedit.core.errors import ImageError, OutputError, SetupError, is_out_of_memory
+from pytest_imgedit.core.images import decode, encode_png
 from pytest_imgedit.core.requests import Answer, EditRequest, Question
+from pytest_imgedit.core.sanitize import one_line, shorten
 from pytest_imgedit.editors.output import checked, is_near_copy, is_reframed
-from pytest_imgedit.errors import ImageError, OutputError, SetupError, is_out_of_memory
-from pytest_imgedit.images import decode, encode_png
-from pytest_imgedit.text import one_line, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pytest_imgedit.errors import UsageError
-from pytest_imgedit.text import one_line
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.sanitize import one_line
 from pytest_imgedit.workers.base import Worker
 
 if TYPE_CHECKING:

@@ -14,16 +14,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_imgedit.core.errors import ImageError, SetupError, is_out_of_memory
+from pytest_imgedit.core.images import encode_png, to_rgb
+from pytest_imgedit.core.redaction import Redactor, server_key
 from pytest_imgedit.core.requests import Answer, EditRequest, Question
+from pytest_imgedit.core.sanitize import one_line, shorten
 from pytest_imgedit.core.versions import versions_of
-from pytest_imgedit.errors import ImageError, SetupError, is_out_of_memory
-from pytest_imgedit.images import encode_png, to_rgb
+from pytest_imgedit.inference.seeding import seed_all
 from pytest_imgedit.models.checkpoints import find_checkpoint, require_file
 from pytest_imgedit.models.closure import loaded_code, require_code
 from pytest_imgedit.models.kinds import Target
-from pytest_imgedit.redaction import Redactor, server_key
-from pytest_imgedit.seeding import seed_all
-from pytest_imgedit.text import one_line, shorten
 from pytest_imgedit.workers.messages import (
     Message,
     clock,

@@ -13,6 +13,7 @@ import pytest
 from folders import fill
 from required import require
 
+from pytest_imgedit.core.results import Results
 from pytest_imgedit.report import html
 from pytest_imgedit.report.pictures import linked
 
@@ -218,7 +219,7 @@ def test_many_pairs_are_drawn_as_they_are_scrolled_to(folder, page):
     document["items"] = [{**item, "id": f"{item['id']}-{n:02}"} for n in range(30) for item in document["items"]]
     document.pop("comparison", None)
     target = path.with_name("many.html")
-    target.write_text(html.render(document, linked(folder / ".imgedit" / "blobs", target)))
+    target.write_text(html.render(Results.model_validate(document), linked(folder / ".imgedit" / "blobs", target)))
     page.goto(f"file://{target}")
     assert page.locator("#count").inner_text() == "600 of 600 pairs"
     assert page.locator("article").count() <= 96

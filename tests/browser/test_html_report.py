@@ -31,9 +31,9 @@ def cards(page):
 
 def test_report_opens_without_a_problem_and_shows_every_pair_worst_first(page, report):
     page.goto(report)
-    verdict = page.locator(".verdict").inner_text()
-    assert verdict.startswith("FAIL: 1 of 20 pairs without a score, 0 allowed")
-    assert verdict.endswith("(with theirs, overall would be between 3.40 and 3.90); a part: 20 of 50 pairs")
+    outcome = page.locator(".outcome").inner_text()
+    assert outcome.startswith("FAIL: 1 of 20 pairs without a score, 0 allowed")
+    assert outcome.endswith("(with theirs, overall would be between 3.40 and 3.90); a part: 20 of 50 pairs")
     assert cards(page)[0] == "pair-causal-0000"
     assert page.locator("#count").inner_text() == "20 of 20 pairs"
     scores = [float(text) for text in page.locator(".score:not(.none)").all_text_contents()]

@@ -148,11 +148,11 @@ def test_worker_killed_at_any_moment_costs_nothing(bench, moment):
 
 
 def workers_of(bench, process):
-    """The worker processes themselves, not their keepers."""
+    """The worker processes themselves, not their supervisors."""
     return [
         child
         for child in bench.children(process)
-        if "sys.stdin.readline" in " ".join(cmdline(child))[:4000] and "keeper.py" not in " ".join(cmdline(child))
+        if "sys.stdin.readline" in " ".join(cmdline(child))[:4000] and "supervisor.py" not in " ".join(cmdline(child))
     ]
 
 

@@ -31,7 +31,7 @@ def test_kill_9_of_the_run_leaves_no_process(bench, left, how):
     bench.wait_for(lambda: not left(), seconds=10)
 
 
-@pytest.mark.parametrize("target", ["group", "keeper"])
+@pytest.mark.parametrize("target", ["group", "supervisor"])
 def test_kill_9_of_what_keeps_the_workers_leaves_no_process(bench, left, target):
     process = bench.start(*CONSTANT, "--imgedit-editor=fakes:Spawns", "--imgedit-set=editor.on=physics-0000")
     bench.wait_for(lambda: bench.log_says("about to hang"))
@@ -40,7 +40,7 @@ def test_kill_9_of_what_keeps_the_workers_leaves_no_process(bench, left, target)
     else:
         hanging = next(child for child in left() if child.name() == "sleep").parent()
         hanging.parent().kill()
-        bench.wait_for(lambda: bench.log_says("its keeper was killed"), seconds=10)
+        bench.wait_for(lambda: bench.log_says("its supervisor was killed"), seconds=10)
         assert hanging.pid not in {child.pid for child in left()}
         process.kill()
     process.communicate()

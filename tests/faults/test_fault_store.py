@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from pytest_imgedit.images import encode_png
+from pytest_imgedit.core.images import encode_png
 
 NOISE = ("--imgedit-editor=noise", "--imgedit-limit=2")
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from pytest_imgedit.errors import ImageError
-from pytest_imgedit.images import MAX_PIXELS, Base64Image, decode
+from pytest_imgedit.core.errors import ImageError
+from pytest_imgedit.core.images import MAX_PIXELS, Base64Image, decode
 
 
 def encoded(kind: str, mode: str = "RGB") -> bytes:

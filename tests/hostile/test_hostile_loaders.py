@@ -8,8 +8,8 @@ from PIL import Image
 OWN = """
 import os, sys
 import pytest
-from pytest_imgedit.pairs import EditPair
-from pytest_imgedit.images import FileImage
+from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.core.images import FileImage
 from pathlib import Path
 class Mute(Exception):
     def __str__(self): raise ValueError

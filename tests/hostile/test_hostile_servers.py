@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from pytest_imgedit.errors import SetupError
+from pytest_imgedit.core.errors import SetupError
 from pytest_imgedit.models.openai import ServerParameters
 from pytest_imgedit.models.servers import Endpoint
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from pytest_imgedit.errors import UsageError
-from pytest_imgedit.images import encode_png
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.images import encode_png
 from pytest_imgedit.suites.rows import Problems, read_rows
 
 PNG = encode_png(Image.effect_noise((32, 24), 60))

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from pytest_imgedit.pairs import category_slug, slug
-from pytest_imgedit.redaction import Redactor, mask_secrets
+from pytest_imgedit.core.pairs import category_slug, slug
+from pytest_imgedit.core.redaction import Redactor, mask_secrets
 
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x1b[31mred\u202egnp.exe\x9b31m"

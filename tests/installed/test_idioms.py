@@ -111,7 +111,7 @@ def test_what_cannot_be_run_here_is_no_matter_to_other_tests(repository):
     for arguments in (("benchmarks",), ("benchmarks", "-n", "2")):
         outcome = repository.pytest(*arguments)
         assert (outcome.code, outcome.edited) == (4, [])
-        assert "pyproject.toml:13: editor diffusers:/nowhere: no such folder" in outcome.output
+        assert "workers.gpus=0-5: no GPU 0, this machine shows no GPU" in outcome.output
     assert repository.pytest("--co", "-q", "benchmarks").code == 0
 
 

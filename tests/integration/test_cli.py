@@ -86,7 +86,7 @@ def test_runs_lists_both(imgedit, finished):
     code, out, _ = imgedit("runs")
     shutil.rmtree(finished / ".imgedit/runs/x")
     assert code == 1
-    assert "x/results.json: not a whole results document (KeyError('run'))" in out
+    assert "x/results.json: not a whole results document: run: Field required" in out
     assert imgedit("runs", "--out=nowhere")[::2] == (4, "imgedit: nowhere: no such folder, expected a store\n")
 
 

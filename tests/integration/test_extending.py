@@ -115,7 +115,7 @@ def test_folder_editor_takes_finished_images(bench):
 @pytest.mark.parametrize("spec", ["workers.editor_python=/bin/false", "editor.spec=refuses:Editor"])
 def test_services_that_cannot_start_say_why_at_every_call(bench, spec):
     (bench.path / "refuses.py").write_text(
-        "from pytest_imgedit.errors import SetupError\n"
+        "from pytest_imgedit.core.errors import SetupError\n"
         "class Editor:\n"
         "    def __init__(self, *, device): raise SetupError('not on a Friday')\n"
     )
@@ -165,7 +165,7 @@ def test_image_source_that_raises_is_the_error_of_its_pair(bench):
 
 def own_suite(bench, changes):
     (bench.path / "own.py").write_text(
-        "from pytest_imgedit.pairs import EditPair\n"
+        "from pytest_imgedit.core.pairs import EditPair\n"
         "class Image:\n"
         "    def read(self): raise ValueError('nothing here')\n"
         "def Suite(argument, settings):\n"

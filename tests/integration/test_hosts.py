@@ -14,8 +14,8 @@ import pytest
 from folders import CONFIG
 from required import require
 
-from pytest_imgedit.errors import UsageError
-from pytest_imgedit.workers.ssh import parse_host
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.workers.remote.ssh import parse_host
 
 HALF_A_SECOND = "--imgedit-set=editor.delay=0.5"
 SUITE = ("--imgedit-suite=scenes", "--imgedit-set=editor.num_inference_steps=1", "--imgedit-editor=scenes")
@@ -128,12 +128,12 @@ def workers_alive():
             words = " ".join(process.cmdline())
         except psutil.Error:
             continue
-        if "keeper.py" in words or "over_ssh.py" in words or "sys.stdin.readline" in words:
+        if "supervisor.py" in words or "ssh_exec.py" in words or "sys.stdin.readline" in words:
             found.append(process)
     return found
 
 
-def test_the_same_pairs_end_alike_on_this_machine_over_ssh_and_on_ray(bench, hosts, cluster, monkeypatch):
+def test_the_same_pairs_end_alike_on_this_machine_ssh_exec_and_on_ray(bench, hosts, cluster, monkeypatch):
     before = {process.pid for process in workers_alive()}
     bench.run(*MODELS)
     expected = outcome(bench)

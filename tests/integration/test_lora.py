@@ -11,14 +11,14 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
+from pytest_imgedit.core.errors import SettingError, SetupError
+from pytest_imgedit.core.images import encode_png
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.editors import diffusers as editor_module
 from pytest_imgedit.editors.diffusers import DiffusersEditor
-from pytest_imgedit.errors import SettingError, SetupError
-from pytest_imgedit.images import encode_png
 from pytest_imgedit.judges.qwen_vl import QwenVLJudge
 from pytest_imgedit.models.identity import identify
-from pytest_imgedit.models.kinds import Site
+from pytest_imgedit.models.places import Site
 from pytest_imgedit.models.specs import make_model
 from pytest_imgedit.workers.process import _Worker
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from pytest_imgedit.core.errors import SettingError, UsageError
 from pytest_imgedit.engine.placement import place, settle
-from pytest_imgedit.errors import SettingError, UsageError
 from pytest_imgedit.models import specs
-from pytest_imgedit.models.kinds import Site
+from pytest_imgedit.models.places import Site
 from pytest_imgedit.models.specs import make_model
 from pytest_imgedit.workers.gpus import Gpu
 from pytest_imgedit.workers.hardware import Hardware, HostHardware

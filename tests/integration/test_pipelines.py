@@ -11,16 +11,16 @@ import pytest
 import torch
 from PIL import Image
 
+from pytest_imgedit.core.errors import SettingError, UsageError
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.editors.diffusers import DiffusersEditor
 from pytest_imgedit.editors.output import ASPECT_TOLERANCE, is_reframed
-from pytest_imgedit.errors import SettingError, UsageError
+from pytest_imgedit.inference.seeding import seed_all
 from pytest_imgedit.models.adapters import ADAPTERS, fit, why_refused
 from pytest_imgedit.models.identity import identify
-from pytest_imgedit.models.kinds import Site
 from pytest_imgedit.models.pipelines import SET_BY_HARNESS, call_signature
+from pytest_imgedit.models.places import Site
 from pytest_imgedit.models.specs import make_model
-from pytest_imgedit.seeding import seed_all
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from tiny_flux2 import BUILDERS as FLUX2

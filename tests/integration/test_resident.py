@@ -68,7 +68,7 @@ def test_failed_edits_do_not_hold_up_the_judge(resident):
 
 def test_judge_that_refuses_its_settings_ends_the_run(resident):
     (resident.path / "refusing.py").write_text(
-        "from pytest_imgedit.errors import SetupError\n"
+        "from pytest_imgedit.core.errors import SetupError\n"
         "class Judge:\n"
         "    def __init__(self, *, device): raise SetupError('no such luck')\n"
         "    def answer(self, questions): return []\n"

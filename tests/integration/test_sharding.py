@@ -11,9 +11,9 @@ import psutil
 import pytest
 from PIL import Image
 
-from pytest_imgedit.config import Settings
+from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.models.identity import identify
-from pytest_imgedit.models.kinds import Site
+from pytest_imgedit.models.places import Site
 from pytest_imgedit.models.specs import make_model
 
 SIZES = {"qwen-image-edit": {"true_cfg_scale": 4.0, "height": 64, "width": 64}}
@@ -23,8 +23,8 @@ import numpy as np
 from PIL import Image
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.editors.diffusers import DiffusersEditor
-from pytest_imgedit.editors.sharded import ShardedEditor
-from pytest_imgedit.seeding import seed_all
+from pytest_imgedit.editors.sharded_editor import ShardedEditor
+from pytest_imgedit.inference.seeding import seed_all
 
 if __name__ == "__main__":
     folder, shard, call = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])

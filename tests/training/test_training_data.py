@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_imgedit.judges.qwen_vl import chatml
-from pytest_imgedit.rubrics.rubric import load_rubric
+from pytest_imgedit.protocols.rubric import load_rubric
 from training.edits import KINDS, Drawn, compressed, make_edits, quantize
 from training.evaluate import NOT_HELD_OUT
 from training.grades import ASPECTS, blur, grade, score

@@ -12,8 +12,8 @@ import pytest
 import torch
 from PIL import Image
 
+from pytest_imgedit.inference.qwen_inputs import AssembledProcessor
 from pytest_imgedit.judges.qwen_vl import chatml
-from pytest_imgedit.qwen import AssembledProcessor
 from training.batched import BatchedJudge
 from training.editor_model import autoencoder
 from training.judge_model import image_processor, judge_model

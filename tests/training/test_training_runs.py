@@ -14,7 +14,7 @@ from PIL import Image
 from pytest_imgedit.core.requests import EditRequest, Question
 from pytest_imgedit.editors.diffusers import DiffusersEditor
 from pytest_imgedit.judges.qwen_vl import QwenVLJudge
-from pytest_imgedit.rubrics.rubric import load_rubric
+from pytest_imgedit.protocols.rubric import load_rubric
 from training import bank, editor, judge, pool
 from training.records import as_pair, draw, make_scenes
 

@@ -5,11 +5,11 @@ import pytest
 from diffusers import QwenImageTransformer2DModel
 from PIL import Image
 
+from pytest_imgedit.core.errors import SettingError, SetupError
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.editors.diffusers import DiffusersEditor
-from pytest_imgedit.errors import SettingError, SetupError
 from pytest_imgedit.models.identity import identify
-from pytest_imgedit.models.kinds import Site
+from pytest_imgedit.models.places import Site
 from pytest_imgedit.models.specs import make_model
 
 SMALL = {"num_inference_steps": 2, "true_cfg_scale": 4.0, "height": 64, "width": 64}

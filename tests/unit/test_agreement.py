@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pytest_imgedit.cli.agreement import read_ratings
-from pytest_imgedit.errors import UsageError
+from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.stats.agreement import agreement, pairwise_accuracy
 
 

@@ -8,7 +8,7 @@ import shutil
 import pytest
 import torch
 
-from pytest_imgedit.errors import UsageError
+from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.judges.decoding import PaddedDecoder
 from pytest_imgedit.judges.qwen_vl import QwenVLJudge
 from pytest_imgedit.models.architectures import PACKED, read_config, unpackable

@@ -9,7 +9,7 @@ from documents import a_baseline, an_item, baseline_document, baseline_item
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_imgedit.errors import UsageError
+from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.stats.comparison import compare, differences, environment_differences
 from pytest_imgedit.store.baselines import (
     BaselineItem,

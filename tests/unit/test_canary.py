@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pytest_imgedit.errors import UsageError
-from pytest_imgedit.images import decode, encode_png
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.images import decode, encode_png
 from pytest_imgedit.workers.base import Slot, Worker
 from pytest_imgedit.workers.canary import Canaries, canary_edit
 from pytest_imgedit.workers.messages import edit_request

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pytest_imgedit.errors import SetupError
+from pytest_imgedit.core.errors import SetupError
 from pytest_imgedit.models import checkpoints
 from pytest_imgedit.models.checkpoints import Layout, describe_checkpoint, find_checkpoint, loaded_files
 from pytest_imgedit.models.fingerprints import digest_files

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from documents import a_baseline, an_item, baseline_item
 
-from pytest_imgedit.config import GatesSettings
+from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.stats.collapse import Move, max_collapsed, moves_between, p_falls_outweigh, unmoved_edits
 from pytest_imgedit.store.baselines import reduced
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_imgedit.config_file import ConfigFile, configs_of
-from pytest_imgedit.config_paths import rebase_paths
-from pytest_imgedit.errors import UsageError
+from pytest_imgedit.config.paths import rebase_paths
+from pytest_imgedit.config.toml_file import ConfigFile, configs_of
+from pytest_imgedit.core.errors import UsageError
 
 
 @pytest.fixture

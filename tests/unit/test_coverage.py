@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_imgedit.config import GatesSettings
+from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.stats.coverage import against_environment, allowed_pairs, baseline_coverage, coverage
 from pytest_imgedit.stats.gates import Observation, max_drop
 

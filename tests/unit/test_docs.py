@@ -36,8 +36,8 @@ def test_links_lead_to_files(page):
 
 @pytest.mark.parametrize("section", ["workers", "gates"])
 def test_every_option_and_setting_is_in_the_readme(section):
-    from pytest_imgedit.config import Settings
-    from pytest_imgedit.options import OPTIONS
+    from pytest_imgedit.config.options import OPTIONS
+    from pytest_imgedit.config.settings import Settings
 
     readme = (ROOT / "README.md").read_text()
     for option in OPTIONS:

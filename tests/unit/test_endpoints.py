@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.requests import Answer, Question
-from pytest_imgedit.errors import UsageError
 from pytest_imgedit.judges.openai import OpenAIJudge, data_url, fit, read_completion
 from pytest_imgedit.models.identity import identify
 from pytest_imgedit.models.servers import Asking, Endpoint, parse_endpoint

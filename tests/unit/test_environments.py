@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_imgedit.environments import Environment, best
+from pytest_imgedit.core.environments import Environment, best
 from pytest_imgedit.models.identity import key
 
 HERE = Environment(device="cpu", versions={"torch": "2.13.0", "diffusers": "0.42.1"})

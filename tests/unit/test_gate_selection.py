@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_imgedit.config import GatesSettings
+from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.stats.selection import Selection, narrow
 
 WHOLE = {"physics": 10, "social": 10}

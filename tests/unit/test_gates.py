@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_imgedit.config import GatesSettings
-from pytest_imgedit.errors import UsageError
+from pytest_imgedit.config.settings import GatesSettings
+from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.stats.gates import Observation, check_fields, fail_under, max_drop
 
 

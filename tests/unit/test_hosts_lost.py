@@ -6,11 +6,11 @@ import psutil
 import pytest
 from waiting import wait_until
 
-from pytest_imgedit.errors import UsageError
-from pytest_imgedit.workers import hosts, ssh
+from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.workers.base import NotStarted
-from pytest_imgedit.workers.hosts import Host, Hosts
-from pytest_imgedit.workers.ssh import SshHosts
+from pytest_imgedit.workers.remote import hosts, ssh
+from pytest_imgedit.workers.remote.hosts import Host, Hosts
+from pytest_imgedit.workers.remote.ssh import SshHosts
 
 
 def test_what_is_sent_waits_for_no_connection():

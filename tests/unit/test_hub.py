@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_imgedit.errors import UsageError
+from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.models.checkpoints import Layout
 from pytest_imgedit.models.hub import is_local, model_folder, split_id
 

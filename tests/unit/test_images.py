@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageCms
 
-from pytest_imgedit import images
-from pytest_imgedit.errors import ImageError
-from pytest_imgedit.images import Base64Image, FileImage, decode, encode_png
+from pytest_imgedit.core import images
+from pytest_imgedit.core.errors import ImageError
+from pytest_imgedit.core.images import Base64Image, FileImage, decode, encode_png
 
 
 def encoded(image: Image.Image, kind: str = "PNG", **options) -> bytes:

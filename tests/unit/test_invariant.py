@@ -10,7 +10,7 @@ import pytest
 import torch
 from test_packed import ask
 
-from pytest_imgedit.errors import SetupError
+from pytest_imgedit.core.errors import SetupError
 from pytest_imgedit.judges.decoding import Decoded
 from pytest_imgedit.judges.graphs import Recorded
 from pytest_imgedit.judges.invariant import InvariantDecoder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_imgedit.options import _kind
+from pytest_imgedit.plugin.command_line import _kind
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_imgedit.config import Settings
+from pytest_imgedit.config.settings import Settings
+from pytest_imgedit.core.environments import Environment
 from pytest_imgedit.engine.launch import Launcher
-from pytest_imgedit.environments import Environment
 from pytest_imgedit.models.classes import OwnEditor
 from pytest_imgedit.models.identity import Identity
-from pytest_imgedit.models.kinds import GIB, Memory
+from pytest_imgedit.models.places import GIB, Memory
 from pytest_imgedit.workers.base import Slot, Worker
 from pytest_imgedit.workers.hardware import Hardware, HostHardware
 from pytest_imgedit.workers.pool import Pool, Setup

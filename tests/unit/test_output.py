@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFilter
 
+from pytest_imgedit.core.errors import OutputError
 from pytest_imgedit.editors.output import checked, is_blank, is_near_copy, is_reframed
-from pytest_imgedit.errors import OutputError
 
 PHOTO = Image.effect_noise((256, 192), 80).filter(ImageFilter.GaussianBlur(4)).convert("RGB")
 
@@ -40,8 +40,8 @@ def test_near_copies(edited, copy):
 
 
 def test_drawn_references_are_no_copies_of_their_sources():
-    from pytest_imgedit.config import SuiteSettings
-    from pytest_imgedit.images import decode
+    from pytest_imgedit.config.settings import SuiteSettings
+    from pytest_imgedit.core.images import decode
     from pytest_imgedit.suites.base import load_suite
 
     pairs = load_suite(SuiteSettings()).pairs

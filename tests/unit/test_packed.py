@@ -5,13 +5,13 @@ import torch
 from PIL import Image
 from torch.nn.functional import scaled_dot_product_attention
 
-from pytest_imgedit.config import SuiteSettings
+from pytest_imgedit.config.settings import SuiteSettings
+from pytest_imgedit.core.images import decode
 from pytest_imgedit.core.requests import Question
-from pytest_imgedit.images import decode
 from pytest_imgedit.judges.fused import combine, rms_norm, swiglu
 from pytest_imgedit.judges.packed import Bounds, PackedDecoder, attend
 from pytest_imgedit.judges.qwen_vl import QwenVLJudge
-from pytest_imgedit.rubrics.rubric import load_rubric
+from pytest_imgedit.protocols.rubric import load_rubric
 from pytest_imgedit.scenes import WEIGHTS
 from pytest_imgedit.suites.base import load_suite
 

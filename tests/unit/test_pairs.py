@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from pytest_imgedit.core.items import ItemFailed, ItemResult
+from pytest_imgedit.core.pairs import category_slug, slug
 from pytest_imgedit.core.results import ItemError, SeedResult, Verdict
-from pytest_imgedit.pairs import category_slug, slug
 
 
 @given(st.text(min_size=1))

@@ -6,12 +6,12 @@ from typing import ClassVar
 import pytest
 
 from pytest_imgedit.cli import doctor
-from pytest_imgedit.config import Settings
+from pytest_imgedit.config.settings import Settings
+from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.engine.placement import groups_of, place, settle
-from pytest_imgedit.errors import UsageError
 from pytest_imgedit.models.classes import OwnEditor
 from pytest_imgedit.models.diffusers import Diffusers
-from pytest_imgedit.models.kinds import GIB
+from pytest_imgedit.models.places import GIB
 from pytest_imgedit.models.qwen_vl import QwenVL
 from pytest_imgedit.models.specs import make_model
 from pytest_imgedit.workers.gpus import Gpu

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_imgedit.workers.ray import InOrder
+from pytest_imgedit.workers.remote.ray import InOrder
 
 
 @given(st.permutations(range(8)))

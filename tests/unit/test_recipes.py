@@ -13,16 +13,17 @@ from types import SimpleNamespace
 import pytest
 from test_checkpoints import pipeline
 
+from pytest_imgedit.core.environments import key
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.images import Base64Image
+from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.engine.scoring import verdict_recipe
 from pytest_imgedit.engine.work import Work, edit_recipe
-from pytest_imgedit.environments import key
-from pytest_imgedit.errors import UsageError
-from pytest_imgedit.images import Base64Image
 from pytest_imgedit.models.closure import is_unchanged, loaded_code, source_closure
-from pytest_imgedit.models.identity import Where, identify
+from pytest_imgedit.models.identity import identify
+from pytest_imgedit.models.places import Where
 from pytest_imgedit.models.specs import make_model
-from pytest_imgedit.pairs import EditPair
-from pytest_imgedit.rubrics.rubric import load_rubric
+from pytest_imgedit.protocols.rubric import load_rubric
 from pytest_imgedit.scenes import WEIGHTS
 
 PAIR = EditPair("a", "physics", "make it snow", Base64Image(""))

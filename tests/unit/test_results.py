@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_imgedit import Results, read_results
-from pytest_imgedit.errors import UsageError
+from pytest_imgedit.core.errors import UsageError
 
 SCHEMA = Path(__file__).parent.parent.parent / "docs" / "results.schema.json"
 

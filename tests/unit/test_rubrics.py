@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_imgedit.errors import ReplyError, UsageError
-from pytest_imgedit.images import Base64Image
-from pytest_imgedit.pairs import CATEGORIES, EditPair
-from pytest_imgedit.rubrics.reply import parse_reply
-from pytest_imgedit.rubrics.rubric import load_rubric
+from pytest_imgedit.core.errors import ReplyError, UsageError
+from pytest_imgedit.core.images import Base64Image
+from pytest_imgedit.core.pairs import CATEGORIES, EditPair
+from pytest_imgedit.protocols.reply import parse_reply
+from pytest_imgedit.protocols.rubric import load_rubric
 
 ASPECTS = ("instruction", "preservation", "realism")
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pytest_imgedit.config import SuiteSettings
-from pytest_imgedit.errors import UsageError
-from pytest_imgedit.images import decode
+from pytest_imgedit.config.settings import SuiteSettings
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.images import decode
 from pytest_imgedit.scenes.canvas import Canvas
-from pytest_imgedit.scenes.suite import TEMPLATES, make_scene
 from pytest_imgedit.suites.base import load_suite
+from pytest_imgedit.suites.scenes import TEMPLATES, make_scene
 
 EVERY = [(category, index) for category, templates in TEMPLATES.items() for index in range(len(templates))]
 

@@ -7,8 +7,8 @@ import sys
 
 import numpy as np
 
-from pytest_imgedit.images import encode_png
-from pytest_imgedit.seeding import seed_all
+from pytest_imgedit.core.images import encode_png
+from pytest_imgedit.inference.seeding import seed_all
 from pytest_imgedit.workers.process import _Worker
 
 JOB = {"op": "edit", "pair": "a", "category": "physics", "instruction": "x", "reference": None}

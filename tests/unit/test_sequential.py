@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_imgedit.config import GatesSettings
+from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.stats.gates import Observation
 from pytest_imgedit.stats.sequential import LOOKS, MOST, Evidence, Looks, Place, at_the_end, in_parts, weights_of
 

@@ -7,7 +7,7 @@ import json
 import pytest
 from test_suites import PNG, row, write
 
-from pytest_imgedit.config import SuiteSettings
+from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.suites.index import from_index, to_index
 

@@ -9,9 +9,9 @@ import tracemalloc
 import pytest
 from PIL import Image
 
-from pytest_imgedit.config import SuiteSettings
-from pytest_imgedit.errors import UsageError
-from pytest_imgedit.images import decode, encode_png
+from pytest_imgedit.config.settings import SuiteSettings
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.images import decode, encode_png
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.suites.rows import Problems, read_rows
 

@@ -12,10 +12,10 @@ import psutil
 import pytest
 from PIL import Image
 
+from pytest_imgedit.core.errors import ImageError, OutputError, SetupError, is_out_of_memory
 from pytest_imgedit.core.requests import Answer, Question
 from pytest_imgedit.engine.retries import MAX_IN_VAIN, Retries
-from pytest_imgedit.errors import ImageError, OutputError, SetupError, is_out_of_memory
-from pytest_imgedit.workers import keeper
+from pytest_imgedit.workers import supervisor
 from pytest_imgedit.workers.base import Slot, Worker
 from pytest_imgedit.workers.messages import describe
 from pytest_imgedit.workers.process import _Worker
@@ -24,7 +24,7 @@ from pytest_imgedit.workers.process import _Worker
 def keep(tmp_path, script, patience="60"):
     log = tmp_path / "log"
     log.touch()
-    command = [sys.executable, "-I", "-S", keeper.__file__, str(log), patience, "/bin/sh", "-c", script]
+    command = [sys.executable, "-I", "-S", supervisor.__file__, str(log), patience, "/bin/sh", "-c", script]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE), log
 
 
@@ -44,16 +44,16 @@ def only_child(process) -> psutil.Process:
         if children and os.getpgid(children[0].pid) == children[0].pid:
             return children[0]
         time.sleep(0.02)
-    raise AssertionError("the keeper started nothing")
+    raise AssertionError("the supervisor started nothing")
 
 
 @pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", 137)])
-def test_keeper_ends_with_its_worker_and_passes_on_how(tmp_path, script, code):
+def test_supervisor_ends_with_its_worker_and_passes_on_how(tmp_path, script, code):
     process, _ = keep(tmp_path, script)
     assert process.wait(timeout=5) == code
 
 
-def test_keeper_passes_pipes_through_and_sends_errors_to_the_log(tmp_path):
+def test_supervisor_passes_pipes_through_and_sends_errors_to_the_log(tmp_path):
     process, log = keep(tmp_path, "read line; echo got $line; echo oops >&2")
     output, _ = process.communicate(b"hello\n", timeout=5)
     assert output == b"got hello\n"
@@ -63,7 +63,7 @@ def test_keeper_passes_pipes_through_and_sends_errors_to_the_log(tmp_path):
 def test_command_that_does_not_exist_is_said_in_the_log(tmp_path):
     log = tmp_path / "log"
     log.touch()
-    command = [sys.executable, "-I", "-S", keeper.__file__, str(log), "60", "/no/such/command"]
+    command = [sys.executable, "-I", "-S", supervisor.__file__, str(log), "60", "/no/such/command"]
     assert subprocess.run(command, check=False).returncode == 127
     assert log.read_text() == "/no/such/command: No such file or directory\n"
 
@@ -75,14 +75,14 @@ def test_command_that_does_not_come_up_is_ended(tmp_path):
 
 
 def test_command_that_came_up_has_all_the_time_it_wants(tmp_path):
-    process, log = keep(tmp_path, f"kill -USR1 ${keeper.KEEPER}; sleep 0.6; exit 7", patience="0.3")
+    process, log = keep(tmp_path, f"kill -USR1 ${supervisor.SUPERVISOR}; sleep 0.6; exit 7", patience="0.3")
     assert process.wait(timeout=5) == 7
     assert log.read_text() == ""
 
 
-def test_keepers_start_side_by_side_without_a_race(tmp_path):
+def test_supervisors_start_side_by_side_without_a_race(tmp_path):
     (tmp_path / "log").touch()
-    command = [sys.executable, "-I", "-S", keeper.__file__, str(tmp_path / "log"), "60", "/bin/true"]
+    command = [sys.executable, "-I", "-S", supervisor.__file__, str(tmp_path / "log"), "60", "/bin/true"]
     for _ in range(10):
         assert {process.wait() for process in [subprocess.Popen(command) for _ in range(8)]} == {0}
 
@@ -97,7 +97,7 @@ def test_sigterm_ends_the_whole_group(tmp_path):
     assert all(map(gone, family))
 
 
-def test_worker_dies_with_its_keeper(tmp_path):
+def test_worker_dies_with_its_supervisor(tmp_path):
     process, _ = keep(tmp_path, "exec sleep 600")
     worker = only_child(process)
     process.kill()
@@ -203,7 +203,7 @@ def test_secrets_of_the_parameters_leave_no_worker():
             raise RuntimeError("bad key 0123456789")
 
     worker.model = Model()
-    from pytest_imgedit.images import encode_png
+    from pytest_imgedit.core.images import encode_png
 
     source = encode_png(Image.effect_noise((16, 16), 50))
     job = {

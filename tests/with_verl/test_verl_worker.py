@@ -11,9 +11,9 @@ from verl import DataProto
 from verl.single_controller.base.decorator import Dispatch, register
 from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup
 
+from pytest_imgedit.core.images import encode_png
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.editors.diffusers import DiffusersEditor
-from pytest_imgedit.images import encode_png
 from pytest_imgedit.integrations.verl import ImageEditConfig, ImageEditWorker, _picture
 
 STEPS = 2

@@ -19,10 +19,10 @@ from pytest_imgedit.workers.messages import describe, make_edit
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pytest_imgedit.core.pairs import EditPair
     from pytest_imgedit.engine.plan import RunPlan
     from pytest_imgedit.engine.work import Work
     from pytest_imgedit.models.identity import Identity
-    from pytest_imgedit.pairs import EditPair
     from pytest_imgedit.store.runs import Store
 
 CONTROLS = ("oracle", "identity", "shuffled", "blank", "noise")

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pytest_imgedit.core.results import Noise, NoiseRow
-from pytest_imgedit.images import as_jpeg, resampled
+from pytest_imgedit.engine.perturbations import PERTURBATIONS
 from pytest_imgedit.stats.estimates import estimate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from pytest_imgedit.engine.work import Work
 
-    Parts = tuple[tuple[str, str], ...]
-
-#: What changes from one repeat to the next, in turn: `batch`, other neighbours in the batch; `order`, the edit is
-#: shown before the source, each with the words before it; `jpeg`, both images at quality 90; `resize`, both images
-#: at 95% of their size and back.
-PERTURBATIONS = ("batch", "order", "jpeg", "resize")
 #: Points by which a score must move to show in two decimals.
 VISIBLE = 0.005
-_IMAGE = {"jpeg": as_jpeg, "resize": resampled}
 
 
 def plan_repeats(plan: Sequence[Work], count: int, has_order: bool) -> list[Work]:
@@ -45,43 +37,6 @@ def plan_repeats(plan: Sequence[Work], count: int, has_order: bool) -> list[Work
         for work in plan
         if work.error is None and work.edit is not None
     ]
-
-
-def place_in_queue(work: Work) -> tuple[Any, ...]:
-    """Order in which edits are judged: by category, then by image size and length of the texts, so that a batch is
-    of one kind; for repeats in another order each time.
-    """
-    if not work.perturbation:
-        texts = (work.pair.instruction, work.pair.description, work.pair.reference_text)
-        return (0, work.pair.category, work.source.pixels if work.source else 0, sum(len(text or "") for text in texts))
-    return (work.repeat, hashlib.sha256(f"{work.repeat}:{work.pair.id}:{work.seed}".encode()).hexdigest())
-
-
-def perturbed(work: Work, parts: Parts, images: Mapping[str, bytes]) -> tuple[Parts, dict[str, bytes]]:
-    """Change what the judge is shown as the work's perturbation says."""
-    change = _IMAGE.get(work.perturbation)
-    if change is not None:
-        images = {name: change(data) for name, data in images.items()}
-    return swap_images(parts) if work.perturbation == "order" else parts, dict(images)
-
-
-def swap_images(parts: Parts) -> Parts:
-    """Show the first edited image where the first source stands and the other way round, with the words before each."""
-    places: dict[str, tuple[int, int]] = {}
-    for index, (kind, name) in enumerate(parts):
-        if kind == "image" and name in ("source", "edited") and name not in places:
-            caption = index - 1 if index and parts[index - 1][0] == "text" else index
-            places[name] = (caption, index)
-    if len(places) < 2:
-        return parts
-    first, second = sorted(places.values())
-    return (
-        *parts[: first[0]],
-        *parts[second[0] : second[1] + 1],
-        *parts[first[1] + 1 : second[0]],
-        *parts[first[0] : first[1] + 1],
-        *parts[second[1] + 1 :],
-    )
 
 
 def describe_noise(plan: Sequence[Work], repeats: Sequence[Work]) -> Noise:

@@ -11,9 +11,9 @@ from pytest_imgedit.engine.judge_checks.retest import plan_repeats
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_imgedit.core.pairs import EditPair
     from pytest_imgedit.engine.plan import RunPlan
     from pytest_imgedit.engine.work import Work
-    from pytest_imgedit.pairs import EditPair
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,18 @@ import queue
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_imgedit import __version__
+from pytest_imgedit.core.environments import alike
+from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.results import HostOrigin
-from pytest_imgedit.environments import alike
-from pytest_imgedit.errors import UsageError
+from pytest_imgedit.core.versions import __version__
 from pytest_imgedit.models.source import user_import_paths
 from pytest_imgedit.workers.base import ENDED, Message, NotStarted, Slot
-from pytest_imgedit.workers.keeper import GRACE
+from pytest_imgedit.workers.gpus import Gpu
+from pytest_imgedit.workers.hardware import Hardware, HostHardware
+from pytest_imgedit.workers.supervisor import GRACE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -81,6 +84,15 @@ class Host:
     def origin(self) -> HostOrigin:
         """The host's name, package versions and machine, as results tell them."""
         return HostOrigin(name=self.name, **self.facts["origin"])
+
+    @property
+    def hardware(self) -> HostHardware:
+        """What the host has for a run."""
+        told = self.facts
+        known = tuple(replace(Gpu(**gpu), host=self.name) for gpu in told["gpu_memory"])
+        return HostHardware(
+            self.name, str(told["machine"]), tuple(told["gpus"]), known, int(told["memory"]), int(told["cores"])
+        )
 
     def hear(self, message: Message | None) -> None:
         """Take what the agent says; `None` says that the connection is gone."""
@@ -249,6 +261,11 @@ class Hosts:
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
         self._hosts = dict(zip(names, self.all, strict=True))
+
+    @property
+    def hardware(self) -> Hardware:
+        """What the hosts have told of themselves."""
+        return Hardware(tuple(host.hardware for host in self.all), remote=True)
 
     def versions(self, python: str | None, on_gpus: bool, names: Sequence[str]) -> dict[str, str]:
         """Return the versions of packages on the hosts that compute: those with GPUs, or all.

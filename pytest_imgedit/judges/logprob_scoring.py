@@ -6,8 +6,8 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pytest_imgedit.errors import SetupError
-from pytest_imgedit.rubrics.reply import NUMBER, number_places
+from pytest_imgedit.core.errors import SetupError
+from pytest_imgedit.protocols.reply import NUMBER, number_places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""A keeper that is stopped, as by SIGSTOP, neither hangs the run nor stays behind."""
+"""A supervisor that is stopped, as by SIGSTOP, neither hangs the run nor stays behind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 RUN = ("--imgedit-editor=tells:Editor", "--imgedit-judge=fakes:Constant", "--imgedit-limit=1")
-#: What a run may take in all: a keeper that does not answer is waited for in `keeper.GRACE` and five seconds more.
+#: What a run may take in all: a supervisor that does not answer is given `supervisor.GRACE` and five seconds.
 SECONDS = 40
 #: Tells which process keeps it.
 TELLS = """
@@ -54,7 +54,7 @@ def remaining(left) -> list[str]:
     return [f"{one.pid} {one.name()} {one.status()}" for one in found]
 
 
-def test_keeper_that_is_stopped_during_an_edit(bench, left):
+def test_supervisor_that_is_stopped_during_an_edit(bench, left):
     process = bench.start(*RUN, "--imgedit-set=workers.edit_timeout=1")
     bench.wait_for(lambda: bench.stored_edits() >= 1)
     os.kill(int((bench.path / "pid").read_text()), signal.SIGSTOP)
@@ -63,7 +63,7 @@ def test_keeper_that_is_stopped_during_an_edit(bench, left):
     assert bench.error_kinds == {}
 
 
-def test_keeper_that_is_stopped_before_its_interpreter_hangs(bench, left):
+def test_supervisor_that_is_stopped_before_its_interpreter_hangs(bench, left):
     (bench.path / "python").write_text("#!/bin/sh\nkill -STOP $PPID\nexec sleep 600\n")
     (bench.path / "python").chmod(0o755)
     python = ("--imgedit-set=workers.editor_python=./python", "--imgedit-set=workers.load_timeout=1")

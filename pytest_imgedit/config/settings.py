@@ -1,22 +1,24 @@
-"""Checked settings: pydantic models over what `options.gather` found, with one-line errors."""
+"""Checked settings: pydantic models over what `plugin.command_line` gathered, with one-line errors."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
-from pytest_imgedit.config_file import ConfigFile
+from pytest_imgedit.config.options import OPTIONS
+from pytest_imgedit.config.toml_file import ConfigFile
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.pairs import category_slug
+from pytest_imgedit.core.redaction import Redactor, host_variables, server_key
 from pytest_imgedit.core.results import GateOptions
-from pytest_imgedit.errors import UsageError
+from pytest_imgedit.core.sanitize import did_you_mean
 from pytest_imgedit.models.specs import kind_of
-from pytest_imgedit.options import OPTIONS
-from pytest_imgedit.pairs import category_slug
-from pytest_imgedit.text import did_you_mean
 
 
 class _Section(BaseModel):
@@ -248,6 +250,13 @@ class Settings(_Section):
         """Tell whether the judge is tried on edits of known worth."""
         wanted, gates = self.judge.controls, self.gates
         return bool(gates.fail_under or gates.max_drop or gates.compare) if wanted == "auto" else wanted
+
+    @property
+    def redactor(self) -> Redactor:
+        """Knows the secrets of this process's environment, of the editor, judge and hosts, and the keys of servers."""
+        params = (self.editor.params, self.judge.params)
+        hosts = map(host_variables, self.workers.hosts)
+        return Redactor(os.environ, *params, *map(server_key, params), *hosts)
 
     def place(self, section: str, key: str) -> str:
         """Return `file:line: ` where the config file sets this key, and nothing overrides it; else an empty string."""

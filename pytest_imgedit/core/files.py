@@ -8,7 +8,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.errors import UsageError
+from pytest_imgedit.core.errors import UsageError
 
 if TYPE_CHECKING:
     import threading

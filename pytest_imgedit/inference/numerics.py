@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from pytest_imgedit.errors import SetupError
+from pytest_imgedit.core.errors import SetupError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 

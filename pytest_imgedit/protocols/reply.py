@@ -6,7 +6,7 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from pytest_imgedit.errors import ReplyError
+from pytest_imgedit.core.errors import ReplyError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,10 +14,10 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from pytest_imgedit.core.errors import SetupError
 from pytest_imgedit.editors.loading import load_pipeline
-from pytest_imgedit.errors import SetupError
-from pytest_imgedit.integrity import whole_checkpoints
-from pytest_imgedit.numerics import DTYPES
+from pytest_imgedit.inference.integrity import whole_checkpoints
+from pytest_imgedit.inference.numerics import DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

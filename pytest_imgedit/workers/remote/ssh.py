@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import execnet
 
-from pytest_imgedit.errors import UsageError
-from pytest_imgedit.redaction import mask_variables
-from pytest_imgedit.text import one_line
-from pytest_imgedit.workers import over_ssh
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.redaction import mask_variables
+from pytest_imgedit.core.sanitize import one_line
 from pytest_imgedit.workers.base import NotStarted
-from pytest_imgedit.workers.hosts import Host, Hosts
+from pytest_imgedit.workers.remote import ssh_exec
+from pytest_imgedit.workers.remote.hosts import Host, Hosts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,7 @@ _SERVE = """
 import os, sys
 os.environ.update(channel.receive())
 try:
-    from pytest_imgedit.workers.agent import serve
+    from pytest_imgedit.workers.remote.agent import serve
 except ImportError as error:
     channel.send({{"op": "refused", "message": f"{{sys.executable}} cannot run workers: {{error}}"}})
 else:
@@ -91,7 +91,7 @@ class SshHosts(Hosts):
         python = spec.python or ("python3" if spec.ssh else sys.executable)
         way = ["--", "ssh", *_options(spec), *shlex.split(spec.ssh), "--"] if spec.ssh else ["--", "--"]
         local = execnet.XSpec("popen")
-        local.python = shlex.join([sys.executable, "-I", "-S", over_ssh.__file__, str(log), *way, python])
+        local.python = shlex.join([sys.executable, "-I", "-S", ssh_exec.__file__, str(log), *way, python])
         link = _Link(name, local, log)
         self._links.append(link)
         try:

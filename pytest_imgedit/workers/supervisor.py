@@ -1,6 +1,6 @@
 """Keeps one worker process: nothing of its process group outlives the worker, or the controller.
 
-The controller runs this file as a script, `python keeper.py LOG SECONDS COMMAND…`, once for each worker, and the
+The controller runs this file as a script, `python supervisor.py LOG SECONDS COMMAND…`, once for each worker, and the
 command becomes the worker. A worker cannot do this for itself: it may hang in native code, be stopped, or have
 children of its own. The script imports nothing of the package, so that it starts in milliseconds.
 """
@@ -17,7 +17,7 @@ from contextlib import suppress
 #: Seconds between asking a worker's process group to end (SIGTERM) and ending it (SIGKILL).
 GRACE = 5.0
 #: What a worker sends to the process that this variable names once its interpreter runs.
-UP, KEEPER = signal.SIGUSR1, "IMGEDIT_KEEPER"
+UP, SUPERVISOR = signal.SIGUSR1, "IMGEDIT_SUPERVISOR"
 _WATCHED = {signal.SIGCHLD, signal.SIGTERM, UP}
 _PR_SET_PDEATHSIG = 1
 
@@ -27,7 +27,7 @@ def main(log: str, patience: float, command: list[str]) -> int:
 
     A command that has not sent `UP` after `patience` seconds is ended. The status is 128 + N after signal N.
     """
-    controller, keeper = os.getppid(), os.getpid()
+    controller, supervisor = os.getppid(), os.getpid()
     os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND), 2)
     os.setsid()  # what ends the controller's process group shall not end this process too
     # Ctrl-C is the controller's business: a worker that ignores it can finish its job while the run is drained.
@@ -35,7 +35,7 @@ def main(log: str, patience: float, command: list[str]) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     worker = os.fork()
     if worker == 0:
-        _become(command, keeper)
+        _become(command, supervisor)
     with suppress(OSError):  # it may have done so itself, and be another program by now
         os.setpgid(worker, worker)
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -62,14 +62,14 @@ def _watch(worker: int, controller: int, deadline: float, patience: float) -> No
             return
 
 
-def _become(command: list[str], keeper: int) -> None:
-    """Turn this process into the worker, which dies with its keeper."""
+def _become(command: list[str], supervisor: int) -> None:
+    """Turn this process into the worker, which dies with its supervisor."""
     os.setpgid(0, 0)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
-        if os.getppid() == keeper:
-            os.execvpe(command[0], command, {**os.environ, KEEPER: str(keeper)})
+        if os.getppid() == supervisor:
+            os.execvpe(command[0], command, {**os.environ, SUPERVISOR: str(supervisor)})
     except OSError as error:
         print(f"{command[0]}: {error.strerror}", file=sys.stderr, flush=True)
     os._exit(127)

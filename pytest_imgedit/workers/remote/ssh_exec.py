@@ -1,6 +1,6 @@
 """Becomes `ssh … COMMAND`, with the command quoted for the shell at the other end, or the command itself.
 
-The controller runs this file as a script, `python over_ssh.py LOG -- [ssh OPTIONS HOST] -- COMMAND…`. Ctrl-C at the
+The controller runs this file as a script, `python ssh_exec.py LOG -- [ssh OPTIONS HOST] -- COMMAND…`. Ctrl-C at the
 terminal does not reach it, and its number and errors go to the file `LOG`. It imports nothing of the package.
 """
 

@@ -13,11 +13,11 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.errors import UsageError
-from pytest_imgedit.text import one_line
-from pytest_imgedit.workers.agent import Agent
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.sanitize import one_line
 from pytest_imgedit.workers.base import Message, NotStarted
-from pytest_imgedit.workers.hosts import Host, Hosts
+from pytest_imgedit.workers.remote.agent import Agent
+from pytest_imgedit.workers.remote.hosts import Host, Hosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

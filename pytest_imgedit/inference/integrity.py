@@ -7,8 +7,8 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from pytest_imgedit.errors import SetupError, is_out_of_memory
-from pytest_imgedit.text import shorten
+from pytest_imgedit.core.errors import SetupError, is_out_of_memory
+from pytest_imgedit.core.sanitize import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,129 +1,19 @@
-"""The plugin's options: one table that declares them and gathers what the user set; imports nothing heavy."""
+"""What the user gave pytest: options, the ini key and the config file, gathered into raw settings."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.errors import UsageError
+from pytest_imgedit.config.options import OPTIONS, assign
+from pytest_imgedit.core.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import pytest
 
-    from pytest_imgedit.config_file import ConfigFile
-
-
-@dataclass(frozen=True)
-class Option:
-    """One `--imgedit-NAME` option with its key in the TOML config."""
-
-    name: str
-    help: str
-    toml: str | None = None
-    metavar: str = "VALUE"
-    kind: Literal["value", "flag", "list"] = "value"
-
-    @property
-    def dest(self) -> str:
-        return f"imgedit_{self.name.replace('-', '_')}"
-
-    @property
-    def flag(self) -> str:
-        return f"--imgedit-{self.name}"
-
-
-OPTIONS = (
-    Option("config", "TOML file with [suite] [editor] [judge] [workers] [gates] [rubrics.NAME]", None, "FILE"),
-    Option("set", "override one TOML key, such as editor.num_inference_steps=10", None, "KEY=VALUE", "list"),
-    Option(
-        "suite",
-        "scenes, scenes:full, scenes:n=N,seed=S, a JSON/JSONL/CSV/TOML file, risebench:DIR (default: scenes)",
-        "suite.spec",
-        "SPEC",
-    ),
-    Option(
-        "editor",
-        "scenes, diffusers:MODEL, openai-images:URL#MODEL, folder:DIR, folder:DIR?PATTERN, identity, oracle, shuffled, "
-        "blank, noise, package.module:Class (default: scenes)",
-        "editor.spec",
-        "SPEC",
-    ),
-    Option(
-        "judge",
-        "scenes, qwen-vl:MODEL, openai:URL#MODEL, reference, none (edits only), package.module:Class (default: scenes)",
-        "judge.spec",
-        "SPEC",
-    ),
-    Option("gpus", "0-5, or 0,2 or 0-3,6, or auto (all visible, else CPU), or none", "workers.gpus", "GPUS"),
-    Option("gpus-per-worker", "spread one editor over K GPUs (default: 1)", "workers.gpus_per_worker", "K"),
-    Option("executor", "where workers run: local or ray (default: local)", "workers.executor", "NAME"),
-    Option("stage", "all, edit, score or report (default: all)", "run.stage", "STAGE"),
-    Option("limit", "only the first N pairs of each category", "suite.limit", "N"),
-    Option("seeds", "edits a pair; they are averaged inside the pair (default: 1)", "editor.seeds", "N"),
-    Option("out", "folder of the store and the runs (default: .imgedit)", "run.out", "DIR"),
-    Option("fresh", "ignore stored edits and verdicts", "run.fresh", kind="flag"),
-    Option(
-        "reuse",
-        "which stored results count: of the exact environment, a compatible one, or any (default: compatible)",
-        "run.reuse",
-        "POLICY",
-    ),
-    Option(
-        "fail-under",
-        "fail when FIELD (overall or a category) is under MIN",
-        "gates.fail_under",
-        "FIELD:MIN",
-        "list",
-    ),
-    Option(
-        "max-drop",
-        "fail when FIELD (overall or a category) fell by more than DROP; needs --imgedit-compare",
-        "gates.max_drop",
-        "FIELD:DROP",
-        "list",
-    ),
-    Option("compare", "compare with a baseline: NAME, latest, or a path", "gates.compare", "REF"),
-    Option("save", "save the run as NAME.json in the folder of baselines if it passes its gates", "run.save", "NAME"),
-    Option(
-        "max-errors",
-        "pairs, or fraction of pairs, that may end without a score (default: 0)",
-        "gates.max_errors",
-        "N",
-    ),
-    Option(
-        "max-collapsed",
-        "pairs, or fraction of pairs, that may have fallen far against the baseline (default: 0)",
-        "gates.max_collapsed",
-        "N",
-    ),
-    Option(
-        "min-coverage",
-        "fail when less than this fraction of the baseline's pairs is compared (default: 0)",
-        "gates.min_coverage",
-        "FRACTION",
-    ),
-    Option(
-        "until",
-        "decided: edit and score in random order, and stop once every gate on a mean is decided (default: all)",
-        "gates.until",
-        "WHEN",
-    ),
-    Option(
-        "controls",
-        "try the judge on edits of known worth (default: where a gate is set)",
-        "judge.controls",
-        kind="flag",
-    ),
-    Option("judge-repeats", "judge every edit K times more, to measure the judge's own noise", "judge.repeats", "K"),
-    Option("json", "an extra copy of results.json", "run.json_path", "PATH"),
-    Option("md", "an extra copy of the Markdown report", "run.md_path", "PATH"),
-    Option("html", "an extra copy of the HTML report, with its images in a folder beside it", "run.html_path", "PATH"),
-    Option("html-embed", "HTML reports of one file, with reduced images inside", "run.html_embed", kind="flag"),
-)
-
+    from pytest_imgedit.config.toml_file import ConfigFile
 
 #: The one ini key; everything else is in the config that it names.
 INI_KEY = "imgedit_config"
@@ -135,7 +25,7 @@ def refuse_unknown_options(arguments: Iterable[str]) -> None:
     for argument in arguments:
         name = argument.partition("=")[0]
         if name.startswith("--imgedit-") and name not in known:
-            from pytest_imgedit.text import did_you_mean
+            from pytest_imgedit.core.sanitize import did_you_mean
 
             raise UsageError(f"{name}: no such option{did_you_mean(name, known)}")
 
@@ -190,7 +80,7 @@ def find_config(config: pytest.Config, near: Path) -> ConfigFile:
 
     That is what the ini key names, or one of `configs_of`. Raises `UsageError` if there are two.
     """
-    from pytest_imgedit.config_file import ConfigFile, configs_of
+    from pytest_imgedit.config.toml_file import ConfigFile, configs_of
 
     root = config.rootpath
     if path := config.getoption(INI_KEY):
@@ -259,24 +149,6 @@ def _require_utf8(name: str, value: Any) -> None:
                 text.encode()
             except UnicodeEncodeError:
                 raise UsageError(f"{name}: {ascii(text)[1:-1]}, expected UTF-8") from None
-
-
-def assign(merged: dict[str, dict[str, Any]], assignments: Iterable[str], flag: str = "--imgedit-set") -> None:
-    """Apply texts SECTION.KEY=VALUE, as `flag` takes them; raise `UsageError` for one that is malformed."""
-    from pytest_imgedit.config_file import parse_value
-
-    for assignment in assignments:
-        key, equals, text = assignment.partition("=")
-        section, dot, name = key.strip().partition(".")
-        if not (equals and dot and name) or (section == "run" and name != "reuse"):
-            raise UsageError(f"{flag}={assignment}: expected SECTION.KEY=VALUE with a section of the TOML config")
-        target = merged.setdefault(section, {})
-        *parents, name = name.split(".")
-        for parent in parents:
-            target = target.setdefault(parent, {})
-            if not isinstance(target, dict):
-                raise UsageError(f"{flag}={assignment}: {section}.{parent} is {target!r}, expected a table")
-        target[name] = parse_value(text)
 
 
 def _apply(merged: dict[str, dict[str, Any]], values: dict[str, Any]) -> None:

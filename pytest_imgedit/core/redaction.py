@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from pytest_imgedit.config import Settings
-
 MASK = "***"
 #: Shorter values are words that stand in other places too.
 MIN_LENGTH = 8
@@ -67,6 +65,11 @@ def server_key(params: Mapping[str, Any]) -> dict[str, str]:
     return {"key": os.environ.get(str(params.get("api_key_env")), "")}
 
 
+def host_variables(host: str) -> dict[str, str]:
+    """Return the environment variables that the spec of a host sets, by name."""
+    return dict(_ENV.findall(host))
+
+
 class Redactor:
     """Replaces secrets wherever they turn up: those of an environment and of parameters, known by their names, and what
     has the shape of one.
@@ -77,14 +80,6 @@ class Redactor:
         long = {line for line in lines if len(line) >= MIN_LENGTH}
         written = {form for line in long for form in (line, repr(line)[1:-1], json.dumps(line)[1:-1])}
         self._secrets = sorted(written, key=len, reverse=True)
-
-    @classmethod
-    def of(cls, settings: Settings) -> Redactor:
-        """Know the secrets of this process's environment, of the editor's, judge's and hosts', and keys of servers."""
-        params = (settings.editor.params, settings.judge.params)
-        keys = map(server_key, params)
-        hosts = [dict(_ENV.findall(text)) for text in settings.workers.hosts]
-        return cls(os.environ, *params, *keys, *hosts)
 
     def text(self, text: str) -> str:
         """Return a text without secrets."""

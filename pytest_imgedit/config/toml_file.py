@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path  # noqa: TC003 - pydantic reads the annotations
 from typing import Any
 
-from pytest_imgedit.config_paths import rebase_paths
-from pytest_imgedit.errors import UsageError
+from pytest_imgedit.config.paths import rebase_paths
+from pytest_imgedit.core.errors import UsageError
 
 MAX_TOML_BYTES = 64 * 2**20
 

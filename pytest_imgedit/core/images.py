@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 
-from pytest_imgedit.errors import ImageError
+from pytest_imgedit.core.errors import ImageError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,16 +18,16 @@ import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pytest_imgedit.config_file import ConfigFile
-from pytest_imgedit.errors import ReplyError, UsageError
-from pytest_imgedit.pairs import category_slug
-from pytest_imgedit.rubrics.reply import SCALE, parse_reply
-from pytest_imgedit.text import one_line
+from pytest_imgedit.config.toml_file import ConfigFile
+from pytest_imgedit.core.errors import ReplyError, UsageError
+from pytest_imgedit.core.pairs import category_slug
+from pytest_imgedit.core.sanitize import one_line
+from pytest_imgedit.protocols.reply import SCALE, parse_reply
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pytest_imgedit.pairs import EditPair
+    from pytest_imgedit.core.pairs import EditPair
 
 BUILTIN = ("aspects", "plausibility")
 IMAGES = ("source", "edited", "reference")
@@ -162,7 +162,7 @@ def load_rubric(name: str, own: Mapping[str, Mapping[str, Any]]) -> Rubric:
 
 
 def _builtin(name: str) -> dict[str, Any]:
-    return tomllib.loads(files("pytest_imgedit.rubrics").joinpath(f"{name}.toml").read_text("utf-8"))
+    return tomllib.loads(files("pytest_imgedit.protocols").joinpath(f"{name}.toml").read_text("utf-8"))
 
 
 def _by_slug(place: str, categories: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,8 +175,8 @@ def _by_slug(place: str, categories: Mapping[str, Any]) -> dict[str, Any]:
 
 def _try_out(place: str, rubric: Rubric) -> None:
     """Render every template for every category, so that a mistake in it ends the run before any model loads."""
-    from pytest_imgedit.images import Base64Image
-    from pytest_imgedit.pairs import EditPair
+    from pytest_imgedit.core.images import Base64Image
+    from pytest_imgedit.core.pairs import EditPair
 
     if "default" not in rubric.categories:
         raise UsageError(f"{place}: no [categories.default], expected one for categories without their own")

@@ -14,12 +14,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit import __version__
-from pytest_imgedit.environments import ask_versions
-from pytest_imgedit.errors import UsageError
-from pytest_imgedit.provenance import machine, versions
-from pytest_imgedit.redaction import Redactor
-from pytest_imgedit.text import one_line
+from pytest_imgedit.core.environments import ask_versions
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.provenance import machine, versions
+from pytest_imgedit.core.redaction import Redactor
+from pytest_imgedit.core.sanitize import one_line
+from pytest_imgedit.core.versions import __version__
 from pytest_imgedit.workers.base import ENDED, Connection, Message, NotStarted, Slot
 from pytest_imgedit.workers.gpus import find_gpus
 from pytest_imgedit.workers.hardware import available_cores, available_memory

@@ -15,24 +15,24 @@ import execnet
 import torch
 from torch import distributed as dist
 
+from pytest_imgedit.core.errors import SetupError
+from pytest_imgedit.core.images import decode, encode_png
 from pytest_imgedit.core.requests import EditRequest
+from pytest_imgedit.core.sanitize import one_line
 from pytest_imgedit.editors.acceleration import accelerate
 from pytest_imgedit.editors.diffusers import DiffusersEditor
+from pytest_imgedit.editors.fsdp import load_sharded
 from pytest_imgedit.editors.lora import take_loras
-from pytest_imgedit.editors.sharding import load_sharded
-from pytest_imgedit.errors import SetupError
-from pytest_imgedit.images import decode, encode_png
+from pytest_imgedit.inference.numerics import pick_dtype, set_deterministic
+from pytest_imgedit.inference.seeding import seed_all
 from pytest_imgedit.models.diffusers import Diffusers, DiffusersParameters
-from pytest_imgedit.numerics import pick_dtype, set_deterministic
-from pytest_imgedit.seeding import seed_all
-from pytest_imgedit.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 #: Seconds that ranks may differ in when they end an edit; one that takes longer is out of step for good.
 PATIENCE = 60.0
-_FOLLOW = "from pytest_imgedit.editors.sharded import follow; follow()"
+_FOLLOW = "from pytest_imgedit.editors.sharded_editor import follow; follow()"
 
 
 class ShardedEditor(DiffusersEditor):

@@ -1,0 +1,138 @@
+"""The plugin's options: one table that declares them, and texts SECTION.KEY=VALUE; imports nothing heavy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from pytest_imgedit.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@dataclass(frozen=True)
+class Option:
+    """One `--imgedit-NAME` option with its key in the TOML config."""
+
+    name: str
+    help: str
+    toml: str | None = None
+    metavar: str = "VALUE"
+    kind: Literal["value", "flag", "list"] = "value"
+
+    @property
+    def dest(self) -> str:
+        return f"imgedit_{self.name.replace('-', '_')}"
+
+    @property
+    def flag(self) -> str:
+        return f"--imgedit-{self.name}"
+
+
+OPTIONS = (
+    Option("config", "TOML file with [suite] [editor] [judge] [workers] [gates] [rubrics.NAME]", None, "FILE"),
+    Option("set", "override one TOML key, such as editor.num_inference_steps=10", None, "KEY=VALUE", "list"),
+    Option(
+        "suite",
+        "scenes, scenes:full, scenes:n=N,seed=S, a JSON/JSONL/CSV/TOML file, risebench:DIR (default: scenes)",
+        "suite.spec",
+        "SPEC",
+    ),
+    Option(
+        "editor",
+        "scenes, diffusers:MODEL, openai-images:URL#MODEL, folder:DIR, folder:DIR?PATTERN, identity, oracle, shuffled, "
+        "blank, noise, package.module:Class (default: scenes)",
+        "editor.spec",
+        "SPEC",
+    ),
+    Option(
+        "judge",
+        "scenes, qwen-vl:MODEL, openai:URL#MODEL, reference, none (edits only), package.module:Class (default: scenes)",
+        "judge.spec",
+        "SPEC",
+    ),
+    Option("gpus", "0-5, or 0,2 or 0-3,6, or auto (all visible, else CPU), or none", "workers.gpus", "GPUS"),
+    Option("gpus-per-worker", "spread one editor over K GPUs (default: 1)", "workers.gpus_per_worker", "K"),
+    Option("executor", "where workers run: local or ray (default: local)", "workers.executor", "NAME"),
+    Option("stage", "all, edit, score or report (default: all)", "run.stage", "STAGE"),
+    Option("limit", "only the first N pairs of each category", "suite.limit", "N"),
+    Option("seeds", "edits a pair; they are averaged inside the pair (default: 1)", "editor.seeds", "N"),
+    Option("out", "folder of the store and the runs (default: .imgedit)", "run.out", "DIR"),
+    Option("fresh", "ignore stored edits and verdicts", "run.fresh", kind="flag"),
+    Option(
+        "reuse",
+        "which stored results count: of the exact environment, a compatible one, or any (default: compatible)",
+        "run.reuse",
+        "POLICY",
+    ),
+    Option(
+        "fail-under",
+        "fail when FIELD (overall or a category) is under MIN",
+        "gates.fail_under",
+        "FIELD:MIN",
+        "list",
+    ),
+    Option(
+        "max-drop",
+        "fail when FIELD (overall or a category) fell by more than DROP; needs --imgedit-compare",
+        "gates.max_drop",
+        "FIELD:DROP",
+        "list",
+    ),
+    Option("compare", "compare with a baseline: NAME, latest, or a path", "gates.compare", "REF"),
+    Option("save", "save the run as NAME.json in the folder of baselines if it passes its gates", "run.save", "NAME"),
+    Option(
+        "max-errors",
+        "pairs, or fraction of pairs, that may end without a score (default: 0)",
+        "gates.max_errors",
+        "N",
+    ),
+    Option(
+        "max-collapsed",
+        "pairs, or fraction of pairs, that may have fallen far against the baseline (default: 0)",
+        "gates.max_collapsed",
+        "N",
+    ),
+    Option(
+        "min-coverage",
+        "fail when less than this fraction of the baseline's pairs is compared (default: 0)",
+        "gates.min_coverage",
+        "FRACTION",
+    ),
+    Option(
+        "until",
+        "decided: edit and score in random order, and stop once every gate on a mean is decided (default: all)",
+        "gates.until",
+        "WHEN",
+    ),
+    Option(
+        "controls",
+        "try the judge on edits of known worth (default: where a gate is set)",
+        "judge.controls",
+        kind="flag",
+    ),
+    Option("judge-repeats", "judge every edit K times more, to measure the judge's own noise", "judge.repeats", "K"),
+    Option("json", "an extra copy of results.json", "run.json_path", "PATH"),
+    Option("md", "an extra copy of the Markdown report", "run.md_path", "PATH"),
+    Option("html", "an extra copy of the HTML report, with its images in a folder beside it", "run.html_path", "PATH"),
+    Option("html-embed", "HTML reports of one file, with reduced images inside", "run.html_embed", kind="flag"),
+)
+
+
+def assign(merged: dict[str, dict[str, Any]], assignments: Iterable[str], flag: str = "--imgedit-set") -> None:
+    """Apply texts SECTION.KEY=VALUE, as `flag` takes them; raise `UsageError` for one that is malformed."""
+    from pytest_imgedit.config.toml_file import parse_value
+
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        section, dot, name = key.strip().partition(".")
+        if not (equals and dot and name) or (section == "run" and name != "reuse"):
+            raise UsageError(f"{flag}={assignment}: expected SECTION.KEY=VALUE with a section of the TOML config")
+        target = merged.setdefault(section, {})
+        *parents, name = name.split(".")
+        for parent in parents:
+            target = target.setdefault(parent, {})
+            if not isinstance(target, dict):
+                raise UsageError(f"{flag}={assignment}: {section}.{parent} is {target!r}, expected a table")
+        target[name] = parse_value(text)

@@ -1,0 +1,1 @@
+"""What editors and judges share inside a worker: how checkpoints are read and checked, and what fixes their numbers."""

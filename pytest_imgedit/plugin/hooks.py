@@ -1,0 +1,197 @@
+"""The pytest plugin: hooks only, each a few lines; everything else is imported when a run needs it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_imgedit.core import streams
+from pytest_imgedit.plugin import command_line, failures, selection, shipped, state, xdist
+from pytest_imgedit.plugin.fixtures import edit_pair, edit_result, edit_workers, imgedit_run, reward_model
+from pytest_imgedit.plugin.state import EVALUATION, PROBLEM, RUN, evaluation, usage_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+__all__ = ["edit_pair", "edit_result", "edit_workers", "imgedit_run", "reward_model"]
+
+streams.open_missing()  # before pytest's capture and terminal take hold of them
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    command_line.add_options(parser)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(args: list[str]) -> None:
+    with usage_errors():
+        command_line.refuse_unknown_options(args)
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    from pytest_imgedit.plugin import hookspecs
+
+    pluginmanager.add_hookspecs(hookspecs)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "imgedit(category, tag, difficulty): on a test, the pairs that it is for; on every item, what its pair is, "
+        "to select with -m \"imgedit(category='physics')\"",
+    )
+    if config.option.imgedit:
+        shipped.take_arguments(config)
+    if (config.option.imgedit or command_line.given(config)) and not state.is_xdist_worker(config):
+        state.guard_streams(config)
+        with usage_errors():  # pytest-xdist starts workers before anything is collected
+            command_line.check_texts(config)
+            xdist.check_modes(config.option)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """With `--imgedit`: collect the shipped item."""
+    report = yield
+    if isinstance(collector, pytest.Session) and collector.config.option.imgedit:
+        shipped.collect(collector, report)
+    return report
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make one item a pair of every test that requests `edit_pair` or `edit_result`."""
+    if "edit_pair" in metafunc.fixturenames and not selection.parametrizes_pairs_itself(metafunc):
+        metafunc.parametrize("edit_pair", selection.parameters(metafunc), indirect=True)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Let `-k` find an item by its category, that category's aliases, its tags, its difficulty and its own id."""
+    pair = selection.pair_of(item)
+    if pair is not None:
+        item.extra_keyword_matches.update(pair.keywords)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With `--imgedit`: leave only the shipped items that the command line names."""
+    if not config.option.imgedit or PROBLEM in config.stash:
+        return
+    if (problem := shipped.choose(config, items)) is not None:
+        config.stash[PROBLEM] = problem
+        items.clear()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Stop here if the suite of selected items cannot be had.
+
+    Under xdist: leave the plan where the controller finds it, before that hears of the end.
+    """
+    config, items = session.config, session.items
+    if (exchange := state.worker_exchange(config)) is not None:
+        plan = selection.make_plan(config, items)
+        if plan.items or plan.problem:
+            exchange.leave_plan(config, plan)
+        return
+    is_shown = config.option.showfixtures or config.option.show_fixtures_per_test  # they need no pairs
+    problem = selection.problem_of(config, items)
+    if problem is not None and not is_shown:
+        raise pytest.UsageError(problem)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Under xdist: tell each worker where plans and results are exchanged."""
+    node.workerinput["imgedit_exchange"] = str(xdist.Exchange.of_controller(node.config).folder)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any) -> None:
+    """Under xdist: run the stages once, in the controller, after the first collection and before any item."""
+    config = node.config
+    if RUN in config.stash or _only_plans(config):
+        return  # this is not the first worker, or one in the place of a crashed one
+    session = config.pluginmanager.get_plugin("session")
+    if _collection_failed(session):
+        raise session.Interrupted("errors during collection")
+    exchange = xdist.Exchange.of_controller(config)
+    plan = exchange.read_plan(node)
+    if plan is None:
+        selection.refuse_gates_without_items(config)
+        return
+    if plan.problem:
+        raise pytest.UsageError(plan.problem)
+    with usage_errors():
+        xdist.check_modes(config.option)
+    if plan.ids:
+        exchange.leave_results(state.execute(config, plan).results)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
+    """Run the stages before the first item, and decide the gates after the last."""
+    config = session.config
+    try:
+        if not (state.is_xdist_worker(config) or _only_plans(config) or _collection_failed(session)):
+            plan = selection.make_plan(config, session.items)
+            if plan.ids:
+                state.execute(config, plan)
+            elif session.items and not state.is_xdist_controller(config):
+                selection.refuse_gates_without_items(config)
+        return (yield)
+    finally:  # also where Ctrl-C, -x or --maxfail ends the loop
+        if not state.is_xdist_worker(config) and RUN in config.stash:
+            state.conclude(session)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what a failing pair has to say instead of a traceback."""
+    reason = failures.without_traceback(call)
+    report = yield
+    if reason is not None:
+        report.imgedit_reason = reason  # type: ignore[attr-defined]
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fold failures with equal reasons before pytest prints them."""
+    failures.fold(session.config)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print the tables and the outcome, between pytest's failures and its short summary."""
+    for line in failures.unfold(config):
+        terminalreporter.write_line(line)
+    if RUN not in config.stash:
+        for line in selection.hints(config):
+            terminalreporter.write_line(f"imgedit: {line}")
+        return
+    outcome, writer = evaluation(config).outcome(), terminalreporter._tw
+    if config.option.verbose > -2:  # -qq leaves the last line alone
+        terminalreporter.section("image editing")
+        terminalreporter.write(evaluation(config).summary(writer.fullwidth, writer.hasmarkup))
+    for line in evaluation(config).annotations():
+        terminalreporter.write_line(line)
+    terminalreporter.write_line(f"imgedit: {outcome.line}", green=outcome.state == "PASS", red=outcome.fails)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if EVALUATION in config.stash:
+        config.stash[EVALUATION].close()
+    state.let_go_of_streams(config)
+    xdist.Exchange.remove(config)
+
+
+def _only_plans(config: pytest.Config) -> bool:
+    return bool(config.option.collectonly or config.option.setupplan)
+
+
+def _collection_failed(session: pytest.Session) -> bool:
+    return bool(session.testsfailed and not session.config.option.continue_on_collection_errors)

@@ -1,0 +1,23 @@
+"""What the selected items want of a run, in words that pytest-xdist's workers can pass on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the selected items want: node ids of `items`, the `ids` of their pairs, and pairs that marks have `skipped`.
+
+    `near` is the folder for which the config was looked up; `problem` says why items could not be made.
+    """
+
+    items: Sequence[str] = ()
+    ids: Sequence[str] = ()
+    skipped: Sequence[str] = ()
+    near: str = ""
+    problem: str | None = None

@@ -1,0 +1,1 @@
+"""Other hosts as places for workers: one agent a host, reached by ssh or Ray."""
