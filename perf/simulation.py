@@ -15,10 +15,12 @@ from scipy.special import ndtr, ndtri
 
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.stats.collapse import Move, max_collapsed
-from pytest_imgedit.stats.gates import GateResult, Observation, max_drop
+from pytest_imgedit.stats.gates import Observation, max_drop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pytest_imgedit.core.results import GateResult
 
 Floats = NDArray[np.float64]
 #: Share of a pair's difficulty in the variance of its score, and correlation of pairs of one source.
@@ -30,7 +32,8 @@ GRID = (np.arange(100_000) + 0.5) / 100_000
 
 def middle(u: Floats) -> Floats:
     """Most whole scores between 3 and 9."""
-    return np.clip(np.round(6 + 2.16 * ndtri(u)), 0, 10)
+    scores: Floats = np.clip(np.round(6 + 2.16 * ndtri(u)), 0, 10)
+    return scores
 
 
 def tens(u: Floats) -> Floats:
@@ -50,7 +53,8 @@ def bimodal(u: Floats) -> Floats:
 
 def root(u: Floats) -> Floats:
     """√(a·b) of two whole grades about 7, as the rubric with aspects gives them."""
-    return _ROOTS[np.minimum((u * len(_ROOTS)).astype(int), len(_ROOTS) - 1)]
+    scores: Floats = _ROOTS[np.minimum((u * len(_ROOTS)).astype(int), len(_ROOTS) - 1)]
+    return scores
 
 
 _PAIR = np.random.default_rng(7).multivariate_normal([7, 7], [[5, 2.5], [2.5, 5]], 100_000)

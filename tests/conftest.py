@@ -41,7 +41,6 @@ PHOTOGRAPHS = Path(__file__).parent / "data" / "step1x"
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Build a tiny checkpoint by its name in one of the modules of tiny checkpoints, once a session."""
-    sys.path.insert(0, str(Path(__file__).parent))
     import tiny_flux2
     import tiny_models
     import tiny_pipelines

@@ -2,5 +2,5 @@
 
 from pathlib import Path
 
-#: Folders `editor` (a diffusers pipeline) and `judge` (a Qwen3-VL), made by `training/`.
+#: Folders `editor` (a diffusers pipeline) and `judge` (a Qwen3-VL), made by `tools/train_embedded/`.
 WEIGHTS = Path(__file__).parent / "weights"

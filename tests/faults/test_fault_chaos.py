@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 
 def test_random_kills_lose_nothing_and_repeat_nothing(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent))
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     chaos = __import__("chaos")

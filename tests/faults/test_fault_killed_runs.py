@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-KILLER = Path(__file__).parent.parent / "killer.py"
+KILLER = Path(__file__).parent.parent / "support" / "killer.py"
 # One edit or question at a time, so that the batches of a resumed run are those of an uninterrupted one.
 RUN = (
     "--imgedit-editor=noise",

@@ -40,7 +40,12 @@ def test_degenerate_output_is_an_error_of_its_pair(bench, found, what):
         result.assert_outcomes(passed=10 - len(OUTPUTS), failed=len(OUTPUTS))
         assert bench.results["categories"]["physics"]["errors"] == len(OUTPUTS)
         found.update(zip(OUTPUTS, bench.results["items"], strict=False))
-    assert found[what]["error"] == {"stage": "edit", "kind": "degenerate_output", "message": OUTPUTS[what], "reply": None}
+    assert found[what]["error"] == {
+        "stage": "edit",
+        "kind": "degenerate_output",
+        "message": OUTPUTS[what],
+        "reply": None,
+    }
 
 
 def test_nan_out_of_a_real_pipeline_is_an_error_and_no_black_image(bench, tiny, tmp_path):

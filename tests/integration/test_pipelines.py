@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tiny_flux2 import BUILDERS as FLUX2
+from tiny_models import BUILDERS as MODELS
+from tiny_pipelines import BUILDERS as FURTHER
 
 from pytest_imgedit.core.errors import SettingError, UsageError
 from pytest_imgedit.core.requests import EditRequest
@@ -21,11 +22,6 @@ from pytest_imgedit.models.identity import identify
 from pytest_imgedit.models.pipelines import SET_BY_HARNESS, call_signature
 from pytest_imgedit.models.places import Site
 from pytest_imgedit.models.specs import make_model
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-from tiny_flux2 import BUILDERS as FLUX2
-from tiny_models import BUILDERS as MODELS
-from tiny_pipelines import BUILDERS as FURTHER
 
 BUILDERS = {**MODELS, **FLUX2, **FURTHER}
 #: The tiny checkpoint of each class, and an area smaller than the model's own where that saves seconds.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).parents[2] / "benchmarks" / "speed"
+FOLDER = Path(__file__).parents[2] / "perf"
 
 
 @pytest.mark.parametrize(

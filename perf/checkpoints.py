@@ -1,0 +1,322 @@
+"""Random checkpoints at full size (Qwen-Image-Edit, Qwen3-VL-30B-A3B), or tiny ones of the same classes, and pairs.
+
+    python perf/checkpoints.py FOLDER editor judge
+    python perf/checkpoints.py FOLDER editor judge --tiny
+
+Speed does not depend on the values of weights. They are drawn on the GPU and go straight to safetensors; in a folder
+of memory-backed files, such as one below /dev/shm, that takes half a minute for either model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from diffusers import AutoencoderKLQwenImage, FlowMatchEulerDiscreteScheduler, QwenImageTransformer2DModel
+from PIL import Image
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import (
+    PreTrainedTokenizerFast,
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
+    Qwen2VLImageProcessorPil,
+    Qwen3VLMoeConfig,
+    Qwen3VLMoeForConditionalGeneration,
+)
+
+from pytest_imgedit.inference.qwen_inputs import AssembledProcessor
+from pytest_imgedit.protocols.rubric import load_rubric
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+SHARD = 5e9
+TRANSFORMER = {"num_layers": 60, "attention_head_dim": 128, "num_attention_heads": 24, "joint_attention_dim": 3584}
+TINY_TRANSFORMER = {
+    "num_layers": 2, "attention_head_dim": 16, "num_attention_heads": 2, "joint_attention_dim": 64,
+    "axes_dims_rope": (4, 6, 6), "in_channels": 16, "out_channels": 4,
+}  # fmt: skip
+TINY_VAE = {
+    "base_dim": 2, "z_dim": 4, "dim_mult": [1] * 5, "num_res_blocks": 1, "latents_mean": [0.0] * 4,
+    "latents_std": [1.0] * 4, "temperal_downsample": [False, True, True, True],
+}  # fmt: skip
+SCHEDULER = {
+    "use_dynamic_shifting": True, "base_shift": 0.5, "max_shift": 0.9, "base_image_seq_len": 256,
+    "max_image_seq_len": 8192, "shift_terminal": 0.02,
+}  # fmt: skip
+ENCODER_TEXT = {
+    "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28, "num_attention_heads": 28,
+    "num_key_value_heads": 4, "vocab_size": 152064, "max_position_embeddings": 128000,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24]},
+}  # fmt: skip
+ENCODER_VISION = {"depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16, "out_hidden_size": 3584}
+TINY_TEXT = {
+    "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 8192,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]},
+}  # fmt: skip
+TINY_ENCODER_VISION = {
+    "depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": 64, "window_size": 56,
+    "fullatt_block_indexes": [1],
+}  # fmt: skip
+JUDGE_TEXT = {
+    "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 48, "num_attention_heads": 32,
+    "num_key_value_heads": 4, "head_dim": 128, "num_experts": 128, "num_experts_per_tok": 8,
+    "moe_intermediate_size": 768, "vocab_size": 151936, "max_position_embeddings": 262144,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 5e6, "mrope_section": [24, 20, 20]},
+}  # fmt: skip
+TINY_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+JUDGE_VISION = {
+    "depth": 27, "hidden_size": 1152, "num_heads": 16, "intermediate_size": 4304, "out_hidden_size": 2048,
+    "deepstack_visual_indexes": [8, 16, 24], "num_position_embeddings": 2304,
+}  # fmt: skip
+TINY_JUDGE_VISION = {
+    "depth": 2, "hidden_size": 64, "num_heads": 4, "intermediate_size": 128, "out_hidden_size": 64,
+    "deepstack_visual_indexes": [0], "num_position_embeddings": 64,
+}  # fmt: skip
+MARKS = ("endoftext", "im_start", "im_end", "vision_start", "vision_end", "image_pad", "video_pad")
+
+
+def words() -> PreTrainedTokenizerFast:
+    """A byte-level tokenizer that knows the rubrics' words, so that a prompt is about as long as with the real one.
+
+    As there, each digit is a token.
+    """
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    bpe.decoder = decoders.ByteLevel()
+    special = [f"<|{mark}|>" for mark in MARKS]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=4000, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    rubrics = [load_rubric(name, {}) for name in ("aspects", "plausibility")]
+    texts = [text for one in rubrics for text in (one.system, one.user, str(one.categories))]
+    bpe.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+
+
+def _vl_config(tokenizer: Any, text: dict[str, Any], vision: dict[str, Any]) -> dict[str, Any]:
+    ids = {mark: tokenizer.convert_tokens_to_ids(f"<|{mark}|>") for mark in MARKS}
+    return {
+        "text_config": {
+            "vocab_size": len(tokenizer),
+            "eos_token_id": ids["im_end"],
+            "pad_token_id": ids["endoftext"],
+            **text,
+        },
+        "vision_config": vision,
+        "image_token_id": ids["image_pad"],
+        "video_token_id": ids["video_pad"],
+        "vision_start_token_id": ids["vision_start"],
+        "vision_end_token_id": ids["vision_end"],
+        "tie_word_embeddings": False,
+    }
+
+
+def draw(make: Any) -> Any:
+    """Construct a model in bfloat16 on the device with weights that keep activations in range."""
+    from transformers import initialization
+
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device(DEVICE), initialization.no_init_weights():
+            model = make()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    generator = torch.Generator(DEVICE).manual_seed(0)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name.endswith("bias"):
+                weight.zero_()
+            elif weight.dim() == 1 or name.endswith("gamma"):
+                weight.fill_(1)
+            else:
+                inputs = weight.shape[-1] if weight.dim() == 3 else weight[0].numel()
+                weight.normal_(0, inputs**-0.5, generator=generator)
+    return model.eval()
+
+
+def write(tensors: dict[str, torch.Tensor], folder: Path, stem: str) -> int:
+    """Write safetensors shards with an index, many tensors at a time; return the number of bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shards: list[dict[str, torch.Tensor]] = [{}]
+    filled = 0
+    for name, tensor in tensors.items():
+        if filled and filled + tensor.nbytes > SHARD:
+            shards.append({})
+            filled = 0
+        shards[-1][name] = tensor
+        filled += tensor.nbytes
+    index = {}
+    jobs = []
+    for number, shard in enumerate(shards, 1):
+        file_name = f"{stem}-{number:05d}-of-{len(shards):05d}.safetensors"
+        index.update(dict.fromkeys(shard, file_name))
+        header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+        end = 0
+        for name, tensor in shard.items():
+            header[name] = {
+                "dtype": "BF16",
+                "shape": list(tensor.shape),
+                "data_offsets": [end, end := end + tensor.nbytes],
+            }
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        file = os.open(folder / file_name, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+        os.write(file, len(text).to_bytes(8, "little") + text)
+        jobs += [(file, 8 + len(text) + header[name]["data_offsets"][0], shard[name]) for name in shard]
+
+    def store(job: tuple[int, int, torch.Tensor]) -> None:
+        file, place, tensor = job
+        data = memoryview(tensor.detach().contiguous().view(torch.uint8).cpu().numpy().reshape(-1).data)
+        while len(data):
+            done = os.pwrite(file, data, place)
+            data, place = data[done:], place + done
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(store, jobs))
+    for file in {job[0] for job in jobs}:
+        os.close(file)
+    total = sum(tensor.nbytes for tensor in tensors.values())
+    listing = {"metadata": {"total_size": total}, "weight_map": index}
+    (folder / f"{stem}.safetensors.index.json").write_text(json.dumps(listing))
+    return total
+
+
+def build_judge(folder: Path, tiny: bool) -> int:
+    """Write a Qwen3-VL-MoE as the hub has it: experts' weights with inputs first."""
+    tokenizer = words()
+    text, vision = (TINY_TEXT | TINY_EXPERTS, TINY_JUDGE_VISION) if tiny else (JUDGE_TEXT, JUDGE_VISION)
+    config = Qwen3VLMoeConfig(**_vl_config(tokenizer, text, vision))
+    config.architectures = ["Qwen3VLMoeForConditionalGeneration"]
+    model = draw(lambda: Qwen3VLMoeForConditionalGeneration(config))
+    tensors = {
+        name: tensor.transpose(1, 2) if name.endswith(("experts.gate_up_proj", "experts.down_proj")) else tensor
+        for name, tensor in model.state_dict().items()
+    }
+    config.save_pretrained(folder)
+    pixels = 96 * 96 if tiny else 16_777_216
+    image = Qwen2VLImageProcessorPil(
+        patch_size=16, merge_size=2, size={"shortest_edge": 1024, "longest_edge": pixels},
+        image_mean=[0.5] * 3, image_std=[0.5] * 3,
+    )  # fmt: skip
+    AssembledProcessor(tokenizer, image).save_pretrained(folder)
+    return write(tensors, folder, "model")
+
+
+def draw_dense(tiny: bool) -> tuple[Any, Any, Any]:
+    """Return a Qwen2.5-VL of 7B, drawn on the device, with its tokenizer and processor."""
+    tokenizer = words()
+    text, vision = (TINY_TEXT, TINY_ENCODER_VISION) if tiny else (ENCODER_TEXT, ENCODER_VISION)
+    config = Qwen2_5_VLConfig(**_vl_config(tokenizer, text, vision))
+    config.architectures = ["Qwen2_5_VLForConditionalGeneration"]
+    pixels = 56 * 56 if tiny else 12_845_056
+    image = Qwen2VLImageProcessorPil(patch_size=14, merge_size=2, size={"shortest_edge": 784, "longest_edge": pixels})
+    model = draw(lambda: Qwen2_5_VLForConditionalGeneration(config))
+    return model, tokenizer, AssembledProcessor(tokenizer, image)
+
+
+def build_dense(folder: Path, tiny: bool) -> int:
+    """Write a judge without experts: the one that is the text encoder of the editor."""
+    model, _, processor = draw_dense(tiny)
+    model.config.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return write(model.state_dict(), folder, "model")
+
+
+def draw_editor(tiny: bool) -> dict[str, Any]:
+    """Return the components of a `QwenImageEditPipeline`, drawn on the device."""
+    encoder, tokenizer, processor = draw_dense(tiny)
+    return {
+        "scheduler": FlowMatchEulerDiscreteScheduler(**SCHEDULER),
+        "text_encoder": encoder,
+        "tokenizer": tokenizer,
+        "processor": processor,
+        "transformer": draw(lambda: QwenImageTransformer2DModel(**(TINY_TRANSFORMER if tiny else TRANSFORMER))),
+        "vae": draw(lambda: AutoencoderKLQwenImage(**(TINY_VAE if tiny else {}))),
+    }
+
+
+def build_editor(folder: Path, tiny: bool) -> int:
+    """Write a `QwenImageEditPipeline`."""
+    parts = draw_editor(tiny)
+    total = 0
+    for name in ("transformer", "vae"):
+        parts[name].save_config(folder / name)
+        total += write(dict(parts[name].state_dict()), folder / name, "diffusion_pytorch_model")
+    parts["text_encoder"].config.save_pretrained(folder / "text_encoder")
+    total += write(dict(parts["text_encoder"].state_dict()), folder / "text_encoder", "model")
+    for name in ("tokenizer", "processor", "scheduler"):
+        parts[name].save_pretrained(folder / name)
+    index = {"_class_name": "QwenImageEditPipeline", "_diffusers_version": "0.42.1"}
+    classes = {name: type(part).__name__ for name, part in parts.items()} | {"processor": "Qwen2VLProcessor"}
+    libraries = {"text_encoder": "transformers", "tokenizer": "transformers", "processor": "transformers"}
+    listing = {name: [libraries.get(name, "diffusers"), kind] for name, kind in classes.items()}
+    (folder / "model_index.json").write_text(json.dumps({**index, **listing}, indent=1))
+    return total
+
+
+def picture(number: int, width: int, height: int) -> Image.Image:
+    """A smooth random picture; such files are about as large as photographs."""
+    rough = np.random.default_rng(number).integers(0, 256, (12, 12, 3), dtype=np.uint8)
+    smooth = np.asarray(Image.fromarray(rough).resize((width, height), Image.Resampling.BICUBIC), dtype=np.int16)
+    grain = np.random.default_rng(number).integers(-4, 5, smooth.shape, dtype=np.int16)
+    return Image.fromarray((smooth + grain).clip(0, 255).astype(np.uint8))
+
+
+def write_suite(folder: Path, sizes: list[tuple[int, int]]) -> Path:
+    """Write a suite of one pair a size in pixels, over five categories, with instructions of uneven length."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for number, (width, height) in enumerate(sizes):
+        picture(number, width, height).save(folder / f"{number}.png")
+        row = {
+            "id": f"pair-{number:04d}",
+            "category": ("physics", "environment", "social", "causal", "referential")[number % 5],
+            "instruction": f"Change thing number {number}" + ", and then one more of them" * (number % 4),
+            "image": f"{number}.png",
+        }
+        rows.append(json.dumps(row))
+    path = folder / "pairs.jsonl"
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+BUILDERS = {"dense": build_dense, "editor": build_editor, "judge": build_judge}
+
+
+def build(folder: Path, names: list[str], tiny: bool) -> dict[str, dict[str, float]]:
+    """Write the named checkpoints below a folder, in a process of its own, so that the GPU is free afterwards."""
+    import subprocess
+
+    options = ["--tiny"] if tiny else []
+    done = subprocess.run([sys.executable, __file__, str(folder), *names, *options], check=True, stdout=subprocess.PIPE)
+    figures: dict[str, dict[str, float]] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="+", choices=sorted(BUILDERS))
+    parser.add_argument("--tiny", action="store_true")
+    options = parser.parse_args()
+    figures = {}
+    for name in options.names:
+        started = time.perf_counter()
+        size = BUILDERS[name](options.folder / name, options.tiny)
+        figures[name] = {"gb": size / 1e9, "seconds": time.perf_counter() - started}
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()
