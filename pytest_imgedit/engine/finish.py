@@ -165,7 +165,7 @@ def _compare(
 def _run_info(ended: Ended, items: Sequence[Item]) -> RunInfo:
     trials, hardware = ended.run.trials, ended.plan.hardware
     left = 0 if trials is None else trials.left
-    cut_off = any(seed.error is not None and seed.error.kind == "interrupted" for i in items for seed in i.seeds)
+    cut_off = any(seed.error is not None and seed.error.is_any_of("interrupted") for i in items for seed in i.seeds)
     is_complete = not cut_off and trials is not None and not left
     return RunInfo(
         id=ended.run_id,

@@ -21,9 +21,9 @@ def missing_lines(editor: Model, judge: Model | None, plan: Sequence[Work]) -> l
 
     Raises `UsageError` if all pairs lack a finished image or a reference, so that a run could only fail.
     """
-    broken = [work for work in plan if work.error is not None and work.error.kind == "bad_image"]
+    broken = [work for work in plan if work.error is not None and work.error.is_any_of("bad_image")]
     found = [("a source or reference that cannot be read", broken, broken[0].error if broken else "")]
-    without = [work for work in plan if work.error is not None and work.error.kind == "no_edit"]
+    without = [work for work in plan if work.error is not None and work.error.is_any_of("no_edit")]
     found.append((f"no finished image for {editor.spec}", without, editor.describe_images() if without else ""))
     bare = [work for work in plan if work.error is None and work.reference is None]
     if judge is not None and judge.needs_reference:

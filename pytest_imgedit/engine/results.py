@@ -74,9 +74,9 @@ def _item(works: Sequence[Work], needs_verdict: bool) -> Item:
 def _status(works: Sequence[Work], error: ItemError | None, needs_verdict: bool) -> Status:
     if error is None:
         return "scored" if needs_verdict else "edited"
-    if error.kind == "not_needed":
+    if error.is_any_of("not_needed"):
         return "not_needed"
-    if all(work.error is None or work.error.kind == "interrupted" for work in works):
+    if all(work.error is None or work.error.is_any_of("interrupted") for work in works):
         return "interrupted"
     return "edit_error" if error.stage == "edit" else "judge_error"
 

@@ -89,12 +89,12 @@ class Work:
     @property
     def is_open(self) -> bool:
         """Tell whether this has come to neither a verdict nor an error, or only to that the stage makes none."""
-        return self.verdict is None and (self.error is None or self.error.kind in ("not_edited", "not_scored"))
+        return self.verdict is None and (self.error is None or self.error.is_any_of("not_edited", "not_scored"))
 
     @property
     def is_needed(self) -> bool:
         """Tell whether every gate was not decided before this."""
-        return self.error is None or self.error.kind != "not_needed"
+        return self.error is None or not self.error.is_any_of("not_needed")
 
     def fail(self, stage: Any, kind: str, message: str, reply: str | None = None) -> None:
         self.error = ItemError(stage, kind, printable(message), reply)

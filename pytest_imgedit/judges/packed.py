@@ -280,16 +280,15 @@ def _attention(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     scaling: float,
-    packed: Prefill | _Cache | None = None,
-    cu_seq_lens_q: torch.Tensor | None = None,
-    max_length_q: int = 0,
-    **_: Any,
+    **given: Any,
 ) -> tuple[torch.Tensor, None]:
     """What transformers calls: tensors (1, heads, T, D), `packed` for language and `cu_seq_lens_q` for vision.
 
     A tower that goes from image to image gives neither.
     """
     del attention_mask
+    packed: Prefill | _Cache | None = given.get("packed")
+    cu_seq_lens_q: torch.Tensor | None = given.get("cu_seq_lens_q")
     query, key, value = (one[0].transpose(0, 1) for one in (query, key, value))
     if packed is not None:
         return packed.attend(module, query, key, value, scaling)[None], None
@@ -297,7 +296,7 @@ def _attention(
     if cu_seq_lens_q is None:
         bounds = Bounds.of([total], [total], query.device)
     else:  # known without asking the GPU, which would wait for it in every layer
-        longest = int(max_length_q)
+        longest = int(given["max_length_q"])
         alike = longest * (len(cu_seq_lens_q) - 1) == total
         bounds = Bounds(cu_seq_lens_q, cu_seq_lens_q, (longest, longest), alike)
         if getattr(module.config, "imgedit_apart", False):

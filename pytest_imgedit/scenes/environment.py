@@ -90,8 +90,7 @@ def day_to_night(rng: Random) -> Scene:
             x,
             100,
             w,
-            mix(tint, NIGHT, 0.6 if after else 0),
-            mix(roof.rgb, NIGHT, 0.6 if after else 0),
+            (mix(tint, NIGHT, 0.6 if after else 0), mix(roof.rgb, NIGHT, 0.6 if after else 0)),
             lit=after,
         )
 
@@ -129,7 +128,7 @@ def rain(rng: Random) -> Scene:
             sun(c, 108, 17)
             cloud(c, 46, 18, 32)
         c.polygon([(64, 78), (72, 78), (104, 128), (40, 128)], (172, 164, 150))
-        house(c, x, 98, w, (230, 220, 204), roof.rgb)
+        house(c, x, 98, w, ((230, 220, 204), roof.rgb))
         tree(c, 108, 100, 44)
         ball(c, 84, 106, 7, thing.rgb)
         if after:
@@ -169,7 +168,7 @@ def snow(rng: Random) -> Scene:
             outdoors(c, 80)
             sun(c, 18, 16, 7)
         tree(c, tree_x, 102, h, leaves=None if after else (62, 124, 62), snow=after)
-        house(c, x, 102, w, mix(wall.rgb, (236, 228, 214), 0.55), roof.rgb, snow=after)
+        house(c, x, 102, w, (mix(wall.rgb, (236, 228, 214), 0.55), roof.rgb), snow=after)
         for fx, fy in flakes if after else ():
             c.ellipse(fx, fy, 0.9, 0.9, (252, 253, 255))
 

@@ -101,10 +101,10 @@ def tree(c: Canvas, x: float, bottom: float, h: float, leaves: Rgb | None = (62,
 
 
 def house(
-    c: Canvas, x: float, bottom: float, w: float, wall: Rgb, roof: Rgb, lit: bool = False, snow: bool = False
+    c: Canvas, x: float, bottom: float, w: float, colors: tuple[Rgb, Rgb], lit: bool = False, snow: bool = False
 ) -> None:
-    """A house with a door and two windows, which glow when `lit`."""
-    h = w * 0.62
+    """A house with a door and two windows, which glow when `lit`; `colors` are those of wall and roof."""
+    h, (wall, roof) = w * 0.62, colors
     glass: Rgb = (255, 220, 120) if lit else (120, 146, 168)
     if lit:
         c.glow(x, bottom - h * 0.55, w * 0.9, (255, 196, 96), 0.35)
@@ -128,20 +128,22 @@ def table(c: Canvas, x: float, top: float, w: float, floor_y: float, color: Rgb 
     c.rect(x - w / 2, top, x + w / 2, top + 1.6, lighter(color, 0.25), radius=0.8)
 
 
-def figure(
-    c: Canvas,
-    x: float,
-    feet: float,
-    h: float,
-    shirt: Rgb,
-    look: Look,
-    facing: Facing = "front",
-    sitting: bool = False,
-    cane: bool = False,
-    hand_up: bool = False,
-    hat: Rgb | None = None,
-) -> None:
+class Pose(NamedTuple):
+    """How a person stands, and with what."""
+
+    facing: Facing = "front"
+    sitting: bool = False
+    cane: bool = False
+    hand_up: bool = False
+    hat: Rgb | None = None
+
+
+STANDING = Pose()
+
+
+def figure(c: Canvas, x: float, feet: float, h: float, shirt: Rgb, look: Look, pose: Pose = STANDING) -> None:
     """A person of height `h` whose feet stand at (x, feet). The nose and eyes show which way it faces."""
+    facing, sitting, cane, hand_up, hat = pose
     turn = {"left": -1, "right": 1, "front": 0}[facing]
     skin, hair = look
     trousers: Rgb = (58, 64, 88)

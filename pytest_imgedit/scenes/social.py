@@ -13,6 +13,7 @@ from pytest_imgedit.scenes.shapes import (
     WOOD,
     Facing,
     Look,
+    Pose,
     figure,
     outdoors,
     person_look,
@@ -44,7 +45,7 @@ def queue_faces_counter(rng: Random) -> Scene:
             x = 64 + side * (22 - place * 25)
             turned = place in away and not after
             shadow(c, x, 108, 9, 2)
-            figure(c, x, 108, 58, shirts[place].rgb, facing=backward if turned else toward, look=looks[place])
+            figure(c, x, 108, 58, shirts[place].rgb, looks[place], Pose(backward if turned else toward))
 
     return Scene(
         draw,
@@ -77,9 +78,9 @@ def give_seat(rng: Random) -> Scene:
         old = Look(looks[1].skin, GREY_HAIR)
         seated, standing = (old, looks[0]) if after else (looks[0], old)
         shirts = (elder.rgb, young.rgb) if after else (young.rgb, elder.rgb)
-        figure(c, seat_x, 112, 60, shirts[0], sitting=True, cane=after, look=seated)
+        figure(c, seat_x, 112, 60, shirts[0], seated, Pose(sitting=True, cane=after))
         shadow(c, stand_x, 112, 9, 2)
-        figure(c, stand_x, 112, 62, shirts[1], cane=not after, look=standing)
+        figure(c, stand_x, 112, 62, shirts[1], standing, Pose(cane=not after))
 
     return Scene(
         draw,
@@ -113,7 +114,7 @@ def match_dress(rng: Random) -> Scene:
             own = odd if place == who and not after else team
             shirt = (110, 114, 122) if hats else own.rgb
             shadow(c, x, 110, 10, 2)
-            figure(c, x, 110, 62, shirt, hat=own.rgb if hats else None, look=looks[place])
+            figure(c, x, 110, 62, shirt, looks[place], Pose(hat=own.rgb if hats else None))
 
     return Scene(
         draw,
@@ -147,7 +148,7 @@ def share_umbrella(rng: Random) -> Scene:
         centre = x + side * 10
         for px, shirt, look in ((x, first, looks[0]), (other, second, looks[1])):
             shadow(c, px, 114, 9, 2)
-            figure(c, px, 114, 60, shirt.rgb, look=look)
+            figure(c, px, 114, 60, shirt.rgb, look)
         c.line([(centre, 38), (centre, 86)], (70, 62, 58), 1.6)
         c.polygon(
             [(centre - 27, 52), (centre - 17, 40), (centre, 34), (centre + 17, 40), (centre + 27, 52)],
@@ -186,7 +187,7 @@ def raise_hands(rng: Random) -> Scene:
             x = 20 + place * 29
             shadow(c, x, 112, 10, 2)
             up = after and who in (None, place)
-            figure(c, x, 112, 60, shirts[place].rgb, hand_up=up, look=looks[place])
+            figure(c, x, 112, 60, shirts[place].rgb, looks[place], Pose(hand_up=up))
 
     if who is None:
         asked = Text("Everyone raises a hand.", "让每个人都举起手。")
@@ -221,7 +222,7 @@ def serve_guest(rng: Random) -> Scene:
     def draw(c: Canvas, after: bool) -> None:
         room(c, wall, floor, 84)
         for place in range(count):
-            figure(c, 26 + place * 38, 108, 66, shirts[place].rgb, look=looks[place])
+            figure(c, 26 + place * 38, 108, 66, shirts[place].rgb, looks[place])
         table(c, 64, 84, 120, 116)
         for place in range(count):
             if after or place != who:

@@ -69,8 +69,20 @@ def load_suite(settings: SuiteSettings) -> Suite:
         raise UsageError(f"suite.root: suite {spec!r} has its images in a fixed place, expected none")
     if settings.fields and is_fixed:
         raise UsageError(f"suite.fields: suite {spec!r} has fixed fields, expected none")
+    pairs = _load(settings, path, argument or "", spec, is_builtin=name in BUILTIN)
+    _check(settings.spec, pairs)
+    pairs = [_with_slug(pair) for pair in pairs]
+    digest, counts = _sha256(pairs), Counter(pair.category for pair in pairs)
+    remarks = _unread(settings.spec, pairs) if name == "native" else ()
+    if settings.limit is not None:
+        pairs = _first_of_each(pairs, settings.limit)
+    return Suite(settings.spec, tuple(pairs), digest, counts, remarks)
+
+
+def _load(settings: SuiteSettings, path: str, argument: str, spec: str, is_builtin: bool) -> list[EditPair]:
+    """Call a suite's loader; raises `UsageError` for whatever goes wrong in one that is the user's own."""
     try:
-        pairs = list(Target.parse(path).load()(argument or "", settings))
+        return list(Target.parse(path).load()(argument, settings))
     except UsageError:
         raise
     except OSError as error:
@@ -78,26 +90,24 @@ def load_suite(settings: SuiteSettings) -> Suite:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a loader of the user's own can raise anything, SystemExit too
-        if name in BUILTIN:
+        if is_builtin:
             raise
         raise UsageError(
             f"suite {settings.spec}: its loader raised {type(error).__name__}: {one_line(error)}"
         ) from error
+
+
+def _check(spec: str, pairs: Sequence[EditPair]) -> None:
+    """Raise `UsageError` if there is no pair, one that is none, or an id twice."""
     if not pairs:
-        raise UsageError(f"suite {settings.spec}: no pairs, expected at least one")
+        raise UsageError(f"suite {spec}: no pairs, expected at least one")
     seen: set[str] = set()
     for pair in pairs:
         if problem := _problem(pair):
-            raise UsageError(f"suite {settings.spec}: {pair!a:.80}: {problem}")
+            raise UsageError(f"suite {spec}: {pair!a:.80}: {problem}")
         if pair.id in seen:
-            raise UsageError(f"suite {settings.spec}: id {pair.id!r} occurs twice, expected unique ids")
+            raise UsageError(f"suite {spec}: id {pair.id!r} occurs twice, expected unique ids")
         seen.add(pair.id)
-    pairs = [_with_slug(pair) for pair in pairs]
-    digest, counts = _sha256(pairs), Counter(pair.category for pair in pairs)
-    remarks = _unread(settings.spec, pairs) if name == "native" else ()
-    if settings.limit is not None:
-        pairs = _first_of_each(pairs, settings.limit)
-    return Suite(settings.spec, tuple(pairs), digest, counts, remarks)
 
 
 def _guess(spec: str) -> str:

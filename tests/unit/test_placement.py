@@ -47,7 +47,9 @@ class SizedJudge(QwenVL):
 def machine(monkeypatch):
     """Make up a machine and sizes: `machine(gpus=2, total=80, edit=54, judge=58, held=0)`."""
 
-    def put(gpus=1, total=80.0, edit=54, judge=58, held=0.0, largest=39, memory=900, tells=True):
+    def put(gpus=1, total=80.0, tells=True, memory=900, **sizes):
+        given = {"edit": 54, "judge": 58, "held": 0.0, "largest": 39, **sizes}
+        edit, judge, held, largest = (given[name] for name in ("edit", "judge", "held", "largest"))
         names = tuple(str(n) for n in range(gpus))
         monkeypatch.setattr(Sized, "editing", {"transformer": largest, "text_encoder": edit - largest})
         monkeypatch.setattr(SizedJudge, "judging", judge)
