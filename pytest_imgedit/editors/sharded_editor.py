@@ -28,7 +28,9 @@ from pytest_imgedit.inference.seeding import seed_all
 from pytest_imgedit.models.diffusers import Diffusers, DiffusersParameters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
+
+    from pytest_imgedit.core.protocol import RankEdit, RankSetup, ToRank
 
 #: Seconds that ranks may differ in when they end an edit; one that takes longer is out of step for good.
 PATIENCE = 60.0
@@ -46,13 +48,16 @@ class ShardedEditor(DiffusersEditor):
         self._meeting = tempfile.TemporaryFile()  # noqa: SIM115 - without a name, it ends with the ranks that hold it
         meeting = self._meeting.fileno()
         kind = "cpu" if device == "cpu" else "cuda"
-        group = {"model": model, "device": kind, "ranks": ranks, "meeting": meeting, "params": params}
-        self.followers = [_Follower({**group, "rank": rank}) for rank in range(1, ranks)]
-        self._join({**group, "rank": 0})
+        setups: list[RankSetup] = [
+            {"model": model, "device": kind, "ranks": ranks, "rank": rank, "meeting": meeting, "params": params}
+            for rank in range(ranks)
+        ]
+        self.followers = [_Follower(setup) for setup in setups[1:]]
+        self._join(setups[0])
         for follower in self.followers:
             follower.report(None)  # it is loaded, or its end has ended this process
 
-    def _join(self, setup: Mapping[str, Any]) -> None:
+    def _join(self, setup: RankSetup) -> None:
         """Meet the other ranks, and load this one's part."""
         kind, rank = setup["device"], setup["rank"]
         options = DiffusersParameters.parse(setup["params"])
@@ -99,7 +104,7 @@ class ShardedEditor(DiffusersEditor):
 class _Follower:
     """Rank 0's hold on another rank: a child process that ends with it, and it with the child."""
 
-    def __init__(self, setup: dict[str, Any]) -> None:
+    def __init__(self, setup: RankSetup) -> None:
         self.rank = setup["rank"]
         paths = os.pathsep.join(sys.path)
         self.process = subprocess.Popen(
@@ -127,9 +132,15 @@ class _Follower:
 
     def ask(self, request: EditRequest, override: dict[str, int]) -> None:
         assert self.process.stdin is not None
-        named = {"pair": request.pair_id, "category": request.category, "instruction": request.instruction}
-        asked = {"seed": request.seed, "source": encode_png(request.source), "override": override}
-        _send(self.process.stdin, {**named, **asked})
+        edit: RankEdit = {
+            "pair": request.pair_id,
+            "category": request.category,
+            "instruction": request.instruction,
+            "seed": request.seed,
+            "source": encode_png(request.source),
+            "override": override,
+        }
+        _send(self.process.stdin, edit)
 
     def report(self, error: Exception | None) -> None:
         """Wait for what a rank says of its part; end the process if it is not what became of rank 0's."""
@@ -148,7 +159,7 @@ def follow() -> None:
     """Be a rank other than 0: load, then make the calls that rank 0 makes, until it is gone."""
     inbox, outbox = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what is printed goes to the run's log
-    jobs: queue.Queue[Any] = queue.Queue()
+    jobs: queue.Queue[RankEdit] = queue.Queue()
 
     def listen() -> None:
         while (message := _receive(inbox)) is not None:
@@ -176,7 +187,7 @@ def follow() -> None:
         attempt(editor.run, request, "latent", **job["override"])
 
 
-def _send(file: IO[bytes], message: Any) -> None:
+def _send(file: IO[bytes], message: ToRank | str) -> None:
     data = execnet.dumps(message)
     file.write(len(data).to_bytes(8, "big") + data)
     file.flush()

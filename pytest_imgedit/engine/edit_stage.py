@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pytest_imgedit.core.environments import Environment, key
+from pytest_imgedit.core.environments import key
 from pytest_imgedit.core.errors import ImageError
 from pytest_imgedit.core.requests import job_seed
 from pytest_imgedit.core.results import Edit
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_imgedit.core.environments import Reuse
+    from pytest_imgedit.core.protocol import EditJob, FinishedEdit, JobReply
     from pytest_imgedit.engine.work import Work
     from pytest_imgedit.models.identity import Identity
     from pytest_imgedit.store.runs import Store
-    from pytest_imgedit.workers.base import Message, Worker
+    from pytest_imgedit.workers.base import Worker
     from pytest_imgedit.workers.pool import Pool
 
 #: How far ahead an edit of the same source is looked for.
@@ -54,7 +55,7 @@ def _edit_of(record: EditRecord, store: Store) -> Edit:
     )
 
 
-def edit_message(work: Work) -> Message:
+def edit_message(work: Work) -> EditJob:
     """Build the message that has a worker do one edit; raise `ImageError` if an image cannot be read."""
     if work.source is None:
         raise ImageError("no source image")
@@ -88,7 +89,7 @@ class EditStage:
         for work, worker, reply in self.pool.run(self.take):
             self.finish(work, worker, reply)
 
-    def take(self, worker: Worker) -> tuple[Work, Message] | None:
+    def take(self, worker: Worker) -> tuple[Work, EditJob] | None:
         """Return the next edit for a worker; `None` where it gets none, or none ahead.
 
         Near the end, jobs go to whoever is free first; one that was lost before is done alone.
@@ -116,13 +117,15 @@ class EditStage:
         del self.queue[place]
         return work
 
-    def finish(self, work: Work, worker: Worker, reply: Message) -> None:
+    def finish(self, work: Work, worker: Worker, reply: JobReply) -> None:
         """Store what a worker made of an edit, or try it again, or end it in its error."""
         if reply["op"] == "edited":
-            store_edit(work, self.editor, worker, reply, self.store)
+            store_edit(work, self.editor, worker, reply["edit"], self.store)
             worker.jobs_done += 1
             if work.failures:
                 self.retries.helped()
+        elif reply["op"] == "judged":
+            raise AssertionError("an editor was asked, and not a judge")
         elif self.retries.allow(work.failures, worker, reply["kind"]):
             work.failures += 1
             if reply["kind"] == "oom":
@@ -136,10 +139,10 @@ class EditStage:
         self.done(work)
 
 
-def store_edit(work: Work, editor: Identity, worker: Worker | None, made: dict[str, Any], store: Store) -> None:
+def store_edit(work: Work, editor: Identity, worker: Worker | None, made: FinishedEdit, store: Store) -> None:
     """Keep an edit that a worker made, or this process as a control: the image, then its record."""
     blob = store.blobs.put(made["image"])
-    environment = editor.here if worker is None else Environment(**worker.environment)
+    environment = editor.here if worker is None else worker.computes_in
     record = EditRecord(
         key=key(work.recipe, environment),
         content=work.content,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_imgedit.config.settings import Settings
+    from pytest_imgedit.core.protocol import Preparing
     from pytest_imgedit.models.kinds import Model, Role
     from pytest_imgedit.workers.base import State
     from pytest_imgedit.workers.hardware import Hardware
@@ -120,11 +121,8 @@ class Launcher:
         deadlines: dict[State, Deadline] = {"starting": load, "loading": load, "busy": job}
         setup, canaries = self._setup(model, identity), None
         if hosts is not None:
-            setup |= {
-                "checkpoint": model.checkpoint_elsewhere(identity.recipe),
-                "code": identity.recipe.get("code", {}),
-                "files": identity.files,
-            }
+            setup["checkpoint"] = model.checkpoint_elsewhere(identity.recipe)
+            setup["code"], setup["files"] = identity.recipe.get("code", {}), identity.files
             if model.role == "editor" and len(hosts.all) > 1:
                 setup["canary"] = canary_edit()
                 canaries = Canaries(decides=model.checkpoint is not None)
@@ -132,12 +130,12 @@ class Launcher:
         wanted = Setup(setup, self._loads_at_once(model, slots), deadlines)
         return Pool(executor, slots, wanted, self.watcher, canaries)
 
-    def _setup(self, model: Model, identity: Identity) -> dict[str, object]:
+    def _setup(self, model: Model, identity: Identity) -> Preparing:
         target = model.target
         return {
             "target": {"module": target.module, "attribute": target.attribute, "argument": target.argument},
             "params": model.worker_params,
-            "libraries": identity.libraries,
+            "libraries": list(identity.libraries),
             "is_served": model.is_served,
             "may_be_blank": model.may_be_blank,
         }

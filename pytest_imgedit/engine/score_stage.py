@@ -13,12 +13,13 @@ from pytest_imgedit.engine.retries import Retries
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pytest_imgedit.core.protocol import Failed, JobReply, JudgeJob, QuestionMessage
     from pytest_imgedit.engine.scoring import Scorer
     from pytest_imgedit.engine.work import Work
-    from pytest_imgedit.workers.base import Message, Worker
+    from pytest_imgedit.workers.base import Worker
     from pytest_imgedit.workers.pool import Pool
 
-    Batch = tuple[list[Work], Message]
+    Batch = tuple[list[Work], JudgeJob]
 
 
 class Feed:
@@ -90,7 +91,7 @@ class ScoreStage:
             return None
         wanted = self._batch_size(worker)
         batch: list[Work] = []
-        questions: list[Message] = []
+        questions: list[QuestionMessage] = []
         while self.queue and len(batch) < wanted:
             if batch and self.queue[0].failures:
                 break
@@ -132,7 +133,7 @@ class ScoreStage:
             return self.scorer.settings.batch_size
         return min(worker.batch_size, math.ceil(len(self.queue) / len(self.pool.slots)))
 
-    def finish(self, batch: list[Work], worker: Worker, reply: Message) -> None:
+    def finish(self, batch: list[Work], worker: Worker, reply: JobReply) -> None:
         """Turn the reply on a batch into verdicts and errors; what is to be asked again goes back to the queue."""
         if reply["op"] == "judged":
             again = [
@@ -141,8 +142,10 @@ class ScoreStage:
             worker.jobs_done += sum(work.verdict is not None for work in batch)
             if batch[0].failures:
                 self.retries.helped()
-        else:
+        elif reply["op"] == "error":
             again = self._failed(batch, worker, reply)
+        else:
+            raise AssertionError("a judge was asked, and not an editor")
         self.queue.extend(again)
         waiting = {id(work) for work in again}
         finished = [work for work in batch if id(work) not in waiting]
@@ -150,7 +153,7 @@ class ScoreStage:
         for work in finished:
             self.done(work)
 
-    def _failed(self, batch: list[Work], worker: Worker, reply: Message) -> list[Work]:
+    def _failed(self, batch: list[Work], worker: Worker, reply: Failed) -> list[Work]:
         """End the edits of a failed batch in its error, or return those that are to be asked once more, alone."""
         retry = self.retries.allow(batch[0].failures, worker, reply["kind"])
         if retry or len(batch) > 1:

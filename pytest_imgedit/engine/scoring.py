@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from pytest_imgedit.core.environments import Environment, key
+from pytest_imgedit.core.environments import key
 from pytest_imgedit.core.errors import ImageError, ReplyError
 from pytest_imgedit.core.results import JsonObject, Usage, Verdict
 from pytest_imgedit.core.sanitize import shorten
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
     from pytest_imgedit.config.settings import JudgeSettings
     from pytest_imgedit.core.environments import Reuse
+    from pytest_imgedit.core.protocol import AnswerMessage, QuestionMessage
     from pytest_imgedit.core.redaction import Redactor
     from pytest_imgedit.engine.work import Work
     from pytest_imgedit.models.identity import Identity
     from pytest_imgedit.protocols.rubric import Rubric
     from pytest_imgedit.store.runs import Store
-    from pytest_imgedit.workers.base import Message, Worker
+    from pytest_imgedit.workers.base import Worker
 
 
 class BadScore(ReplyError):
@@ -106,7 +107,7 @@ class Scorer:
             record.environment.digest,
         )
 
-    def question(self, work: Work) -> Message:
+    def question(self, work: Work) -> QuestionMessage:
         """Build the message that asks about one edit; raise `ImageError` if an image cannot be read."""
         system, parts = self.rubric.render(work.pair)
         edited = self.store.blobs.get(work.edit.blob) if work.edit else None
@@ -126,10 +127,10 @@ class Scorer:
             "parts": [*parts, *(("text", f"\n{text}") for text in work.reminders[-1:])],
         }
 
-    def read(self, work: Work, answer: JsonObject) -> bool:
+    def read(self, work: Work, answer: AnswerMessage) -> bool:
         """Turn an answer into the work's verdict or error; return whether it is to be asked again instead."""
-        for name in self.tokens:
-            self.tokens[name] += answer[name]
+        self.tokens["tokens_in"] += answer["tokens_in"]
+        self.tokens["tokens_out"] += answer["tokens_out"]
         try:
             work.verdict = self._verdict(answer)
         except ReplyError as error:
@@ -142,11 +143,11 @@ class Scorer:
             work.fail("score", kind, shorten(self.redactor.text(str(error))), reply)
         return False
 
-    def _verdict(self, answer: JsonObject) -> Verdict:
+    def _verdict(self, answer: AnswerMessage) -> Verdict:
         if answer["error"] is not None:
             raise ReplyError(answer["error"])
         if answer["score"] is not None:
-            return self._measured(answer)
+            return self._measured(answer, answer["score"])
         if answer["cut"]:  # in the middle of a number, or of a thought
             raise ReplyError("the reply was cut short, expected a larger judge.max_new_tokens or shorter replies")
         reply, (aspects, score) = self.redactor.text(answer["reply"]), self.rubric.read(answer["reply"])
@@ -156,8 +157,7 @@ class Scorer:
         off_scale = min(1.0, max(0.0, answer["off_scale"]))
         return Verdict(reply, expected, self.rubric.combine(expected), answer["batch_size"], score, off_scale)
 
-    def _measured(self, answer: JsonObject) -> Verdict:
-        score = answer["score"]
+    def _measured(self, answer: AnswerMessage, score: float) -> Verdict:
         if not (math.isfinite(score) and SCALE[0] <= score <= SCALE[1]):
             raise BadScore(f"the judge's score is {score}, expected a number from 0 to 10")
         if not all(map(math.isfinite, answer["aspects"].values())):
@@ -175,7 +175,7 @@ class Scorer:
 
     def keep(self, works: Sequence[Work], worker: Worker) -> None:
         """Store the verdicts that a worker reached; each then names its record."""
-        environment, code = Environment(**worker.environment), self.judge.code_beside(worker.code)
+        environment, code = worker.computes_in, self.judge.code_beside(worker.code)
         records = []
         for work in works:
             if work.verdict is None:

@@ -17,6 +17,7 @@ from pytest_imgedit.models.places import Memory, Room, Site, Workload
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pytest_imgedit.core.protocol import CheckpointMessage
     from pytest_imgedit.models.fingerprints import Digests
     from pytest_imgedit.models.places import Where
 
@@ -77,7 +78,7 @@ class CheckpointModel(Model):
     def made_of(self, digests: Digests) -> dict[str, Any]:
         return {"files": digests.of(self.checkpoint, loaded_files(self.checkpoint, self.layout))}
 
-    def checkpoint_elsewhere(self, recipe: Mapping[str, Any]) -> dict[str, Any]:
+    def checkpoint_elsewhere(self, recipe: Mapping[str, Any]) -> CheckpointMessage:
         return describe_checkpoint(self.checkpoint.absolute(), self.layout, recipe["files"])
 
     def computed_by(self, where: Where, digests: Digests) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from pytest_imgedit.core.files import digest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pytest_imgedit.core.protocol import CheckpointMessage
+
 #: Holds the embedded models too.
 PACKAGE = Path(__file__).parent.parent
 #: Names under which diffusers and transformers look for weights, and suffixes of formats that can run code.
@@ -79,7 +81,7 @@ def _component_files(folder: Path) -> list[str]:
     return names
 
 
-def describe_checkpoint(folder: Path, layout: Layout, digests: Mapping[str, str]) -> dict[str, Any]:
+def describe_checkpoint(folder: Path, layout: Layout, digests: Mapping[str, str]) -> CheckpointMessage:
     """Return what `find_checkpoint` takes on another host; `digests` are the SHA-256 of `loaded_files`, by name."""
     real, package = folder.resolve(), PACKAGE.resolve()
     embedded = str(real.relative_to(package)) if real.is_relative_to(package) else None

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_imgedit.core.pairs import EditPair
+    from pytest_imgedit.core.protocol import CheckpointMessage
     from pytest_imgedit.models.fingerprints import Digests
     from pytest_imgedit.models.places import Room, Site, Where, Workload
 
@@ -129,7 +130,7 @@ class Model:
         """The folder of its weights, found or downloaded; `None` for a model without."""
         return None
 
-    def checkpoint_elsewhere(self, recipe: Mapping[str, Any]) -> dict[str, Any] | None:
+    def checkpoint_elsewhere(self, recipe: Mapping[str, Any]) -> CheckpointMessage | None:
         """Return what a worker on another host takes to find the checkpoint there; `recipe` is that of its identity."""
         return None
 

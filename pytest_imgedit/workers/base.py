@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Message = dict[str, Any]
+    from pytest_imgedit.core.environments import Environment
+    from pytest_imgedit.core.protocol import Ended, FromWorker, Job, ToWorker
+
 State = Literal["starting", "waiting", "loading", "idle", "busy", "dead"]
 #: Stands in the event queue where a worker's connection ended.
-ENDED: Message = {"op": "ended"}
+ENDED: Ended = {"op": "ended"}
 
 
 @dataclass(frozen=True)
@@ -52,10 +54,10 @@ class Deadline:
 class Connection(Protocol):
     """A running worker process."""
 
-    def listen(self, hear: Callable[[Message], None]) -> None:
+    def listen(self, hear: Callable[[FromWorker], None]) -> None:
         """Pass all that the process sends, and `ENDED` after that, to `hear`, in a thread of its own."""
 
-    def send(self, message: Message) -> None:
+    def send(self, message: ToWorker) -> None:
         """Send one message, without waiting for it to be read."""
 
     def alive(self) -> bool:
@@ -105,7 +107,7 @@ class Worker:
     state: State = "starting"
     since: float = 0.0
     silent_at: float = 0.0
-    jobs: deque[tuple[Any, Message]] = field(default_factory=deque, repr=False)
+    jobs: deque[tuple[Any, Job]] = field(default_factory=deque, repr=False)
     dropping: bool = False
     alone: bool = False
     batch_size: int = 1
@@ -114,8 +116,14 @@ class Worker:
     load_s: float = 0.0
     loaded_at: float = 0.0
     ready_s: float = 0.0
-    environment: dict[str, Any] = field(default_factory=dict)
+    environment: Environment | None = None
     code: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def computes_in(self) -> Environment:
+        """Where it computes, which a worker has said once it has loaded."""
+        assert self.environment is not None
+        return self.environment
 
     @property
     def job(self) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
@@ -11,13 +11,15 @@ from PIL import Image
 from pytest_imgedit.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from pytest_imgedit.workers.base import Message, Worker
+    from pytest_imgedit.core.environments import Environment
+    from pytest_imgedit.core.protocol import EditJob
+    from pytest_imgedit.workers.base import Worker
 
 #: Levels out of 255 by which, on average over all values, edits of hosts may differ whose GPUs or libraries differ.
 TOLERANCE = 4.0
 
 
-def canary_edit() -> Message:
+def canary_edit() -> EditJob:
     """Return the message of the edit: a gradient to be made brighter."""
     buffer = io.BytesIO()
     Image.linear_gradient("L").convert("RGB").save(buffer, "PNG")
@@ -37,7 +39,7 @@ class Canaries:
 
     def __init__(self, decides: bool) -> None:
         self.decides = decides
-        self._first: tuple[Worker, dict[str, Any], bytes] | None = None
+        self._first: tuple[Worker, Environment, bytes] | None = None
 
     def compare(self, worker: Worker, image: bytes | None) -> str | None:
         """Compare a worker's edit with that of the first; return what to say of it, if anything.
@@ -48,13 +50,13 @@ class Canaries:
         if image is None:
             return f"{worker.slot.label} could not edit the canary pair: hosts are compared by their files alone"
         if self._first is None:
-            self._first = (worker, worker.environment, image)
+            self._first = (worker, worker.computes_in, image)
             return None
         other, environment, expected = self._first
         if image == expected:
             return None
         one, two = (np.asarray(Image.open(io.BytesIO(data)), dtype=np.float64) for data in (expected, image))
-        alike = environment == worker.environment
+        alike = environment == worker.computes_in
         if one.shape == two.shape:
             mean, largest = float(np.abs(one - two).mean()), float(np.abs(one - two).max())
             found = f"the canary pair by {largest:.0f} of 255 at most, {mean:.2f} on average"

@@ -19,11 +19,12 @@ import execnet
 from pytest_imgedit.core.sanitize import one_line, shorten
 from pytest_imgedit.models.source import user_import_paths
 from pytest_imgedit.workers import supervisor
-from pytest_imgedit.workers.base import ENDED, Message, NotStarted, Slot
+from pytest_imgedit.workers.base import ENDED, NotStarted, Slot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pytest_imgedit.core.protocol import FromWorker, ToWorker
     from pytest_imgedit.core.redaction import Redactor
 
 #: Characters that are kept of a line that a worker prints.
@@ -137,13 +138,13 @@ class _Gateway:
         self.gateway, self.channel, self.output = gateway, channel, output
         self.process: subprocess.Popen[bytes] = gateway._io.popen
         self.pid: int = channel.receive()["pid"]
-        self._outbox: queue.Queue[Message | None] = queue.Queue()
+        self._outbox: queue.Queue[ToWorker | None] = queue.Queue()
         threading.Thread(target=self._send_all, daemon=True).start()
 
-    def listen(self, hear: Callable[[Message], None]) -> None:
+    def listen(self, hear: Callable[[FromWorker], None]) -> None:
         self.channel.setcallback(hear, endmarker=ENDED)
 
-    def send(self, message: Message) -> None:
+    def send(self, message: ToWorker) -> None:
         """Send in a thread: a process that is stopped does not read, and a pipe holds less than an image."""
         self._outbox.put(message)
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from PIL import Image
 
-Message = dict[str, Any]
+    from pytest_imgedit.core.protocol import AnswerMessage, EditJob, FinishedEdit, QuestionMessage
+
 #: Taken before any code of the user's own could put another in its place.
 clock = time.perf_counter
 #: Characters of a judge's reply; a longer one is no grading.
@@ -25,7 +26,7 @@ MAX_REPLY = 100_000
 MAX_ASPECT = 1e100
 
 
-def make_edit(edit: Callable[[EditRequest], Any], message: Message, may_be_blank: bool) -> Message:
+def make_edit(edit: Callable[[EditRequest], Any], message: EditJob, may_be_blank: bool) -> FinishedEdit:
     """Do the edit that a message asks for: return what `finished_edit` returns."""
     request = edit_request(message)
     started = clock()
@@ -33,7 +34,7 @@ def make_edit(edit: Callable[[EditRequest], Any], message: Message, may_be_blank
     return finished_edit(output, request.source, clock() - started, may_be_blank)
 
 
-def edit_request(message: Message) -> EditRequest:
+def edit_request(message: EditJob) -> EditRequest:
     """Read what a message asks for; raises `ImageError` for an image that does not decode."""
     reference = message["reference"]
     return EditRequest(
@@ -46,7 +47,7 @@ def edit_request(message: Message) -> EditRequest:
     )
 
 
-def finished_edit(output: Any, source: Image.Image, seconds: float, may_be_blank: bool) -> Message:
+def finished_edit(output: Any, source: Image.Image, seconds: float, may_be_blank: bool) -> FinishedEdit:
     """Check and encode what an editor returned for a source after some seconds; raises `OutputError`."""
     image = checked(output, source, may_be_blank=may_be_blank)
     return {
@@ -59,7 +60,7 @@ def finished_edit(output: Any, source: Image.Image, seconds: float, may_be_blank
     }
 
 
-def judge_question(asked: Message) -> Question:
+def judge_question(asked: QuestionMessage) -> Question:
     """Read what a message asks a judge; raises `ImageError` for an image that does not decode."""
     return Question(
         pair_id=asked["pair"],
@@ -72,17 +73,16 @@ def judge_question(asked: Message) -> Question:
     )
 
 
-def plain_answer(answer: Answer) -> Message:
-    """Turn an answer into a message; one that does not hold what it must becomes an error."""
+def plain_answer(answer: Answer, batch_size: int) -> AnswerMessage:
+    """Turn an answer of a batch into a message; one that does not hold what it must becomes an error."""
     try:
         if not isinstance(answer, Answer):
             raise TypeError("it is none")
         if isinstance(answer.score, bool | str):
             raise TypeError(f"a score that is {answer.score!r}")
         if len(answer.reply) > MAX_REPLY:
-            return plain_answer(
-                Answer(error=f"a reply of {len(answer.reply)} characters, expected at most {MAX_REPLY}")
-            )
+            problem = f"a reply of {len(answer.reply)} characters, expected at most {MAX_REPLY}"
+            return plain_answer(Answer(error=problem), batch_size)
         return {
             "reply": _encodable(answer.reply),
             "cut": bool(answer.cut),
@@ -93,9 +93,11 @@ def plain_answer(answer: Answer) -> Message:
             "tokens_in": int(answer.tokens_in),
             "tokens_out": int(answer.tokens_out),
             "error": None if answer.error is None else _encodable(str(answer.error)) or "the judge gave no reason",
+            "batch_size": batch_size,
         }
     except (AttributeError, TypeError, ValueError, OverflowError) as error:
-        return plain_answer(Answer(error=f"the judge gave {answer!r:.200}, expected an Answer: {one_line(error)}"))
+        problem = f"the judge gave {answer!r:.200}, expected an Answer: {one_line(error)}"
+        return plain_answer(Answer(error=problem), batch_size)
 
 
 def _aspect(value: Any) -> float:
@@ -110,14 +112,14 @@ def _encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def describe(error: BaseException) -> dict[str, str]:
-    """Name an error by kind and say it in one line."""
+def describe(error: BaseException) -> tuple[str, str]:
+    """Return the kind of an error, and one line about it."""
     text = one_line(error)
     if isinstance(error, SetupError):
-        return {"kind": "setup", "message": text}
+        return "setup", text
     if isinstance(error, ImageError):
-        return {"kind": "bad_image", "message": text}
+        return "bad_image", text
     if isinstance(error, OutputError):
-        return {"kind": "degenerate_output", "message": text}
+        return "degenerate_output", text
     kind = "oom" if is_out_of_memory(error) else "exception"
-    return {"kind": kind, "message": f"{type(error).__name__}: {text}"}
+    return kind, f"{type(error).__name__}: {text}"

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pytest_imgedit.core.environments import Environment
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.sanitize import one_line
 from pytest_imgedit.workers.base import Worker
@@ -17,10 +18,11 @@ from pytest_imgedit.workers.base import Worker
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pytest_imgedit.workers.base import Connection, Deadline, Executor, Message, Slot, State
+    from pytest_imgedit.core.protocol import Failed, FromWorker, Job, JobReply, Loaded, Preparing
+    from pytest_imgedit.workers.base import Connection, Deadline, Executor, Slot, State
     from pytest_imgedit.workers.canary import Canaries
 
-    Done = tuple[Any, Worker, Message]
+    Done = tuple[Any, Worker, JobReply]
 
 #: A slot that loses this many processes in a row before they have a job is given up. One that dies with a job speaks
 #: against the job, which ends after two such deaths.
@@ -53,7 +55,7 @@ class Setup:
     that is still in it is ended.
     """
 
-    message: Message
+    message: Preparing
     load_concurrency: int
     deadlines: Mapping[State, Deadline]
 
@@ -71,7 +73,7 @@ class Pool:
     ) -> None:
         self.executor, self.slots, self.setup, self.watcher = executor, list(slots), setup, watcher
         self.canaries = canaries
-        self.events: queue.Queue[tuple[Worker, Message]] = queue.Queue()
+        self.events: queue.Queue[tuple[Worker, FromWorker]] = queue.Queue()
         self._handing_over = threading.Lock()
         self.listened = time.monotonic()
         self.workers: list[Worker] = []
@@ -82,7 +84,7 @@ class Pool:
         self._last_words: dict[str, str] = {}
         # Jobs that a worker left when it went. One of them may be why it went, with the reply on the job before it not
         # sent yet, so they are done alone.
-        self._returned: deque[tuple[Any, Message]] = deque()
+        self._returned: deque[tuple[Any, Job]] = deque()
 
     def start(self, jobs: int) -> None:
         """Start a process on every slot, but no more than `jobs`; each imports what it needs and waits until `run`
@@ -116,7 +118,7 @@ class Pool:
         if not wanted:  # the pool was closed meanwhile
             connection.close()
             return
-        connection.send({"op": "prepare", **self.setup.message, "device": worker.slot.device})
+        connection.send({**self.setup.message, "op": "prepare", "device": worker.slot.device})
         connection.listen(lambda message: self.events.put((worker, message)))
 
     def renew(self, worker: Worker) -> None:
@@ -126,9 +128,7 @@ class Pool:
             self._remove(worker)
             self._spawn(worker.slot)
 
-    def run(
-        self, take: Callable[[Worker], tuple[Any, Message] | None], more: Callable[[], bool] = bool
-    ) -> Iterator[Done]:
+    def run(self, take: Callable[[Worker], tuple[Any, Job] | None], more: Callable[[], bool] = bool) -> Iterator[Done]:
         """Yield `(job, worker, reply)` for every job that `take` hands out.
 
         `take(worker)` returns a job with its message, or `None` while there is none; it is asked again after
@@ -164,7 +164,7 @@ class Pool:
                 self._set(worker, "loading")
                 loading[machine] += 1
 
-    def _dispatch(self, worker: Worker, take: Callable[[Worker], tuple[Any, Message] | None]) -> None:
+    def _dispatch(self, worker: Worker, take: Callable[[Worker], tuple[Any, Job] | None]) -> None:
         if self.watcher.stopping:
             if len(worker.jobs) > 1 and not worker.dropping:
                 worker.dropping = True
@@ -182,7 +182,7 @@ class Pool:
             if worker.state == "idle":
                 self._set(worker, "busy")
 
-    def _refuse(self, take: Callable[[Worker], tuple[Any, Message] | None]) -> Iterator[Done]:
+    def _refuse(self, take: Callable[[Worker], tuple[Any, Job] | None]) -> Iterator[Done]:
         """With no worker left, every job that remains ends in an error that says why."""
         last = self.gone[-1]
         while (taken := take(last) or (self._returned.popleft() if self._returned else None)) is not None:
@@ -204,35 +204,38 @@ class Pool:
         if self.events.empty():  # else the worker that seems late may have answered
             yield from self._end_overdue()
 
-    def _heard(self, worker: Worker, message: Message) -> Iterator[Done]:
-        operation = message["op"]
-        if operation == "ended":
+    def _heard(self, worker: Worker, message: FromWorker) -> Iterator[Done]:
+        if message["op"] == "ended":
             yield from self._lost(worker, "worker_died", "died")
-        elif operation == "not_started":
+        elif message["op"] == "not_started":
             self._remove(worker)
             self._replace(worker.slot, message["message"])
-        elif operation == "prepared":
+        elif message["op"] == "prepared":
             self._any_ready = True
             self._set(worker, "waiting")
-        elif operation == "loaded":
-            self._deaths[worker.slot.name] = 0
-            worker.load_s, worker.batch_size = _sane(message["seconds"]), message["batch_size"]
-            worker.environment, worker.code = message["environment"], message["code"]
-            worker.loaded_at = time.perf_counter()
-            if self.canaries is not None and (said := self.canaries.compare(worker, message["canary"])):
-                self.watcher.note(said)
-            self._set(worker, "idle")
-        elif not worker.jobs:
-            self._load_failed(worker, message)
-        else:
+        elif message["op"] == "loaded":
+            self._loaded(worker, message)
+        elif worker.jobs:
             job, _ = worker.jobs.popleft()
-            worker.busy_s += _sane(message["seconds"])
+            worker.busy_s += _sane(message.get("seconds"))
             worker.code = message.get("code", worker.code)
-            worker.batch_size = message.get("batch_size", worker.batch_size)
             self._deaths[worker.slot.name] = 0
             self._set(worker, "busy" if worker.jobs else "idle")
-            if operation != "dropped":
+            if message["op"] == "judged":
+                worker.batch_size = message["batch_size"]
+            if message["op"] != "dropped":
                 yield job, worker, message
+        elif message["op"] == "error":
+            self._load_failed(worker, message)
+
+    def _loaded(self, worker: Worker, message: Loaded) -> None:
+        self._deaths[worker.slot.name] = 0
+        worker.load_s, worker.batch_size = _sane(message.get("seconds")), message["batch_size"]
+        worker.environment, worker.code = Environment(**message["environment"]), message.get("code", {})
+        worker.loaded_at = time.perf_counter()
+        if self.canaries is not None and (said := self.canaries.compare(worker, message["canary"])):
+            self.watcher.note(said)
+        self._set(worker, "idle")
 
     def _forgive_own_absence(self) -> None:
         """Let no deadline count the time in which this process was stopped, or busy, or by which its clock jumped."""
@@ -260,7 +263,7 @@ class Pool:
                 yield from self._lost(worker, "worker_died", "died")
                 return
 
-    def _load_failed(self, worker: Worker, message: Message) -> None:
+    def _load_failed(self, worker: Worker, message: Failed) -> None:
         self._remove(worker)
         self._given_up = f"could not load: {message['message']}"
         if message["kind"] == "setup":

@@ -25,7 +25,6 @@ from pytest_imgedit.models.checkpoints import find_checkpoint, require_file
 from pytest_imgedit.models.closure import loaded_code, require_code
 from pytest_imgedit.models.kinds import Target
 from pytest_imgedit.workers.messages import (
-    Message,
     clock,
     describe,
     edit_request,
@@ -35,7 +34,24 @@ from pytest_imgedit.workers.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
+
+    from pytest_imgedit.core.protocol import (
+        AnswerMessage,
+        Edited,
+        EditJob,
+        EnvironmentMessage,
+        Failed,
+        FromWorker,
+        Judged,
+        Loaded,
+        Prepare,
+        QuestionMessage,
+        Reply,
+        ToWorker,
+    )
+
+    Read = list[Future[Any]]
 
 #: The most threads that read images.
 READERS = 8
@@ -47,9 +63,9 @@ def serve(channel: Any) -> None:
     When the channel ends, the controller is gone: the process exits at once, in the middle of a job too.
     """
     os.dup2(2, 1)  # what is printed goes to the run's log, as errors do
-    inbox: queue.Queue[tuple[Message, list[Future[Any]]]] = queue.Queue()
+    inbox: queue.Queue[tuple[ToWorker, Read]] = queue.Queue()
 
-    def receive(message: Message | None) -> None:
+    def receive(message: ToWorker | None) -> None:
         if message is None:
             os._exit(0)
         if message["op"] == "drop":
@@ -69,7 +85,7 @@ class _Worker:
     So the GPU waits neither for images to be decoded or prepared, nor for edits to be checked and encoded.
     """
 
-    def __init__(self, send: Callable[[Message], None]) -> None:
+    def __init__(self, send: Callable[[FromWorker], None]) -> None:
         self.send = send
         self.preprocess: Callable[[Question], Any] | None = None
         self.dropping = False  # jobs that have not begun are not to be done any more
@@ -80,69 +96,82 @@ class _Worker:
         self._readers = ThreadPoolExecutor(min(READERS, max(1, (os.cpu_count() or 1) // 2)))
         self._finisher = ThreadPoolExecutor(1)  # one, so that replies keep the order of their jobs
         self.redactor = Redactor(os.environ)
-        self.handlers: Mapping[str, Callable[[Message, list[Future[Any]]], Callable[[], Message]]] = {
-            "prepare": self.prepare,
-            "load": self.load,
-            "edit": self.edit,
-            "judge": self.judge,
-        }
 
-    def read_ahead(self, message: Message) -> list[Future[Any]]:
+    def read_ahead(self, message: ToWorker) -> Read:
         """Start to read the images of a job that waits."""
         if message["op"] == "edit":
             return [self._readers.submit(edit_request, message)]
-        return [self._readers.submit(self._read_question, asked) for asked in message.get("questions", ())]
+        asked = message["questions"] if message["op"] == "judge" else ()
+        return [self._readers.submit(self._read_question, question) for question in asked]
 
-    def handle(self, message: Message, read: list[Future[Any]]) -> None:
+    def handle(self, message: ToWorker, read: Read) -> None:
         """Do a job up to where the GPU is free again; its reply is finished and sent by another thread."""
         started = clock()
         try:
-            dropped = self.dropping and message["op"] in ("edit", "judge")
-            finish = _reply(op="dropped") if dropped else self.handlers[message["op"]](message, read)
+            finish = self._begin(message, read)
         except BaseException as error:  # whatever an editor raises, SystemExit too, is the error of this job alone
-            finish = _reply(**self._failed(error))
+            failed = self._failed(error)
+
+            def finish() -> Reply:
+                return failed
+
         self._finisher.submit(self._finish, finish, clock() - started)
 
-    def _finish(self, finish: Callable[[], Message], seconds: float) -> None:
+    def _begin(self, message: ToWorker, read: Read) -> Callable[[], Reply]:
+        """Do what needs the GPU; return what finishes the reply."""
+        if message["op"] == "prepare":
+            self.prepare(message)
+            return lambda: {"op": "prepared"}
+        if message["op"] == "load":
+            loaded = self.load()
+            return lambda: loaded
+        if self.dropping or message["op"] == "drop":
+            return lambda: {"op": "dropped"}
+        if message["op"] == "edit":
+            return self.edit(read)
+        judged = self.judge(read)
+        return lambda: judged
+
+    def _finish(self, finish: Callable[[], Reply], seconds: float) -> None:
         try:
             reply = finish()
         except BaseException as error:
             reply = self._failed(error)
         if self.base is not None and len(sys.modules) != self._modules:  # a job may import what no load did
             self._modules = len(sys.modules)
-            reply = {**reply, "code": self._first_party()}
+            reply["code"] = self._first_party()
+        reply["seconds"] = seconds
         try:
-            self.send({**reply, "seconds": seconds})
+            self.send(reply)
         except Exception as error:  # what an editor or judge returned cannot be sent
             self.send({"op": "error", "seconds": 0.0, "kind": "exception", "message": type(error).__name__})
 
-    def _failed(self, error: BaseException) -> Message:
+    def _failed(self, error: BaseException) -> Failed:
         with suppress(BaseException):  # the disk with the log may be full, stderr closed, the error unprintable
             traceback.print_exception(error)
-        described = describe(error)
-        return {"op": "error", **described, "message": shorten(self.redactor.text(described["message"]))}
+        kind, text = describe(error)
+        return {"op": "error", "kind": kind, "message": shorten(self.redactor.text(text))}
 
-    def prepare(self, message: Message, _: object) -> Callable[[], Message]:
+    def prepare(self, message: Prepare) -> None:
         """Import what the target needs, and do what its class has in `warm_up`, which may use a little of the GPU."""
         self.target = Target(**message["target"])
         self.params, self.device = message["params"], message["device"]
         self.is_served, self.may_be_blank = message["is_served"], message["may_be_blank"]
-        self.libraries: list[str] = message.get("libraries", [])
-        self.canary: Message | None = message.get("canary")
+        self.libraries = message["libraries"]
+        self.canary: EditJob | None = message.get("canary")
         self.redactor = Redactor(os.environ, self.params, server_key(self.params))
-        if message.get("checkpoint"):  # the run was started on another host
-            self.target = replace(self.target, argument=find_checkpoint(**message["checkpoint"]))
-        if message.get("code"):
-            require_code(message["code"])
+        if checkpoint := message.get("checkpoint"):  # the run was started on another host
+            self.target = replace(self.target, argument=find_checkpoint(**checkpoint))
+        if code := message.get("code"):
+            require_code(code)
         for path, sha256 in message.get("files", {}).items():
             require_file(Path(path), sha256)
         warm_up = getattr(self.target.load(), "warm_up", None)
         if callable(warm_up):
             arguments = () if self.target.argument is None else (self.target.argument,)
             warm_up(*arguments, device=self.device, **self.params)
-        return _reply(op="prepared")
 
-    def load(self, message: Message, _: object) -> Callable[[], Message]:
+    def load(self) -> Loaded:
         """Build the model and have it prove itself; one that differs by its LoRA adapters alone keeps its base."""
         loras = self.params.get("loras", ())
         base = (self.target, {name: value for name, value in self.params.items() if name != "loras"})
@@ -154,8 +183,13 @@ class _Worker:
         self_check = getattr(self.model, "self_check", None)
         if callable(self_check):
             self_check()
-        described = {"environment": self._environment(), "code": self._first_party(), "canary": self._canary()}
-        return _reply(op="loaded", batch_size=self._batch_size(), **described)
+        return {
+            "op": "loaded",
+            "batch_size": self._batch_size(),
+            "environment": self._environment(),
+            "code": self._first_party(),
+            "canary": self._canary(),
+        }
 
     def _canary(self) -> bytes | None:
         """Make the edit by which hosts are compared, if there are several; `None` if the editor cannot."""
@@ -174,7 +208,7 @@ class _Worker:
         if not (callable(self.preprocess) and "prepared" in inspect.signature(self.model.answer).parameters):
             self.preprocess = None
 
-    def _environment(self) -> Message:
+    def _environment(self) -> EnvironmentMessage:
         """Describe where this worker computes, as `Environment` has it."""
         torch = sys.modules.get("torch")
         on_gpu = self.device != "cpu"
@@ -200,12 +234,13 @@ class _Worker:
             raise SetupError(f"{type(self.model).__name__}.batch_size is {wanted!r}, expected a count of at least 1")
         return min(wanted, self.fits)
 
-    def edit(self, message: Message, read: list[Future[Any]]) -> Callable[[], Message]:
+    def edit(self, read: Read) -> Callable[[], Edited]:
+        """Edit; the image is checked and encoded when the reply is finished."""
         request = read[0].result()
         started = clock()
         output = self._edit(request)
         seconds = clock() - started
-        return lambda: {"op": "edited", **finished_edit(output, request.source, seconds, self.may_be_blank)}
+        return lambda: {"op": "edited", "edit": finished_edit(output, request.source, seconds, self.may_be_blank)}
 
     def _edit(self, request: EditRequest) -> Any:
         """Edit; when memory runs out, free what can be freed and try once more."""
@@ -226,21 +261,21 @@ class _Worker:
             output = self.model.edit(replace(request, source=request.source.copy()))
         return output
 
-    def judge(self, message: Message, read: list[Future[Any]]) -> Callable[[], Message]:
+    def judge(self, read: Read) -> Judged:
         """Ask the judge; a question whose images do not decode is answered by its own error, without the judge."""
-        answers: dict[int, Message] = {}
+        answers: dict[int, AnswerMessage] = {}
         questions: dict[int, tuple[Question, Any]] = {}
         for place, question in enumerate(read):
             try:
                 questions[place] = question.result()
             except ImageError as error:
-                answers[place] = {**plain_answer(Answer(error=one_line(error))), "batch_size": 1}
+                answers[place] = plain_answer(Answer(error=one_line(error)), batch_size=1)
         read.clear()  # prepared images are large
         answers.update(zip(questions, self._ask(list(questions.values())), strict=True))
         ordered = [answers[place] for place in sorted(answers)]
-        return _reply(op="judged", answers=ordered, batch_size=self._batch_size())
+        return {"op": "judged", "answers": ordered, "batch_size": self._batch_size()}
 
-    def _read_question(self, asked: Message) -> tuple[Question, Any]:
+    def _read_question(self, asked: QuestionMessage) -> tuple[Question, Any]:
         """Decode a question's images; prepare it for a judge that has `preprocess`."""
         question = judge_question(asked)
         return question, None if self.preprocess is None else self.preprocess(question)
@@ -255,9 +290,9 @@ class _Worker:
             raise TypeError(f"the judge returned {type(given).__name__}, expected a list of answers")
         return list(given)
 
-    def _ask(self, questions: list[tuple[Question, Any]]) -> list[Message]:
+    def _ask(self, questions: list[tuple[Question, Any]]) -> list[AnswerMessage]:
         """Put questions to the judge; when memory runs out, in batches of half the size from then on, down to one."""
-        answers: list[Message] = []
+        answers: list[AnswerMessage] = []
         while len(answers) < len(questions):
             batch = questions[len(answers) :][: self.fits]
             given: Any = None
@@ -272,12 +307,8 @@ class _Worker:
                 continue
             if len(given) != len(batch):
                 raise ValueError(f"the judge gave {len(given)} answers to {len(batch)} questions")
-            answers += [{**plain_answer(answer), "batch_size": len(batch)} for answer in given]
+            answers += [plain_answer(answer, len(batch)) for answer in given]
         return answers
-
-
-def _reply(**message: Any) -> Callable[[], Message]:
-    return lambda: message
 
 
 def free_memory() -> None:

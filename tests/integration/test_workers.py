@@ -183,11 +183,11 @@ def test_batch_is_halved_when_memory_runs_out_and_stays_small(error):
 
 
 def test_errors_are_named_by_kind():
-    assert describe(MemoryError())["kind"] == "oom"
-    assert describe(ImageError("x")) == {"kind": "bad_image", "message": "x"}
-    assert describe(OutputError("x"))["kind"] == "degenerate_output"
-    assert describe(SetupError("x"))["kind"] == "setup"
-    assert describe(ValueError("x\ny")) == {"kind": "exception", "message": "ValueError: x"}
+    assert describe(MemoryError())[0] == "oom"
+    assert describe(ImageError("x")) == ("bad_image", "x")
+    assert describe(OutputError("x"))[0] == "degenerate_output"
+    assert describe(SetupError("x"))[0] == "setup"
+    assert describe(ValueError("x\ny")) == ("exception", "ValueError: x")
     assert not is_out_of_memory(RuntimeError("no such luck"))
 
 
@@ -245,7 +245,7 @@ def test_judge_is_given_what_it_prepared_if_its_answer_takes_that(name, reply):
     sent = []
     worker = _Worker(sent.append)
     target = {"module": __name__, "attribute": name, "argument": None}
-    told = {"target": target, "params": {}, "device": "cpu", "is_served": False, "may_be_blank": True}
+    told = {"target": target, "params": {}, "device": "cpu", "libraries": [], "is_served": False, "may_be_blank": True}
     worker.handle({"op": "prepare", **told}, [])
     worker.handle({"op": "load"}, [])
     asked = {"pair": "a", "category": "b", "instruction": "c", "images": {}, "system": "", "parts": [], "aspects": []}

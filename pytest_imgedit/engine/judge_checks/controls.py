@@ -87,7 +87,7 @@ def _edit(work: Work, identity: Identity, editor: Any, store: Store, make: bool)
     try:
         made = make_edit(editor.edit, edit_message(work), may_be_blank=identity.model.may_be_blank)
     except Exception as error:  # such as an image that does not decode
-        work.fail("edit", **describe(error))
+        work.fail("edit", *describe(error))
     else:
         store_edit(work, identity, None, made, store)
 

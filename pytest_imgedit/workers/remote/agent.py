@@ -20,13 +20,15 @@ from pytest_imgedit.core.provenance import machine, versions
 from pytest_imgedit.core.redaction import Redactor
 from pytest_imgedit.core.sanitize import one_line
 from pytest_imgedit.core.versions import __version__
-from pytest_imgedit.workers.base import ENDED, Connection, Message, NotStarted, Slot
+from pytest_imgedit.workers.base import ENDED, Connection, NotStarted, Slot
 from pytest_imgedit.workers.gpus import find_gpus
 from pytest_imgedit.workers.hardware import available_cores, available_memory
 from pytest_imgedit.workers.local import LocalExecutor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pytest_imgedit.core.protocol import AskVersions, FromAgent, FromWorker, StartWorker, ToAgent
 
 #: Seconds between two looks at what workers print and whether they live.
 INTERVAL = 0.2
@@ -35,12 +37,10 @@ INTERVAL = 0.2
 class Agent:
     """Does what a controller asks for in messages, and tells it all that its workers say.
 
-    Messages from the controller have `op` `start`, `send`, `terminate` or `close`, and the `id` of a worker; messages
-    to it have `op` `started`, `not_started`, `message`, `ended`, `lines`, `gone` or `closed`, after one `hello`. Asked
-    for `versions`, it tells these, with the `id` of the question.
+    It tells it of itself first, with one `hello`.
     """
 
-    def __init__(self, send: Callable[[Message], None]) -> None:
+    def __init__(self, send: Callable[[FromAgent], None]) -> None:
         self.send = send
         self._connections: dict[int, Connection] = {}
         self._told_gone: set[int] = set()
@@ -53,29 +53,40 @@ class Agent:
         except UsageError as error:
             self.send({"op": "refused", "message": str(error)})
             return
-        described = {"machine": machine_id(), "cores": available_cores(), "memory": available_memory()}
-        origin = {"versions": versions(), "machine": machine(gpu.product for gpu in known).model_dump(mode="json")}
-        told = {"gpus": names, "gpu_memory": [asdict(gpu) for gpu in known], "origin": origin, **described}
-        self.send({"op": "hello", "version": __version__, **told})
+        self.send(
+            {
+                "op": "hello",
+                "version": __version__,
+                "gpus": names,
+                "gpu_memory": [asdict(gpu) for gpu in known],
+                "origin": {
+                    "versions": versions(),
+                    "machine": machine(gpu.product for gpu in known).model_dump(mode="json"),
+                },
+                "machine": machine_id(),
+                "cores": available_cores(),
+                "memory": available_memory(),
+            }
+        )
 
-    def handle(self, message: Message) -> None:
+    def handle(self, message: ToAgent) -> None:
         """Do what a message says, in a thread if it takes time."""
-        operation, number = message["op"], message["id"]
-        if operation == "versions":
+        number = message["id"]
+        if message["op"] == "versions":
             threading.Thread(target=self._tell_versions, args=(number, message), daemon=True).start()
-        elif operation == "start":
+        elif message["op"] == "start":
             threading.Thread(target=self._start, args=(number, message), daemon=True).start()
         elif (connection := self._connections.get(number)) is None:
             return  # it is gone
-        elif operation == "send":
+        elif message["op"] == "send":
             connection.send(message["message"])
-        elif operation == "terminate":
+        elif message["op"] == "terminate":
             connection.terminate()
-        elif operation == "close":
+        else:
             del self._connections[number]
             threading.Thread(target=self._close, args=(number, connection), daemon=True).start()
 
-    def _tell_versions(self, number: int, message: Message) -> None:
+    def _tell_versions(self, number: int, message: AskVersions) -> None:
         # By a process as workers are: the agent itself has begun before its environment was set.
         versions = None
         with suppress(ValueError, subprocess.SubprocessError):
@@ -83,7 +94,7 @@ class Agent:
             versions = ask_versions(message["python"] or sys.executable, *asked)
         self.send({"op": "versions", "id": number, "versions": versions})
 
-    def _start(self, number: int, message: Message) -> None:
+    def _start(self, number: int, message: StartWorker) -> None:
         slot = Slot(message["slot"], tuple(message["gpus"]))
         given = (message["python"], message["patience"], Redactor(os.environ), message["threads"], message["paths"])
         try:
@@ -98,9 +109,11 @@ class Agent:
         self.send({"op": "started", "id": number})
         connection.listen(lambda said: self._pass_on(number, said))
 
-    def _pass_on(self, number: int, said: Message) -> None:
-        ended = said is ENDED or said == ENDED
-        self.send({"op": "ended" if ended else "message", "id": number, "message": None if ended else said})
+    def _pass_on(self, number: int, said: FromWorker) -> None:
+        if said == ENDED:
+            self.send({"op": "ended", "id": number})
+        else:
+            self.send({"op": "message", "id": number, "message": said})
 
     def _watch(self) -> None:
         while True:
@@ -130,7 +143,7 @@ def serve(channel: Any, gpus: str) -> None:
     agent = Agent(channel.send)
     agent.hello(gpus)
 
-    def receive(message: Message | None) -> None:
+    def receive(message: ToAgent | None) -> None:
         if message is None:
             os._exit(0)
         agent.handle(message)

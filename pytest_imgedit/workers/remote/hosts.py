@@ -15,13 +15,15 @@ from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.results import HostOrigin
 from pytest_imgedit.core.versions import __version__
 from pytest_imgedit.models.source import user_import_paths
-from pytest_imgedit.workers.base import ENDED, Message, NotStarted, Slot
+from pytest_imgedit.workers.base import ENDED, NotStarted, Slot
 from pytest_imgedit.workers.gpus import Gpu
 from pytest_imgedit.workers.hardware import Hardware, HostHardware
 from pytest_imgedit.workers.supervisor import GRACE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from pytest_imgedit.core.protocol import AboutWorker, FromAgent, FromWorker, Hello, Refused, ToAgent, ToWorker
 
 #: Seconds between two tries to reach a host that was lost.
 WAITS = (1, 2, 4, 8, 16, 30)
@@ -36,13 +38,13 @@ class Host:
     That happens in a thread, since a connection may take its time; one that fails means that the host is lost.
     """
 
-    def __init__(self, name: str, send: Callable[[Message], None]) -> None:
+    def __init__(self, name: str, send: Callable[[ToAgent], None]) -> None:
         self.name, self._send_out = name, send
-        self._outbox: queue.Queue[Message | None] = queue.Queue()
-        self.facts: Message = {}
+        self._outbox: queue.Queue[ToAgent | None] = queue.Queue()
+        self.facts: Hello | None = None
         self.lost = False
         self._workers: dict[int, _Worker] = {}
-        self._greeting: queue.Queue[Message] = queue.Queue()
+        self._greeting: queue.Queue[Hello | Refused] = queue.Queue()
         self._asked: dict[int, queue.Queue[dict[str, str] | None]] = {}
         threading.Thread(target=self._send_all, daemon=True).start()
 
@@ -59,9 +61,15 @@ class Host:
         self.facts = said
 
     @property
+    def told(self) -> Hello:
+        """What the agent has told of its host."""
+        assert self.facts is not None
+        return self.facts
+
+    @property
     def gpus(self) -> list[str]:
         """The CUDA names of the host's GPUs that the run may use."""
-        return list(self.facts["gpus"])
+        return list(self.told["gpus"])
 
     def versions(self, python: str | None, names: Sequence[str]) -> dict[str, str]:
         """Ask which versions of packages an interpreter has there (`None`: the agent's).
@@ -69,8 +77,16 @@ class Host:
         Raises `UsageError` if it cannot tell, or the host is lost.
         """
         answer = self._asked[number := next(_NUMBERS)] = queue.Queue()
-        asked = {"python": python, "names": list(names), "paths": user_import_paths(), "patience": ANSWER}
-        self.send({"op": "versions", "id": number, **asked})
+        self.send(
+            {
+                "op": "versions",
+                "id": number,
+                "python": python,
+                "names": list(names),
+                "paths": user_import_paths(),
+                "patience": ANSWER,
+            }
+        )
         found = None
         with suppress(queue.Empty):
             found = None if self.lost else answer.get(timeout=ANSWER + GRACE)
@@ -83,18 +99,18 @@ class Host:
     @property
     def origin(self) -> HostOrigin:
         """The host's name, package versions and machine, as results tell them."""
-        return HostOrigin(name=self.name, **self.facts["origin"])
+        return HostOrigin(name=self.name, **self.told["origin"])
 
     @property
     def hardware(self) -> HostHardware:
         """What the host has for a run."""
-        told = self.facts
+        told = self.told
         known = tuple(replace(Gpu(**gpu), host=self.name) for gpu in told["gpu_memory"])
         return HostHardware(
             self.name, str(told["machine"]), tuple(told["gpus"]), known, int(told["memory"]), int(told["cores"])
         )
 
-    def hear(self, message: Message | None) -> None:
+    def hear(self, message: FromAgent | None) -> None:
         """Take what the agent says; `None` says that the connection is gone."""
         if message is None:
             self.leave()
@@ -103,7 +119,7 @@ class Host:
                 answer.put(None)
             for worker in list(self._workers.values()):
                 worker.lose()
-        elif message["op"] in ("hello", "refused"):
+        elif message["op"] == "hello" or message["op"] == "refused":
             self._greeting.put(message)
         elif message["op"] == "versions":
             if (waiting := self._asked.get(message["id"])) is not None:
@@ -113,7 +129,7 @@ class Host:
         elif message["op"] == "started":  # nobody waits for it any more
             self.send({"op": "close", "id": message["id"]})
 
-    def send(self, message: Message) -> None:
+    def send(self, message: ToAgent) -> None:
         """Send to the agent; what is for a host that is gone is dropped, since its workers are told to have ended."""
         self._outbox.put(message)
 
@@ -133,15 +149,25 @@ class Host:
         """Start a worker; raise `NotStarted` if it does not come up."""
         number = next(_NUMBERS)
         worker = self._workers[number] = _Worker(self, number)
-        asked = {"slot": slot.name, "gpus": list(slot.gpus), "python": python, "patience": patience}
-        self.send({"op": "start", "id": number, **asked, "threads": threads, "paths": user_import_paths()})
+        self.send(
+            {
+                "op": "start",
+                "id": number,
+                "slot": slot.name,
+                "gpus": list(slot.gpus),
+                "python": python,
+                "patience": patience,
+                "threads": threads,
+                "paths": user_import_paths(),
+            }
+        )
         try:
-            said = worker.started.get(timeout=patience + GRACE + 10)
+            problem = worker.started.get(timeout=patience + GRACE + 10)
         except queue.Empty:
-            said = {"op": "not_started", "message": "its agent does not answer"}
-        if said["op"] != "started":
+            problem = "its agent does not answer"
+        if problem:
             del self._workers[number]
-            raise NotStarted(f"host {self.name}: {said['message']}")
+            raise NotStarted(f"host {self.name}: {problem}")
         return worker
 
 
@@ -150,50 +176,53 @@ class _Worker:
 
     def __init__(self, host: Host, number: int) -> None:
         self.host, self.number = host, number
-        self.started: queue.Queue[Message] = queue.Queue()
+        self.started: queue.Queue[str] = queue.Queue()  # why not, or an empty text
         self._closed: queue.Queue[str] = queue.Queue()
         self._lock = threading.Lock()
-        self._hear: Callable[[Message], None] | None = None
-        self._early: list[Message] = []
+        self._hear: Callable[[FromWorker], None] | None = None
+        self._early: list[FromWorker] = []
         self._lines: list[str] = []
         self._alive = True
 
-    def hear(self, message: Message) -> None:
-        operation = message["op"]
-        if operation in ("started", "not_started"):
-            self.started.put(message)
-        elif operation in ("message", "ended"):
-            self._tell(ENDED if operation == "ended" else message["message"])
-        elif operation == "gone":
+    def hear(self, message: AboutWorker) -> None:
+        if message["op"] == "started":
+            self.started.put("")
+        elif message["op"] == "not_started":
+            self.started.put(message["message"])
+        elif message["op"] == "message":
+            self._tell(message["message"])
+        elif message["op"] == "ended":
+            self._tell(ENDED)
+        elif message["op"] == "gone":
             self._alive = False
         else:
             with self._lock:
                 self._lines += message["lines"]
-            if operation == "closed":
+            if message["op"] == "closed":
                 self._closed.put(message["how"])
 
     def lose(self) -> None:
         """Take note that the host is gone."""
         self._alive = False
-        self.started.put({"op": "not_started", "message": "the connection ended"})
+        self.started.put("the connection ended")
         self._closed.put(f"host {self.host.name} is gone")
         self._tell(ENDED)
 
-    def _tell(self, message: Message) -> None:
+    def _tell(self, message: FromWorker) -> None:
         with self._lock:
             if self._hear is None:
                 self._early.append(message)
                 return
         self._hear(message)
 
-    def listen(self, hear: Callable[[Message], None]) -> None:
+    def listen(self, hear: Callable[[FromWorker], None]) -> None:
         with self._lock:
             early, self._early = self._early, []
             for message in early:
                 hear(message)
             self._hear = hear
 
-    def send(self, message: Message) -> None:
+    def send(self, message: ToWorker) -> None:
         self.host.send({"op": "send", "id": self.number, "message": message})
 
     def alive(self) -> bool:

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.sanitize import one_line
-from pytest_imgedit.workers.base import Message, NotStarted
+from pytest_imgedit.workers.base import NotStarted
 from pytest_imgedit.workers.remote.agent import Agent
 from pytest_imgedit.workers.remote.hosts import Host, Hosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pytest_imgedit.core.protocol import FromAgent, ToAgent
 
 #: Seconds until the cluster must have placed an actor.
 PATIENCE = 120.0
@@ -30,13 +32,13 @@ _LOCAL: dict[str, Any] = {"include_dashboard": False, "_node_ip_address": "127.0
 class InOrder:
     """Passes on messages numbered from 0 in that order; what overtook others waits for them."""
 
-    def __init__(self, handle: Callable[[Message], None]) -> None:
+    def __init__(self, handle: Callable[[ToAgent], None]) -> None:
         self.handle = handle
-        self._early: dict[int, Message] = {}
+        self._early: dict[int, ToAgent] = {}
         self._next = 0
         self._lock = threading.Lock()
 
-    def put(self, number: int, message: Message) -> None:
+    def put(self, number: int, message: ToAgent) -> None:
         with self._lock:
             self._early[number] = message
             while self._next in self._early:
@@ -51,16 +53,16 @@ class AgentActor:
     """
 
     def __init__(self, has_gpus: bool) -> None:
-        self.said: queue.Queue[Message] = queue.Queue()
+        self.said: queue.Queue[FromAgent] = queue.Queue()
         self.agent = Agent(self.said.put)
         self._inbox = InOrder(self.agent.handle)
         self.agent.hello("auto" if has_gpus else "none")  # Ray shows an actor its own GPUs only
 
-    def post(self, number: int, message: Message) -> None:
+    def post(self, number: int, message: ToAgent) -> None:
         """Hand over a message."""
         self._inbox.put(number, message)
 
-    def poll(self) -> list[Message]:
+    def poll(self) -> list[FromAgent]:
         """Return all messages that there are, at least one, or none after ten seconds."""
         messages = []
         with suppress(queue.Empty):
@@ -138,7 +140,7 @@ class RayHosts(Hosts):
         self._actors[name] = actor
         numbers, lock = itertools.count(), threading.Lock()
 
-        def post(message: Message) -> None:
+        def post(message: ToAgent) -> None:
             with lock:
                 number = next(numbers)
             actor.post.remote(number, message)
