@@ -29,7 +29,7 @@ from pytest_imgedit.workers.hardware import Hardware
 
 if TYPE_CHECKING:
     from pytest_imgedit.config.settings import Settings
-    from pytest_imgedit.core.results import JsonObject
+    from pytest_imgedit.core.strict_json import JsonObject
     from pytest_imgedit.models.kinds import Model
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pytest_imgedit.core.results import JsonObject
+    from pytest_imgedit.core.strict_json import JsonObject
 
 Found = tuple[str, EditRecord | VerdictRecord]
 #: The fewest characters that stand for a key.

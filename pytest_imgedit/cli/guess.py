@@ -20,6 +20,7 @@ from pytest_imgedit.suites.rows import Problems, read_rows
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from pytest_imgedit.core.strict_json import JsonObject
     from pytest_imgedit.suites.rows import Row
 
 #: Folders that hold no images of a benchmark.
@@ -40,7 +41,7 @@ class Guess:
 
     origin: str
     spec: Path | None = None
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[JsonObject] = field(default_factory=list)
     root: Path = Path()
     unfinished: str = ""
     unused: list[str] = field(default_factory=list)
@@ -110,9 +111,9 @@ def _of_table(path: Path) -> Guess:
     return Guess(origin, rows=made, root=finder.root)
 
 
-def _made(row: Row, image: str, instruction: str, finder: _Finder) -> dict[str, Any]:
+def _made(row: Row, image: str, instruction: str, finder: _Finder) -> JsonObject:
     """Make a row of a suite: its image as a path below the root, its instruction, and all else under its usual name."""
-    result: dict[str, Any] = {"image": _path(row, image, finder), "instruction": row.values.get(instruction)}
+    result: JsonObject = {"image": _path(row, image, finder), "instruction": row.values.get(instruction)}
     if not _is_text(result["instruction"]):
         raise row.error(f"{instruction!r} is empty, expected an instruction")
     if row.group:
@@ -210,6 +211,6 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
-def to_jsonl(rows: Sequence[dict[str, Any]]) -> str:
+def to_jsonl(rows: Sequence[JsonObject]) -> str:
     """Write rows as JSONL, in any script."""
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_imgedit.cli.guess import Guess
-    from pytest_imgedit.core.results import JsonObject
+    from pytest_imgedit.core.strict_json import JsonObject
 
 FOLDER = Path("benchmarks")
 CI_FILES = {"github": Path(".github/workflows/image-editing.yml"), "gitlab": Path(".gitlab-ci.yml")}

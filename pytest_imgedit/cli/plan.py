@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from pytest_imgedit.core.results import JsonObject, Results
+    from pytest_imgedit.core.results import Results
+    from pytest_imgedit.core.strict_json import JsonObject
     from pytest_imgedit.store.baselines import BaselineItem
 
 

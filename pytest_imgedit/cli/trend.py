@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from pytest_imgedit.core.results import JsonObject
+    from pytest_imgedit.core.strict_json import JsonObject
     from pytest_imgedit.store.baselines import Baseline, BaselineItem
 
 HEADER = ("run", "commit", "finished", "pairs", "overall", "95% CI", "evidence", "state", "chart")

@@ -10,6 +10,9 @@ from pytest_imgedit.core.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+#: Raw settings by section and key.
+Tables = dict[str, dict[str, Any]]
+
 
 @dataclass(frozen=True)
 class Option:
@@ -120,7 +123,7 @@ OPTIONS = (
 )
 
 
-def assign(merged: dict[str, dict[str, Any]], assignments: Iterable[str], flag: str = "--imgedit-set") -> None:
+def assign(merged: Tables, assignments: Iterable[str], flag: str = "--imgedit-set") -> None:
     """Apply texts SECTION.KEY=VALUE, as `flag` takes them; raise `UsageError` for one that is malformed."""
     from pytest_imgedit.config.toml_file import parse_value
 

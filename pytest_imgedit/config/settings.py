@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
-from pytest_imgedit.config.options import OPTIONS
+from pytest_imgedit.config.options import OPTIONS, Tables
 from pytest_imgedit.config.toml_file import ConfigFile
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.pairs import category_slug
@@ -147,7 +147,7 @@ class WorkersSettings(_Section):
 class GatesSettings(GateOptions):
     """`[gates]`; `baselines` is the folder of the baselines that names mean."""
 
-    model_config = ConfigDict(hide_input_in_errors=True)
+    model_config = ConfigDict(hide_input_in_errors=True, allow_inf_nan=True)  # what is not finite is refused in words
 
     baselines: Path | None = None
 
@@ -242,7 +242,7 @@ class Settings(_Section):
     judge: JudgeSettings = Field(default_factory=JudgeSettings)
     workers: WorkersSettings = Field(default_factory=WorkersSettings)
     gates: GatesSettings = Field(default_factory=GatesSettings)
-    rubrics: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    rubrics: Tables = Field(default_factory=dict)
     run: RunSettings = Field(default_factory=RunSettings)
 
     @property
@@ -265,7 +265,7 @@ class Settings(_Section):
         return self.run.config_file.place(section, key)
 
 
-def make_settings(raw: dict[str, dict[str, Any]]) -> Settings:
+def make_settings(raw: Tables) -> Settings:
     """Check raw settings; raise `UsageError` with one line for the first thing that is wrong."""
     file: ConfigFile = raw["run"]["config_file"]
     if unknown := next((key for key in file.tables.get("run", {}) if key != "reuse"), None):
@@ -322,6 +322,6 @@ def _known_keys(section: str) -> tuple[str, ...]:
     return tuple(model.model_fields) if isinstance(model, type) and issubclass(model, BaseModel) else ()
 
 
-def _found(raw: dict[str, dict[str, Any]], section: str, key: str) -> str:
+def _found(raw: Tables, section: str, key: str) -> str:
     value = raw.get(section, {}).get(key)
     return f", found {value!r}" if isinstance(value, str | int | float) and value != "" else ""

@@ -6,7 +6,10 @@ pool, since the ranks of an editor know nothing of workers.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict
+
+if TYPE_CHECKING:
+    from pytest_imgedit.core.strict_json import JsonObject
 
 #: What a kind of failure is called: `setup`, `bad_image`, `degenerate_output`, `oom`, `exception`, `worker_died`,
 #: `timeout` or `no_worker`.
@@ -72,7 +75,7 @@ class Preparing(TypedDict):
     """
 
     target: TargetMessage
-    params: dict[str, Any]
+    params: JsonObject
     libraries: list[str]
     is_served: bool
     may_be_blank: bool
@@ -274,8 +277,8 @@ class Hello(TypedDict):
     op: Literal["hello"]
     version: str
     gpus: list[str]
-    gpu_memory: list[dict[str, Any]]
-    origin: dict[str, Any]
+    gpu_memory: list[JsonObject]
+    origin: JsonObject
     machine: str
     cores: int
     memory: int
@@ -355,7 +358,7 @@ class RankSetup(TypedDict):
 
     model: str
     device: str
-    params: dict[str, Any]
+    params: JsonObject
     ranks: int
     rank: int
     meeting: int

@@ -15,7 +15,7 @@ MASK = "***"
 MIN_LENGTH = 8
 _WORDS = r"(?:(?:api|access|private|auth)key|token|credential|password|passwd|passphrase|authorization|cookie)s?"
 _SECRET = re.compile(rf"secret|{_WORDS}$")
-#: Variables of a host's spec, see `workers/ssh.py`.
+#: Variables of a host's spec, see `workers/remote/ssh.py`.
 _ENV = re.compile(r"env:([^=]+)=(.*?)(?=//|$)")
 _SHORT = re.compile(r"(?:^|[_-])(?:key|pass|pwd|auth)$", re.IGNORECASE)
 

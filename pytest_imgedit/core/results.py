@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from pytest_imgedit.core.environments import Environment, Reuse
+from pytest_imgedit.core.strict_json import JsonObject  # noqa: TC001 - pydantic reads the annotations
 
 RESULTS_SCHEMA = "imgedit.results/2"
 #: An object whose keys are not ours to name, such as the parameters of a model; its values are plain JSON.
-JsonObject = dict[str, Any]
 
 Stage = Literal["edit", "score"]
 Status = Literal["scored", "edited", "edit_error", "judge_error", "interrupted", "not_needed"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+JsonObject = dict[str, Any]
+
 
 def loads(text: str) -> Any:
     """Parse strict JSON: raises `ValueError` for NaN, Infinity, and a key that occurs twice."""
@@ -12,7 +14,7 @@ def loads(text: str) -> Any:
     def refuse_constant(name: str) -> None:
         raise ValueError(f"{name} is not a JSON number")
 
-    def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def refuse_duplicates(pairs: list[tuple[str, Any]]) -> JsonObject:
         values = dict(pairs)
         if len(values) != len(pairs):
             names = [name for name, _ in pairs]

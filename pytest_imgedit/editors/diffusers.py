@@ -28,6 +28,8 @@ from pytest_imgedit.models.pipelines import SET_BY_HARNESS, given_by_harness
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pytest_imgedit.models.parameters import RawParams
+
 
 class DiffusersEditor:
     """Runs a pipeline that `DiffusionPipeline.from_pretrained` loads from a folder with safetensors weights.
@@ -49,14 +51,14 @@ class DiffusersEditor:
         self._take(self.pipeline, options.model_extra or {}, options.area)
 
     @classmethod
-    def around(cls, pipeline: Any, call: dict[str, Any]) -> DiffusersEditor:
+    def around(cls, pipeline: Any, call: RawParams) -> DiffusersEditor:
         """Make an editor of a pipeline that is loaded already; `call` goes to its calls."""
         editor = cls.__new__(cls)
         editor.compiled, editor.deterministic = False, True
         editor._take(pipeline, call, None)
         return editor
 
-    def _take(self, pipeline: Any, call: dict[str, Any], area: int | None) -> None:
+    def _take(self, pipeline: Any, call: RawParams, area: int | None) -> None:
         self.pipeline, self.area = pipeline, area
         pipeline.set_progress_bar_config(disable=True)
         self.adapter, self.call = adapter_of(pipeline), call_arguments(pipeline, call)
@@ -146,7 +148,7 @@ def adapter_of(pipeline: Any) -> Adapter:
     return found
 
 
-def call_arguments(pipeline: Any, call: dict[str, Any]) -> dict[str, Any]:
+def call_arguments(pipeline: Any, call: RawParams) -> RawParams:
     """Return the arguments of every call: the user's, and what the harness gives beside them.
 
     Raises `SetupError` for an argument that the pipeline does not take.

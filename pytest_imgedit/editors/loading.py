@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from PIL import Image
 
+    from pytest_imgedit.core.strict_json import JsonObject
+
 _QWEN_PROCESSOR = re.compile(r"Qwen\d?(_5_)?VLProcessor|Qwen2_5_VLProcessor|Qwen3VLProcessor")
 
 
@@ -49,9 +51,9 @@ def load_pipeline(folder: Path, device: str, dtype: torch.dtype, **components: A
     return pipeline
 
 
-def _without_torchvision(folder: Path, index: dict[str, Any]) -> dict[str, Any]:
+def _without_torchvision(folder: Path, index: JsonObject) -> JsonObject:
     """Return the components whose classes want torchvision, assembled of parts that do not."""
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     for name, value in index.items():
         if isinstance(value, list) and isinstance(value[1], str) and _QWEN_PROCESSOR.fullmatch(value[1]):
             found[name] = AssembledProcessor.load(folder / name)

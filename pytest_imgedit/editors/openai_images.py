@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from pytest_imgedit.core.requests import EditRequest
+    from pytest_imgedit.core.strict_json import JsonObject
 
 
 class OpenAIImagesEditor:
@@ -31,7 +32,7 @@ class OpenAIImagesEditor:
         from openai import OpenAI
 
         self.send_seed, self.extra = options.send_seed, options.extra
-        self.request: dict[str, Any] = {"model": self.asking.endpoint.model}
+        self.request: JsonObject = {"model": self.asking.endpoint.model}
         self.request |= {"size": options.size} if options.size else {}
         self.request |= {"response_format": options.response_format} if options.response_format else {}
         self._client = OpenAI(**self.asking.client)
@@ -50,8 +51,8 @@ class OpenAIImagesEditor:
             )
         except openai.OpenAIError as error:
             raise RuntimeError(self.asking.describe(error)) from None
-        first: Any = (answer.data or [None])[0]
-        if getattr(first, "b64_json", None) is None:
+        first = answer.data[0] if answer.data else None
+        if first is None or first.b64_json is None:
             has_url = getattr(first, "url", None) is not None
             hint = '; editor.response_format="b64_json" may help' if has_url else ""
             raise OutputError(f"the server sent {'a URL' if has_url else 'nothing'}, expected an image{hint}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_imgedit.core.environments import key
 from pytest_imgedit.core.errors import ImageError, ReplyError
-from pytest_imgedit.core.results import JsonObject, Usage, Verdict
+from pytest_imgedit.core.results import Usage, Verdict
 from pytest_imgedit.core.sanitize import shorten
 from pytest_imgedit.engine.perturbations import perturbed
 from pytest_imgedit.engine.reuse import reusable
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_imgedit.core.environments import Reuse
     from pytest_imgedit.core.protocol import AnswerMessage, QuestionMessage
     from pytest_imgedit.core.redaction import Redactor
+    from pytest_imgedit.core.strict_json import JsonObject
     from pytest_imgedit.engine.work import Work
     from pytest_imgedit.models.identity import Identity
     from pytest_imgedit.protocols.rubric import Rubric

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_imgedit.core.pairs import EditPair, ImageSource
+    from pytest_imgedit.core.strict_json import JsonObject
     from pytest_imgedit.models.identity import Identity
     from pytest_imgedit.store.runs import Store
     from pytest_imgedit.suites.base import Suite
@@ -70,7 +71,7 @@ class Work:
     source: StoredImage | None = None
     reference: StoredImage | None = None
     shown: StoredImage | FinishedImage | None = None
-    recipe: dict[str, Any] = field(default_factory=dict, repr=False)
+    recipe: JsonObject = field(default_factory=dict, repr=False)
     content: str = ""
     edit: Edit | None = None
     verdict: Verdict | None = None
@@ -140,12 +141,12 @@ def make_works(suite: Suite, pairs: Sequence[EditPair], seeds: int, editor: Iden
 
 def edit_recipe(
     editor: Identity, pair: EditPair, seed: int, source: str | None, shown: str | None, image: str | None = None
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return what decides an edit: `source`, `shown` and `image` are SHA-256 of encoded images.
 
     `image` is a finished image, which then is all there is to it.
     """
-    asked: dict[str, Any] = {"editor": editor.digest, "source": source}
+    asked: JsonObject = {"editor": editor.digest, "source": source}
     if image is not None:
         return {**asked, "image": image}
     asked |= {"instruction": pair.instruction, "seed": job_seed(seed, pair.id), "shown": shown}

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from pytest_imgedit.core.strict_json import JsonObject
+
 CHUNK = 16 * 2**20
 THREADS = 8
 READ_AHEAD = 4
@@ -73,7 +75,7 @@ class Reader:
 class StoredTensor:
     """A tensor in a safetensors file that is read when it is indexed with `...`, as transformers does."""
 
-    def __init__(self, reader: Reader, file: int, start: int, header: dict[str, Any]) -> None:
+    def __init__(self, reader: Reader, file: int, start: int, header: JsonObject) -> None:
         self.reader, self.file, self.header = reader, file, header
         self.start, self.stop = (start + offset for offset in header["data_offsets"])
         self.dtype = _DTYPES[header["dtype"]]

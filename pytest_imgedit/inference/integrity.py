@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from pytest_imgedit.core.strict_json import JsonObject
+
 #: Where the libraries load one model from a folder.
 _LOADERS = (("diffusers.models.modeling_utils", "ModelMixin"), ("transformers.modeling_utils", "PreTrainedModel"))
 #: transformers names tensors of other shapes only where they are ignored; diffusers names them in its error.
@@ -42,7 +44,7 @@ def whole_checkpoints(folder: Path | None = None) -> Iterator[None]:
         yield
 
 
-def _checked(base: Any, further: dict[str, Any], folder: Path | None) -> Any:
+def _checked(base: Any, further: JsonObject, folder: Path | None) -> Any:
     load = base.from_pretrained.__func__
 
     def from_pretrained(cls: Any, source: Any = None, *arguments: Any, **options: Any) -> Any:
@@ -64,7 +66,7 @@ def _named(cls: Any, source: Any) -> str:
     return f"{source or 'checkpoint'} ({cls.__name__})"
 
 
-def require_whole(name: str, model: Any, info: dict[str, Any]) -> None:
+def require_whole(name: str, model: Any, info: JsonObject) -> None:
     """Raise `SetupError` if loading `model` left tensors missing, unexpected or mismatched.
 
     `info` is what `from_pretrained(output_loading_info=True)` of both libraries returns; `name` begins the message.

@@ -35,6 +35,8 @@ from pytest_imgedit.models.diffusers import ShardParameters
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from pytest_imgedit.models.parameters import RawParams
+
 IMAGES, INSTRUCTIONS = "preliminary_edited_images", "re_edit_instructions"
 EDITED, ERRORS = "final_edited_images", "edit_errors"
 _STRATEGIES: dict[str, Literal["full", "grad_op"]] = {"FULL_SHARD": "full", "SHARD_GRAD_OP": "grad_op"}
@@ -73,7 +75,7 @@ class ImageEditConfig:
             raise ValueError(f"batch_size: found {self.batch_size}, expected at least 1")
 
     @property
-    def call(self) -> dict[str, Any]:
+    def call(self) -> RawParams:
         """Arguments of the pipeline's call."""
         named = {"true_cfg_scale": self.true_cfg_scale, "num_inference_steps": self.num_inference_steps}
         return {name: value for name, value in named.items() if value is not None}

@@ -19,6 +19,8 @@ from pytest_imgedit.models.servers import parse_endpoint
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_imgedit.core.strict_json import JsonObject
+
 
 #: A server that says that an answer took more tokens is not believed.
 MAX_TOKENS = 2**53
@@ -37,7 +39,7 @@ class OpenAIJudge:
         self.max_pixels = options.max_pixels
         #: Twice as many as at a time, so that a slow answer holds up few others.
         self.batch_size = 2 * options.concurrency
-        self.request: dict[str, Any] = {
+        self.request: JsonObject = {
             "model": self.asking.endpoint.model,
             options.token_limit: options.max_new_tokens,
         }
@@ -49,9 +51,9 @@ class OpenAIJudge:
         self._free = asyncio.Semaphore(options.concurrency)
         self._client = AsyncOpenAI(**self.asking.client)
 
-    def preprocess(self, question: Question) -> list[dict[str, Any]]:
+    def preprocess(self, question: Question) -> list[JsonObject]:
         """Turn a question into the messages of a chat, images as PNG in data URLs."""
-        content: list[dict[str, Any]] = []
+        content: list[JsonObject] = []
         for kind, value in question.parts:
             if kind == "image":
                 url = data_url(fit(question.images[value], self.max_pixels))
@@ -60,14 +62,12 @@ class OpenAIJudge:
                 content.append({"type": "text", "text": plain(value)})
         return [{"role": "system", "content": plain(question.system)}, {"role": "user", "content": content}]
 
-    def answer(
-        self, questions: Sequence[Question], prepared: Sequence[list[dict[str, Any]]] | None = None
-    ) -> list[Answer]:
+    def answer(self, questions: Sequence[Question], prepared: Sequence[list[JsonObject]] | None = None) -> list[Answer]:
         """Answer questions; one whose request fails for good is answered by its error."""
         chats = prepared or [self.preprocess(question) for question in questions]
         return self._runner.run(self._all(chats))
 
-    async def _all(self, chats: Sequence[list[dict[str, Any]]]) -> list[Answer]:
+    async def _all(self, chats: Sequence[list[JsonObject]]) -> list[Answer]:
         return list(await asyncio.gather(*(self._ask(chat) for chat in chats)))
 
     async def _ask(self, messages: Any) -> Answer:

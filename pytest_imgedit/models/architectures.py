@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from pytest_imgedit.core.strict_json import JsonObject
+
 #: Architectures whose attention the packed decoder computes as transformers does.
 PACKED = (
     "Qwen2_5_VLForConditionalGeneration",
@@ -19,7 +21,7 @@ PACKED = (
 )
 
 
-def read_config(folder: Path) -> dict[str, Any]:
+def read_config(folder: Path) -> JsonObject:
     """Read a judge's config.json; raises `UsageError` unless it is that of a vision-language model of Qwen's kind."""
     path = folder / "config.json"
     try:

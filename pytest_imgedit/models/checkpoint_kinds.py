@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from pytest_imgedit.core.protocol import CheckpointMessage
     from pytest_imgedit.models.fingerprints import Digests
+    from pytest_imgedit.models.parameters import RawParams
     from pytest_imgedit.models.places import Where
 
 
@@ -75,13 +76,13 @@ class CheckpointModel(Model):
     def check_folder(self) -> None:
         component_bytes(self.checkpoint, self.layout)
 
-    def made_of(self, digests: Digests) -> dict[str, Any]:
+    def made_of(self, digests: Digests) -> RawParams:
         return {"files": digests.of(self.checkpoint, loaded_files(self.checkpoint, self.layout))}
 
     def checkpoint_elsewhere(self, recipe: Mapping[str, Any]) -> CheckpointMessage:
         return describe_checkpoint(self.checkpoint.absolute(), self.layout, recipe["files"])
 
-    def computed_by(self, where: Where, digests: Digests) -> dict[str, Any]:
+    def computed_by(self, where: Where, digests: Digests) -> RawParams:
         return {"dtype": where.resolved_dtype(self.params)}
 
     @property

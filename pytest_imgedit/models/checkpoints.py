@@ -6,7 +6,7 @@ import json
 import socket
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_imgedit.core.errors import SetupError, UsageError
 from pytest_imgedit.core.files import digest
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_imgedit.core.protocol import CheckpointMessage
+    from pytest_imgedit.core.strict_json import JsonObject
 
 #: Holds the embedded models too.
 PACKAGE = Path(__file__).parent.parent
@@ -226,7 +227,7 @@ def tensor_bytes(path: Path, shrink: int = 1) -> int:
         size = path.stat().st_size
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            header: dict[str, Any] = json.loads(file.read(length)) if length <= _MAX_HEADER else {}
+            header: JsonObject = json.loads(file.read(length)) if length <= _MAX_HEADER else {}
         tensors = [
             (*tensor["data_offsets"], tensor["dtype"]) for name, tensor in header.items() if name != "__metadata__"
         ]
@@ -241,7 +242,7 @@ def tensor_bytes(path: Path, shrink: int = 1) -> int:
     return int(total)
 
 
-def _read_json(path: Path, expected: str) -> dict[str, Any]:
+def _read_json(path: Path, expected: str) -> JsonObject:
     try:
         value = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:

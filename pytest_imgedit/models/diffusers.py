@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field
 
@@ -25,6 +25,7 @@ from pytest_imgedit.models.places import GIB, Memory, Room, Site, Workload
 
 if TYPE_CHECKING:
     from pytest_imgedit.models.fingerprints import Digests
+    from pytest_imgedit.models.parameters import RawParams
     from pytest_imgedit.models.places import Where
 
 #: Compiling pays from so many denoising steps a worker on, for weights of so many bytes.
@@ -142,7 +143,7 @@ class Diffusers(CheckpointModel):
         return Target.parse(self.sharded if self.is_sharded else self.loads, str(self.checkpoint.absolute()))
 
     @property
-    def worker_params(self) -> dict[str, Any]:
+    def worker_params(self) -> RawParams:
         params = dict(self.params)
         if self.is_sharded:
             return {**params, "ranks": self.gpus}
@@ -187,7 +188,7 @@ class Diffusers(CheckpointModel):
             expected = ", ".join(sorted(backends))
             raise SettingError("attention_backend", f"found {backend!r}, expected one of {expected}")
 
-    def deciding(self, dtype: str) -> dict[str, Any]:
+    def deciding(self, dtype: str) -> RawParams:
         """Return the parameters that decide; also the number of GPUs where each computes a part of an image."""
         params = DiffusersParameters.deciding(_without_call_defaults(self.argument or "", dict(self.params)))
         if "loras" in params:  # what they are called in messages decides nothing
@@ -198,7 +199,7 @@ class Diffusers(CheckpointModel):
             return {**params, "shard": {"param_dtype": self.options.shard.param_dtype}}
         return params
 
-    def computed_by(self, where: Where, digests: Digests) -> dict[str, Any]:
+    def computed_by(self, where: Where, digests: Digests) -> RawParams:
         further = super().computed_by(where, digests)
         adapter = ADAPTERS.get(pipeline_class(self.argument or "") or "")
         return further if adapter is None else {**further, "size": adapter.size}
@@ -296,7 +297,7 @@ def _require_torchao() -> None:
         raise SettingError("quantize", "torchao is not installed, pip install pytest-imgedit[fp8]")
 
 
-def _without_call_defaults(model: str, params: dict[str, Any]) -> dict[str, Any]:
+def _without_call_defaults(model: str, params: RawParams) -> RawParams:
     """Leave out arguments that the pipeline's call has by default, or that the harness gives it anyway."""
     name = pipeline_class(model)
     call = call_signature(name) if name else None

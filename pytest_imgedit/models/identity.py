@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_imgedit.core.environments import Environment, key, versions_in
 from pytest_imgedit.core.files import digest
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from pytest_imgedit.core.strict_json import JsonObject
     from pytest_imgedit.models.closure import Closure
     from pytest_imgedit.models.kinds import Model
 
@@ -38,9 +39,9 @@ class Identity:
 
     model: Model = field(compare=False)
     fingerprint: str
-    params: dict[str, Any]
+    params: JsonObject
     digest: str
-    recipe: dict[str, Any]
+    recipe: JsonObject
     here: Environment
     commit: str | None = None
     sees_pair: bool = False
@@ -83,9 +84,9 @@ def identify(model: Model, cache: Path, where: Where | None = None) -> Identity:
     return Identity(model, key(made), decides, key(recipe), shown, here, model.commit, is_own, libraries, digests.sent)
 
 
-def _code_of(model: Model, closure: Closure | None) -> dict[str, Any]:
+def _code_of(model: Model, closure: Closure | None) -> JsonObject:
     """Name the class, and the code that it consists of: for a class of this package, a revision of it all."""
-    made: dict[str, Any] = {"class": f"{model.target.module}:{model.target.attribute}"}
+    made: JsonObject = {"class": f"{model.target.module}:{model.target.attribute}"}
     if model.shown_reference is not None:
         made["shown"] = model.shown_reference
     if closure is None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pytest_imgedit.core.pairs import EditPair
     from pytest_imgedit.core.protocol import CheckpointMessage
     from pytest_imgedit.models.fingerprints import Digests
+    from pytest_imgedit.models.parameters import RawParams
     from pytest_imgedit.models.places import Room, Site, Where, Workload
 
 Role = Literal["editor", "judge"]
@@ -121,7 +122,7 @@ class Model:
         return Target.parse(self.loads, self.argument)
 
     @property
-    def worker_params(self) -> dict[str, Any]:
+    def worker_params(self) -> RawParams:
         """The parameters with which a worker builds it."""
         return dict(self.params)
 
@@ -165,11 +166,11 @@ class Model:
     def reach(self) -> None:
         """Raise `UsageError` if a server that computes for it cannot be reached."""
 
-    def made_of(self, digests: Digests) -> dict[str, Any]:
+    def made_of(self, digests: Digests) -> RawParams:
         """Return what it is made of beside code, as plain JSON values: the content of files, the name of a model."""
         return {}
 
-    def deciding(self, dtype: str) -> dict[str, Any]:
+    def deciding(self, dtype: str) -> RawParams:
         """Return the parameters that decide what it computes; `dtype` is the number format in which it does."""
         if self.Params is not None:
             return self.Params.deciding(dict(self.params))
@@ -177,7 +178,7 @@ class Model:
         taken = signature(path, self.target.attribute, "__init__") if path else None
         return without_defaults(dict(self.params), {} if taken is None else dict(taken.defaults))
 
-    def computed_by(self, where: Where, digests: Digests) -> dict[str, Any]:
+    def computed_by(self, where: Where, digests: Digests) -> RawParams:
         """Return what further decides what it computes: how, rather than with what."""
         return {}
 

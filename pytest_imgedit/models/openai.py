@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from pytest_imgedit.core.errors import SettingError, SetupError, UsageError
 from pytest_imgedit.core.redaction import is_secret
 from pytest_imgedit.models.kinds import Model
-from pytest_imgedit.models.parameters import Parameters, indifferent
+from pytest_imgedit.models.parameters import Parameters, RawParams, indifferent
 from pytest_imgedit.models.servers import API_KEY_ENV, Asking, Endpoint, parse_endpoint
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class ServerParameters(Parameters):
     retries: int = indifferent(
         5, ge=0, description="further tries after 408, 409, 429, 5xx, a broken connection or a timeout"
     )
-    extra: dict[str, Any] = Field(
+    extra: RawParams = Field(
         default_factory=dict, description="goes into the body of each request, such as `{top_k = 1}`"
     )
 
@@ -95,10 +95,10 @@ class ServedModel(Model):
         except SetupError as error:
             raise UsageError(str(error)) from None
 
-    def made_of(self, digests: Digests) -> dict[str, Any]:
+    def made_of(self, digests: Digests) -> RawParams:
         return {"model": parse_endpoint(self.name, self.argument or "").model}
 
-    def computed_by(self, where: Where, digests: Digests) -> dict[str, Any]:
+    def computed_by(self, where: Where, digests: Digests) -> RawParams:
         return {"server": parse_endpoint(self.name, self.argument or "").url}
 
     @property

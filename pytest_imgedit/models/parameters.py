@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pytest_imgedit.core.errors import SettingError, SetupError
 from pytest_imgedit.core.sanitize import did_you_mean
 
+#: Parameters of an editor or a judge, as a user or the recipe of a store has them.
+RawParams = dict[str, Any]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 
@@ -29,7 +31,7 @@ class Parameters(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     @classmethod
-    def parse(cls, params: dict[str, Any]) -> Self:
+    def parse(cls, params: RawParams) -> Self:
         """Check parameters inside a worker; raises `SetupError` for the first that is wrong."""
         try:
             return cls.model_validate(params)
@@ -38,7 +40,7 @@ class Parameters(BaseModel):
             raise SetupError(f"{problem.key}: {problem}") from None
 
     @classmethod
-    def check(cls, params: dict[str, Any]) -> Self:
+    def check(cls, params: RawParams) -> Self:
         """Check parameters before anything starts; raises `SettingError` for the first that is wrong."""
         try:
             return cls.model_validate(params)
@@ -46,7 +48,7 @@ class Parameters(BaseModel):
             raise _first_problem(cls, params, error) from None
 
     @classmethod
-    def deciding(cls, params: dict[str, Any]) -> dict[str, Any]:
+    def deciding(cls, params: RawParams) -> RawParams:
         """Leave out the parameters that are `indifferent`, and those that are as they would be anyway."""
         fields = cls.model_fields
         defaults = {name: field.get_default(call_default_factory=True) for name, field in fields.items()}
@@ -65,7 +67,7 @@ class ComputeParameters(Parameters):
     )
 
 
-def without_defaults(params: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+def without_defaults(params: RawParams, defaults: RawParams) -> RawParams:
     """Leave out what is written out although it holds anyway, also 4 for 4.0 but not 1 for true."""
     return {
         name: value
@@ -81,7 +83,7 @@ def _is_indifferent(field: Any) -> bool:
     return isinstance(extra, dict) and extra.get("decides") is False
 
 
-def _first_problem(model: type[Parameters], params: dict[str, Any], error: ValidationError) -> SettingError:
+def _first_problem(model: type[Parameters], params: RawParams, error: ValidationError) -> SettingError:
     first = error.errors()[0]
     name = str(first["loc"][0])
     inside = isinstance(params.get(name), dict)  # a table: what is wrong is one of its keys

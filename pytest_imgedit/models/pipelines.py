@@ -19,6 +19,8 @@ from pytest_imgedit.models.source import Signature, signature, source_file
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pytest_imgedit.models.parameters import RawParams
+
 #: Arguments that the harness sets for every pair.
 SET_BY_HARNESS = (
     "image",
@@ -60,7 +62,7 @@ def check_arguments(model: str, params: Mapping[str, Any], call: Mapping[str, An
         raise SettingError(*problem)
 
 
-def given_by_harness(defaults: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
+def given_by_harness(defaults: Mapping[str, Any], params: Mapping[str, Any]) -> RawParams:
     """Return the arguments that every call gets where `params` do not name them; `defaults` are those of the call.
 
     A pipeline with true classifier-free guidance runs it only if it gets a negative prompt, so that is `" "`.

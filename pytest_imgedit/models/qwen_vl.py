@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -17,6 +17,7 @@ from pytest_imgedit.models.parameters import ComputeParameters
 
 if TYPE_CHECKING:
     from pytest_imgedit.models.fingerprints import Digests
+    from pytest_imgedit.models.parameters import RawParams
     from pytest_imgedit.models.places import Site, Where
 
 
@@ -71,12 +72,12 @@ class QwenVL(CheckpointModel):
         super().check_folder()
         read_config(self.checkpoint)
 
-    def deciding(self, dtype: str) -> dict[str, Any]:
+    def deciding(self, dtype: str) -> RawParams:
         params = super().deciding(dtype)
         params.pop("adapter", None)  # it counts by its content
         return params
 
-    def computed_by(self, where: Where, digests: Digests) -> dict[str, Any]:
+    def computed_by(self, where: Where, digests: Digests) -> RawParams:
         """Return also how it decodes, since other kernels round otherwise."""
         is_padded = self.options.attention != "auto" or self.gpus > 1 or unpackable(read_config(self.checkpoint))
         further = {**super().computed_by(where, digests), "decoder": "padded" if is_padded else "packed"}

@@ -15,6 +15,8 @@ from pytest_imgedit.core.sanitize import one_line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytest_imgedit.models.parameters import RawParams
+
 API_KEY_ENV = "OPENAI_API_KEY"
 _NO_KEY = "none"  # servers of one's own ask for none, and the client wants some text
 
@@ -58,7 +60,7 @@ class Asking:
     retries: int
 
     @property
-    def client(self) -> dict[str, Any]:
+    def client(self) -> RawParams:
         """The arguments of a client of the package `openai`."""
         key = os.environ.get(self.api_key_env) or _NO_KEY
         return {"base_url": self.endpoint.url, "api_key": key, "timeout": self.timeout, "max_retries": self.retries}

@@ -16,6 +16,8 @@ from pytest_imgedit.core.sanitize import did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping
 
+    from pytest_imgedit.models.parameters import RawParams
+
 
 def source_file(module: str) -> Path | None:
     """Find a module's file without importing the module itself (its parent packages are only looked up)."""
@@ -96,7 +98,7 @@ def signature(path: Path, class_name: str, method: str) -> Signature | None:
     return None
 
 
-def class_defaults(paths: Iterable[Path], class_name: str) -> dict[str, Any]:
+def class_defaults(paths: Iterable[Path], class_name: str) -> RawParams:
     """Read what `__init__` of a class has by default from source files, those of its bases in these files included."""
     classes: dict[str, ast.ClassDef] = {}
     for path in paths:
@@ -104,7 +106,7 @@ def class_defaults(paths: Iterable[Path], class_name: str) -> dict[str, Any]:
             for node in ast.parse(path.read_text("utf-8")).body:
                 if isinstance(node, ast.ClassDef):
                     classes.setdefault(node.name, node)
-    found: dict[str, Any] = {}
+    found: RawParams = {}
     waiting = [class_name]
     while waiting:
         known = classes.pop(waiting.pop(0), None)
@@ -117,7 +119,7 @@ def class_defaults(paths: Iterable[Path], class_name: str) -> dict[str, Any]:
     return found
 
 
-def _defaults(arguments: ast.arguments) -> dict[str, Any]:
+def _defaults(arguments: ast.arguments) -> RawParams:
     positional = [*arguments.posonlyargs, *arguments.args]
     given = positional[len(positional) - len(arguments.defaults) :]
     pairs = [

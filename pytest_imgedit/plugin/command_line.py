@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.config.options import OPTIONS, assign
+from pytest_imgedit.config.options import OPTIONS, Tables, assign
 from pytest_imgedit.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def find_config(config: pytest.Config, near: Path) -> ConfigFile:
     return next(iter(found.values()), ConfigFile.empty())
 
 
-def gather(config: pytest.Config, file: ConfigFile) -> dict[str, dict[str, Any]]:
+def gather(config: pytest.Config, file: ConfigFile) -> Tables:
     """Collect raw settings as `{section: {key: value}}`; the command line wins over the config, key by key.
 
     Parameters that the config has for an editor or judge do not count for one of another kind that the command line
@@ -105,7 +105,7 @@ def gather(config: pytest.Config, file: ConfigFile) -> dict[str, dict[str, Any]]
     _refuse_unknown_keys(config)
     command_line = given(config)
     check_texts(config)
-    merged: dict[str, dict[str, Any]] = {section: dict(table) for section, table in file.tables.items()}
+    merged: Tables = {section: dict(table) for section, table in file.tables.items()}
     for role in ("editor", "judge"):
         spec, table = command_line.get(f"imgedit_{role}"), merged.get(role, {})
         if spec is not None and "spec" in table and _kind(role, spec) != _kind(role, str(table["spec"])):
@@ -151,7 +151,7 @@ def _require_utf8(name: str, value: Any) -> None:
                 raise UsageError(f"{name}: {ascii(text)[1:-1]}, expected UTF-8") from None
 
 
-def _apply(merged: dict[str, dict[str, Any]], values: dict[str, Any]) -> None:
+def _apply(merged: Tables, values: dict[str, Any]) -> None:
     for option in OPTIONS:
         if option.toml is not None and option.dest in values:
             section, key = option.toml.split(".")

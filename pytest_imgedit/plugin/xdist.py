@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from pytest_imgedit.config.settings import SuiteSettings
     from pytest_imgedit.core.results import Results
+    from pytest_imgedit.core.strict_json import JsonObject
     from pytest_imgedit.engine.session import ItemCounts
     from pytest_imgedit.plugin.plan import Plan
     from pytest_imgedit.suites.base import Suite
@@ -127,16 +128,16 @@ class Exchange:
                 self._write("suite.json", to_index(suite) or {})
             return suite
 
-    def _write(self, name: str, document: dict[str, Any]) -> None:
+    def _write(self, name: str, document: JsonObject) -> None:
         self.folder.mkdir(mode=0o700, exist_ok=True)
         path = self.folder / name
         unfinished = path.with_suffix(".part")
         unfinished.write_text(json.dumps(document))
         unfinished.replace(path)
 
-    def _read(self, name: str) -> dict[str, Any] | None:
+    def _read(self, name: str) -> JsonObject | None:
         path = self.folder / name
-        document: dict[str, Any] | None = json.loads(path.read_text()) if path.exists() else None
+        document: JsonObject | None = json.loads(path.read_text()) if path.exists() else None
         return document
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pytest_imgedit.core.pairs import EditPair
+    from pytest_imgedit.core.strict_json import JsonObject
 
 BUILTIN = ("aspects", "plausibility")
 IMAGES = ("source", "edited", "reference")
@@ -65,7 +66,7 @@ class Rubric(BaseModel):
     def _criteria(self, category: str) -> Criteria:
         return self.categories.get(category) or self.categories["default"]
 
-    def _values(self, pair: EditPair) -> dict[str, Any]:
+    def _values(self, pair: EditPair) -> JsonObject:
         criteria = self._criteria(pair.category)
         return {
             "instruction": pair.instruction.replace("\x00", ""),
@@ -161,11 +162,11 @@ def load_rubric(name: str, own: Mapping[str, Mapping[str, Any]]) -> Rubric:
     return rubric
 
 
-def _builtin(name: str) -> dict[str, Any]:
+def _builtin(name: str) -> JsonObject:
     return tomllib.loads(files("pytest_imgedit.protocols").joinpath(f"{name}.toml").read_text("utf-8"))
 
 
-def _by_slug(place: str, categories: Mapping[str, Any]) -> dict[str, Any]:
+def _by_slug(place: str, categories: Mapping[str, Any]) -> JsonObject:
     """Name each category by its slug, so that an alias is found too."""
     slugs = {category_slug(name): value for name, value in categories.items()}
     if len(slugs) != len(categories):

@@ -11,7 +11,7 @@ from pytest_imgedit.report.html import csp_hash, environment
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_imgedit.core.results import JsonObject
+    from pytest_imgedit.core.strict_json import JsonObject
 
 #: Size of a plot in SVG units, and the room for its labels at the left.
 WIDTH, HEIGHT, LEFT, TOP = 660, 180, 60, 10

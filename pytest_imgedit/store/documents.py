@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.files import read_regular
-from pytest_imgedit.core.results import RESULTS_SCHEMA, JsonObject, Results
-from pytest_imgedit.core.strict_json import loads
+from pytest_imgedit.core.results import RESULTS_SCHEMA, Results
+from pytest_imgedit.core.strict_json import JsonObject, loads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

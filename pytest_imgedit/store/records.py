@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from pytest_imgedit.core.environments import Environment  # noqa: TC001 - pydantic reads the annotations
+from pytest_imgedit.core.strict_json import JsonObject  # noqa: TC001 - pydantic reads the annotations
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -22,7 +23,7 @@ class Record(BaseModel):
 
     key: Sha256
     content: Sha256
-    recipe: dict[str, Any]
+    recipe: JsonObject
     environment: Environment
 
 
@@ -76,4 +77,4 @@ class ModelRecord(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     key: Sha256
-    recipe: dict[str, Any]
+    recipe: JsonObject

@@ -13,11 +13,12 @@ from pytest_imgedit.suites.rows import RowImage
 
 if TYPE_CHECKING:
     from pytest_imgedit.core.pairs import ImageSource
+    from pytest_imgedit.core.strict_json import JsonObject
 
 _TEXTS = [field.name for field in fields(EditPair) if field.name not in ("source", "reference")]
 
 
-def to_index(suite: Suite) -> dict[str, Any] | None:
+def to_index(suite: Suite) -> JsonObject | None:
     """Return the suite as JSON; `None` if an image is neither a file nor a row of one."""
     images = [image for pair in suite.pairs for image in (pair.source, pair.reference) if image is not None]
     if not all(isinstance(image, FileImage | RowImage) for image in images):
@@ -31,12 +32,12 @@ def to_index(suite: Suite) -> dict[str, Any] | None:
     }
 
 
-def _row(pair: EditPair) -> dict[str, Any]:
+def _row(pair: EditPair) -> JsonObject:
     texts = {name: getattr(pair, name) for name in _TEXTS}
     return {**texts, "source": _place(pair.source), "reference": _place(pair.reference)}
 
 
-def from_index(index: dict[str, Any]) -> Suite:
+def from_index(index: JsonObject) -> Suite:
     """Make the suite of its JSON again."""
     pairs = tuple(
         EditPair(**{**row, "tags": tuple(row["tags"]), **{name: _image(row[name]) for name in ("source", "reference")}})
@@ -45,14 +46,14 @@ def from_index(index: dict[str, Any]) -> Suite:
     return Suite(index["name"], pairs, index["sha256"], index["counts"], tuple(index["remarks"]))
 
 
-def _place(image: ImageSource | None) -> dict[str, Any] | None:
+def _place(image: ImageSource | None) -> JsonObject | None:
     if image is None:
         return None
     assert isinstance(image, FileImage | RowImage)
     return {**asdict(image), "path": str(image.path)}
 
 
-def _image(place: dict[str, Any] | None) -> Any:
+def _image(place: JsonObject | None) -> Any:
     if place is None:
         return None
     kind = RowImage if "name" in place else FileImage

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.core.errors import ImageError, UsageError
 from pytest_imgedit.core.images import Base64Image
-from pytest_imgedit.core.strict_json import loads
+from pytest_imgedit.core.strict_json import JsonObject, loads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +55,7 @@ class Row:
     line: int
     start: int
     end: int
-    values: dict[str, Any]
+    values: JsonObject
     group: str | None = None
     number: int = 0
 
@@ -254,7 +254,7 @@ def _line(data: mmap.mmap, position: int) -> int:
     return data[:position].count(b"\n") + 1
 
 
-def _parse(path: Path, line: int, data: bytes) -> dict[str, Any]:
+def _parse(path: Path, line: int, data: bytes) -> JsonObject:
     try:
         values = loads(data.decode("utf-8"))
     except UnicodeDecodeError as error:

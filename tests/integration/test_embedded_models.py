@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_imgedit import rubrics
+from pytest_imgedit import protocols
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -81,7 +81,7 @@ def test_the_embedded_models_take_no_argument_and_only_known_keys(bench: Bench) 
         "--imgedit-set=judge.rubric=plausibility",
     )
     (bench.path / "own.toml").write_text("[rubrics.aspects]\nfile = 'mine.toml'\n")
-    (bench.path / "mine.toml").write_text((Path(rubrics.__file__).parent / "aspects.toml").read_text())
+    (bench.path / "mine.toml").write_text((Path(protocols.__file__).parent / "aspects.toml").read_text())
     bench.refuses("judge.rubric: *, found 'aspects' of your own", "--imgedit-judge=scenes", "--imgedit-config=own.toml")
     row = {"image": "a.png", "instruction": "x"}
     (bench.path / "photos.json").write_text(json.dumps([row]))

@@ -141,7 +141,7 @@ def test_one_rank_that_dies_ends_its_group_and_another_takes_the_place(bench, ti
     editor = (f"--imgedit-editor=diffusers:{tiny('instruct-pix2pix')}", "--imgedit-set=editor.num_inference_steps=60")
     run = bench.start(*editor, *GROUP, *PAIRS)
     bench.wait_for(lambda: bench.stored_edits() == 1, 120)
-    (rank,) = [child for child in bench.children(run) if "sharded import follow" in " ".join(child.cmdline())]
+    (rank,) = [child for child in bench.children(run) if "sharded_editor import follow" in " ".join(child.cmdline())]
     others = bench.children(run)
     rank.send_signal(signal.SIGKILL)
     run.communicate(timeout=200)

@@ -195,7 +195,13 @@ def test_secrets_of_the_parameters_leave_no_worker():
     sent = []
     worker = _Worker(sent.append)
     message = {"op": "prepare", "target": {"module": "json", "attribute": "loads", "argument": None}}
-    told = {"params": {"api_key": "0123456789"}, "device": "cpu", "is_served": False, "may_be_blank": False}
+    told = {
+        "params": {"api_key": "0123456789"},
+        "device": "cpu",
+        "libraries": [],
+        "is_served": False,
+        "may_be_blank": False,
+    }
     worker.handle({**message, **told}, [])
 
     class Model:

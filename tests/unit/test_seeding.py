@@ -47,7 +47,7 @@ def test_a_library_that_the_first_edit_imports_is_seeded_too(monkeypatch):
 
         def edit(self, request):
             self.calls += 1
-            sys.modules.setdefault("torch", FakeTorch)
+            monkeypatch.setitem(sys.modules, "torch", FakeTorch)
             return FakeTorch.seed
 
     class FakeTorch:

@@ -1,0 +1,43 @@
+"""A run looks at its world once: each spec is resolved once, and NVML is opened once."""
+
+from __future__ import annotations
+
+import json
+
+COUNTS = """
+import json, pynvml
+from pathlib import Path
+from pytest_imgedit.models import specs
+from pytest_imgedit.suites import base
+
+found = {"specs": [], "nvml": 0}
+resolve, start = specs.resolve, pynvml.nvmlInit
+
+
+def counted(role, spec, *others):
+    found["specs"].append([role, spec])
+    return resolve(role, spec, *others)
+
+
+def opened():
+    found["nvml"] += 1
+    return start()
+
+
+specs.resolve = base.resolve = counted
+pynvml.nvmlInit = opened
+
+
+def pytest_unconfigure():
+    Path("counts.json").write_text(json.dumps(found))
+"""
+
+
+def test_a_run_of_five_pairs_resolves_each_spec_once_and_opens_nvml_once(bench):
+    (bench.path / "conftest.py").write_text(COUNTS)
+    bench.run("--imgedit-limit=1", "--imgedit-gpus=auto").assert_outcomes(passed=5)
+    found = json.loads((bench.path / "counts.json").read_text())
+    assert sorted(found["specs"]) == [["editor", "identity"], ["judge", "reference"], ["suite", "scenes"]]
+    assert found["nvml"] == 1
+    bench.run("--imgedit-limit=1", "--imgedit-gpus=auto").assert_outcomes(passed=5)
+    assert json.loads((bench.path / "counts.json").read_text()) == found  # also where all is stored

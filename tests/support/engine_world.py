@@ -1,0 +1,209 @@
+"""A small world for the engine: pairs with real images, a store, a clock, and pools that answer without a process."""
+
+from __future__ import annotations
+
+import io
+import time
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+from PIL import Image
+
+from pytest_imgedit.config.settings import make_settings
+from pytest_imgedit.config.toml_file import ConfigFile
+from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.engine.launch import Launcher
+from pytest_imgedit.engine.plan import Models, Request, make_plan
+from pytest_imgedit.engine.run import Run, Surroundings
+from pytest_imgedit.stats.selection import Selection
+from pytest_imgedit.store.runs import Store
+from pytest_imgedit.suites.base import Suite
+from pytest_imgedit.workers.base import Slot, Worker
+from pytest_imgedit.workers.hardware import Hardware, HostHardware
+
+JUDGE = "openai:http://localhost:1/v1#m"
+GRADES = "instruction: 7\npreservation: 7\nrealism: 7"
+ANSWER: dict[str, Any] = {
+    **{"reply": GRADES, "cut": False, "score": None, "aspects": {}, "expected": {}, "off_scale": 0.0},
+    **{"tokens_in": 10, "tokens_out": 2, "error": None, "batch_size": 1},
+}
+
+
+def png(color: int = 0, side: int = 16) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", (side, side), (color, 40, 90)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+class Drawn:
+    """An image source of one colour."""
+
+    def __init__(self, color: int, side: int = 16) -> None:
+        self.data = png(color, side)
+
+    def read(self) -> bytes:
+        return self.data
+
+
+def pairs_of(*categories: str) -> list[EditPair]:
+    """A pair of each category, in order, with images of different colours."""
+    return [EditPair(f"p{n}", name, f"change {n}", Drawn(n)) for n, name in enumerate(categories)]
+
+
+class Clock:
+    """Seconds that go on by one each time that somebody looks."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1
+        return self.now
+
+
+class Told:
+    """Hears what a run tells, and can have it stop."""
+
+    def __init__(self) -> None:
+        self.stopping, self.notes, self.advanced, self.stages = False, [], [], []
+
+    @contextmanager
+    def stage(self, name: str, total: int) -> Any:
+        self.stages.append((name, total))
+        yield
+
+    def advance(self, stage: str, work: Any) -> None:
+        self.advanced.append((stage, work.pair.id))
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def worker_changed(self, worker: Any) -> None: ...
+
+    def worker_said(self, slot: Any, line: str) -> None: ...
+
+
+def edited(message: Any) -> dict[str, Any]:
+    """The reply of an editor that draws."""
+    made = {"image": png(200), "edit_s": 0.5, "near_copy": False, "width": 16, "height": 16, "reframed": False}
+    return {"op": "edited", "seconds": 1.0, "edit": made}
+
+
+def judged(message: Any, **changes: Any) -> dict[str, Any]:
+    """The reply of a judge that gives 7 to everything."""
+    return {"op": "judged", "batch_size": 4, "answers": [{**ANSWER, **changes} for _ in message["questions"]]}
+
+
+def failed(kind: str, text: str = "it failed") -> dict[str, Any]:
+    return {"op": "error", "kind": kind, "message": text}
+
+
+class FakePool:
+    """A pool whose workers answer at once by `answer(message)`; `log` hears of starts, loads, jobs and closes."""
+
+    def __init__(self, role: str, environment: Any, answer: Any, clock: Any, log: list[str], slots: int = 1) -> None:
+        self.role, self.environment, self.answer, self.clock, self.log = role, environment, answer, clock, log
+        self.slots = [Slot(f"{role}-{n}", ()) for n in range(slots)]
+        self.workers: list[Worker] = []
+        self.gone: list[Worker] = []
+        self.renewed: list[Worker] = []
+
+    def start(self, jobs: int) -> None:
+        if self.workers or self.gone:
+            return
+        self.log.append(f"start {self.role}")
+        self.slots = self.slots[: max(1, jobs)]
+        self.workers = [self._worker(slot) for slot in self.slots]
+
+    def _worker(self, slot: Slot) -> Worker:
+        return Worker(slot, SimpleNamespace(), "waiting", batch_size=4, environment=self.environment)
+
+    def load(self) -> None:
+        for worker in self.workers:
+            if not worker.loaded_at:
+                self.log.append(f"load {self.role}")
+                worker.state, worker.loaded_at, worker.load_s = "idle", self.clock(), 1.0
+
+    def run(self, take: Any, more: Any = bool) -> Any:
+        self.load()
+        while True:
+            taken = [(worker, found) for worker in self.workers if (found := take(worker))]
+            for worker, (job, message) in taken:
+                worker.jobs.append((job, message))
+                self.log.append(f"{self.role} does {message['op']}")
+                reply = self.answer(message)
+                worker.jobs.popleft()
+                yield job, worker, reply
+            if not taken and not more():
+                return
+            if not taken:
+                time.sleep(0.001)
+
+    def poll(self) -> None: ...
+
+    def renew(self, worker: Worker) -> None:
+        self.renewed.append(worker)
+        worker.jobs_done = 0
+
+    def close(self) -> None:
+        if self.workers:
+            self.log.append(f"close {self.role}")
+        self.gone += self.workers
+        self.workers = []
+
+
+class World:
+    """Plans and runs over a store in a folder; `edit` and `judge` answer messages in place of workers."""
+
+    def __init__(self, folder: Any, pairs: list[EditPair] | None = None, **raw: Any) -> None:
+        self.folder, self.told, self.clock, self.log = folder, Told(), Clock(), []
+        self.pairs = pairs_of("physics", "physics", "social", "causal") if pairs is None else pairs
+        self.edit, self.judge = edited, judged
+        self.raw = raw
+        self.store = Store(folder / "store")
+        self.hardware = Hardware((HostHardware(),))
+        self.hooks: list[str] = []
+
+    @property
+    def settings(self) -> Any:
+        base = {"editor": {"spec": "identity"}, "judge": {"spec": JUDGE, "controls": False}}
+        raw = {name: {**base.get(name, {}), **self.raw.get(name, {})} for name in {*base, *self.raw}}
+        return make_settings({**raw, "run": {"config_file": ConfigFile.empty(), **self.raw.get("run", {})}})
+
+    def plan(self, **raw: Any) -> Any:
+        """Plan a run over the store, which is opened; `raw` are settings for this run alone."""
+        self.raw = {**self.raw, **raw}
+        self.store = Store(self.folder / "store")
+        self.store.__enter__()
+        settings = self.settings
+        suite = Suite("made up", tuple(self.pairs), "0" * 64, {})
+        selection = Selection.of((pair.category for pair in self.pairs), {}, ())
+        request = Request(settings, Models.of(settings), suite, self.pairs, selection)
+        launcher = Launcher(settings, self.hardware, None, self.folder, self.told)
+        try:
+            return make_plan(request, self.store, launcher, self.told.note)
+        finally:
+            self.store.__exit__(None, None, None)
+
+    def pool(self, role: str, plan: Any, slots: int = 1) -> FakePool:
+        identity = plan.editor if role == "editor" else plan.judge
+        answer = (lambda message: self.edit(message)) if role == "editor" else (lambda message: self.judge(message))
+        return FakePool(role, identity.here, answer, self.clock, self.log, slots)
+
+    def surroundings(self, plan: Any, slots: int = 1) -> Surroundings:
+        return Surroundings(
+            lambda role: self.pool(role, plan, slots),
+            self.told,
+            lambda stage: self.hooks.append(f"before {stage}"),
+            lambda stage: self.hooks.append(f"after {stage}"),
+            self.clock,
+        )
+
+    def run(self, slots: int = 1, **raw: Any) -> Run:
+        """Plan and execute a run."""
+        plan = self.plan(**raw)
+        run = Run(plan, self.surroundings(plan, slots))
+        with self.store:
+            run.execute()
+        return run

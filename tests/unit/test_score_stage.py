@@ -1,0 +1,211 @@
+"""The score stage, and how answers become verdicts, over workers that are made up."""
+
+import math
+from collections import deque
+
+import pytest
+from engine_world import ANSWER, FakePool, World, failed, judged, pairs_of
+
+from pytest_imgedit.engine.score_stage import Feed, ScoreStage
+from pytest_imgedit.engine.work import missing_edits
+
+
+class Stage:
+    """A score stage over the edits of a world; `answers` are the replies in turn, as functions of the message."""
+
+    def __init__(self, world, *answers, slots=1, feed=None):
+        self.world, self.answers, self.asked, self.done = world, deque(answers), [], []
+        world.run(run={"stage": "edit"})
+        self.plan = world.plan(run={})
+        assert not missing_edits(self.plan.works)
+        self.pool = FakePool("judge", self.plan.judge.here, self.answer, world.clock, [], slots)
+        self.pool.start(slots)
+        self.pool.load()
+        self.worker = self.pool.workers[0]
+        self.scorer = self.plan.scorer
+        self.stage = ScoreStage(self.scorer, self.pool, self.hear, world.clock, feed)
+
+    def answer(self, message):
+        self.asked.append([question["pair"] for question in message["questions"]])
+        return (self.answers.popleft() if self.answers else judged)(message)
+
+    def hear(self, work):
+        self.done.append((work.pair.id, work.verdict.score if work.verdict else work.error.kind))
+
+    def run(self, works=None):
+        with self.world.store:
+            self.stage.run(self.plan.works if works is None else works)
+            self.stored = len(self.world.store.verdicts.records)
+        return self
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
+
+
+def test_every_edit_gets_a_verdict_that_is_stored(world):
+    stage = Stage(world).run()
+    assert sorted(stage.done) == [(f"p{n}", 7.0) for n in range(4)]
+    assert stage.stored == 4
+
+
+def test_a_batch_is_as_large_as_the_worker_says_and_sorted_by_category(world):
+    world.pairs = pairs_of("social", "physics", "social", "physics", "social", "physics")
+    assert [sorted(batch) for batch in Stage(world).run().asked] == [["p0", "p1", "p3", "p5"], ["p2", "p4"]]
+
+
+def test_a_batch_size_that_the_user_sets_is_taken(world):
+    world.raw["judge"] = {"batch_size": 3}
+    assert [len(batch) for batch in Stage(world).run().asked] == [3, 1]
+
+
+def test_no_batch_is_larger_than_a_workers_share(world):
+    assert [len(batch) for batch in Stage(world, slots=2).run().asked] == [2, 1, 1]
+
+
+def unreadable(message):
+    return judged(message, reply="very good")
+
+
+def test_an_unreadable_reply_is_asked_again_with_a_reminder(world):
+    world.pairs = pairs_of("physics")
+    reminded = []
+
+    def listens(message):
+        reminded.extend(text for kind, text in message["questions"][0]["parts"] if kind == "text")
+        return judged(message)
+
+    stage = Stage(world, unreadable, listens).run()
+    assert stage.done == [("p0", 7.0)]
+    assert "instruction" in reminded[-1]
+
+
+def test_a_judge_that_stays_unreadable_is_an_error_with_its_reply(world):
+    world.pairs = pairs_of("physics")
+    stage = Stage(world, *[unreadable] * 9).run()
+    assert stage.done == [("p0", "unreadable_reply")]
+    assert stage.plan.works[0].error.reply == "very good"
+    assert len(stage.asked) == 1 + world.settings.judge.reasks
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        ({"error": "no image came"}, "judge"),
+        ({"score": math.nan}, "bad_score"),
+        ({"score": 11.0}, "bad_score"),
+        ({"score": 5.0, "aspects": {"realism": math.inf}}, "bad_score"),
+        ({"expected": {"instruction": 12.0, "preservation": 5.0, "realism": 5.0}}, "bad_score"),
+    ],
+)
+def test_what_asking_again_would_not_mend_is_an_error_at_once(world, answer, kind):
+    world.pairs = pairs_of("physics")
+    stage = Stage(world, lambda message: judged(message, **answer)).run()
+    assert (stage.done, len(stage.asked)) == ([("p0", kind)], 1)
+
+
+def test_a_reply_that_was_cut_short_is_asked_again(world):
+    world.pairs = pairs_of("physics")
+    assert Stage(world, lambda message: judged(message, cut=True)).run().done == [("p0", 7.0)]
+
+
+def test_a_score_that_the_judge_measures_is_taken_as_it_is(world):
+    world.pairs = pairs_of("physics")
+    stage = Stage(world, lambda message: judged(message, score=2.5, reply="")).run()
+    assert stage.done == [("p0", 2.5)]
+    assert stage.plan.works[0].verdict.measured
+
+
+def test_a_batch_that_fails_is_asked_once_more_one_by_one(world):
+    stage = Stage(world, lambda message: failed("exception")).run()
+    assert [len(batch) for batch in stage.asked] == [4, 1, 1, 1, 1]
+    assert {outcome for _, outcome in stage.done} == {7.0}
+
+
+def test_an_edit_that_fails_alone_spoils_no_other_verdict(world):
+    def chokes(message):
+        names = [question["pair"] for question in message["questions"]]
+        return failed("exception") if "p2" in names else judged(message)
+
+    outcomes = dict(Stage(world, *[chokes] * 9).run().done)
+    assert outcomes == {"p0": 7.0, "p1": 7.0, "p2": "exception", "p3": 7.0}
+
+
+def test_an_edit_whose_image_is_gone_is_the_error_of_its_pair(world):
+    stage = Stage(world)
+    stage.plan.works[1].source = None
+    assert ("p1", "bad_image") in stage.run().done
+    assert len(stage.done) == 4
+
+
+def test_tokens_of_unreadable_replies_are_counted_too(world):
+    world.pairs = pairs_of("physics")
+    stage = Stage(world, unreadable).run()
+    assert stage.scorer.tokens == {"tokens_in": 2 * ANSWER["tokens_in"], "tokens_out": 2 * ANSWER["tokens_out"]}
+
+
+def test_near_the_end_no_batch_is_handed_out_ahead(world):
+    stage = Stage(world, slots=2)
+    stage.stage.queue = deque(stage.plan.works[:2])
+    with world.store:
+        stage.worker.jobs.append(stage.stage.take(stage.worker))
+        assert stage.stage.take(stage.worker) is None
+        assert stage.stage.take(stage.pool.workers[1]) is not None
+
+
+def fed(world, count, batch_size=8):
+    """A stage whose open feed holds so many edits, and whose worker takes batches of a size."""
+    world.pairs = pairs_of(*["physics"] * 6)
+    feed = Feed()
+    stage = Stage(world, feed=feed)
+    stage.worker.batch_size = batch_size
+    for work in stage.plan.works[:count]:
+        feed.put(work)
+    return stage, feed
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, None), (2, 2), (5, 5)])
+def test_while_a_feed_is_open_a_batch_waits_until_it_is_a_quarter_full(world, count, expected):
+    stage, _ = fed(world, count)
+    with world.store:
+        taken = stage.stage.take(stage.worker)
+    assert (taken and len(taken[0])) == expected
+
+
+def test_when_a_feed_is_closed_what_is_left_is_judged(world):
+    stage, feed = fed(world, 1)
+    feed.close()
+    with world.store:
+        assert len(stage.stage.take(stage.worker)[0]) == 1
+    assert not stage.stage.may_get_more()
+
+
+def test_what_was_fed_is_not_judged_once_the_feed_is_aborted(world):
+    stage, feed = fed(world, 5)
+    feed.abort()
+    assert stage.stage.take(stage.worker) is None
+    assert not stage.stage.may_get_more()
+
+
+def test_the_first_verdict_is_known_by_the_clock_of_the_run(world):
+    stage = Stage(world).run()
+    assert 0 < stage.scorer.first_at <= world.clock.now
+
+
+def test_verdicts_of_the_store_are_those_that_were_reached(world):
+    stage = Stage(world).run()
+    scored = [work.verdict.score for work in stage.plan.works]
+    plan = world.plan()
+    with world.store:
+        stored = [plan.scorer.stored_verdict(work, "compatible") for work in plan.works]
+    assert [verdict.score for verdict in stored] == scored
+
+
+def test_a_verdict_that_took_a_reminder_counts_only_while_as_many_are_allowed(world):
+    world.pairs = pairs_of("physics")
+    Stage(world, unreadable).run()
+    for reasks, counts in ((1, True), (0, False)):
+        plan = world.plan(judge={"reasks": reasks})
+        with world.store:
+            assert (plan.scorer.stored_verdict(plan.works[0], "compatible") is not None) is counts
