@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from test_checkpoints import pipeline
+from checkpoint_files import pipeline
 
 from pytest_imgedit.core.environments import key
 from pytest_imgedit.core.errors import UsageError

@@ -1,8 +1,7 @@
 """Which files of a checkpoint are loaded, and the checkpoint of another machine found again on this host."""
 
-import json
-
 import pytest
+from checkpoint_files import pipeline
 
 from pytest_imgedit.core.errors import SetupError
 from pytest_imgedit.models import checkpoints
@@ -28,20 +27,6 @@ def test_embedded_models_are_found_wherever_the_package_is(tmp_path, monkeypatch
     (elsewhere / "scenes").symlink_to(WEIGHTS.parent)
     monkeypatch.setattr(checkpoints, "PACKAGE", elsewhere)
     assert find_checkpoint(**there) == str(elsewhere / "scenes" / "weights" / "judge")
-
-
-def pipeline(folder):
-    """The files of a pipeline with one network, one tokenizer, and what its folder may hold beside them."""
-    for name in ("unet", "tokenizer", "optimizer"):
-        (folder / name).mkdir(parents=True)
-    index = {"_class_name": "P", "unet": ["diffusers", "UNet"], "tokenizer": ["transformers", "T"], "x": [None, None]}
-    (folder / "model_index.json").write_text(json.dumps(index))
-    (folder / "unet" / "config.json").write_text("{}")
-    (folder / "unet" / "diffusion_pytorch_model.safetensors").write_bytes(b"1234")
-    (folder / "tokenizer" / "tokenizer.json").write_text("{}")
-    for beside in ("README.md", "model.safetensors", "unet/training_args.json", "optimizer/state.safetensors"):
-        (folder / beside).write_bytes(b"x")
-    return folder
 
 
 def test_only_what_loaders_open_is_loaded(tmp_path):
