@@ -6,12 +6,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+from pytest_imgedit.models.kinds import ROLES, Role
+from pytest_imgedit.models.specs import DEFAULT, kind_of
+
 #: Suffixes by which a suite's spec is known to be a file.
 SUITE_SUFFIXES = (".json", ".jsonl", ".csv", ".toml")
-#: Schemes whose argument is always a path on this machine.
-_PATH_SCHEMES = ("folder", "native", "risebench")
-#: Schemes whose argument is a path or a hub id.
-_MODEL_SCHEMES = ("diffusers", "qwen-vl")
+#: Suites whose argument is a path.
+_SUITES_OF_PATHS = ("native", "risebench")
 
 
 def rebase_paths(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -23,16 +24,15 @@ def rebase_paths(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
     if base == ".":
         return tables
     result = {section: dict(table) if isinstance(table, dict) else table for section, table in tables.items()}
-    for section in ("suite", "editor", "judge"):
-        _replace(result.get(section), "spec", lambda spec: _rebase_spec(spec, base))
-    for section, key in (("suite", "root"), ("judge", "adapter"), ("gates", "baselines")):
+    _replace(result.get("suite"), "spec", lambda spec: _rebase_suite(spec, base))
+    for role in ROLES:
+        _rebase_model(role, result.get(role), base)
+    for section, key in (("suite", "root"), ("gates", "baselines")):
         _replace(result.get(section), key, lambda path: _join(base, path))
     _replace(result.get("gates"), "compare", lambda ref: _join(base, ref) if _is_path(ref) else ref)
     for key in ("editor_python", "judge_python"):
         _replace(result.get("workers"), key, lambda python: _join(base, python) if "/" in python else python)
-    editor, rubrics = result.get("editor"), result.get("rubrics")
-    if isinstance(editor, dict) and isinstance(editor.get("loras"), list):
-        editor["loras"] = [_rebase_key(lora, "path", base) for lora in editor["loras"]]
+    rubrics = result.get("rubrics")
     if isinstance(rubrics, dict):
         result["rubrics"] = {name: _rebase_key(table, "file", base) for name, table in rubrics.items()}
     return result
@@ -50,15 +50,30 @@ def _rebase_key(table: Any, key: str, base: str) -> Any:
     return copy
 
 
-def _rebase_spec(spec: str, base: str) -> str:
-    scheme, colon, argument = spec.partition(":")
+def _rebase_suite(spec: str, base: str) -> str:
+    name, colon, argument = spec.partition(":")
     if not colon:
         return _join(base, spec) if Path(spec).suffix.lower() in SUITE_SUFFIXES else spec
-    if scheme in _PATH_SCHEMES:
-        return f"{scheme}:{_join(base, argument)}"
-    if scheme in _MODEL_SCHEMES and (argument.startswith(".") or Path(base, argument).is_dir()):
-        return f"{scheme}:{_join(base, argument)}"
-    return spec
+    return f"{name}:{_join(base, argument)}" if name in _SUITES_OF_PATHS else spec
+
+
+def _rebase_model(role: Role, table: Any, base: str) -> None:
+    """Rebase the spec of an editor or judge, and the parameters that are paths, as its kind says."""
+    if not isinstance(table, dict):
+        return
+    spec = table.get("spec", DEFAULT)
+    if not isinstance(spec, str) or (kind := kind_of(role, spec)) is None:
+        return
+    name, colon, argument = spec.partition(":")
+    is_path = kind.argument_is == "path"
+    if kind.argument_is == "checkpoint":
+        is_path = argument.startswith(".") or Path(base, argument).is_dir()
+    if colon and is_path:
+        table["spec"] = f"{name}:{_join(base, argument)}"
+    for key in kind.names_files:
+        _replace(table, key, lambda path: _join(base, path))
+        if isinstance(table.get(key), list):
+            table[key] = [_rebase_key(entry, "path", base) for entry in table[key]]
 
 
 def _is_path(reference: str) -> bool:

@@ -18,7 +18,7 @@ from pytest_imgedit.core.pairs import category_slug
 from pytest_imgedit.core.redaction import Redactor, host_variables, server_key
 from pytest_imgedit.core.results import GateOptions
 from pytest_imgedit.core.sanitize import did_you_mean
-from pytest_imgedit.models.specs import kind_of
+from pytest_imgedit.models.specs import DEFAULT, kind_of
 
 
 class _Section(BaseModel):
@@ -69,7 +69,7 @@ class SuiteSettings(_Section):
 class EditorSettings(_OpenSection):
     """`[editor]`: the spec, edits a pair, and arguments for the editor."""
 
-    spec: str = "scenes"
+    spec: str = DEFAULT
     seeds: Count = 1
 
 
@@ -79,7 +79,7 @@ class JudgeSettings(_OpenSection):
     `controls`: the judge is tried on edits of known worth; `auto` does so where a gate rests on its scores.
     """
 
-    spec: str = "scenes"
+    spec: str = DEFAULT
     rubric: str = "aspects"
     reasks: int = Field(default=2, ge=0)
     batch_size: Literal["auto"] | int = "auto"

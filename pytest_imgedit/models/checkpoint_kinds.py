@@ -33,6 +33,7 @@ class CheckpointModel(Model):
     """
 
     takes = "MODEL"
+    argument_is = "checkpoint"
     layout: ClassVar[Layout]
     offloads: ClassVar[tuple[str, ...]] = ()
 

@@ -45,7 +45,7 @@ ATTENTION_KERNELS: dict[str, tuple[str, ...]] = {
 
 
 class ShardParameters(Parameters):
-    """How the GPUs of one worker share the editor; see `editors/sharding.py`."""
+    """How the GPUs of one worker share the editor; see `editors/fsdp.py`."""
 
     strategy: Literal["full", "grad_op", "context", "none"] = Field(
         default="full",

@@ -31,6 +31,7 @@ class Folder(Model):
     name = "folder"
     loads = "pytest_imgedit.editors.folder:FolderEditor"
     takes = "DIR or folder:DIR?PATTERN"
+    argument_is = "path"
 
     def check(self, site: Site) -> None:
         folder, pattern = split_argument(self.argument or "")

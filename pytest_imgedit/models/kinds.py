@@ -83,12 +83,14 @@ class Model:
     name: ClassVar[str]
     loads: ClassVar[str]
     takes: ClassVar[str] = ""
+    #: Whether what follows the name is a path, or a checkpoint: a path or a hub id.
+    argument_is: ClassVar[Literal["path", "checkpoint"] | None] = None
     Params: ClassVar[type[Parameters] | None] = None
     defaults: ClassVar[Mapping[str, Any]] = {}
     libraries: ClassVar[tuple[str, ...]] = ("numpy", "pillow", "scipy")
     #: Whether a server computes for it, so that its workers take no GPU of the run.
     is_served: ClassVar[bool] = False
-    #: Parameters whose files are identified by their content.
+    #: Parameters that are paths, or lists of tables with a `path`; their files are identified by content.
     names_files: ClassVar[tuple[str, ...]] = ()
 
     #: Of editors: the reference image that it is shown, the pair's own or that of the next pair in its category.

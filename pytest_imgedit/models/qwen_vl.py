@@ -54,6 +54,7 @@ class QwenVL(CheckpointModel):
     loads = "pytest_imgedit.judges.qwen_vl:QwenVLJudge"
     layout = Layout.MODEL
     Params = QwenVLParameters
+    names_files = ("adapter",)
     libraries = ("torch", "torchvision", "transformers", "tokenizers", "pillow")
 
     @cached_property

@@ -83,6 +83,10 @@ def _require_class(role: str, spec: str, module: str, attribute: str, names: Map
         raise UsageError(f"{role} {spec!r}: {path} defines no {attribute!r}{did_you_mean(attribute, defined)}")
 
 
+#: The editor and the judge of a run that names none.
+DEFAULT = "scenes"
+
+
 def make_model(role: Role, spec: str, params: Mapping[str, Any], gpus: int = 1) -> Model:
     """Return the editor or judge that a spec names; raises `UsageError` if there is none."""
     from pytest_imgedit.models.classes import of_class

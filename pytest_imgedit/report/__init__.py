@@ -1,1 +1,1 @@
-"""What a run shows: progress while it runs, then terminal, JSON, Markdown and HTML."""
+"""What a finished run shows: terminal, JSON, Markdown, HTML and GitHub."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_imgedit.config.paths import rebase_paths
 from pytest_imgedit.core.errors import SettingError, UsageError
 from pytest_imgedit.engine.placement import place, settle
 from pytest_imgedit.models import specs
@@ -175,3 +176,14 @@ def test_a_kind_is_checked_like_one_of_this_package(checkpoints):
     with pytest.raises(SettingError) as caught:
         judge.check(Site())
     assert caught.value.key == "prefix"
+
+
+@pytest.mark.usefixtures("installed")
+def test_paths_in_a_config_are_relative_to_it(tmp_path, monkeypatch):
+    (tmp_path / "configs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    given = {"editor": {"spec": "acme-vae:./models/vae"}, "judge": {"spec": "acme-llava:acme/hub-id"}}
+    assert rebase_paths(given, tmp_path / "configs") == {
+        "editor": {"spec": "acme-vae:configs/models/vae"},
+        "judge": {"spec": "acme-llava:acme/hub-id"},
+    }
