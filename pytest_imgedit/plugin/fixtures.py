@@ -38,33 +38,19 @@ def edit_result(edit_pair: EditPair, imgedit_run: FinishedRun, request: pytest.F
     >>> def test_edit_keeps_size(edit_result):
     ...     assert edit_result.edited.size == edit_result.source.size
     """
+    from pytest_imgedit.plugin.junit import item_properties
     from pytest_imgedit.plugin.state import errors_tolerated
 
     result = imgedit_run.items.get(edit_pair.id)
     if result is None:
         pytest.fail(f"the run holds no result for {edit_pair.id}", pytrace=False)
 
-    def record_property(name: str, value: object) -> None:  # pytest's own warns under junit_family=xunit2
-        request.node.user_properties.append((name, value))
-
-    record_property("imgedit_category", result.category)
-    record_property("imgedit_status", result.status)
-    if result.score is not None:
-        record_property("imgedit_score", round(result.score, 4))
-    comparison = imgedit_run.results.comparison
-    compared = comparison.pairs.get(edit_pair.id) if comparison is not None else None
-    if compared is not None:
-        for name, value in (("before", compared.before), ("difference", compared.difference)):
-            if value is not None:
-                record_property(f"imgedit_{name}", round(value, 4))
-    for name, value in result.aspects.items():
-        record_property(f"imgedit_aspect_{name}", round(value, 4))
+    properties = item_properties(result, imgedit_run.results.comparison)
+    request.node.user_properties.extend(properties)  # pytest's `record_property` warns under junit_family=xunit2
     if result.status == "not_needed":
         pytest.skip(f"not needed: {result.error.message if result.error else ''}")
-    if result.error is not None:
-        record_property("imgedit_error", str(result.error))
-        if result.status != "interrupted" and errors_tolerated(request.config):
-            pytest.xfail(str(result.error))
+    if result.error is not None and result.status != "interrupted" and errors_tolerated(request.config):
+        pytest.xfail(str(result.error))
     return result
 
 

@@ -1,4 +1,4 @@
-"""Gates as test cases of the JUnit report, so that it fails where the run does."""
+"""What JUnit reports hold: properties of each item, and gates as test cases, so that they fail where the run does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,22 @@ from pytest_imgedit.core.sanitize import printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_imgedit.core.results import Results
+    from pytest_imgedit.core.items import ItemResult
+    from pytest_imgedit.core.results import Comparison, Results
+
+
+def item_properties(result: ItemResult, comparison: Comparison | None) -> list[tuple[str, object]]:
+    """List an item's category, status, score, difference to the baseline, aspects and error, as properties."""
+    compared = None if comparison is None else comparison.pairs.get(result.id)
+    numbers = {
+        "score": result.score,
+        "before": None if compared is None else compared.before,
+        "difference": None if compared is None else compared.difference,
+        **{f"aspect_{name}": value for name, value in result.aspects.items()},
+    }
+    properties: list[tuple[str, object]] = [("imgedit_category", result.category), ("imgedit_status", result.status)]
+    properties += [(f"imgedit_{name}", round(value, 4)) for name, value in numbers.items() if value is not None]
+    return properties if result.error is None else [*properties, ("imgedit_error", str(result.error))]
 
 
 def report_gates(config: pytest.Config, results: Results, problems: Sequence[str]) -> None:
