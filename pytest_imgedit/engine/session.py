@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from pytest_imgedit.core.errors import StoreError, UsageError
 from pytest_imgedit.core.redaction import mask_variables
 from pytest_imgedit.core.results import Results, Section
 from pytest_imgedit.core.sanitize import one_line, shorten
+from pytest_imgedit.engine.baselines import Baselines
 from pytest_imgedit.engine.finish import Ended, make_results
 from pytest_imgedit.engine.interrupts import Interrupts
 from pytest_imgedit.engine.launch import Launcher, connected, is_remote
@@ -41,24 +41,16 @@ from pytest_imgedit.report.github import gate_commands
 from pytest_imgedit.report.write import add_to_github_summary, write_reports, write_results
 from pytest_imgedit.stats.gates import Outcome, outcome
 from pytest_imgedit.stats.selection import Selection, narrow
-from pytest_imgedit.store.baselines import FOLDER as BASELINES
-from pytest_imgedit.store.baselines import (
-    Baseline,
-    as_baseline,
-    check_name,
-    make_baseline,
-    read_baseline,
-    write_baseline,
-)
+from pytest_imgedit.store.baselines import check_name
 from pytest_imgedit.store.runs import Store
 from pytest_imgedit.suites.base import Suite, load_suite
 from pytest_imgedit.workers.hardware import Hardware
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from pytest_imgedit.config.settings import Settings, SuiteSettings
-    from pytest_imgedit.core.pairs import EditPair
     from pytest_imgedit.models.kinds import Model, Role
     from pytest_imgedit.workers.pool import Pool
 
@@ -95,11 +87,9 @@ class Evaluation:
         self, settings: Settings, root: Path, hooks: Hooks, load: Callable[[SuiteSettings], Suite] = load_suite
     ) -> None:
         self.settings, self.root, self.hooks = settings, root, hooks
-        self._is_first = self._saves_first_baseline()
-        if self._is_first:
-            without: dict[str, Any] = {"compare": None, "max_drop": {}, "max_collapsed": 0, "min_coverage": 0.0}
-            gates = settings.gates.model_copy(update=without)
-            self.settings = settings.model_copy(update={"gates": gates})
+        self.baselines = Baselines(settings, root)
+        if self.baselines.makes_first:
+            self.settings = self.baselines.without_comparison()
         self.store = Store(root / settings.run.out)
         self.run: FinishedRun | None = None
         self.interrupted = False
@@ -120,29 +110,12 @@ class Evaluation:
             is_spec = str(error).startswith(("unknown suite", "suite ")) or "no such file" in str(error)
             raise UsageError(f"{place}{error}" if is_spec else str(error)) from None
 
-    def _saves_first_baseline(self) -> bool:
-        """Tell whether the run makes the very baseline that the config compares with, and that is not there yet."""
-        settings = self.settings
-        name, is_asked = settings.run.save, {"gates.compare", "gates.max_drop"} & settings.run.asked
-        is_same = name is not None and name == settings.gates.compare and not is_asked
-        return is_same and not (self.baselines / f"{name}.json").exists()
-
     @property
     def _counts(self) -> Mapping[str, int]:
         """Pairs of each category: a limit of the command line leaves some out, one of a config makes the suite."""
         if "suite.limit" in self.settings.run.asked:
             return self.suite.counts
         return Counter(pair.category for pair in self.suite.pairs)
-
-    @property
-    def baselines(self) -> Path:
-        """The folder of the baselines: as it is set, beside a config in `benchmarks`, or the usual one."""
-        if self.settings.gates.baselines is not None:
-            return self.settings.gates.baselines
-        config = self.settings.run.config_file.path
-        if config is not None and config.absolute().parent.name == BASELINES.parent.name:
-            return config.absolute().parent / BASELINES.name
-        return self.root / BASELINES
 
     @cached_property
     def hardware(self) -> Hardware:
@@ -166,12 +139,6 @@ class Evaluation:
                 raise
             raise UsageError(str(error).replace("--imgedit-gpus=", f"{place}workers.gpus=")) from None
 
-    @cached_property
-    def baseline(self) -> Baseline | None:
-        """The baseline to compare with, read once; `None` if none was named."""
-        reference = self.settings.gates.compare
-        return None if reference is None else read_baseline(reference, self.baselines, Path.cwd())
-
     def check(self) -> None:
         """Find everything that is wrong before anything is started, once; raise `UsageError` with one line."""
         if self._checked:
@@ -190,8 +157,8 @@ class Evaluation:
             check_name(self.settings.run.save)
         if self.settings.run.stage == "edit":
             check_edits_only(self.settings)
-        elif self.baseline is not None and self.models.judge is not None:
-            check_baseline(self.settings, self.models.judge, self.baseline)
+        elif self.baselines.reference is not None and self.models.judge is not None:
+            check_baseline(self.settings, self.models.judge, self.baselines.reference)
         check_copies(self.settings.run.copies, self.store.folder)
 
     def describe(self) -> str:
@@ -218,16 +185,16 @@ class Evaluation:
         gates, resting = narrow(self.settings.gates, selection, self.settings.run.asked)
         settings = self.settings.model_copy(update={"gates": gates})
         check_counts(settings, Counter(pair.category for pair in pairs))
-        self._check_save(pairs)
+        self.baselines.check_save(pairs)
         self.open_store()
         folder = self.store.new_run()
         progress = RunProgress(folder / "run.log", file, quiet)
         progress.note(self.describe())
-        if self._is_first:
+        if self.baselines.makes_first:
             progress.note(
                 f"baseline {settings.run.save} is not there yet: this run makes it, and is compared with nothing"
             )
-        request = Request(settings, self.models, self.suite, pairs, selection, resting, self.baseline)
+        request = Request(settings, self.models, self.suite, pairs, selection, resting, self.baselines.reference)
         try:
             results = self._run(request, folder, progress)
         finally:
@@ -297,34 +264,13 @@ class Evaluation:
     def conclude(self, items: ItemCounts) -> Outcome:
         """Take what became of pytest's items, save the run as a baseline if asked and it passed; return the outcome."""
         self.items = items
-        if self.settings.run.save is not None:
-            self._save(self.settings.run.save)
+        name = self.settings.run.save
+        if name is not None and self.run is not None and not self.outcome().fails:
+            try:
+                self._reports["baseline"] = os.path.relpath(self.baselines.save(name, self.run.results))
+            except StoreError as error:
+                self._unwritten = str(error)
         return self.outcome()
-
-    def _save(self, name: str) -> None:
-        assert self.run is not None
-        if self.outcome().fails:
-            return
-        folder = self.baselines
-        try:
-            path = write_baseline(folder, make_baseline(self.run.results, name))
-        except OSError as error:
-            self._unwritten = f"{folder}: {error.strerror}, so that baseline {name} was not saved"
-            return
-        self._reports["baseline"] = os.path.relpath(path)
-
-    def _check_save(self, pairs: Sequence[EditPair]) -> None:
-        """Refuse to replace a baseline by one that lacks pairs of it; raise `UsageError`."""
-        path = self.baselines / f"{self.settings.run.save}.json"
-        if self.settings.run.save is None or not path.exists():
-            return
-        kept = {pair.id for pair in pairs}
-        lost = [item.id for item in as_baseline(path).items if item.id not in kept]
-        if lost:
-            raise UsageError(
-                f"--imgedit-save={self.settings.run.save}: {path} holds {len(lost)} pairs that are not selected, "
-                f"such as {lost[0]!r}: expected all of them, another name, or the file removed"
-            )
 
     def _ask_for_sections(self, results: Results) -> tuple[Section, ...]:
         """Collect what users add to the report; a hook that fails costs its own section only."""

@@ -35,10 +35,10 @@ WORTHLESS = 5.0
 ENOUGH_AUC, ENOUGH_POINTS = 0.9, 1.0
 _STATES = ("INVALID", "INCONCLUSIVE")
 
-Trials = dict[str, list["Work"]]
+WorksByControl = dict[str, list["Work"]]
 
 
-def plan_controls(plan: RunPlan, pairs: Sequence[EditPair]) -> Trials:
+def plan_controls(plan: RunPlan, pairs: Sequence[EditPair]) -> WorksByControl:
     """Edit a sample of pairs with every control, here and now, and return the work to be scored by control.
 
     Pairs of the suite that have a reference are taken, whichever `pairs` are selected, so that one trial serves all
@@ -50,7 +50,7 @@ def plan_controls(plan: RunPlan, pairs: Sequence[EditPair]) -> Trials:
     sample = _sample([pair for pair in suite.pairs if pair.reference is not None])
     if len(sample) < min(ENOUGH, len(suite.pairs)):
         sample = _sample(pairs)
-    trials: Trials = {}
+    trials: WorksByControl = {}
     for name in CONTROLS:
         control = make_model("editor", name, {})
         needs_reference = control.shown_reference is not None
@@ -92,7 +92,7 @@ def _edit(work: Work, identity: Identity, editor: Any, store: Store, make: bool)
         store_edit(work, identity, None, made, store)
 
 
-def describe_controls(trials: Trials, own: Mapping[str, float], alpha: float) -> Controls:
+def describe_controls(trials: WorksByControl, own: Mapping[str, float], alpha: float) -> Controls:
     """Describe how the judge scored the controls.
 
     Where no pair has a reference, they must stay under `WORTHLESS`, and be worth less than the run's own edits (`own`,
