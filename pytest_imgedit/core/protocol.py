@@ -11,10 +11,6 @@ from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict
 if TYPE_CHECKING:
     from pytest_imgedit.core.strict_json import JsonObject
 
-#: What a kind of failure is called: `setup`, `bad_image`, `degenerate_output`, `oom`, `exception`, `worker_died`,
-#: `timeout` or `no_worker`.
-FailureKind = str
-
 
 class TargetMessage(TypedDict):
     """The class to build."""
@@ -191,10 +187,14 @@ class Dropped(_Reply):
 
 
 class Failed(_Reply):
-    """A job, or loading, failed."""
+    """A job, or loading, failed.
+
+    `kind` is `setup`, `bad_image`, `degenerate_output`, `oom` or `exception`; of the pool's own, `worker_died`,
+    `timeout` or `no_worker`.
+    """
 
     op: Literal["error"]
-    kind: FailureKind
+    kind: str
     message: str
 
 

@@ -332,7 +332,7 @@ class Machine(Part):
 
 
 class HostOrigin(Part):
-    """A host that computed in place of the machine that started the run."""
+    """A host that computed instead of the machine that started the run."""
 
     name: str
     versions: dict[str, str]

@@ -62,7 +62,7 @@ def loaded_files(folder: Path, layout: Layout) -> list[str]:
     """Return the names, relative to a checkpoint's folder, of the files that its loader opens.
 
     What lies beside them, such as a README or the states of an optimizer, is never read and is left out. Links are
-    followed. Raises `UsageError` as `check_checkpoint` does.
+    followed. Raises `UsageError` as `component_bytes` does.
     """
     _model_folders(folder, layout)  # refuses what must not be loaded
     if layout is Layout.MODEL:
@@ -123,19 +123,14 @@ def require_file(path: Path, sha256: str) -> None:
         raise SetupError(f"{path} on {socket.gethostname()}: {here_is}, expected SHA-256 {sha256[:12]}…")
 
 
-def check_checkpoint(folder: Path, layout: Layout, dtype: str = "float32") -> int:
-    """Return the bytes that a checkpoint's weights take at least in memory; nothing but file headers is read.
+def component_bytes(folder: Path, layout: Layout, dtype: str = "float32") -> dict[str, int]:
+    """Return the bytes that a checkpoint's models take at least in memory, by the names of their folders.
 
-    Stored float32 counts half unless it is loaded as such (`dtype`).
+    Nothing but file headers is read. Stored float32 counts half unless it is loaded as such (`dtype`).
 
     Raises `UsageError`, naming the file, if weights are missing, cut short, or not safetensors, and if the
     checkpoint wants code of its own to be run.
     """
-    return sum(component_bytes(folder, layout, dtype).values())
-
-
-def component_bytes(folder: Path, layout: Layout, dtype: str = "float32") -> dict[str, int]:
-    """Return the bytes of a checkpoint's models by the names of their folders, as `check_checkpoint` counts them."""
     shrink = 1 if dtype == "float32" else 2
     return {model.name: _weight_bytes(model, shrink) for model in _model_folders(folder, layout)}
 

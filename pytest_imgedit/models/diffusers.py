@@ -100,7 +100,9 @@ class DiffusersParameters(ComputeParameters):
         'on the GPU; `"auto"` takes `"group"` where a GPU cannot hold the editor, `"none"` never',
     )
     area: int | None = Field(
-        default=None, ge=4096, description="pixels of an edit at its source's aspect ratio, in place of the model's"
+        default=None,
+        ge=4096,
+        description="pixels of an edit at its source's aspect ratio, instead of the model's default",
     )
     loras: list[LoraParameters] = Field(
         default_factory=list,

@@ -24,7 +24,7 @@ from pytest_imgedit.workers.base import ENDED, NotStarted, Slot
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_imgedit.core.protocol import FromWorker, ToWorker
+    from pytest_imgedit.core.protocol import FromWorker, ToWorker, Up
     from pytest_imgedit.core.redaction import Redactor
 
 #: Characters that are kept of a line that a worker prints.
@@ -137,7 +137,8 @@ class _Gateway:
     def __init__(self, gateway: Any, channel: Any, output: _Output) -> None:
         self.gateway, self.channel, self.output = gateway, channel, output
         self.process: subprocess.Popen[bytes] = gateway._io.popen
-        self.pid: int = channel.receive()["pid"]
+        up: Up = channel.receive()
+        self.pid = up["pid"]
         self._outbox: queue.Queue[ToWorker | None] = queue.Queue()
         threading.Thread(target=self._send_all, daemon=True).start()
 

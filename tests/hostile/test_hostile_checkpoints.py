@@ -9,7 +9,7 @@ import shutil
 import pytest
 from safetensors.torch import load_file, save_file
 
-from pytest_imgedit.models.checkpoints import Layout, check_checkpoint
+from pytest_imgedit.models.checkpoints import Layout, component_bytes
 
 
 class Boom:
@@ -126,9 +126,9 @@ def test_trust_remote_code_is_refused(bench, tiny, role):
 def test_whole_checkpoint_counts_every_byte_of_its_weights(tiny, tmp_path, name):
     folder = tiny(name)
     stored = [tensor for path in folder.rglob("*.safetensors") for tensor in load_file(path).values()]
-    assert check_checkpoint(folder, Layout.PIPELINE) == sum(tensor.nbytes for tensor in stored)
+    assert sum(component_bytes(folder, Layout.PIPELINE).values()) == sum(tensor.nbytes for tensor in stored)
     halved = sum(tensor.nbytes // (2 if tensor.dtype.itemsize == 4 else 1) for tensor in stored)
-    assert check_checkpoint(folder, Layout.PIPELINE, "auto") <= halved + len(stored)
+    assert sum(component_bytes(folder, Layout.PIPELINE, "auto").values()) <= halved + len(stored)
     del tmp_path
 
 
@@ -136,7 +136,7 @@ def test_sharded_checkpoint_counts_its_shards_once(tiny, tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(tiny("judge-qwen3-vl"), folder)
     weights = load_file(folder / "model.safetensors")
-    whole = check_checkpoint(folder, Layout.MODEL)
+    whole = sum(component_bytes(folder, Layout.MODEL).values())
     (folder / "model.safetensors").unlink()
     names = list(weights)
     shards = {"model-1.safetensors": names[::2], "model-2.safetensors": names[1::2]}
@@ -145,4 +145,4 @@ def test_sharded_checkpoint_counts_its_shards_once(tiny, tmp_path):
     (folder / "model.safetensors.index.json").write_text(
         json.dumps({"weight_map": {name: shard for shard, held in shards.items() for name in held}})
     )
-    assert check_checkpoint(folder, Layout.MODEL) == whole
+    assert sum(component_bytes(folder, Layout.MODEL).values()) == whole
