@@ -9,10 +9,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from pytest_imgedit.core.errors import ImageError, OutputError, ReplyError, SettingError, SetupError, UsageError
 from pytest_imgedit.core.versions import __version__
 
 if TYPE_CHECKING:
-    from pytest_imgedit.core.errors import ImageError, OutputError, ReplyError, SettingError, SetupError, UsageError
     from pytest_imgedit.core.images import Base64Image, FileImage
     from pytest_imgedit.core.items import ItemFailed, ItemResult
     from pytest_imgedit.core.pairs import EditPair, ImageSource

@@ -6,7 +6,8 @@ import csv
 import io
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.cli.runs import find_run
@@ -18,10 +19,6 @@ from pytest_imgedit.report import terminal
 from pytest_imgedit.report.rows import judge_name
 from pytest_imgedit.stats.agreement import MEASURES, agreement
 from pytest_imgedit.store.documents import read_results
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 MAX_BYTES = 64 * 2**20
 

@@ -7,30 +7,25 @@ import shutil
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 
 from pytest_imgedit.cli.printed import Printed
-from pytest_imgedit.config.settings import make_settings
+from pytest_imgedit.config.settings import Settings, make_settings
 from pytest_imgedit.config.toml_file import ConfigFile
 from pytest_imgedit.core import provenance
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.redaction import mask_variables
+from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.engine.launch import is_remote
 from pytest_imgedit.engine.placement import need_of, settle
 from pytest_imgedit.engine.plan import Models, resolve
 from pytest_imgedit.engine.preflight import check_hosts, check_models
-from pytest_imgedit.models.kinds import ROLES
+from pytest_imgedit.models.kinds import ROLES, Model
 from pytest_imgedit.models.places import GIB
 from pytest_imgedit.report import terminal
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.workers.hardware import Hardware
-
-if TYPE_CHECKING:
-    from pytest_imgedit.config.settings import Settings
-    from pytest_imgedit.core.strict_json import JsonObject
-    from pytest_imgedit.models.kinds import Model
 
 
 def examine(config: Path | None) -> Printed:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.files import is_folder
+from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.store.journal import Journal
 from pytest_imgedit.store.records import EditRecord, ModelRecord, VerdictRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pytest_imgedit.core.strict_json import JsonObject
 
 Found = tuple[str, EditRecord | VerdictRecord]
 #: The fewest characters that stand for a key.

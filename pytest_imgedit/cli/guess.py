@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_imgedit.config.paths import SUITE_SUFFIXES
 from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.sanitize import counted
+from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.models.folder import SUFFIXES
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.suites.native import FIELDS, USUAL_NAMES, split_tags
-from pytest_imgedit.suites.rows import Problems, read_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pytest_imgedit.core.strict_json import JsonObject
-    from pytest_imgedit.suites.rows import Row
+from pytest_imgedit.suites.rows import Problems, Row, read_rows
 
 #: Folders that hold no images of a benchmark.
 _SKIPPED = {"benchmarks", "node_modules", "site-packages", "__pycache__"}

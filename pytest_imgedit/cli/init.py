@@ -7,22 +7,17 @@ import io
 import os
 import re
 import subprocess
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pytest_imgedit.cli.guess import guess_suite, to_jsonl
+from pytest_imgedit.cli.guess import Guess, guess_suite, to_jsonl
 from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.sanitize import did_you_mean, printable
+from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.versions import __version__
 from pytest_imgedit.workers.gpus import find_gpus
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pytest_imgedit.cli.guess import Guess
-    from pytest_imgedit.core.strict_json import JsonObject
 
 FOLDER = Path("benchmarks")
 CI_FILES = {"github": Path(".github/workflows/image-editing.yml"), "gitlab": Path(".gitlab-ci.yml")}

@@ -6,20 +6,17 @@ import argparse
 import io
 import json
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.sanitize import disarmed, printable, readable
 from pytest_imgedit.core.streams import let_go, open_missing
 from pytest_imgedit.core.versions import __version__
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pytest_imgedit.cli.printed import Printed
-
-    Command = Callable[[argparse.Namespace], Printed]
+Command = Callable[[argparse.Namespace], Printed]
 
 EXIT_CODES = "exit codes: 0 all is well; 1 {one}; 2 interrupted; 4 bad arguments or files, said in one line"
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 
@@ -12,20 +13,13 @@ from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.cli.runs import find_run, read_either, refuse_to_compare
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.pairs import category_slug, in_order
+from pytest_imgedit.core.results import Results
+from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import terminal
 from pytest_imgedit.stats.estimates import ENOUGH, estimate
 from pytest_imgedit.stats.planning import detectable, size_for
-from pytest_imgedit.store.baselines import reduced
+from pytest_imgedit.store.baselines import BaselineItem, reduced
 from pytest_imgedit.store.documents import read_results
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from pytest_imgedit.core.results import Results
-    from pytest_imgedit.core.strict_json import JsonObject
-    from pytest_imgedit.store.baselines import BaselineItem
-
 
 #: Edits a pair for which is planned.
 SEEDS = (1, 2, 4)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.config.options import assign
-from pytest_imgedit.config.settings import make_settings
+from pytest_imgedit.config.settings import Settings, make_settings
 from pytest_imgedit.config.toml_file import ConfigFile
 from pytest_imgedit.core.redaction import mask_secrets
 from pytest_imgedit.core.results import JudgeInfo, SuiteInfo
 from pytest_imgedit.engine.judge_checks.controls import controls_gate, describe_controls
+from pytest_imgedit.engine.judge_checks.trials import Trials
 from pytest_imgedit.engine.launch import Launcher, connected, is_remote
 from pytest_imgedit.engine.placement import groups_of
 from pytest_imgedit.engine.plan import Models, Request, RunPlan, ask_servers
@@ -28,12 +30,6 @@ from pytest_imgedit.stats.selection import Selection
 from pytest_imgedit.store.runs import Store
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.workers.hardware import Hardware
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_imgedit.config.settings import Settings
-    from pytest_imgedit.engine.judge_checks.trials import Trials
 
 
 def qualify(

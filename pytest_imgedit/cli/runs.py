@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
@@ -31,9 +31,6 @@ from pytest_imgedit.store.baselines import (
     unlike_losses,
 )
 from pytest_imgedit.store.documents import read_results
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def find_run(reference: str, out: Path) -> Path:

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.cli.runs import read_either, refuse_to_compare
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.sanitize import interval, number
+from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import terminal, trend_page
 from pytest_imgedit.report.write import check_writable
 from pytest_imgedit.stats.estimates import estimate
 from pytest_imgedit.stats.trend import evidence_by_field
-from pytest_imgedit.store.baselines import as_baseline
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
-    from pytest_imgedit.core.strict_json import JsonObject
-    from pytest_imgedit.store.baselines import Baseline, BaselineItem
+from pytest_imgedit.store.baselines import Baseline, BaselineItem, as_baseline
 
 HEADER = ("run", "commit", "finished", "pairs", "overall", "95% CI", "evidence", "state", "chart")
 #: Characters of the chart in the terminal.

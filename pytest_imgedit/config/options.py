@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pytest_imgedit.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 #: Raw settings by section and key.
 Tables = dict[str, dict[str, Any]]

@@ -6,7 +6,7 @@ import re
 import stat
 import tomllib
 from dataclasses import dataclass, field, replace
-from pathlib import Path  # noqa: TC003 - pydantic reads the annotations
+from pathlib import Path
 from typing import Any
 
 from pytest_imgedit.config.paths import rebase_paths

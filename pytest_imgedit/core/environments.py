@@ -8,16 +8,14 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from pytest_imgedit.core.versions import versions_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 Reuse = Literal["exact", "compatible", "any"]
 #: Seconds in which an interpreter must have told the versions of its packages.

@@ -6,13 +6,13 @@ import hashlib
 import json
 import os
 import stat
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.core.errors import UsageError
 
 if TYPE_CHECKING:
     import threading
-    from pathlib import Path
 
 
 def read_regular(path: Path, most: int, expected: str) -> bytes:

@@ -8,15 +8,12 @@ import io
 import stat
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 
 from pytest_imgedit.core.errors import ImageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FORMATS = ("PNG", "JPEG", "WEBP")
 MAX_BYTES = 64 * 2**20

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_imgedit.core.results import Item, ItemError, SeedResult, Status
 from pytest_imgedit.core.sanitize import printable, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from PIL import Image
-
-    from pytest_imgedit.core.results import Item, ItemError, SeedResult, Status
 
 #: Characters of a judge's reply that a failing item shows.
 MAX_REPLY_SHOWN = 400

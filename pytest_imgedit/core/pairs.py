@@ -5,11 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 #: English slug of each known category -> its other names, as used in data files, `-k` and gates.
 CATEGORIES: Mapping[str, tuple[str, ...]] = {

@@ -6,10 +6,9 @@ pool, since the ranks of an editor know nothing of workers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
-if TYPE_CHECKING:
-    from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core.strict_json import JsonObject
 
 
 class TargetMessage(TypedDict):

@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from pytest_imgedit.core.results import Commit, Machine
 from pytest_imgedit.core.versions import versions_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 PACKAGES = ("pytest-imgedit", "pytest", "torch", "torchvision", "diffusers", "transformers", "pillow", "numpy")
 

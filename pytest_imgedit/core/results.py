@@ -7,14 +7,14 @@ their blob below the store's folder `blobs`, or by the SHA-256 of their PNG.
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from pytest_imgedit.core.environments import Environment, Reuse
-from pytest_imgedit.core.strict_json import JsonObject  # noqa: TC001 - pydantic reads the annotations
+from pytest_imgedit.core.strict_json import JsonObject
 
 RESULTS_SCHEMA = "imgedit.results/2"
 #: An object whose keys are not ours to name, such as the parameters of a model; its values are plain JSON.

@@ -15,11 +15,10 @@ import numpy as np
 import torch
 
 from pytest_imgedit.core.errors import SetupError
+from pytest_imgedit.models.diffusers import DiffusersParameters
 
 if TYPE_CHECKING:
     from PIL import Image
-
-    from pytest_imgedit.models.diffusers import DiffusersParameters
 
 #: Sources whose encoded negative prompt is kept.
 REMEMBERED = 8

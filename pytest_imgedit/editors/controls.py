@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from PIL import Image
 
-if TYPE_CHECKING:
-    from pytest_imgedit.core.requests import EditRequest
+from pytest_imgedit.core.requests import EditRequest
 
 
 class Identity:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from PIL import Image
@@ -23,12 +24,8 @@ from pytest_imgedit.inference.seeding import seed_all
 from pytest_imgedit.models.adapters import ADAPTERS, Adapter, why_refused
 from pytest_imgedit.models.checkpoints import Layout, loaded_files
 from pytest_imgedit.models.diffusers import Diffusers, DiffusersParameters, LoraParameters
+from pytest_imgedit.models.parameters import RawParams
 from pytest_imgedit.models.pipelines import SET_BY_HARNESS, given_by_harness
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pytest_imgedit.models.parameters import RawParams
 
 
 class DiffusersEditor:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate import init_empty_weights
@@ -18,12 +20,7 @@ from pytest_imgedit.core.errors import SetupError
 from pytest_imgedit.editors.loading import load_pipeline
 from pytest_imgedit.inference.integrity import whole_checkpoints
 from pytest_imgedit.inference.numerics import DTYPES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from pytest_imgedit.models.diffusers import ShardParameters
+from pytest_imgedit.models.diffusers import ShardParameters
 
 #: Libraries whose models are sharded, by the name under which model_index.json has them.
 _LIBRARIES = ("diffusers", "transformers")

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors import safe_open
 
 from pytest_imgedit.core.errors import SetupError, is_out_of_memory
 from pytest_imgedit.core.sanitize import shorten
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_imgedit.models.diffusers import LoraParameters
+from pytest_imgedit.models.diffusers import LoraParameters
 
 #: What diffusers only warns of when an adapter does not fit the networks.
 _MISFITS = ("unexpected keys", "missing keys")

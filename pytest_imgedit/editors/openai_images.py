@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.core.errors import ImageError, OutputError
 from pytest_imgedit.core.images import decode, encode_png
+from pytest_imgedit.core.requests import EditRequest
+from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.models.openai import OpenAIImagesParameters
 from pytest_imgedit.models.servers import parse_endpoint
 
 if TYPE_CHECKING:
     from PIL import Image
-
-    from pytest_imgedit.core.requests import EditRequest
-    from pytest_imgedit.core.strict_json import JsonObject
 
 
 class OpenAIImagesEditor:

@@ -8,8 +8,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import execnet
 import torch
@@ -17,6 +18,7 @@ from torch import distributed as dist
 
 from pytest_imgedit.core.errors import SetupError
 from pytest_imgedit.core.images import decode, encode_png
+from pytest_imgedit.core.protocol import RankEdit, RankSetup, ToRank
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.core.sanitize import one_line
 from pytest_imgedit.editors.acceleration import accelerate
@@ -26,11 +28,6 @@ from pytest_imgedit.editors.lora import take_loras
 from pytest_imgedit.inference.numerics import pick_dtype, set_deterministic
 from pytest_imgedit.inference.seeding import seed_all
 from pytest_imgedit.models.diffusers import Diffusers, DiffusersParameters
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_imgedit.core.protocol import RankEdit, RankSetup, ToRank
 
 #: Seconds that ranks may differ in when they end an edit; one that takes longer is out of step for good.
 PATIENCE = 60.0

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.errors import StoreError, UsageError
-from pytest_imgedit.store.baselines import FOLDER, as_baseline, make_baseline, read_baseline, write_baseline
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_imgedit.config.settings import Settings
-    from pytest_imgedit.core.pairs import EditPair
-    from pytest_imgedit.core.results import Results
-    from pytest_imgedit.store.baselines import Baseline
+from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.core.results import Results
+from pytest_imgedit.store.baselines import FOLDER, Baseline, as_baseline, make_baseline, read_baseline, write_baseline
 
 
 class Baselines:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
+from pytest_imgedit.config.settings import GatesSettings
+from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.core.results import GateResult, Timing
 from pytest_imgedit.engine import results
+from pytest_imgedit.engine.work import Work
 from pytest_imgedit.stats.comparison import differences
 from pytest_imgedit.stats.gates import Observation
 from pytest_imgedit.stats.sequential import Looks, Place, in_parts
-from pytest_imgedit.store.baselines import reduced
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pytest_imgedit.config.settings import GatesSettings
-    from pytest_imgedit.core.pairs import EditPair
-    from pytest_imgedit.core.results import GateResult, Timing
-    from pytest_imgedit.engine.work import Work
-    from pytest_imgedit.store.baselines import Baseline
+from pytest_imgedit.store.baselines import Baseline, reduced
 
 #: Share of the pairs in the first block where models swap, whose cost is not known yet.
 FIRST_SHARE = 0.2

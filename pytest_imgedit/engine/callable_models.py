@@ -5,41 +5,36 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
+from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.environments import Environment, key
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.images import decode, encode_png
 from pytest_imgedit.core.pairs import EditPair, category_slug
-from pytest_imgedit.core.results import Edit
+from pytest_imgedit.core.results import Edit, Verdict
 from pytest_imgedit.engine.edit_stage import EditStage, stored_edit
 from pytest_imgedit.engine.launch import Launcher, connect
 from pytest_imgedit.engine.placement import place, settle
 from pytest_imgedit.engine.progress import RunProgress
 from pytest_imgedit.engine.score_stage import ScoreStage
 from pytest_imgedit.engine.scoring import Scorer
-from pytest_imgedit.engine.work import make_works
+from pytest_imgedit.engine.work import Work, make_works
 from pytest_imgedit.models.classes import OwnEditor
 from pytest_imgedit.models.identity import Identity
+from pytest_imgedit.models.kinds import Model, Role
 from pytest_imgedit.protocols.rubric import load_rubric
+from pytest_imgedit.store.runs import Store
 from pytest_imgedit.suites.base import Suite
+from pytest_imgedit.workers.hardware import Hardware
+from pytest_imgedit.workers.pool import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from typing import TextIO
-
     from PIL import Image
-
-    from pytest_imgedit.config.settings import Settings
-    from pytest_imgedit.core.results import Verdict
-    from pytest_imgedit.engine.work import Work
-    from pytest_imgedit.models.kinds import Model, Role
-    from pytest_imgedit.store.runs import Store
-    from pytest_imgedit.workers.hardware import Hardware
-    from pytest_imgedit.workers.pool import Pool
 
 
 class EditFailed(Exception):

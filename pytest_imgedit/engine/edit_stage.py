@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
-from pytest_imgedit.core.environments import key
+from pytest_imgedit.core.environments import Reuse, key
 from pytest_imgedit.core.errors import ImageError
+from pytest_imgedit.core.protocol import EditJob, FinishedEdit, JobReply
 from pytest_imgedit.core.requests import job_seed
 from pytest_imgedit.core.results import Edit
 from pytest_imgedit.engine.retries import Retries
 from pytest_imgedit.engine.reuse import reusable
+from pytest_imgedit.engine.work import Work
+from pytest_imgedit.models.identity import Identity
 from pytest_imgedit.store.records import EditRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pytest_imgedit.core.environments import Reuse
-    from pytest_imgedit.core.protocol import EditJob, FinishedEdit, JobReply
-    from pytest_imgedit.engine.work import Work
-    from pytest_imgedit.models.identity import Identity
-    from pytest_imgedit.store.runs import Store
-    from pytest_imgedit.workers.base import Worker
-    from pytest_imgedit.workers.pool import Pool
+from pytest_imgedit.store.runs import Store
+from pytest_imgedit.workers.base import Worker
+from pytest_imgedit.workers.pool import Pool
 
 #: How far ahead an edit of the same source is looked for.
 NEAR = 16

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
+from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core import provenance
 from pytest_imgedit.core.redaction import mask_secrets
 from pytest_imgedit.core.results import (
@@ -27,6 +28,7 @@ from pytest_imgedit.core.results import (
     RunInfo,
     RunOptions,
     SelectionInfo,
+    Stage,
     SuiteInfo,
     Timing,
     WorkerInfo,
@@ -34,21 +36,14 @@ from pytest_imgedit.core.results import (
 from pytest_imgedit.engine import results
 from pytest_imgedit.engine.judge_checks.controls import controls_gate, describe_controls
 from pytest_imgedit.engine.judge_checks.retest import describe_noise
+from pytest_imgedit.engine.plan import RunPlan
+from pytest_imgedit.engine.run import Run
 from pytest_imgedit.stats import coverage, gates
 from pytest_imgedit.stats.collapse import max_collapsed, moves_between
 from pytest_imgedit.stats.comparison import Computed, compare, differences, environment_differences
 from pytest_imgedit.stats.sequential import at_the_end
-from pytest_imgedit.store.baselines import reduced
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_imgedit.config.settings import Settings
-    from pytest_imgedit.core.results import Stage
-    from pytest_imgedit.engine.plan import RunPlan
-    from pytest_imgedit.engine.run import Run
-    from pytest_imgedit.store.baselines import Baseline
-    from pytest_imgedit.workers.base import Worker
+from pytest_imgedit.store.baselines import Baseline, reduced
+from pytest_imgedit.workers.base import Worker
 
 
 @dataclass(frozen=True)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.core.results import Results
 from pytest_imgedit.stats.planning import expected_mde
 from pytest_imgedit.stats.sequential import at_the_end
 from pytest_imgedit.store.documents import read_results
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pytest_imgedit.config.settings import Settings
-    from pytest_imgedit.core.pairs import EditPair
-    from pytest_imgedit.core.results import Results
-    from pytest_imgedit.store.runs import Store
-    from pytest_imgedit.suites.base import Suite
+from pytest_imgedit.store.runs import Store
+from pytest_imgedit.suites.base import Suite
 
 #: How many runs are looked through, the newest first.
 MOST = 10

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import signal
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from pytest_imgedit.engine.run import Progress
+from pytest_imgedit.engine.run import Progress
 
 #: Ctrl-C, and what Slurm, Kubernetes, `timeout` and a terminal that goes away send.
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

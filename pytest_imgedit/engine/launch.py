@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from pytest_imgedit.config.settings import Settings
+from pytest_imgedit.core.protocol import Preparing
 from pytest_imgedit.engine.placement import Group, groups_of
 from pytest_imgedit.models.identity import Identity, identify
+from pytest_imgedit.models.kinds import Model, Role
 from pytest_imgedit.models.places import Where
-from pytest_imgedit.workers.base import Deadline, Slot
+from pytest_imgedit.workers.base import Deadline, Slot, State
 from pytest_imgedit.workers.canary import Canaries, canary_edit
+from pytest_imgedit.workers.hardware import Hardware
 from pytest_imgedit.workers.local import LocalExecutor
-from pytest_imgedit.workers.pool import Pool, Setup
-from pytest_imgedit.workers.remote.hosts import HostExecutor
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pytest_imgedit.config.settings import Settings
-    from pytest_imgedit.core.protocol import Preparing
-    from pytest_imgedit.models.kinds import Model, Role
-    from pytest_imgedit.workers.base import State
-    from pytest_imgedit.workers.hardware import Hardware
-    from pytest_imgedit.workers.pool import Watcher
-    from pytest_imgedit.workers.remote.hosts import Hosts
+from pytest_imgedit.workers.pool import Pool, Setup, Watcher
+from pytest_imgedit.workers.remote.hosts import HostExecutor, Hosts
 
 #: Host memory that a worker process takes for libraries, buffers and images.
 PROCESS_BYTES = 6 * 2**30

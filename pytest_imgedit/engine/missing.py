@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from pytest_imgedit.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_imgedit.engine.work import Work
-    from pytest_imgedit.models.kinds import Model
+from pytest_imgedit.engine.work import Work
+from pytest_imgedit.models.kinds import Model
 
 #: How many pairs a line names.
 NAMED = 3

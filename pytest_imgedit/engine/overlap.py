@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 from pytest_imgedit.engine.score_stage import Feed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from pytest_imgedit.engine.work import Work
-    from pytest_imgedit.workers.pool import Pool
+from pytest_imgedit.engine.work import Work
+from pytest_imgedit.workers.pool import Pool
 
 
 class Overlap:

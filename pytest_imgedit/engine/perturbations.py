@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from pytest_imgedit.core.images import as_jpeg, resampled
+from pytest_imgedit.engine.work import Work
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pytest_imgedit.engine.work import Work
-
-    Parts = tuple[tuple[str, str], ...]
+Parts = tuple[tuple[str, str], ...]
 
 #: What changes from one repeat to the next, in turn: `batch`, other neighbours in the batch; `order`, the edit is
 #: shown before the source, each with the words before it; `jpeg`, both images at quality 90; `resize`, both images

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.models.kinds import GPUS_OPTION, Model, Role
 from pytest_imgedit.models.places import GIB, Memory, Room, Workload
 from pytest_imgedit.workers.gpus import Gpu, group_gpus, require_memory
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pytest_imgedit.workers.hardware import Hardware
+from pytest_imgedit.workers.hardware import Hardware
 
 Mode = Literal["auto", "swap", "resident"]
 #: The host and the GPUs of one worker.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.environments import key
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.core.results import ComputedIn, EditorInfo, JudgeInfo
+from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.core.results import ComputedIn, EditorInfo, GateResult, JudgeInfo
 from pytest_imgedit.core.sanitize import counted
 from pytest_imgedit.engine.blocks import Blocks
 from pytest_imgedit.engine.edit_stage import stored_edit
@@ -18,26 +21,17 @@ from pytest_imgedit.engine.placement import settle
 from pytest_imgedit.engine.scoring import Scorer, verdict_recipe
 from pytest_imgedit.engine.work import Work, hand_over, make_works, missing_edits
 from pytest_imgedit.models.identity import Identity, identify
+from pytest_imgedit.models.kinds import Model, Role
 from pytest_imgedit.models.places import Where
 from pytest_imgedit.models.specs import make_model
-from pytest_imgedit.protocols.rubric import load_rubric
+from pytest_imgedit.protocols.rubric import Rubric, load_rubric
 from pytest_imgedit.stats.comparison import Computed, environment_differences
-from pytest_imgedit.store.baselines import content_sha256, refuse, unlike_items, unlike_judges, unlike_losses
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from pytest_imgedit.config.settings import Settings
-    from pytest_imgedit.core.pairs import EditPair
-    from pytest_imgedit.core.results import GateResult
-    from pytest_imgedit.models.kinds import Model, Role
-    from pytest_imgedit.protocols.rubric import Rubric
-    from pytest_imgedit.stats.selection import Selection
-    from pytest_imgedit.store.baselines import Baseline
-    from pytest_imgedit.store.journal import Journal
-    from pytest_imgedit.store.runs import Store
-    from pytest_imgedit.suites.base import Suite
-    from pytest_imgedit.workers.hardware import Hardware
+from pytest_imgedit.stats.selection import Selection
+from pytest_imgedit.store.baselines import Baseline, content_sha256, refuse, unlike_items, unlike_judges, unlike_losses
+from pytest_imgedit.store.journal import Journal
+from pytest_imgedit.store.runs import Store
+from pytest_imgedit.suites.base import Suite
+from pytest_imgedit.workers.hardware import Hardware
 
 
 @dataclass(frozen=True)

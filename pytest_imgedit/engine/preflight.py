@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.errors import SettingError, UsageError
 from pytest_imgedit.core.redaction import mask_secrets, mask_variables
 from pytest_imgedit.engine.launch import is_remote, python_of
+from pytest_imgedit.engine.plan import Models
+from pytest_imgedit.models.kinds import Model
 from pytest_imgedit.models.places import Site
 from pytest_imgedit.protocols.rubric import load_rubric
 from pytest_imgedit.report.write import check_writable
 from pytest_imgedit.stats import gates
-from pytest_imgedit.store.baselines import refuse, unlike_judges
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from pytest_imgedit.config.settings import Settings
-    from pytest_imgedit.engine.plan import Models
-    from pytest_imgedit.models.kinds import Model
-    from pytest_imgedit.store.baselines import Baseline
-    from pytest_imgedit.suites.base import Suite
-    from pytest_imgedit.workers.hardware import Hardware
+from pytest_imgedit.store.baselines import Baseline, refuse, unlike_judges
+from pytest_imgedit.suites.base import Suite
+from pytest_imgedit.workers.hardware import Hardware
 
 
 def check_models(settings: Settings, models: Models, hardware: Hardware) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, TextIO
+from pathlib import Path
+from typing import TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -16,13 +18,8 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 
 from pytest_imgedit.core.sanitize import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pytest_imgedit.engine.work import Work
-    from pytest_imgedit.workers.base import Slot, Worker
+from pytest_imgedit.engine.work import Work
+from pytest_imgedit.workers.base import Slot, Worker
 
 #: Seconds between lines where there is no terminal.
 INTERVAL = 15.0

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from pytest_imgedit.core.items import ItemResult
 from pytest_imgedit.core.pairs import in_order
-from pytest_imgedit.core.results import Item, ItemError, Overall, SeedResult
+from pytest_imgedit.core.results import Item, ItemError, Overall, Results, SeedResult, Stage, Status, Summary
+from pytest_imgedit.engine.work import Work
 from pytest_imgedit.stats.estimates import macro, summarize
 from pytest_imgedit.stats.gates import Observation, estimate_field
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from pytest_imgedit.core.results import Results, Stage, Status, Summary
-    from pytest_imgedit.engine.work import Work
 
 
 @dataclass

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pytest_imgedit.workers.base import Worker
-    from pytest_imgedit.workers.pool import Pool
+from pytest_imgedit.workers.base import Worker
+from pytest_imgedit.workers.pool import Pool
 
 #: After so many jobs that ran out of memory in a fresh process too, the jobs are to blame and not the processes.
 MAX_IN_VAIN = 2

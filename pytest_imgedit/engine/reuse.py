@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from pytest_imgedit.core.environments import best
+from pytest_imgedit.core.environments import Environment, Reuse, best
 from pytest_imgedit.models.closure import is_unchanged
 from pytest_imgedit.store.records import EditRecord, VerdictRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pytest_imgedit.core.environments import Environment, Reuse
 
 R = TypeVar("R", EditRecord, VerdictRecord)
 

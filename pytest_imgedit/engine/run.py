@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from pytest_imgedit.core.results import Timing
+from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.core.results import Stage, Timing
 from pytest_imgedit.engine.edit_stage import EditStage
 from pytest_imgedit.engine.judge_checks.trials import Trials, plan_trials
 from pytest_imgedit.engine.overlap import Overlap
 from pytest_imgedit.engine.placement import Placement, place
-from pytest_imgedit.engine.score_stage import ScoreStage
+from pytest_imgedit.engine.plan import RunPlan
+from pytest_imgedit.engine.score_stage import Feed, ScoreStage
+from pytest_imgedit.engine.scoring import Scorer
 from pytest_imgedit.engine.swap import Swap, first_loaded
-from pytest_imgedit.engine.work import missing_edits
+from pytest_imgedit.engine.work import Work, missing_edits
+from pytest_imgedit.models.kinds import Role
+from pytest_imgedit.workers.base import Slot, Worker
 from pytest_imgedit.workers.gpus import BusyMeter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
-
-    from pytest_imgedit.core.pairs import EditPair
-    from pytest_imgedit.core.results import Stage
-    from pytest_imgedit.engine.plan import RunPlan
-    from pytest_imgedit.engine.score_stage import Feed
-    from pytest_imgedit.engine.scoring import Scorer
-    from pytest_imgedit.engine.work import Work
-    from pytest_imgedit.models.kinds import Role
-    from pytest_imgedit.workers.base import Slot, Worker
-    from pytest_imgedit.workers.pool import Pool
+from pytest_imgedit.workers.pool import Pool
 
 TRYING = "try the judge"
 

@@ -5,21 +5,18 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from pytest_imgedit.core.errors import ImageError
+from pytest_imgedit.core.protocol import Failed, JobReply, JudgeJob, QuestionMessage
 from pytest_imgedit.engine.retries import Retries
+from pytest_imgedit.engine.scoring import Scorer
+from pytest_imgedit.engine.work import Work
+from pytest_imgedit.workers.base import Worker
+from pytest_imgedit.workers.pool import Pool
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pytest_imgedit.core.protocol import Failed, JobReply, JudgeJob, QuestionMessage
-    from pytest_imgedit.engine.scoring import Scorer
-    from pytest_imgedit.engine.work import Work
-    from pytest_imgedit.workers.base import Worker
-    from pytest_imgedit.workers.pool import Pool
-
-    Batch = tuple[list[Work], JudgeJob]
+Batch = tuple[list[Work], JudgeJob]
 
 
 class Feed:

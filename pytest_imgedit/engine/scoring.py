@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
-from pytest_imgedit.core.environments import key
+from pytest_imgedit.config.settings import JudgeSettings
+from pytest_imgedit.core.environments import Reuse, key
 from pytest_imgedit.core.errors import ImageError, ReplyError
+from pytest_imgedit.core.protocol import AnswerMessage, QuestionMessage
+from pytest_imgedit.core.redaction import Redactor
 from pytest_imgedit.core.results import Usage, Verdict
 from pytest_imgedit.core.sanitize import shorten
+from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.engine.perturbations import perturbed
 from pytest_imgedit.engine.reuse import reusable
+from pytest_imgedit.engine.work import Work
+from pytest_imgedit.models.identity import Identity
 from pytest_imgedit.protocols.reply import SCALE
+from pytest_imgedit.protocols.rubric import Rubric
 from pytest_imgedit.store.records import VerdictRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pytest_imgedit.config.settings import JudgeSettings
-    from pytest_imgedit.core.environments import Reuse
-    from pytest_imgedit.core.protocol import AnswerMessage, QuestionMessage
-    from pytest_imgedit.core.redaction import Redactor
-    from pytest_imgedit.core.strict_json import JsonObject
-    from pytest_imgedit.engine.work import Work
-    from pytest_imgedit.models.identity import Identity
-    from pytest_imgedit.protocols.rubric import Rubric
-    from pytest_imgedit.store.runs import Store
-    from pytest_imgedit.workers.base import Worker
+from pytest_imgedit.store.runs import Store
+from pytest_imgedit.workers.base import Worker
 
 
 class BadScore(ReplyError):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TextIO
+from pathlib import Path
+from typing import Any, TextIO
 
+from pytest_imgedit.config.settings import Settings, SuiteSettings
 from pytest_imgedit.core.errors import StoreError, UsageError
 from pytest_imgedit.core.redaction import mask_variables
 from pytest_imgedit.core.results import Results, Section
@@ -36,6 +39,7 @@ from pytest_imgedit.engine.progress import RunProgress
 from pytest_imgedit.engine.results import FinishedRun
 from pytest_imgedit.engine.run import Run, Surroundings
 from pytest_imgedit.engine.until_decided import BlockRun
+from pytest_imgedit.models.kinds import Model, Role
 from pytest_imgedit.report import terminal
 from pytest_imgedit.report.github import gate_commands
 from pytest_imgedit.report.write import add_to_github_summary, write_reports, write_results
@@ -45,14 +49,7 @@ from pytest_imgedit.store.baselines import check_name
 from pytest_imgedit.store.runs import Store
 from pytest_imgedit.suites.base import Suite, load_suite
 from pytest_imgedit.workers.hardware import Hardware
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from pytest_imgedit.config.settings import Settings, SuiteSettings
-    from pytest_imgedit.models.kinds import Model, Role
-    from pytest_imgedit.workers.pool import Pool
+from pytest_imgedit.workers.pool import Pool
 
 #: Characters of a section that users add to the report.
 MAX_SECTION = 1_000_000

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from pytest_imgedit.engine.run import Run
+from pytest_imgedit.engine.blocks import Blocks
+from pytest_imgedit.engine.plan import RunPlan
+from pytest_imgedit.engine.run import Run, Surroundings
+from pytest_imgedit.engine.scoring import Scorer
 from pytest_imgedit.engine.swap import Swap
-from pytest_imgedit.engine.work import missing_edits
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_imgedit.engine.blocks import Blocks
-    from pytest_imgedit.engine.plan import RunPlan
-    from pytest_imgedit.engine.run import Surroundings
-    from pytest_imgedit.engine.scoring import Scorer
-    from pytest_imgedit.engine.work import Work
+from pytest_imgedit.engine.work import Work, missing_edits
 
 
 class BlockRun(Run):

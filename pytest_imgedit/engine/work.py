@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from pytest_imgedit.core.environments import key
 from pytest_imgedit.core.errors import ImageError
 from pytest_imgedit.core.images import FileImage, count_pixels, suffix_of
+from pytest_imgedit.core.pairs import EditPair, ImageSource
 from pytest_imgedit.core.requests import job_seed
 from pytest_imgedit.core.results import Edit, ItemError, Verdict
 from pytest_imgedit.core.sanitize import one_line, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
-    from pytest_imgedit.core.pairs import EditPair, ImageSource
-    from pytest_imgedit.core.strict_json import JsonObject
-    from pytest_imgedit.models.identity import Identity
-    from pytest_imgedit.store.runs import Store
-    from pytest_imgedit.suites.base import Suite
+from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.models.identity import Identity
+from pytest_imgedit.store.runs import Store
+from pytest_imgedit.suites.base import Suite
 
 
 @dataclass(frozen=True)

@@ -10,18 +10,15 @@ import json
 import os
 import threading
 from collections import deque
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import torch
 
+from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.models.checkpoints import weight_files
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from pytest_imgedit.core.strict_json import JsonObject
 
 CHUNK = 16 * 2**20
 THREADS = 8

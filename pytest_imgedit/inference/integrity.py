@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 from pytest_imgedit.core.errors import SetupError, is_out_of_memory
 from pytest_imgedit.core.sanitize import shorten
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core.strict_json import JsonObject
 
 #: Where the libraries load one model from a folder.
 _LOADERS = (("diffusers.models.modeling_utils", "ModelMixin"), ("transformers.modeling_utils", "PreTrainedModel"))

@@ -6,14 +6,13 @@ transformers' own `Qwen2VLProcessor` also wants a video processor, and that want
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformers import AutoImageProcessor, AutoTokenizer, BatchFeature, ProcessorMixin
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from PIL import Image
 
 IMAGE = "<|image_pad|>"

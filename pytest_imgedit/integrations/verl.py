@@ -8,10 +8,11 @@ others wait for its part in vain, and edits no more.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -31,11 +32,7 @@ from pytest_imgedit.editors.output import checked
 from pytest_imgedit.inference.numerics import pick_dtype, set_deterministic
 from pytest_imgedit.inference.seeding import seed_all
 from pytest_imgedit.models.diffusers import ShardParameters
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from pytest_imgedit.models.parameters import RawParams
+from pytest_imgedit.models.parameters import RawParams
 
 IMAGES, INSTRUCTIONS = "preliminary_edited_images", "re_edit_instructions"
 EDITED, ERRORS = "final_edited_images", "edit_errors"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from pytest_imgedit.core.errors import SetupError, is_out_of_memory
 from pytest_imgedit.core.sanitize import one_line
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def merge(model: Any, folder: Path) -> Any:

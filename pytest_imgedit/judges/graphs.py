@@ -6,15 +6,13 @@ A step is thousands of small kernels that take longer to start than to run.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 import torch
 
 from pytest_imgedit.core.errors import is_out_of_memory
 from pytest_imgedit.core.sanitize import one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Owner(Protocol):

@@ -13,18 +13,15 @@ written by itself.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from pytest_imgedit.judges.decoding import Decoded, Prompt, write_greedily
 from pytest_imgedit.judges.graphs import Recorded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pytest_imgedit.judges.packed import PackedDecoder, Prefill
+from pytest_imgedit.judges.packed import PackedDecoder, Prefill
 
 GIB = 2**30
 #: Replies that are written at a time, and image tokens and tokens of text of a bucket, by the least memory in bytes

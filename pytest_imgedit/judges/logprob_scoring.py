@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,8 +10,6 @@ from pytest_imgedit.core.errors import SetupError
 from pytest_imgedit.protocols.reply import NUMBER, number_places
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     import torch
 
 T = TypeVar("T")

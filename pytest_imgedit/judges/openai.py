@@ -5,22 +5,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import math
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from PIL import Image
 
 from pytest_imgedit.core.images import encode_png
 from pytest_imgedit.core.requests import Answer, Question
 from pytest_imgedit.core.sanitize import plain
+from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.models.openai import OpenAIParameters
 from pytest_imgedit.models.servers import parse_endpoint
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_imgedit.core.strict_json import JsonObject
-
 
 #: A server that says that an answer took more tokens is not believed.
 MAX_TOKENS = 2**53

@@ -7,21 +7,17 @@ with. Prompts see nothing of each other.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from pytest_imgedit.judges.decoding import Decoded, end_tokens, write_greedily
+from pytest_imgedit.judges.decoding import Decoded, Prompt, end_tokens, write_greedily
 from pytest_imgedit.judges.graphs import Recorded
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_imgedit.judges.decoding import Prompt
 
 #: Vision towers hand all images of a batch at once to attention functions with "flash" in their name.
 NAME = "imgedit_flash_packed"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import transformers
@@ -28,9 +29,6 @@ from pytest_imgedit.judges.packed import PackedDecoder
 from pytest_imgedit.models.architectures import read_config, unpackable
 from pytest_imgedit.models.checkpoints import weight_files
 from pytest_imgedit.models.qwen_vl import QwenVLParameters
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 #: GPU memory that one question is expected to need beside the weights: two images of a megapixel, in bytes.
 QUESTION_BYTES = 3 * 2**30 // 2

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
 from scipy.ndimage import gaussian_filter
 
-from pytest_imgedit.core.requests import Answer
+from pytest_imgedit.core.requests import Answer, Question
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
-
-    from pytest_imgedit.core.requests import Question
 
     Pixels = NDArray[np.float64]
 

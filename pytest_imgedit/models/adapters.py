@@ -10,15 +10,13 @@ from __future__ import annotations
 import inspect
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from PIL import Image
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_imgedit.models.parameters import RawParams
+from pytest_imgedit.models.parameters import RawParams
 
 Size = tuple[int, int]
 MEGAPIXEL = 1024**2

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from pytest_imgedit.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core.strict_json import JsonObject
 
 #: Architectures whose attention the packed decoder computes as transformers does.
 PACKED = (

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from pytest_imgedit.core.errors import SettingError
+from pytest_imgedit.core.protocol import CheckpointMessage
 from pytest_imgedit.models.checkpoints import Layout, component_bytes, describe_checkpoint, loaded_files
+from pytest_imgedit.models.fingerprints import Digests
 from pytest_imgedit.models.hub import commit_of, is_local, model_folder
 from pytest_imgedit.models.kinds import GPUS_OPTION, Model, Target
-from pytest_imgedit.models.places import Memory, Room, Site, Workload
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pytest_imgedit.core.protocol import CheckpointMessage
-    from pytest_imgedit.models.fingerprints import Digests
-    from pytest_imgedit.models.parameters import RawParams
-    from pytest_imgedit.models.places import Where
+from pytest_imgedit.models.parameters import RawParams
+from pytest_imgedit.models.places import Memory, Room, Site, Where, Workload
 
 
 @dataclass(frozen=True)

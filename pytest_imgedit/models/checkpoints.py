@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_imgedit.core.errors import SetupError, UsageError
 from pytest_imgedit.core.files import digest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pytest_imgedit.core.protocol import CheckpointMessage
-    from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core.protocol import CheckpointMessage
+from pytest_imgedit.core.strict_json import JsonObject
 
 #: Holds the embedded models too.
 PACKAGE = Path(__file__).parent.parent

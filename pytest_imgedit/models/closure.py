@@ -7,19 +7,16 @@ import os
 import re
 import socket
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import packages_distributions, requires
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
 from pytest_imgedit.core.errors import SetupError
 from pytest_imgedit.core.files import digest
 from pytest_imgedit.models.source import is_third_party, source_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 _OWN_PACKAGE = "pytest_imgedit"
 #: Modules of this package that compute with torch.

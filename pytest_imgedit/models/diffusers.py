@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field
 
@@ -12,8 +12,16 @@ from pytest_imgedit.core.errors import SettingError, UsageError
 from pytest_imgedit.models.adapters import ADAPTERS
 from pytest_imgedit.models.checkpoint_kinds import CheckpointModel
 from pytest_imgedit.models.checkpoints import Layout, tensor_bytes
+from pytest_imgedit.models.fingerprints import Digests
 from pytest_imgedit.models.kinds import Target
-from pytest_imgedit.models.parameters import ComputeParameters, Dtype, Parameters, indifferent, without_defaults
+from pytest_imgedit.models.parameters import (
+    ComputeParameters,
+    Dtype,
+    Parameters,
+    RawParams,
+    indifferent,
+    without_defaults,
+)
 from pytest_imgedit.models.pipelines import (
     attention_backends,
     call_signature,
@@ -21,12 +29,7 @@ from pytest_imgedit.models.pipelines import (
     given_by_harness,
     pipeline_class,
 )
-from pytest_imgedit.models.places import GIB, Memory, Room, Site, Workload
-
-if TYPE_CHECKING:
-    from pytest_imgedit.models.fingerprints import Digests
-    from pytest_imgedit.models.parameters import RawParams
-    from pytest_imgedit.models.places import Where
+from pytest_imgedit.models.places import GIB, Memory, Room, Site, Where, Workload
 
 #: Compiling pays from so many denoising steps a worker on, for weights of so many bytes.
 COMPILE_STEPS, COMPILE_BYTES = 300, 2 * GIB

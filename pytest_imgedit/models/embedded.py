@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Mapping
+from typing import Any, Self
 
 from pytest_imgedit.core.errors import SettingError
 from pytest_imgedit.models.diffusers import Diffusers
 from pytest_imgedit.models.qwen_vl import QwenVL
 from pytest_imgedit.scenes import WEIGHTS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class ScenesEditor(Diffusers):

@@ -7,16 +7,14 @@ import json
 import os
 import re
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.files import digest, write_json
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 

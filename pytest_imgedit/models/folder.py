@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from itertools import product
 from pathlib import Path, PurePath
 from string import Formatter
-from typing import TYPE_CHECKING
 
 from pytest_imgedit.core.errors import SettingError, UsageError
+from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.sanitize import did_you_mean
 from pytest_imgedit.models.kinds import Model
-from pytest_imgedit.models.places import Memory
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from pytest_imgedit.core.pairs import EditPair
-    from pytest_imgedit.models.places import Site
+from pytest_imgedit.models.places import Memory, Site
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 #: What a pattern may name beside the further fields of the rows.

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from pytest_imgedit.core.environments import Environment, key, versions_in
 from pytest_imgedit.core.files import digest
 from pytest_imgedit.core.redaction import mask_secrets
-from pytest_imgedit.models.closure import source_closure
+from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.models.closure import Closure, source_closure
 from pytest_imgedit.models.fingerprints import Digests, canonical
-from pytest_imgedit.models.kinds import REVISION
+from pytest_imgedit.models.kinds import REVISION, Model
 from pytest_imgedit.models.places import Where
 from pytest_imgedit.models.source import class_defaults
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from pytest_imgedit.core.strict_json import JsonObject
-    from pytest_imgedit.models.closure import Closure
-    from pytest_imgedit.models.kinds import Model
 
 #: What a class of the user's own may compute with, although another package imports it.
 _BEHIND = ("torch", "torchvision", "diffusers", "transformers", "numpy", "pillow")

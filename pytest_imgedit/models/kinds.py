@@ -7,25 +7,20 @@ and kinds that other packages add by entry points are equal: nothing outside of 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
 
 from pytest_imgedit.core.errors import SettingError, SetupError, UsageError
-from pytest_imgedit.models.parameters import Parameters, without_defaults
-from pytest_imgedit.models.places import Memory
+from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.core.protocol import CheckpointMessage
+from pytest_imgedit.models.fingerprints import Digests
+from pytest_imgedit.models.parameters import Parameters, RawParams, without_defaults
+from pytest_imgedit.models.places import Memory, Room, Site, Where, Workload
 from pytest_imgedit.models.source import signature, source_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-
-    from pytest_imgedit.core.pairs import EditPair
-    from pytest_imgedit.core.protocol import CheckpointMessage
-    from pytest_imgedit.models.fingerprints import Digests
-    from pytest_imgedit.models.parameters import RawParams
-    from pytest_imgedit.models.places import Room, Site, Where, Workload
 
 Role = Literal["editor", "judge"]
 ROLES: tuple[Role, ...] = ("editor", "judge")

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from pytest_imgedit.core.errors import SettingError, SetupError, UsageError
 from pytest_imgedit.core.redaction import is_secret
+from pytest_imgedit.models.fingerprints import Digests
 from pytest_imgedit.models.kinds import Model
 from pytest_imgedit.models.parameters import Parameters, RawParams, indifferent
+from pytest_imgedit.models.places import Site, Where
 from pytest_imgedit.models.servers import API_KEY_ENV, Asking, Endpoint, parse_endpoint
-
-if TYPE_CHECKING:
-    from pytest_imgedit.models.fingerprints import Digests
-    from pytest_imgedit.models.places import Site, Where
 
 
 class ServerParameters(Parameters):

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import ast
 import json
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_imgedit.core.errors import SettingError, UsageError
 from pytest_imgedit.models.adapters import ADAPTERS, why_refused
 from pytest_imgedit.models.checkpoints import Layout
 from pytest_imgedit.models.hub import pinned, split_id
+from pytest_imgedit.models.parameters import RawParams
 from pytest_imgedit.models.source import Signature, signature, source_file
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pytest_imgedit.models.parameters import RawParams
 
 #: Arguments that the harness sets for every pair.
 SET_BY_HARNESS = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -13,12 +13,9 @@ from pytest_imgedit.models.architectures import read_config, unpackable
 from pytest_imgedit.models.checkpoint_kinds import CheckpointModel
 from pytest_imgedit.models.checkpoints import ADAPTER_FILES, Layout
 from pytest_imgedit.models.diffusers import kernels
-from pytest_imgedit.models.parameters import ComputeParameters
-
-if TYPE_CHECKING:
-    from pytest_imgedit.models.fingerprints import Digests
-    from pytest_imgedit.models.parameters import RawParams
-    from pytest_imgedit.models.places import Site, Where
+from pytest_imgedit.models.fingerprints import Digests
+from pytest_imgedit.models.parameters import ComputeParameters, RawParams
+from pytest_imgedit.models.places import Site, Where
 
 
 class QwenVLParameters(ComputeParameters):

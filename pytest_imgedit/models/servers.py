@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 import queue
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from pytest_imgedit.core.errors import SetupError, UsageError
 from pytest_imgedit.core.sanitize import one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_imgedit.models.parameters import RawParams
+from pytest_imgedit.models.parameters import RawParams
 
 API_KEY_ENV = "OPENAI_API_KEY"
 _NO_KEY = "none"  # servers of one's own ask for none, and the client wants some text

@@ -5,18 +5,15 @@ from __future__ import annotations
 import ast
 import sys
 import sysconfig
+from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_imgedit.core.sanitize import did_you_mean
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping
-
-    from pytest_imgedit.models.parameters import RawParams
+from pytest_imgedit.models.parameters import RawParams
 
 
 def source_file(module: str) -> Path | None:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.files import is_folder
 from pytest_imgedit.core.sanitize import did_you_mean, one_line
+from pytest_imgedit.models.kinds import Model, Role
 from pytest_imgedit.models.source import source_file, top_level_names
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from pytest_imgedit.models.kinds import Model, Role
 
 #: Kinds of this package by role and name, as entry points of other packages have them.
 BUILTIN: Mapping[str, Mapping[str, str]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +10,6 @@ from pytest_imgedit.config.options import OPTIONS, Tables, assign
 from pytest_imgedit.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import pytest
 
     from pytest_imgedit.config.toml_file import ConfigFile

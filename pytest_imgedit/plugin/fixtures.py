@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pytest_imgedit.core.items import ItemResult
     from pytest_imgedit.core.pairs import EditPair
     from pytest_imgedit.engine.callable_models import EditWorkers, RewardModel

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator
+from typing import Any
 
 import pytest
 
@@ -10,9 +11,6 @@ from pytest_imgedit.core import streams
 from pytest_imgedit.plugin import command_line, failures, selection, shipped, state, xdist
 from pytest_imgedit.plugin.fixtures import edit_pair, edit_result, edit_workers, imgedit_run, reward_model
 from pytest_imgedit.plugin.state import EVALUATION, PROBLEM, RUN, evaluation, usage_errors
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 __all__ = ["edit_pair", "edit_result", "edit_workers", "imgedit_run", "reward_model"]
 

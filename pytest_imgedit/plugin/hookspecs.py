@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-if TYPE_CHECKING:
-    from pytest_imgedit.core.results import Results
+from pytest_imgedit.core.results import Results
 
 
 @pytest.hookspec(firstresult=True)

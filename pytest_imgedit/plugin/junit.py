@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,8 +10,6 @@ import pytest
 from pytest_imgedit.core.sanitize import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pytest_imgedit.core.items import ItemResult
     from pytest_imgedit.core.results import Comparison, Results
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,6 @@ from pytest_imgedit.plugin.plan import Plan
 from pytest_imgedit.plugin.state import EVALUATION, NEAR, PROBLEM, evaluation, in_one_line, is_xdist_worker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from pytest_imgedit.core.pairs import EditPair
 
 #: What to do where no test wants a result.

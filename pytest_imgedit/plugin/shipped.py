@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 PATH = Path(__file__).parent.parent / "benchmark" / "test_image_edit.py"
 #: What its items are called, wherever the package is installed.

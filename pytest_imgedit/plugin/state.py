@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,15 +14,13 @@ import pytest
 from pytest_imgedit.core import streams
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.plugin import command_line, junit
+from pytest_imgedit.plugin.plan import Plan
 from pytest_imgedit.plugin.xdist import Exchange, Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from pytest_imgedit.config.settings import SuiteSettings
     from pytest_imgedit.engine.results import FinishedRun
     from pytest_imgedit.engine.session import Evaluation
-    from pytest_imgedit.plugin.plan import Plan
     from pytest_imgedit.suites.base import Suite
 
 EVALUATION = pytest.StashKey["Evaluation"]()

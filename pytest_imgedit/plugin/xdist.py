@@ -7,6 +7,7 @@ import json
 import secrets
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,15 +15,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.plugin.plan import Plan
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pytest_imgedit.config.settings import SuiteSettings
     from pytest_imgedit.core.results import Results
     from pytest_imgedit.core.strict_json import JsonObject
     from pytest_imgedit.engine.session import ItemCounts
-    from pytest_imgedit.plugin.plan import Plan
     from pytest_imgedit.suites.base import Suite
 
 #: Modes in which pytest-xdist 3.8 does not survive a crashed worker: it waits for ever, or loses its own count.

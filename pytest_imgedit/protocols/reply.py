@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from pytest_imgedit.core.errors import ReplyError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 #: Prompts and servers may keep the mark that opens a thought; one that is not closed goes to the end.
 _THINKING = re.compile(r"\A(?:(?!<think>).)*</think>|<think>.*?(?:</think>|\Z)", re.DOTALL)

@@ -7,12 +7,13 @@ import json
 import math
 import re
 import tomllib
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache, cached_property
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -20,15 +21,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pytest_imgedit.config.toml_file import ConfigFile
 from pytest_imgedit.core.errors import ReplyError, UsageError
-from pytest_imgedit.core.pairs import category_slug
+from pytest_imgedit.core.pairs import EditPair, category_slug
 from pytest_imgedit.core.sanitize import one_line
+from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.protocols.reply import SCALE, parse_reply
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from pytest_imgedit.core.pairs import EditPair
-    from pytest_imgedit.core.strict_json import JsonObject
 
 BUILTIN = ("aspects", "plausibility")
 IMAGES = ("source", "edited", "reference")

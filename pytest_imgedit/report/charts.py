@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 
-if TYPE_CHECKING:
-    from pytest_imgedit.core.results import Results
+from pytest_imgedit.core.results import Results
 
 #: Width of the plots, and where their axis from 0 to 10 begins and ends, in SVG units.
 WIDTH, LEFT, RIGHT = 720, 190, 660

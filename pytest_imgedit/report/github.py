@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pytest_imgedit.core.results import Results
 from pytest_imgedit.core.sanitize import printable
-
-if TYPE_CHECKING:
-    from pytest_imgedit.core.results import Results
-    from pytest_imgedit.stats.gates import Outcome
+from pytest_imgedit.stats.gates import Outcome
 
 
 def gate_commands(results: Results, outcome: Outcome) -> list[str]:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jinja2
 
+from pytest_imgedit.core.results import Item, Results
 from pytest_imgedit.core.sanitize import number, printable, readable
 from pytest_imgedit.report import charts, rows, tables
 from pytest_imgedit.stats.gates import outcome
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_imgedit.core.results import Item, Results
 
 
 def render(results: Results, locate: Callable[[str], str | None]) -> str:

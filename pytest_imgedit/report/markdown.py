@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from pytest_imgedit.core.results import Results
 from pytest_imgedit.core.sanitize import printable
 from pytest_imgedit.report import rows, tables
 from pytest_imgedit.report.rows import WORDS
 from pytest_imgedit.stats.gates import outcome
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_imgedit.core.results import Results
 
 #: Where GitHub would make a link of a bare address: the slash after a scheme's colon, and the dot after `www`.
 _LINK = re.compile(r"(?<=:)/(?=/)|(?<=www)\.", re.IGNORECASE)

@@ -7,13 +7,10 @@ import io
 import os
 import re
 import shutil
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.parse import quote
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 #: Longest side in pixels, and quality, of images that are embedded in a page.
 EMBEDDED_SIZE, EMBEDDED_QUALITY = 512, 80

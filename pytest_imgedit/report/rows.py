@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import TYPE_CHECKING
 
+from pytest_imgedit.core.results import EditorInfo, JudgeInfo, Results, Summary
 from pytest_imgedit.core.sanitize import counted, interval, number, printable
-
-if TYPE_CHECKING:
-    from pytest_imgedit.core.results import EditorInfo, JudgeInfo, Results, Summary
 
 CATEGORY_HEADER = ("category", "n", "scored", "errors", "mean", "95% CI", "std", "median", "min", "max")
 #: Columns of words, which are aligned to the left.

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
+from pytest_imgedit.core.results import Comparison, ControlRow, Controls, Noise, Results
 from pytest_imgedit.core.sanitize import interval, number, signed
 from pytest_imgedit.stats.gates import WORST_FIRST
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_imgedit.core.results import Comparison, ControlRow, Controls, Noise, Results
 
 COMPARISON_HEADER = ("category", "n", "before", "now", "diff", "95% CI", "p of drop", "finding", "MDE")
 CONTROLS_HEADER = ("control", "n", "errors", "pending", "mean", "95% CI", "AUC", "judge")

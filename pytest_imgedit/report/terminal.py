@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -11,15 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pytest_imgedit.core.results import Results
 from pytest_imgedit.core.sanitize import printable
 from pytest_imgedit.report import rows, tables
 from pytest_imgedit.report.rows import WORDS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pytest_imgedit.core.results import Results
-
 
 #: Columns that a narrow terminal goes without, the first one first.
 DROPPED_FIRST = (

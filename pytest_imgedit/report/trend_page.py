@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from pytest_imgedit.core.sanitize import interval, number, printable
+from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report.html import csp_hash, environment
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_imgedit.core.strict_json import JsonObject
 
 #: Size of a plot in SVG units, and the room for its labels at the left.
 WIDTH, HEIGHT, LEFT, TOP = 660, 180, 60, 10

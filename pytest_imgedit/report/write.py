@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from pytest_imgedit.config.settings import RunSettings
 from pytest_imgedit.core.errors import StoreError, UsageError
 from pytest_imgedit.core.files import to_json, write_json, write_text
+from pytest_imgedit.core.results import Results
 from pytest_imgedit.report import html, markdown
 from pytest_imgedit.report.pictures import copied, embedded, linked
-
-if TYPE_CHECKING:
-    from pytest_imgedit.config.settings import RunSettings
-    from pytest_imgedit.core.results import Results
 
 
 def write_reports(results: Results, folder: Path, blobs: Path, settings: RunSettings) -> dict[str, str]:

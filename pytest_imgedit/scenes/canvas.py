@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from PIL import Image, ImageChops, ImageDraw, ImageEnhance, ImageFilter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 Rgb = tuple[int, int, int]
 Point = tuple[float, float]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pytest_imgedit.scenes.canvas import Canvas, Rgb, darker, mix
@@ -9,7 +10,6 @@ from pytest_imgedit.scenes.scene import ORDINALS, Color, Scene, Text, pick_color
 from pytest_imgedit.scenes.shapes import FLOORS, WALLS, ball, box, room, shadow, table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from random import Random
 
 

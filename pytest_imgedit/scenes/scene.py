@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from random import Random
+from pytest_imgedit.scenes.canvas import Canvas, Rgb
 
-    from pytest_imgedit.scenes.canvas import Canvas, Rgb
+if TYPE_CHECKING:
+    from random import Random
 
 
 class Text(NamedTuple):

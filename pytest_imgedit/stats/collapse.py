@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pytest_imgedit.core.results import GateResult
+from pytest_imgedit.config.settings import GatesSettings
+from pytest_imgedit.core.results import GateResult, State
 from pytest_imgedit.stats.coverage import allowed_pairs
 from pytest_imgedit.stats.estimates import ENOUGH, signs
+from pytest_imgedit.store.baselines import BaselineItem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from numpy.typing import NDArray
-
-    from pytest_imgedit.config.settings import GatesSettings
-    from pytest_imgedit.core.results import State
-    from pytest_imgedit.store.baselines import BaselineItem
 
 #: How many collapsed pairs a gate's line names.
 NAMED = 5

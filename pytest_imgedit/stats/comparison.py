@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from pytest_imgedit.core.results import ComparedPair, Comparison, ComparisonRow, MovedPair
+from pytest_imgedit.core.environments import Environment
+from pytest_imgedit.core.results import (
+    ComparedPair,
+    Comparison,
+    ComparisonRow,
+    ComputedIn,
+    EditorInfo,
+    GateResult,
+    JudgeInfo,
+    MovedPair,
+)
 from pytest_imgedit.stats.collapse import same_edits
-from pytest_imgedit.stats.estimates import holm
+from pytest_imgedit.stats.estimates import Estimate, holm
 from pytest_imgedit.stats.gates import Observation, categories_of, estimate_field
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from pytest_imgedit.core.environments import Environment
-    from pytest_imgedit.core.results import ComputedIn, EditorInfo, GateResult, JudgeInfo
-    from pytest_imgedit.stats.estimates import Estimate
-    from pytest_imgedit.store.baselines import Baseline, BaselineItem
+from pytest_imgedit.store.baselines import Baseline, BaselineItem
 
 #: How many of the pairs that fell or rose most a comparison names.
 MOST = 5

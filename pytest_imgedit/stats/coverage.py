@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from pytest_imgedit.core.results import GateResult
-from pytest_imgedit.stats.gates import estimate_field, filled
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_imgedit.config.settings import GatesSettings
-    from pytest_imgedit.core.results import Item, State
-    from pytest_imgedit.stats.gates import Observation
+from pytest_imgedit.config.settings import GatesSettings
+from pytest_imgedit.core.results import GateResult, Item, State
+from pytest_imgedit.stats.gates import Observation, estimate_field, filled
 
 
 def allowed_pairs(limit: float, pairs: int) -> int:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.pairs import category_slug, in_order
-from pytest_imgedit.core.results import GateResult, State
+from pytest_imgedit.core.results import GateResult, Results, State
 from pytest_imgedit.core.sanitize import counted, did_you_mean, printable, signed
-from pytest_imgedit.stats.estimates import ENOUGH, estimate, holm
+from pytest_imgedit.stats.estimates import ENOUGH, Estimate, estimate, holm
 from pytest_imgedit.stats.planning import pairs_needed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from pytest_imgedit.config.settings import GatesSettings
-    from pytest_imgedit.core.results import Results
-    from pytest_imgedit.stats.estimates import Estimate
 
 #: States in the order in which they decide a run; a gate that is NOT SELECTED decides nothing.
 WORST_FIRST: tuple[State, ...] = ("INVALID", "FAIL", "INCONCLUSIVE", "PASS")

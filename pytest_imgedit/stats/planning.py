@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Literal, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Literal, TypeVar
 
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence
-
-    from pytest_imgedit.core.results import Results
+from pytest_imgedit.core.results import Results
 
 Pair = TypeVar("Pair")
 #: Multiples of the pairs at hand that are tried, and simulated runs of each.

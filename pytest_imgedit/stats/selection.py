@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core.results import GateResult
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
-    from pytest_imgedit.config.settings import GatesSettings
 
 Kind = Literal["fail_under", "max_drop"]
 

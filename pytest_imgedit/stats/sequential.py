@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core.results import GateResult
 from pytest_imgedit.stats.bounded import BETS
-from pytest_imgedit.stats.gates import estimate_field, words_of
+from pytest_imgedit.stats.gates import Observation, estimate_field, words_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from numpy.typing import NDArray
-
-    from pytest_imgedit.config.settings import GatesSettings
-    from pytest_imgedit.stats.gates import Observation
 
     Floats = NDArray[np.float64]
     Side = Literal[1, -1]

@@ -6,8 +6,9 @@ import hashlib
 import json
 import re
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import ConfigDict, Field, StrictInt, ValidationError
 
@@ -27,10 +28,7 @@ from pytest_imgedit.core.results import (
     SuiteInfo,
 )
 from pytest_imgedit.store.documents import as_results, first_problem, read_document
-from pytest_imgedit.store.records import Sha256  # noqa: TC001 - pydantic reads the annotations
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+from pytest_imgedit.store.records import Sha256
 
 BASELINE_SCHEMA = "imgedit.baseline/2"
 #: Where baselines stand, below pytest's root folder.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -11,10 +12,6 @@ from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.files import read_regular
 from pytest_imgedit.core.results import RESULTS_SCHEMA, Results
 from pytest_imgedit.core.strict_json import JsonObject, loads
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 MAX_BYTES = 256 * 2**20
 

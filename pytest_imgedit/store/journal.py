@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import zlib
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import ValidationError
@@ -17,9 +19,7 @@ from pytest_imgedit.store.blobs import sync_folder
 from pytest_imgedit.store.records import ModelRecord, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
     from io import FileIO
-    from pathlib import Path
 
 R = TypeVar("R", bound=Record | ModelRecord)
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from pytest_imgedit.core.environments import Environment  # noqa: TC001 - pydantic reads the annotations
-from pytest_imgedit.core.strict_json import JsonObject  # noqa: TC001 - pydantic reads the annotations
+from pytest_imgedit.core.environments import Environment
+from pytest_imgedit.core.strict_json import JsonObject
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]

@@ -5,22 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from pytest_imgedit.config.paths import SUITE_SUFFIXES
+from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.files import is_folder
 from pytest_imgedit.core.pairs import EditPair, category_slug, in_order, slug
 from pytest_imgedit.core.sanitize import counted, one_line
 from pytest_imgedit.models.kinds import Target
 from pytest_imgedit.models.specs import known, resolve
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from pytest_imgedit.config.settings import SuiteSettings
 
 BUILTIN = {
     "native": "pytest_imgedit.suites.native:load",

@@ -6,11 +6,8 @@ import hashlib
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import PurePath
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _SEAM = re.compile(r"[._-]*-[._-]*")

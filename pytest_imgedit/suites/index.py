@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_imgedit.core.images import FileImage
-from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.core.pairs import EditPair, ImageSource
+from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.suites.base import Suite
 from pytest_imgedit.suites.rows import RowImage
-
-if TYPE_CHECKING:
-    from pytest_imgedit.core.pairs import ImageSource
-    from pytest_imgedit.core.strict_json import JsonObject
 
 _TEXTS = [field.name for field in fields(EditPair) if field.name not in ("source", "reference")]
 

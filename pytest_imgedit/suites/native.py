@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.images import Base64Image, FileImage
-from pytest_imgedit.core.pairs import EditPair, category_slug
+from pytest_imgedit.core.pairs import EditPair, ImageSource, category_slug
 from pytest_imgedit.core.sanitize import did_you_mean, steering
 from pytest_imgedit.suites.ids import Ids
 from pytest_imgedit.suites.rows import Problems, Row, RowImage, read_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from pytest_imgedit.config.settings import SuiteSettings
-    from pytest_imgedit.core.pairs import ImageSource
 
 #: What a pair needs -> the field names that may hold it, the first one present wins.
 FIELDS: dict[str, tuple[str, ...]] = {

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.pairs import EditPair, category_slug, slug
 from pytest_imgedit.core.sanitize import steering
 from pytest_imgedit.suites.native import beside
 from pytest_imgedit.suites.rows import Problems, Row, read_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_imgedit.config.settings import SuiteSettings
 
 FILES = ("data_total.json", "datav2_total_w_subtask.json")
 

@@ -7,16 +7,14 @@ import json
 import mmap
 import re
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from pytest_imgedit.core.errors import ImageError, UsageError
 from pytest_imgedit.core.images import Base64Image
 from pytest_imgedit.core.strict_json import JsonObject, loads
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 # A string without an end runs to the end of the file, so that no byte is looked at twice.
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
-from typing import TYPE_CHECKING
 
+from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.images import encode_png
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.scenes import causal, environment, physics, referential, social
 from pytest_imgedit.scenes.canvas import Canvas
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pytest_imgedit.config.settings import SuiteSettings
-    from pytest_imgedit.scenes.scene import Scene
+from pytest_imgedit.scenes.scene import Scene
 
 TEMPLATES: dict[str, tuple[Callable[[Random], Scene], ...]] = {
     "physics": physics.TEMPLATES,

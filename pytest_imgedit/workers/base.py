@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_imgedit.core.environments import Environment
-    from pytest_imgedit.core.protocol import Ended, FromWorker, Job, ToWorker
+from pytest_imgedit.core.environments import Environment
+from pytest_imgedit.core.protocol import Ended, FromWorker, Job, ToWorker
 
 State = Literal["starting", "waiting", "loading", "idle", "busy", "dead"]
 #: Stands in the event queue where a worker's connection ended.

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
 
+from pytest_imgedit.core.environments import Environment
 from pytest_imgedit.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from pytest_imgedit.core.environments import Environment
-    from pytest_imgedit.core.protocol import EditJob
-    from pytest_imgedit.workers.base import Worker
+from pytest_imgedit.core.protocol import EditJob
+from pytest_imgedit.workers.base import Worker
 
 #: Levels out of 255 by which, on average over all values, edits of hosts may differ whose GPUs or libraries differ.
 TOLERANCE = 4.0

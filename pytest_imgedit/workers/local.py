@@ -10,22 +10,19 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import execnet
 
+from pytest_imgedit.core.protocol import FromWorker, ToWorker, Up
+from pytest_imgedit.core.redaction import Redactor
 from pytest_imgedit.core.sanitize import one_line, shorten
 from pytest_imgedit.models.source import user_import_paths
 from pytest_imgedit.workers import supervisor
 from pytest_imgedit.workers.base import ENDED, NotStarted, Slot
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pytest_imgedit.core.protocol import FromWorker, ToWorker, Up
-    from pytest_imgedit.core.redaction import Redactor
 
 #: Characters that are kept of a line that a worker prints.
 MAX_LINE = 4000

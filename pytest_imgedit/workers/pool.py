@@ -6,23 +6,19 @@ import queue
 import threading
 import time
 from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from pytest_imgedit.core.environments import Environment
 from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.protocol import Failed, FromWorker, Job, JobReply, Loaded, Preparing
 from pytest_imgedit.core.sanitize import one_line
-from pytest_imgedit.workers.base import Worker
+from pytest_imgedit.workers.base import Connection, Deadline, Executor, Slot, State, Worker
+from pytest_imgedit.workers.canary import Canaries
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from pytest_imgedit.core.protocol import Failed, FromWorker, Job, JobReply, Loaded, Preparing
-    from pytest_imgedit.workers.base import Connection, Deadline, Executor, Slot, State
-    from pytest_imgedit.workers.canary import Canaries
-
-    Done = tuple[Any, Worker, JobReply]
+Done = tuple[Any, Worker, JobReply]
 
 #: A slot that loses this many processes in a row before they have a job is given up. One that dies with a job speaks
 #: against the job, which ends after two such deaths.

@@ -8,14 +8,29 @@ import os
 import queue
 import sys
 import traceback
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_imgedit.core.errors import ImageError, SetupError, is_out_of_memory
 from pytest_imgedit.core.images import encode_png, to_rgb
+from pytest_imgedit.core.protocol import (
+    AnswerMessage,
+    Edited,
+    EditJob,
+    EnvironmentMessage,
+    Failed,
+    FromWorker,
+    Judged,
+    Loaded,
+    Prepare,
+    QuestionMessage,
+    Reply,
+    ToWorker,
+)
 from pytest_imgedit.core.redaction import Redactor, server_key
 from pytest_imgedit.core.requests import Answer, EditRequest, Question
 from pytest_imgedit.core.sanitize import one_line, shorten
@@ -33,25 +48,7 @@ from pytest_imgedit.workers.messages import (
     plain_answer,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_imgedit.core.protocol import (
-        AnswerMessage,
-        Edited,
-        EditJob,
-        EnvironmentMessage,
-        Failed,
-        FromWorker,
-        Judged,
-        Loaded,
-        Prepare,
-        QuestionMessage,
-        Reply,
-        ToWorker,
-    )
-
-    Read = list[Future[Any]]
+Read = list[Future[Any]]
 
 #: The most threads that read images.
 READERS = 8

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import ControlRow, Controls, GateResult, State
 from pytest_imgedit.engine.edit_stage import edit_message, store_edit, stored_edit
-from pytest_imgedit.engine.work import make_works
-from pytest_imgedit.models.identity import identify
+from pytest_imgedit.engine.plan import RunPlan
+from pytest_imgedit.engine.work import Work, make_works
+from pytest_imgedit.models.identity import Identity, identify
 from pytest_imgedit.models.specs import make_model
 from pytest_imgedit.stats.discrimination import auc
 from pytest_imgedit.stats.estimates import ENOUGH, estimate, summarize
+from pytest_imgedit.store.runs import Store
 from pytest_imgedit.workers.messages import describe, make_edit
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pytest_imgedit.core.pairs import EditPair
-    from pytest_imgedit.engine.plan import RunPlan
-    from pytest_imgedit.engine.work import Work
-    from pytest_imgedit.models.identity import Identity
-    from pytest_imgedit.store.runs import Store
 
 CONTROLS = ("oracle", "identity", "shuffled", "blank", "noise")
 #: Pairs of each category on which the judge is tried, and pairs altogether where there are few categories.

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pytest_imgedit.core.results import Noise, NoiseRow
 from pytest_imgedit.engine.perturbations import PERTURBATIONS
+from pytest_imgedit.engine.work import Work
 from pytest_imgedit.stats.estimates import estimate
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_imgedit.engine.work import Work
 
 #: Points by which a score must move to show in two decimals.
 VISIBLE = 0.005

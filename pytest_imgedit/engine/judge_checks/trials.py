@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.engine.judge_checks.controls import plan_controls
 from pytest_imgedit.engine.judge_checks.retest import plan_repeats
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_imgedit.core.pairs import EditPair
-    from pytest_imgedit.engine.plan import RunPlan
-    from pytest_imgedit.engine.work import Work
+from pytest_imgedit.engine.plan import RunPlan
+from pytest_imgedit.engine.work import Work
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,15 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_imgedit.core.environments import ask_versions
 from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.protocol import AskVersions, FromAgent, FromWorker, StartWorker, ToAgent
 from pytest_imgedit.core.provenance import machine, versions
 from pytest_imgedit.core.redaction import Redactor
 from pytest_imgedit.core.sanitize import one_line
@@ -24,11 +26,6 @@ from pytest_imgedit.workers.base import ENDED, Connection, NotStarted, Slot
 from pytest_imgedit.workers.gpus import find_gpus
 from pytest_imgedit.workers.hardware import available_cores, available_memory
 from pytest_imgedit.workers.local import LocalExecutor
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_imgedit.core.protocol import AskVersions, FromAgent, FromWorker, StartWorker, ToAgent
 
 #: Seconds between two looks at what workers print and whether they live.
 INTERVAL = 0.2

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import queue
 import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from pytest_imgedit.core.environments import alike
 from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.protocol import AboutWorker, FromAgent, FromWorker, Hello, Refused, ToAgent, ToWorker
 from pytest_imgedit.core.results import HostOrigin
 from pytest_imgedit.core.versions import __version__
 from pytest_imgedit.models.source import user_import_paths
@@ -19,11 +20,6 @@ from pytest_imgedit.workers.base import ENDED, NotStarted, Slot
 from pytest_imgedit.workers.gpus import Gpu
 from pytest_imgedit.workers.hardware import Hardware, HostHardware
 from pytest_imgedit.workers.supervisor import GRACE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pytest_imgedit.core.protocol import AboutWorker, FromAgent, FromWorker, Hello, Refused, ToAgent, ToWorker
 
 #: Seconds between two tries to reach a host that was lost.
 WAITS = (1, 2, 4, 8, 16, 30)

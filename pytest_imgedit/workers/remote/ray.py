@@ -10,19 +10,16 @@ import secrets
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.protocol import FromAgent, ToAgent
 from pytest_imgedit.core.sanitize import one_line
 from pytest_imgedit.workers.base import NotStarted
 from pytest_imgedit.workers.remote.agent import Agent
 from pytest_imgedit.workers.remote.hosts import Host, Hosts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_imgedit.core.protocol import FromAgent, ToAgent
 
 #: Seconds until the cluster must have placed an actor.
 PATIENCE = 120.0

@@ -11,9 +11,11 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import execnet
 
@@ -23,10 +25,6 @@ from pytest_imgedit.core.sanitize import one_line
 from pytest_imgedit.workers.base import NotStarted
 from pytest_imgedit.workers.remote import ssh_exec
 from pytest_imgedit.workers.remote.hosts import Host, Hosts
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 KEYS = ("ssh", "popen", "python", "gpus", "ssh_config")
 #: Seconds until a host must have answered.
