@@ -12,7 +12,7 @@ from typing import Any
 from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.cli.runs import find_run
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.core.files import read_regular
+from pytest_imgedit.core.files import read_utf8
 from pytest_imgedit.core.pairs import in_order
 from pytest_imgedit.core.sanitize import counted, interval, number
 from pytest_imgedit.report import terminal
@@ -26,11 +26,7 @@ MAX_BYTES = 64 * 2**20
 def read_ratings(path: Path) -> dict[str, list[float]]:
     """Read `id,score` rows, with any further columns: the ratings of each pair; raise `UsageError` with file:line."""
     ratings: dict[str, list[float]] = {}
-    data = read_regular(path, MAX_BYTES, "a CSV file")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: not UTF-8 (byte {error.start}), expected a CSV file") from None
+    text = read_utf8(path, MAX_BYTES, "a CSV file")
     rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
         counts = Counter(rows.fieldnames or ())
@@ -58,12 +54,12 @@ def _number(text: str) -> float | None:
     return value if math.isfinite(value) and "_" not in text else None
 
 
-def agree(reference: str, path: Path, out: Path) -> Printed:
+def agree(reference: str, ratings: Path, out: Path) -> Printed:
     """Compare a run's scores with the mean rating of each pair, overall and by category."""
-    results, ratings = read_results(find_run(reference, out)), read_ratings(path)
+    results, rated_as = read_results(find_run(reference, out)), read_ratings(ratings)
     items = {item.id: item for item in results.items}
-    unknown = [name for name in ratings if name not in items]
-    rated = [item for name, item in items.items() if name in ratings]
+    unknown = [name for name in rated_as if name not in items]
+    rated = [item for name, item in items.items() if name in rated_as]
     known = [item for item in rated if item.score is not None]
     fields = {"overall": known}
     for category in in_order(item.category for item in known):
@@ -71,20 +67,20 @@ def agree(reference: str, path: Path, out: Path) -> Printed:
     measured = {
         field: agreement(
             [item.score or 0.0 for item in own],
-            [sum(ratings[item.id]) / len(ratings[item.id]) for item in own],
+            [sum(rated_as[item.id]) / len(rated_as[item.id]) for item in own],
             [item.cluster for item in own],
         )
         for field, own in fields.items()
     }
-    count, unscored = sum(len(own) for own in ratings.values()), len(rated) - len(known)
+    count, unscored = sum(len(own) for own in rated_as.values()), len(rated) - len(known)
     found = {"pairs": len(known), "ratings": count, "unscored": unscored, "unknown": unknown, "rows": measured}
     rows = [
         (field, str(row["n"]), *(_cell(row[name]) for name in MEASURES))
         for field, row in sorted(measured.items(), key=lambda row: row[0] == "overall")
     ]
-    rated_by = f"{counted(count, 'rating')} of {counted(len(ratings), 'pair')}"
+    rated_by = f"{counted(count, 'rating')} of {counted(len(rated_as), 'pair')}"
     text = [
-        f"judge {judge_name(results)} against {rated_by} in {path}",
+        f"judge {judge_name(results)} against {rated_by} in {ratings}",
         terminal.render_table(("category", "n", "Spearman", "Kendall τ-b", "pairwise accuracy"), rows),
     ]
     if unscored:

@@ -38,11 +38,7 @@ def explain(reference: str, out: Path) -> Printed:
     model = "editor" if kind == "edit" else "judge"
     models = Journal(out / "models.jsonl", ModelRecord, reads_only=True).records
     made_of = models.get(str(record.recipe.get(model)))
-    document = {
-        "kind": kind,
-        **record.model_dump(),
-        model: None if made_of is None else made_of.recipe,
-    }
+    document = {"kind": kind, **record.model_dump(), model: None if made_of is None else made_of.recipe}
     return Printed(document, _text(kind, record, model, document[model]), 0)
 
 

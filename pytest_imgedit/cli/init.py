@@ -6,7 +6,6 @@ import csv
 import io
 import os
 import re
-import subprocess
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 from pytest_imgedit.cli.guess import Guess, guess_suite, to_jsonl
 from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.provenance import git
 from pytest_imgedit.core.sanitize import did_you_mean, printable
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.versions import __version__
@@ -65,7 +65,7 @@ def init(data: Path | None, config: str | None, ci: str) -> Printed:
     is_new = not os.path.lexists(FOLDER / "imgedit.toml")  # a config that is there has its own suite
     notes = [f"not used: {reason}" for reason in guess.unused]
     systems = _systems(ci)
-    if systems and (top := _git("rev-parse", "--show-toplevel")) and Path(top).resolve() != Path.cwd().resolve():
+    if systems and (top := git("rev-parse", "--show-toplevel")) and Path(top).resolve() != Path.cwd().resolve():
         notes.append(f"wrote no workflow: CI systems read theirs in {top} only")
         systems = []
     written, kept = _write(_wanted(guess, config, systems, is_new))
@@ -167,16 +167,8 @@ def _systems(ci: str) -> list[str]:
     """Return the CI systems to write for: the one of the git remote, or both where that does not tell."""
     if ci != "auto":
         return [] if ci == "none" else [ci]
-    remote = _git("remote", "get-url", "origin")
+    remote = git("remote", "get-url", "origin") or ""
     return [name for name in CI_FILES if name in remote] or list(CI_FILES)
-
-
-def _git(*arguments: str) -> str:
-    """Return what git prints, nothing where that fails."""
-    try:
-        return subprocess.run(["git", *arguments], capture_output=True, text=True, check=False).stdout.strip()
-    except OSError:  # no git
-        return ""
 
 
 def _on_gpus(text: str) -> str:

@@ -7,6 +7,8 @@ import io
 import json
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,6 @@ from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.sanitize import disarmed, printable, readable
 from pytest_imgedit.core.streams import let_go, open_missing
 from pytest_imgedit.core.versions import __version__
-
-Command = Callable[[argparse.Namespace], Printed]
 
 EXIT_CODES = "exit codes: 0 all is well; 1 {one}; 2 interrupted; 4 bad arguments or files, said in one line"
 
@@ -28,13 +28,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(file, io.TextIOWrapper):
             file.reconfigure(errors="backslashreplace")
     parser = _parser()
-    given = parser.parse_args(arguments)
+    given = vars(parser.parse_args(arguments))
     if "command" not in given:
         parser.print_help()
         return 0
-    command: Command = given.command
+    module, _, name = given.pop("command").partition(":")
+    as_json = given.pop("json")
     try:
-        document, text, code = command(given)
+        command: Callable[..., Printed] = getattr(import_module(f"pytest_imgedit.cli.{module}"), name)
+        document, text, code = command(**given)
     except UsageError as error:
         print(f"imgedit: {printable(str(error))}", file=sys.stderr)
         return 4
@@ -45,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         named = str(error.filename or "")[:200]
         print(f"imgedit: {printable(f'{named}: {error.strerror or error}')}", file=sys.stderr)
         return 4
-    shown = json.dumps(document, ensure_ascii=False, indent=1) if given.json else disarmed(readable(text))
+    shown = json.dumps(document, ensure_ascii=False, indent=1) if as_json else disarmed(readable(text))
     try:
         print(shown, flush=True)
     except BrokenPipeError:  # such as `imgedit runs | head`
@@ -68,10 +70,10 @@ def _parser() -> argparse.ArgumentParser:
         prog="imgedit", description="Set up benchmarks of pytest-imgedit; look at runs and at this machine."
     )
     parser.add_argument("--version", action="version", version=f"pytest-imgedit {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND")
+    add = partial(_add, parser.add_subparsers(metavar="COMMAND"))
     run = "a run's folder or results.json, the id of a run in the store, or latest"
 
-    one = _add(commands, "init", _init, "write a benchmark folder, a config, a suite and CI workflows", "not used")
+    one = add("init", "init:init", "write a benchmark folder, a config, a suite and CI workflows")
     one.add_argument(
         "data", type=Path, metavar="DATA", nargs="?", help="a CSV, a JSON, or a folder of images (this one)"
     )
@@ -83,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
         help="for which system a workflow is written (default: that of the git remote, else both)",
     )
 
-    one = _add(commands, "compare", _compare, "compare two runs or baselines pair by pair", "a gate did not pass")
+    one = add("compare", "runs:compare_runs", "compare two runs or baselines pair by pair", "a gate did not pass")
     one.add_argument("before", metavar="A", help=f"{run}; or a baseline's NAME or path")
     one.add_argument("now", metavar="B", help="the same")
     one.add_argument(
@@ -94,38 +96,36 @@ def _parser() -> argparse.ArgumentParser:
         help="a gate: overall or a category must not have fallen by more than DROP; repeatable",
     )
     one.add_argument(
-        "--max-collapsed",
-        metavar="N",
-        help="a gate: pairs, or fraction of pairs, that may have fallen far",
+        "--max-collapsed", metavar="N", help="a gate: pairs, or fraction of pairs, that may have fallen far"
     )
     one.add_argument("--alpha", type=float, default=0.05, help="chance of any false alarm (default: 0.05)")
     one.add_argument("--margin", type=float, default=0.5, help="a gate that could not show so much is inconclusive")
 
-    one = _add(commands, "trend", _trend, "look whether a series of checkpoints has fallen", "scores have fallen")
-    one.add_argument("series", metavar="BASELINE", nargs="*", help=f"two or more, oldest first: baselines, or {run}")
+    one = add("trend", "trend:trend", "look whether a series of checkpoints has fallen", "scores have fallen")
+    one.add_argument("references", metavar="BASELINE", nargs="*", help=f"two or more, oldest first: baseline, or {run}")
     one.add_argument(
         "--last", type=int, metavar="N", help="the newest N runs of the store with the same pairs and judge"
     )
     one.add_argument("--alpha", type=float, default=0.05, help="chance of a false alarm in the whole series (0.05)")
     one.add_argument("--html", type=Path, metavar="PATH", help="a page with charts")
 
-    one = _add(commands, "report", _report, "render the reports of a run again", "the run did not pass its gates")
-    one.add_argument("run", metavar="RUN", help=run)
+    one = add("report", "runs:render_again", "render the reports of a run again", "the run did not pass")
+    one.add_argument("reference", metavar="RUN", help=run)
     one.add_argument("--html", type=Path, metavar="PATH", help="an extra HTML report, its images in a folder beside it")
     one.add_argument("--md", type=Path, metavar="PATH", help="an extra Markdown report")
     one.add_argument("--html-embed", action="store_true", help="HTML of one file, with reduced images inside")
 
-    _add(commands, "runs", _runs, "list the runs of a store, oldest first", "a run could not be read")
+    add("runs", "runs:list_runs", "list the runs of a store, oldest first", "a run could not be read")
 
-    one = _add(commands, "explain", _explain, "say all that decided an edit or a verdict", "not used")
-    one.add_argument("key", metavar="EDIT|VERDICT", help="the first characters of its key, or of an image's SHA-256")
+    one = add("explain", "explain:explain", "say what decided an edit or a verdict")
+    one.add_argument("reference", metavar="EDIT|VERDICT", help="the first characters of its key, or an image's SHA-256")
 
-    one = _add(commands, "agreement", _agreement, "compare the judge with people", "no rating fits a scored pair")
-    one.add_argument("run", metavar="RUN", help=run)
+    one = add("agreement", "agreement:agree", "compare the judge with people", "no rating fits a scored pair")
+    one.add_argument("reference", metavar="RUN", help=run)
     one.add_argument("ratings", type=Path, metavar="HUMAN.csv", help="columns id and score, one row a rating")
 
-    one = _add(commands, "plan", _plan, "say how many pairs gates would need, and what that costs", "not used")
-    one.add_argument("run", metavar="RUN", nargs="?", help=f"{run}, whose spread and costs are gone by")
+    one = add("plan", "plan:plan", "say how many pairs gates would need, and what that costs")
+    one.add_argument("reference", metavar="RUN", nargs="?", help=f"{run}, whose spread and costs are gone by")
     one.add_argument("--power", type=float, required=True, metavar="MDE", help="points that gates are to find")
     one.add_argument(
         "--before", metavar="REF", help="plan gates on drops, by how RUN moved against this run or baseline"
@@ -134,24 +134,33 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--spread", type=float, metavar="SD", help="instead of a RUN: a pair's standard deviation")
     one.add_argument("--alpha", type=float, default=0.05, help="chance of a false alarm of all gates (default: 0.05)")
 
-    one = _add(commands, "qualify", _qualify, "try a judge on edits of known worth, alone", "it cannot be believed")
+    one = add("qualify", "qualify:qualify", "try a judge on edits of known worth, alone", "it cannot be believed")
     one.add_argument("judge", metavar="JUDGE", nargs="?", help="its spec (default: the config's, or scenes)")
     one.add_argument("--suite", metavar="SPEC", help="the pairs (default: the config's, or scenes)")
     one.add_argument("--gpus", metavar="GPUS", help="as --imgedit-gpus")
     one.add_argument("--config", type=Path, metavar="FILE", help="a TOML config, such as with parameters of the judge")
     one.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="override one TOML key; repeatable"
+        "--set",
+        dest="assigned",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override one TOML key; repeatable",
     )
 
-    one = _add(commands, "schema", _schema, "print the JSON schema of results.json", "not used")
+    one = add("schema", "schema:schema", "print the JSON schema of results.json")
     one.add_argument("--baseline", action="store_true", help="that of a baseline instead")
 
-    one = _add(commands, "doctor", _doctor, "say what this machine has, lacks, and cannot hold", "something is wrong")
-    one.add_argument("--config", type=Path, metavar="FILE", help="look for this config's models, and whether they fit")
+    one = add("doctor", "doctor:examine", "say what this machine has, lacks, and cannot hold", "something is wrong")
+    one.add_argument("--config", type=Path, metavar="FILE", help="a TOML config, whose models are looked for")
     return parser
 
 
-def _add(commands: Any, name: str, command: Command, summary: str, one: str) -> argparse.ArgumentParser:
+def _add(commands: Any, name: str, command: str, summary: str, one: str = "not used") -> argparse.ArgumentParser:
+    """Add a command: a `module:function` beside this file, imported when it is called, with arguments by their names.
+
+    `one` says what the exit code 1 means.
+    """
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=summary, description=summary.capitalize() + ".", epilog=EXIT_CODES.format(one=one)
     )
@@ -162,74 +171,6 @@ def _add(commands: Any, name: str, command: Command, summary: str, one: str) -> 
             "--out", type=Path, default=Path(".imgedit"), metavar="DIR", help="the store (default: .imgedit)"
         )
     return parser
-
-
-# Imported when called, so that `imgedit --help` answers at once.
-def _init(given: argparse.Namespace) -> Printed:
-    from pytest_imgedit.cli import init
-
-    return init.init(given.data, given.config, given.ci)
-
-
-def _compare(given: argparse.Namespace) -> Printed:
-    from pytest_imgedit.cli import runs
-
-    limits = (given.max_drop, given.max_collapsed, given.alpha, given.margin)
-    return runs.compare_runs(given.before, given.now, given.out, *limits)
-
-
-def _report(given: argparse.Namespace) -> Printed:
-    from pytest_imgedit.cli import runs
-
-    return runs.render_again(given.run, given.out, given.html, given.md, given.html_embed)
-
-
-def _runs(given: argparse.Namespace) -> Printed:
-    from pytest_imgedit.cli import runs
-
-    return runs.list_runs(given.out)
-
-
-def _explain(given: argparse.Namespace) -> Printed:
-    from pytest_imgedit.cli import explain
-
-    return explain.explain(given.key, given.out)
-
-
-def _agreement(given: argparse.Namespace) -> Printed:
-    from pytest_imgedit.cli import agreement
-
-    return agreement.agree(given.run, given.ratings, given.out)
-
-
-def _trend(given: argparse.Namespace) -> Printed:
-    from pytest_imgedit.cli import trend
-
-    return trend.trend(given.series, given.last, given.alpha, given.out, given.html)
-
-
-def _plan(given: argparse.Namespace) -> Printed:
-    from pytest_imgedit.cli import plan
-
-    return plan.plan(given.run, given.before, given.gate, given.spread, given.power, given.alpha, given.out)
-
-
-def _qualify(given: argparse.Namespace) -> Printed:
-    from pytest_imgedit.cli import qualify
-
-    return qualify.qualify(given.judge, given.suite, given.gpus, given.config, given.set, given.out)
-
-
-def _schema(given: argparse.Namespace) -> Printed:
-    from pytest_imgedit.cli import schema
-
-    return schema.schema(given.baseline)
-
-
-def _doctor(given: argparse.Namespace) -> Printed:
-    from pytest_imgedit.cli import doctor
-
-    return doctor.examine(given.config)
 
 
 if __name__ == "__main__":

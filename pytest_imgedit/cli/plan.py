@@ -50,14 +50,14 @@ class Spread:
 def plan(
     reference: str | None,
     before: str | None,
-    fields: Sequence[str],
+    gate: Sequence[str],
     spread: float | None,
-    mde: float,
+    power: float,
     alpha: float,
     out: Path,
 ) -> Printed:
-    """Say with how many pairs gates would find `mde` points, by a stored run or by a stated `spread` of a pair."""
-    fields = [*dict.fromkeys(map(category_slug, fields))]
+    """Say with how many pairs gates would find `power` points, by a stored run or by a stated `spread` of a pair."""
+    fields, mde = [*dict.fromkeys(map(category_slug, gate))], power
     if not 0 < mde <= 10:
         raise UsageError(f"--power={mde:g}: expected points on the 0..10 scale")
     if not 0 < alpha < 0.5:

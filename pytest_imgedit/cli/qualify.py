@@ -13,7 +13,6 @@ from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.config.options import assign
 from pytest_imgedit.config.settings import Settings, make_settings
 from pytest_imgedit.config.toml_file import ConfigFile
-from pytest_imgedit.core.redaction import mask_secrets
 from pytest_imgedit.core.results import JudgeInfo, SuiteInfo
 from pytest_imgedit.engine.judge_checks.controls import controls_gate, describe_controls
 from pytest_imgedit.engine.judge_checks.trials import Trials
@@ -56,12 +55,7 @@ def qualify(
     gate, identity = controls_gate(controls), plan.judge
     assert identity is not None
     judged = JudgeInfo(
-        spec=identity.model.spec,
-        fingerprint=identity.fingerprint,
-        commit=identity.commit,
-        params=mask_secrets(identity.params),
-        rubric=settings.judge.rubric,
-        rubric_sha256=plan.rubric.sha256,
+        spec=identity.model.spec, **identity.told, rubric=settings.judge.rubric, rubric_sha256=plan.rubric.sha256
     )
     suite_info = SuiteInfo(name=pairs.name, sha256=pairs.sha256, pairs=len(pairs.pairs), remarks=pairs.remarks)
     document = {

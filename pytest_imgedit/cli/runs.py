@@ -14,11 +14,11 @@ from pytest_imgedit.config.toml_file import configs_of
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.files import is_folder
 from pytest_imgedit.core.sanitize import number
+from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.engine.preflight import check_copies
 from pytest_imgedit.report import tables, terminal
 from pytest_imgedit.report.write import write_reports
-from pytest_imgedit.stats import gates
-from pytest_imgedit.stats.collapse import max_collapsed, moves_between
+from pytest_imgedit.stats import collapse, gates
 from pytest_imgedit.stats.comparison import compare, differences, environment_differences
 from pytest_imgedit.stats.gates import outcome
 from pytest_imgedit.store.baselines import (
@@ -62,7 +62,8 @@ def list_runs(out: Path) -> Printed:
     """List the finished runs of a store."""
     if not is_folder(out):
         raise UsageError(f"{str(out)[:200]}: no such folder, expected a store")
-    rows, table, broken = [], [], []
+    rows: list[JsonObject] = []
+    broken: list[str] = []
     for path in sorted(out.glob("runs/*/results.json"), key=lambda path: path.lstat().st_mtime_ns):
         try:
             results = read_results(path)
@@ -83,27 +84,18 @@ def list_runs(out: Path) -> Printed:
                 "outcome": found.line,
             }
         )
-        table.append(
-            (
-                results.run.id,
-                results.run.finished,
-                results.suite.name,
-                results.editor.spec,
-                str(len(results.items)),
-                number(results.overall.macro.mean),
-                found.state,
-            )
-        )
+    shown = ("id", "finished", "suite", "editor", "pairs")
+    table = [(*(str(row[name]) for name in shown), number(row["overall"]), str(row["state"])) for row in rows]
     header = ("run", "finished", "suite", "editor", "pairs", "overall", "state")
     text = terminal.render_table(header, table) if rows else f"{out}: no finished run"
     return Printed({"runs": rows, "broken": broken}, "\n".join([text, *broken]), int(bool(broken)))
 
 
-def render_again(reference: str, out: Path, html: Path | None, md: Path | None, embed: bool) -> Printed:
+def render_again(reference: str, out: Path, html: Path | None, md: Path | None, html_embed: bool) -> Printed:
     """Write the reports of a run anew, from its results.json and the images in its store."""
     path = find_run(reference, out)
     results = read_results(path)
-    settings = RunSettings(html_path=html, md_path=md, html_embed=embed)
+    settings = RunSettings(html_path=html, md_path=md, html_embed=html_embed)
     check_copies(settings.copies, path.absolute().parent.parent.parent if path.name == "results.json" else path)
     stores = (path.absolute().parent.parent.parent, out)
     blobs = next((store / "blobs" for store in stores if (store / "blobs").is_dir()), None)
@@ -118,25 +110,25 @@ def render_again(reference: str, out: Path, html: Path | None, md: Path | None, 
 
 
 def compare_runs(
-    before: str, now: str, out: Path, drops: Sequence[str], collapsed: str | None, alpha: float, margin: float
+    before: str, now: str, max_drop: Sequence[str], max_collapsed: str | None, alpha: float, margin: float, out: Path
 ) -> Printed:
-    """Compare two runs or baselines pair by pair, and apply gates on drops and on `collapsed` pairs."""
+    """Compare two runs or baselines pair by pair, and apply gates on drops and on collapsed pairs."""
     try:
         settings = GatesSettings.model_validate(
-            {"max_drop": list(drops), "max_collapsed": collapsed or 0, "alpha": alpha, "margin": margin}
+            {"max_drop": list(max_drop), "max_collapsed": max_collapsed or 0, "alpha": alpha, "margin": margin}
         )
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0]).replace("_", "-")
         raise UsageError(f"--{name}: {first['msg'].removeprefix('Value error, ')}") from None
     a, b = (read_either(reference, out) for reference in (before, now))
-    refuse_to_compare(a, b, f"{before} and {now}", gated=bool(drops or collapsed is not None))
+    refuse_to_compare(a, b, f"{before} and {now}", gated=bool(max_drop or max_collapsed is not None))
     observations = differences(a.items, b.items)
     gates.check_fields("--max-drop", settings.max_drop, gates.categories_of(observations))
     results = gates.max_drop(settings, observations, a.name)
-    tail, fallen = max_collapsed(settings, moves_between(a.items, b.items), a.name)
+    tail, fallen = collapse.max_collapsed(settings, collapse.moves_between(a.items, b.items), a.name)
     comparison = compare(a, b.items, alpha, results, environment_differences(a, b), fallen)
-    if collapsed is not None:
+    if max_collapsed is not None:
         results.append(tail)
     shown = terminal.render_tables([tables.comparison_table(comparison, len(b.items))])
     lines = [f"{b.name}: editor {b.editor.spec}, run {b.run}", shown.rstrip()]

@@ -9,7 +9,7 @@ from pytest_imgedit.core.results import Results
 from pytest_imgedit.store.baselines import Baseline
 
 
-def schema(of_baseline: bool) -> Printed:
+def schema(baseline: bool) -> Printed:
     """Print the JSON schema of results, or of a baseline."""
-    document = (Baseline if of_baseline else Results).model_json_schema(mode="serialization")
+    document = (Baseline if baseline else Results).model_json_schema(mode="serialization")
     return Printed(document, json.dumps(document, ensure_ascii=False, indent=1), 0)

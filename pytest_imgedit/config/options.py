@@ -68,11 +68,7 @@ OPTIONS = (
         "POLICY",
     ),
     Option(
-        "fail-under",
-        "fail when FIELD (overall or a category) is under MIN",
-        "gates.fail_under",
-        "FIELD:MIN",
-        "list",
+        "fail-under", "fail when FIELD (overall or a category) is under MIN", "gates.fail_under", "FIELD:MIN", "list"
     ),
     Option(
         "max-drop",
@@ -84,10 +80,7 @@ OPTIONS = (
     Option("compare", "compare with a baseline: NAME, latest, or a path", "gates.compare", "REF"),
     Option("save", "save the run as NAME.json in the folder of baselines if it passes its gates", "run.save", "NAME"),
     Option(
-        "max-errors",
-        "pairs, or fraction of pairs, that may end without a score (default: 0)",
-        "gates.max_errors",
-        "N",
+        "max-errors", "pairs, or fraction of pairs, that may end without a score (default: 0)", "gates.max_errors", "N"
     ),
     Option(
         "max-collapsed",

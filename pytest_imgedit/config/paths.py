@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from pytest_imgedit.models.specs import DEFAULT, kind_of
 
 #: Suffixes by which a suite's spec is known to be a file.
 SUITE_SUFFIXES = (".json", ".jsonl", ".csv", ".toml")
+#: By what the path of a baseline is told from a name.
+_PATH = re.compile(r"/|\.json$")
 #: Suites whose argument is a path.
 _SUITES_OF_PATHS = ("native", "risebench")
 
@@ -29,7 +32,7 @@ def rebase_paths(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
         _rebase_model(role, result.get(role), base)
     for section, key in (("suite", "root"), ("gates", "baselines")):
         _replace(result.get(section), key, lambda path: _join(base, path))
-    _replace(result.get("gates"), "compare", lambda ref: _join(base, ref) if _is_path(ref) else ref)
+    _replace(result.get("gates"), "compare", lambda ref: _join(base, ref) if _PATH.search(ref) else ref)
     for key in ("editor_python", "judge_python"):
         _replace(result.get("workers"), key, lambda python: _join(base, python) if "/" in python else python)
     rubrics = result.get("rubrics")
@@ -74,11 +77,6 @@ def _rebase_model(role: Role, table: Any, base: str) -> None:
         _replace(table, key, lambda path: _join(base, path))
         if isinstance(table.get(key), list):
             table[key] = [_rebase_key(entry, "path", base) for entry in table[key]]
-
-
-def _is_path(reference: str) -> bool:
-    """Tell the path of a baseline from its name."""
-    return "/" in reference or reference.endswith(".json")
 
 
 def _join(base: str, path: str) -> str:

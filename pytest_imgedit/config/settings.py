@@ -48,6 +48,7 @@ def _auto_or_count(value: object) -> object:
     return value
 
 
+AutoOrCount = Annotated[Literal["auto"] | int, BeforeValidator(_auto_or_count)]
 Count = Annotated[int, BeforeValidator(_plain_digits), Field(ge=1)]
 
 
@@ -82,15 +83,10 @@ class JudgeSettings(_OpenSection):
     spec: str = DEFAULT
     rubric: str = "aspects"
     reasks: int = Field(default=2, ge=0)
-    batch_size: Literal["auto"] | int = "auto"
+    batch_size: AutoOrCount = "auto"
     gpus_per_replica: int = Field(default=1, ge=1)
     controls: Literal["auto"] | bool = "auto"
     repeats: Annotated[int, BeforeValidator(_plain_digits), Field(ge=0)] = 0
-
-    @field_validator("batch_size", mode="before")
-    @classmethod
-    def _auto_or_count(cls, value: object) -> object:
-        return _auto_or_count(value)
 
     @property
     def scores(self) -> bool:
@@ -118,18 +114,13 @@ class WorkersSettings(_Section):
     hosts: tuple[str, ...] = ()
     ray_address: str | None = None
     cpu_workers: int = Field(default=1, ge=1)
-    load_concurrency: Literal["auto"] | int = "auto"
+    load_concurrency: AutoOrCount = "auto"
     placement: Literal["auto", "swap", "resident"] = "auto"
     edit_timeout: float = Field(default=1800, gt=0, allow_inf_nan=False)
     judge_timeout: float = Field(default=900, gt=0, allow_inf_nan=False)
     load_timeout: float = Field(default=3600, gt=0, allow_inf_nan=False)
     editor_python: str | None = None
     judge_python: str | None = None
-
-    @field_validator("load_concurrency", mode="before")
-    @classmethod
-    def _auto_or_count(cls, value: object) -> object:
-        return _auto_or_count(value)
 
     @field_validator("hosts", mode="before")
     @classmethod

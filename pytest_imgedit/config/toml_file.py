@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import stat
 import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from pytest_imgedit.config.paths import rebase_paths
 from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.files import read_utf8
 
 MAX_TOML_BYTES = 64 * 2**20
 
@@ -34,17 +34,7 @@ class ConfigFile:
     @classmethod
     def read(cls, path: Path, expected: str = "a TOML file") -> ConfigFile:
         """Parse a TOML file; raise `UsageError` naming file and line."""
-        try:
-            status = path.stat()
-            if not stat.S_ISREG(status.st_mode):
-                raise UsageError(f"{path}: not a regular file, expected {expected}")
-            if status.st_size > MAX_TOML_BYTES:
-                raise UsageError(f"{path}: file of {status.st_size} bytes, expected at most {MAX_TOML_BYTES}")
-            text = path.read_bytes().decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise UsageError(f"{path}: not UTF-8 (byte {error.start}), expected {expected}") from error
-        except OSError as error:
-            raise UsageError(f"{path}: {error.strerror}, expected {expected}") from error
+        text = read_utf8(path, MAX_TOML_BYTES, expected)
         try:
             return cls(path, text, tomllib.loads(text))
         except tomllib.TOMLDecodeError as error:

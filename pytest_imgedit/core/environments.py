@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import Any, Literal
@@ -81,14 +81,6 @@ class Environment(BaseModel):
 
 def _minor(versions: dict[str, str]) -> dict[str, list[str]]:
     return {name: version.partition("+")[0].split(".")[:2] for name, version in versions.items()}
-
-
-def best(candidates: Iterable[Environment], here: Environment, policy: Reuse) -> int | None:
-    """Return the place of the candidate to reuse: the one that differs least, the newest of equals, if any may be."""
-    ranked = [
-        (len(made.differences(here)), -place) for place, made in enumerate(candidates) if made.serves(here, policy)
-    ]
-    return -min(ranked)[1] if ranked else None
 
 
 @cache

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
 
 class UsageError(Exception):
     """A bad option, config, suite, GPU list or store: the run exits 4 with this one line."""
@@ -35,6 +40,13 @@ class StoreError(UsageError):
 
 class SetupError(Exception):
     """An editor or judge that refuses its settings while it loads: no job can run with it."""
+
+
+def first_problem(error: ValidationError) -> str:
+    """Say the first thing that pydantic found wrong, with its place, such as `items.3.score: Input should be …`."""
+    first = error.errors(include_url=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    return f"{where}: {first['msg']}" if where else str(first["msg"])
 
 
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "_ALLOC_FAILED")

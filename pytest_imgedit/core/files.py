@@ -6,13 +6,11 @@ import hashlib
 import json
 import os
 import stat
+import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_imgedit.core.errors import UsageError
-
-if TYPE_CHECKING:
-    import threading
 
 
 def read_regular(path: Path, most: int, expected: str) -> bytes:
@@ -34,6 +32,14 @@ def read_regular(path: Path, most: int, expected: str) -> bytes:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"{shown}: {reason}, expected {expected}") from None
+
+
+def read_utf8(path: Path, most: int, expected: str) -> str:
+    """Return the text of a regular file as `read_regular` reads it; raises `UsageError` if it is not UTF-8 either."""
+    try:
+        return read_regular(path, most, expected).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not UTF-8 (byte {error.start}), expected {expected}") from None
 
 
 def digest(path: Path, stop: threading.Event | None = None) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import io
-import stat
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 
-from pytest_imgedit.core.errors import ImageError
+from pytest_imgedit.core.errors import ImageError, UsageError
+from pytest_imgedit.core.files import read_regular
 
 FORMATS = ("PNG", "JPEG", "WEBP")
 MAX_BYTES = 64 * 2**20
@@ -32,14 +32,9 @@ class FileImage:
     def read(self) -> bytes:
         """Return the file's bytes; raise `ImageError` if it is missing, not a file, or over `MAX_BYTES`."""
         try:
-            status = self.path.stat()
-            if not stat.S_ISREG(status.st_mode):  # a pipe, say, would be waited for
-                raise ImageError(f"{self.path}: not a regular file, expected an image")
-            if status.st_size > MAX_BYTES:
-                raise ImageError(f"{self.path}: {status.st_size} bytes, expected at most {MAX_BYTES}")
-            return self.path.read_bytes()
-        except OSError as error:
-            raise ImageError(f"{self.path}: {error.strerror or error}") from error
+            return read_regular(self.path, MAX_BYTES, "an image")
+        except UsageError as error:
+            raise ImageError(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)

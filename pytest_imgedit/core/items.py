@@ -6,16 +6,16 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from PIL import Image
 
 from pytest_imgedit.core.results import Item, ItemError, SeedResult, Status
 from pytest_imgedit.core.sanitize import printable, shorten
 
-if TYPE_CHECKING:
-    from PIL import Image
-
 #: Characters of a judge's reply that a failing item shows.
 MAX_REPLY_SHOWN = 400
+#: What a result tells of its item as results.json has it.
+_TOLD = ("id", "category", "status", "score", "aspects", "seeds", "error", "instruction")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -44,18 +44,8 @@ class ItemResult:
         blobs = {"source": item.source, "reference": item.reference}
         blobs["edited"] = f"{item.edits[0].blob[:2]}/{item.edits[0].blob}.png" if item.edits else None
         paths = {name: store / "blobs" / blob for name, blob in blobs.items() if blob is not None}
-        return cls(
-            item.id,
-            item.category,
-            item.status,
-            item.score,
-            item.aspects,
-            item.seeds,
-            item.error,
-            item.instruction,
-            {**paths, "report": report},
-            min_score,
-        )
+        told = {name: getattr(item, name) for name in _TOLD}
+        return cls(**told, paths={**paths, "report": report}, min_score=min_score)
 
     def __repr__(self) -> str:
         """Say which one it is; pytest prints that of a test that fails, and texts from data do not belong there."""

@@ -25,13 +25,14 @@ def machine(gpus: Iterable[str]) -> Machine:
 
 def commit() -> Commit | None:
     """Return the commit of the git repository that holds the working folder; `None` without one."""
-    sha, status = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
+    sha, status = git("rev-parse", "HEAD"), git("status", "--porcelain", "--untracked-files=no")
     if sha is None or status is None:
         return None
-    return Commit(sha=sha, branch=_git("rev-parse", "--abbrev-ref", "HEAD"), dirty=bool(status))
+    return Commit(sha=sha, branch=git("rev-parse", "--abbrev-ref", "HEAD"), dirty=bool(status))
 
 
-def _git(*arguments: str) -> str | None:
+def git(*arguments: str) -> str | None:
+    """Return what git prints for the working folder; `None` where there is no git, or no repository."""
     try:
         done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -17,7 +17,6 @@ from pytest_imgedit.core.environments import Environment, Reuse
 from pytest_imgedit.core.strict_json import JsonObject
 
 RESULTS_SCHEMA = "imgedit.results/2"
-#: An object whose keys are not ours to name, such as the parameters of a model; its values are plain JSON.
 
 Stage = Literal["edit", "score"]
 Status = Literal["scored", "edited", "edit_error", "judge_error", "interrupted", "not_needed"]

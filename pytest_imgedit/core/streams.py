@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from io import TextIOWrapper
+from io import TextIOWrapper
+from typing import Any
 
 
 class Tolerant:

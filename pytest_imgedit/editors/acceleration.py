@@ -9,16 +9,14 @@ import hashlib
 import inspect
 import sys
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 
 from pytest_imgedit.core.errors import SetupError
 from pytest_imgedit.models.diffusers import DiffusersParameters
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 #: Sources whose encoded negative prompt is kept.
 REMEMBERED = 8

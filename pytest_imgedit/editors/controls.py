@@ -8,21 +8,22 @@ from PIL import Image
 from pytest_imgedit.core.requests import EditRequest
 
 
-class Identity:
-    """Returns the source: a judge that rewards it does not look at the instruction."""
+class _Control:
+    """Computes on the CPU, wherever it runs."""
 
     def __init__(self, *, device: str) -> None:
         del device
+
+
+class Identity(_Control):
+    """Returns the source: a judge that rewards it does not look at the instruction."""
 
     def edit(self, request: EditRequest) -> Image.Image:
         return request.source
 
 
-class Reference:
+class Reference(_Control):
     """Returns the reference that it is shown: the pair's own (`oracle`) or another pair's (`shuffled`)."""
-
-    def __init__(self, *, device: str) -> None:
-        del device
 
     def edit(self, request: EditRequest) -> Image.Image:
         if request.reference is None:
@@ -30,21 +31,15 @@ class Reference:
         return request.reference
 
 
-class Blank:
+class Blank(_Control):
     """Returns a mid-grey image of the source's size."""
-
-    def __init__(self, *, device: str) -> None:
-        del device
 
     def edit(self, request: EditRequest) -> Image.Image:
         return Image.new("RGB", request.source.size, (128, 128, 128))
 
 
-class Noise:
+class Noise(_Control):
     """Returns uniform noise of the source's size, drawn from the request's seed."""
-
-    def __init__(self, *, device: str) -> None:
-        del device
 
     def edit(self, request: EditRequest) -> Image.Image:
         shape = (request.source.height, request.source.width, 3)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from PIL import Image
 
 from pytest_imgedit.core.errors import ImageError
 from pytest_imgedit.core.requests import EditRequest
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 
 class FolderEditor:

@@ -137,11 +137,7 @@ def _dtype(name: str) -> torch.dtype | None:
 
 
 def _fill(
-    model: Any,
-    weights: dict[str, torch.Tensor] | None,
-    device: torch.device,
-    cpu_offload: bool,
-    rank0_reads: bool,
+    model: Any, weights: dict[str, torch.Tensor] | None, device: torch.device, cpu_offload: bool, rank0_reads: bool
 ) -> None:
     """Give a sharded model memory, and the `weights` of the ranks that read (`None` on the others)."""
     place = torch.device("cpu") if cpu_offload else device

@@ -7,20 +7,18 @@ import importlib.util
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from diffusers import DiffusionPipeline
+from PIL import Image
 
 from pytest_imgedit.core.errors import SetupError
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.inference.integrity import whole_checkpoints
 from pytest_imgedit.inference.qwen_inputs import AssembledProcessor, repair_mm_token_type_ids
 from pytest_imgedit.models.adapters import ADAPTERS
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 _QWEN_PROCESSOR = re.compile(r"Qwen\d?(_5_)?VLProcessor|Qwen2_5_VLProcessor|Qwen3VLProcessor")
 

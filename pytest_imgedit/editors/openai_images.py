@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from PIL import Image
 
 from pytest_imgedit.core.errors import ImageError, OutputError
 from pytest_imgedit.core.images import decode, encode_png
@@ -12,9 +14,6 @@ from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.models.openai import OpenAIImagesParameters
 from pytest_imgedit.models.servers import parse_endpoint
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 
 class OpenAIImagesEditor:

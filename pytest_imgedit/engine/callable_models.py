@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
+
+from PIL import Image
 
 from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.environments import Environment, key
@@ -32,9 +34,6 @@ from pytest_imgedit.store.runs import Store
 from pytest_imgedit.suites.base import Suite
 from pytest_imgedit.workers.hardware import Hardware
 from pytest_imgedit.workers.pool import Pool
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 
 class EditFailed(Exception):

@@ -36,18 +36,8 @@ def stored_edit(work: Work, editor: Identity, store: Store, policy: Reuse) -> Ed
 
 def _edit_of(record: EditRecord, store: Store) -> Edit:
     store.environments[record.environment.digest] = record.environment
-    return Edit(
-        record.blob,
-        record.seconds,
-        record.worker,
-        record.near_copy,
-        bool(record.environment.compiled),
-        record.width,
-        record.height,
-        record.reframed,
-        record.key,
-        record.environment.digest,
-    )
+    made = record.model_dump(include={"blob", "seconds", "worker", "near_copy", "width", "height", "reframed", "key"})
+    return Edit(**made, compiled=bool(record.environment.compiled), environment=record.environment.digest)
 
 
 def edit_message(work: Work) -> EditJob:

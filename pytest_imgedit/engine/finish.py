@@ -8,35 +8,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from pytest_imgedit.config.settings import Settings
-from pytest_imgedit.core import provenance
-from pytest_imgedit.core.redaction import mask_secrets
-from pytest_imgedit.core.results import (
-    Comparison,
-    ComputedIn,
-    Controls,
-    EditorInfo,
-    GateOptions,
-    GateResult,
-    HostOrigin,
-    Item,
-    JudgeInfo,
-    ModelOptions,
-    Noise,
-    Options,
-    Results,
-    ReuseInfo,
-    RunInfo,
-    RunOptions,
-    SelectionInfo,
-    Stage,
-    SuiteInfo,
-    Timing,
-    WorkerInfo,
-)
-from pytest_imgedit.engine import results
+from pytest_imgedit.core import provenance, results
 from pytest_imgedit.engine.judge_checks.controls import controls_gate, describe_controls
 from pytest_imgedit.engine.judge_checks.retest import describe_noise
 from pytest_imgedit.engine.plan import RunPlan
+from pytest_imgedit.engine.results import count_errors, make_items, observe, summarize_items
 from pytest_imgedit.engine.run import Run
 from pytest_imgedit.stats import coverage, gates
 from pytest_imgedit.stats.collapse import max_collapsed, moves_between
@@ -57,7 +33,7 @@ class Ended:
     run_id: str
     started: datetime
     stopped_by: str
-    hosts: Sequence[HostOrigin]
+    hosts: Sequence[results.HostOrigin]
 
     @property
     def plan(self) -> RunPlan:
@@ -68,27 +44,27 @@ class Ended:
         """Whether the run was to score its edits."""
         return self.plan.settings.run.stage != "edit"
 
-    def decided(self, gate: GateResult) -> GateResult:
+    def decided(self, gate: results.GateResult) -> results.GateResult:
         """Return what a gate was before the end, if it was decided by then, else what it is now."""
         blocks = self.plan.blocks
         return gate if blocks is None else blocks.decided.get((gate.kind, gate.field), gate)
 
 
-def make_results(ended: Ended) -> Results:
+def make_results(ended: Ended) -> results.Results:
     """Make the results of a run that ends now; pairs that were not needed are in no table and no gate."""
     run, plan = ended.run, ended.plan
-    items = results.make_items(plan.works, ended.scores_expected, ended.stopped_by)
+    items = make_items(plan.works, ended.scores_expected, ended.stopped_by)
     needed = [item for item in items if item.status != "not_needed"]
-    categories, overall = results.summarize_items(needed)
+    categories, overall = summarize_items(needed)
     computed = Computed(_editor(plan), _judge(plan), _environments(plan))
     controls, noise = _tried(ended, items)
     found, comparison = _decide(ended, items, computed)
-    return Results(
+    return results.Results(
         run=_run_info(ended, items),
-        suite=SuiteInfo(
+        suite=results.SuiteInfo(
             name=plan.suite.name, sha256=plan.suite.sha256, pairs=len(plan.suite.pairs), remarks=plan.suite.remarks
         ),
-        selection=SelectionInfo(
+        selection=results.SelectionInfo(
             selected=sum(plan.request.selection.selected.values()),
             whole=sum(plan.request.selection.whole.values()),
             skipped=plan.request.selection.skipped,
@@ -109,7 +85,7 @@ def make_results(ended: Ended) -> Results:
     )
 
 
-def _tried(ended: Ended, items: Sequence[Item]) -> tuple[Controls | None, Noise | None]:
+def _tried(ended: Ended, items: Sequence[results.Item]) -> tuple[results.Controls | None, results.Noise | None]:
     """Describe how the judge scored edits of known worth, and how far its scores move by themselves."""
     run, plan = ended.run, ended.plan
     if run.trials is None:
@@ -120,11 +96,13 @@ def _tried(ended: Ended, items: Sequence[Item]) -> tuple[Controls | None, Noise 
     return controls, describe_noise(plan.works, run.trials.repeats) if run.trials.repeats else None
 
 
-def _decide(ended: Ended, items: Sequence[Item], computed: Computed) -> tuple[list[GateResult], Comparison | None]:
+def _decide(
+    ended: Ended, items: Sequence[results.Item], computed: Computed
+) -> tuple[list[results.GateResult], results.Comparison | None]:
     """Decide all gates on scores and differences."""
     plan, settings = ended.plan, ended.plan.settings.gates
     rest, needed = at_the_end(settings), [item for item in items if item.status != "not_needed"]
-    scores, errors = results.observe(needed), results.count_errors(items)
+    scores, errors = observe(needed), count_errors(items)
     found = [coverage.coverage(settings, scores, errors, ended.scores_expected)]
     if ended.scores_expected:
         found += [ended.decided(gate) for gate in gates.fail_under(rest, scores)]
@@ -136,8 +114,8 @@ def _decide(ended: Ended, items: Sequence[Item], computed: Computed) -> tuple[li
 
 
 def _compare(
-    ended: Ended, baseline: Baseline, items: Sequence[Item], computed: Computed
-) -> tuple[Comparison, list[GateResult]]:
+    ended: Ended, baseline: Baseline, items: Sequence[results.Item], computed: Computed
+) -> tuple[results.Comparison, list[results.GateResult]]:
     """Compare the items with a baseline, and decide the gates on that."""
     settings = ended.plan.settings.gates
     now = [reduced(item) for item in items if item.status != "not_needed"]
@@ -157,12 +135,12 @@ def _compare(
     return comparison, found
 
 
-def _run_info(ended: Ended, items: Sequence[Item]) -> RunInfo:
+def _run_info(ended: Ended, items: Sequence[results.Item]) -> results.RunInfo:
     trials, hardware = ended.run.trials, ended.plan.hardware
     left = 0 if trials is None else trials.left
     cut_off = any(seed.error is not None and seed.error.is_any_of("interrupted") for i in items for seed in i.seeds)
     is_complete = not cut_off and trials is not None and not left
-    return RunInfo(
+    return results.RunInfo(
         id=ended.run_id,
         started=ended.started.isoformat(timespec="seconds"),
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -177,31 +155,25 @@ def _run_info(ended: Ended, items: Sequence[Item]) -> RunInfo:
     )
 
 
-def _editor(plan: RunPlan) -> EditorInfo:
+def _editor(plan: RunPlan) -> results.EditorInfo:
     made = {work.edit.compiled for work in plan.works if work.edit is not None}
-    return EditorInfo(
+    return results.EditorInfo(
         spec=plan.settings.editor.spec,
-        fingerprint=plan.editor.fingerprint,
-        commit=plan.editor.commit,
-        params=mask_secrets(plan.editor.params),
-        dtype=plan.editor.recipe.get("dtype"),
+        **plan.editor.told,
         compiled=made == {True} if len(made) < 2 else None,
         lossy=tuple(plan.editor.model.lossy),
     )
 
 
-def _judge(plan: RunPlan) -> JudgeInfo:
+def _judge(plan: RunPlan) -> results.JudgeInfo:
     """Describe the judge; `decoder` is known of models that workers load."""
     judge, spec = plan.judge, plan.settings.judge.spec
     if judge is None:
-        return JudgeInfo(spec=spec)
+        return results.JudgeInfo(spec=spec)
     measures = judge.model.measures
-    return JudgeInfo(
+    return results.JudgeInfo(
         spec=spec,
-        fingerprint=judge.fingerprint,
-        commit=judge.commit,
-        params=mask_secrets(judge.params),
-        dtype=judge.recipe.get("dtype"),
+        **judge.told,
         decoder=judge.recipe.get("decoder"),
         usage=None if plan.scorer is None else plan.scorer.usage,
         rubric=None if measures else plan.settings.judge.rubric,
@@ -209,18 +181,18 @@ def _judge(plan: RunPlan) -> JudgeInfo:
     )
 
 
-def _environments(plan: RunPlan) -> dict[str, ComputedIn]:
+def _environments(plan: RunPlan) -> dict[str, results.ComputedIn]:
     """Describe where the run's edits and verdicts were computed, by digest, with how many of each."""
     edits = Counter(work.edit.environment for work in plan.works if work.edit is not None)
     verdicts = Counter(work.verdict.environment for work in plan.works if work.verdict is not None)
     known = plan.store.environments
     return {
-        digest: ComputedIn(**known[digest].model_dump(), edits=edits[digest], verdicts=verdicts[digest])
+        digest: results.ComputedIn(**known[digest].model_dump(), edits=edits[digest], verdicts=verdicts[digest])
         for digest in dict.fromkeys([*edits, *verdicts])
     }
 
 
-def _reuse(plan: RunPlan) -> ReuseInfo:
+def _reuse(plan: RunPlan) -> results.ReuseInfo:
     """Count the edits and verdicts that were computed in another environment than that of this run, and say which."""
     counts = {"edits": 0, "verdicts": 0}
     differences: dict[str, None] = {}
@@ -231,17 +203,17 @@ def _reuse(plan: RunPlan) -> ReuseInfo:
             unlike = [] if identity is None else plan.store.environments[digest].differences(identity.here)
             counts[name] += count if unlike else 0
             differences |= dict.fromkeys(unlike)
-    return ReuseInfo(policy=plan.settings.run.reuse, **counts, differences=tuple(differences))
+    return results.ReuseInfo(policy=plan.settings.run.reuse, **counts, differences=tuple(differences))
 
 
-def _rounded(timing: Timing) -> Timing:
+def _rounded(timing: results.Timing) -> results.Timing:
     """Round times and shares to milliseconds, so that the document can be read."""
     rounded = {name: round(value, 3) for name, value in timing if value is not None}
     return timing.model_copy(update=rounded)
 
 
-def _worker(stage: Stage, worker: Worker) -> WorkerInfo:
-    return WorkerInfo(
+def _worker(stage: results.Stage, worker: Worker) -> results.WorkerInfo:
+    return results.WorkerInfo(
         name=worker.slot.name,
         device=worker.slot.label,
         stage=stage,
@@ -252,15 +224,15 @@ def _worker(stage: Stage, worker: Worker) -> WorkerInfo:
     )
 
 
-def _options(settings: Settings) -> Options:
+def _options(settings: Settings) -> results.Options:
     """Return the settings that a reader needs in order to repeat the run: named ones only, so never a secret."""
-    return Options(
+    return results.Options(
         suite=settings.suite.model_dump(include={"spec", "language", "limit", "min_score"}),
-        editor=ModelOptions(seeds=settings.editor.seeds, shard=settings.editor.params.get("shard")),
+        editor=results.ModelOptions(seeds=settings.editor.seeds, shard=settings.editor.params.get("shard")),
         judge=settings.judge.model_dump(
             include={"rubric", "reasks", "batch_size", "gpus_per_replica", "controls", "repeats"}
         ),
         workers=settings.workers.model_dump(include={"gpus", "gpus_per_worker", "executor", "cpu_workers"}),
-        gates=GateOptions(**settings.gates.model_dump(exclude={"baselines"})),
-        run=RunOptions(stage=settings.run.stage, fresh=settings.run.fresh, reuse=settings.run.reuse),
+        gates=results.GateOptions(**settings.gates.model_dump(exclude={"baselines"})),
+        run=results.RunOptions(stage=settings.run.stage, fresh=settings.run.fresh, reuse=settings.run.reuse),
     )

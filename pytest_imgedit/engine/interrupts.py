@@ -25,7 +25,8 @@ class Interrupts:
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
-            taken = [number for number in STOPS if not _is_ignored_hangup(number)]
+            ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+            taken = [number for number in STOPS if number != signal.SIGHUP or not ignored]
             self._previous = {number: signal.signal(number, self._stop) for number in taken}
         return self
 
@@ -39,7 +40,3 @@ class Interrupts:
             raise KeyboardInterrupt
         self.progress.stopping = True
         self.progress.note("stopping: running jobs are finished and kept; Ctrl-C again to stop at once")
-
-
-def _is_ignored_hangup(number: signal.Signals) -> bool:
-    return number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.protocol import Preparing
-from pytest_imgedit.engine.placement import Group, groups_of
+from pytest_imgedit.engine.placement import STAGE_OF, Group, groups_of
 from pytest_imgedit.models.identity import Identity, identify
 from pytest_imgedit.models.kinds import Model, Role
 from pytest_imgedit.models.places import Where
@@ -25,9 +25,6 @@ from pytest_imgedit.workers.remote.hosts import HostExecutor, Hosts
 
 #: Host memory that a worker process takes for libraries, buffers and images.
 PROCESS_BYTES = 6 * 2**30
-#: What workers of a role are called, and the setting that limits one job of theirs.
-_WORKER_NAMES = {"editor": "edit", "judge": "judge"}
-_JOB_TIMEOUTS = {"editor": "edit_timeout", "judge": "judge_timeout"}
 
 
 def is_remote(settings: Settings) -> bool:
@@ -80,25 +77,22 @@ class Launcher:
     folder: Path
     watcher: Watcher
 
-    def where(self, model: Model) -> Where:
-        """Say where a model computes; a server is asked from here."""
+    def identify(self, model: Model, cache: Path) -> Identity:
+        """Find what identifies a model where its workers compute; a server is asked from here.
+
+        Raises `UsageError` if hosts have unlike libraries, or do not tell them.
+        """
         python = python_of(self.settings, model.role)
         on_gpus = bool(groups_of(model, self.hardware))
         products = {gpu.product for gpu in self.hardware.gpus} if on_gpus else set()
         is_elsewhere = self.hosts is not None and not model.is_served
-        return Where(
+        where = Where(
             device="cuda" if on_gpus else "cpu",
             gpu=products.pop() if len(products) == 1 else None,
             python=None if is_elsewhere else python,
             versions=partial(self.hosts.versions, python, on_gpus) if self.hosts and is_elsewhere else None,
         )
-
-    def identify(self, model: Model, cache: Path) -> Identity:
-        """Find what identifies a model where its workers compute.
-
-        Raises `UsageError` if hosts have unlike libraries, or do not tell them.
-        """
-        return identify(model, cache, self.where(model))
+        return identify(model, cache, where)
 
     def pool(self, model: Model, identity: Identity) -> Pool:
         """Make a pool of workers of a model, one a GPU group; no process is started yet.
@@ -109,7 +103,7 @@ class Launcher:
         slots = self._slots(model)
         workers = self.settings.workers
         load = Deadline(workers.load_timeout, "workers.load_timeout")
-        job_timeout = _JOB_TIMEOUTS[model.role]
+        job_timeout = f"{STAGE_OF[model.role]}_timeout"
         job = Deadline(getattr(workers, job_timeout), f"workers.{job_timeout}")
         deadlines: dict[State, Deadline] = {"starting": load, "loading": load, "busy": job}
         setup, canaries = self._setup(model, identity), None
@@ -135,10 +129,11 @@ class Launcher:
 
     def _slots(self, model: Model) -> list[Slot]:
         """Name the places of a model's workers: a group of GPUs each, or a part of the CPU."""
-        name = _WORKER_NAMES[model.role]
         places = groups_of(model, self.hardware) or self._cpu_places(model)
         machines = {"": ""} | {host.name: host.machine for host in self.hardware.hosts}
-        return [Slot(f"{name}-{n}", gpus, host, machines[host]) for n, (host, gpus) in enumerate(places)]
+        return [
+            Slot(f"{STAGE_OF[model.role]}-{n}", gpus, host, machines[host]) for n, (host, gpus) in enumerate(places)
+        ]
 
     def _cpu_places(self, model: Model) -> list[Group]:
         """Places without GPUs: on each host as many as the config says, or, to ask a server, as it is to be asked at

@@ -19,7 +19,7 @@ Mode = Literal["auto", "swap", "resident"]
 Group = tuple[str, tuple[str, ...]]
 #: Memory to work in beside the weights: a share of them and a part of its own, generous for images of a megapixel.
 WORKING_SHARE, WORKING_BYTES = 0.15, GIB
-#: What plans call the work of a role.
+#: What the work of a role is called, in plans, names of workers and settings.
 STAGE_OF: Mapping[Role, str] = {"editor": "edit", "judge": "judge"}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -104,10 +104,6 @@ class RunPlan:
     def suite(self) -> Suite:
         return self.request.suite
 
-    @property
-    def pairs(self) -> Sequence[EditPair]:
-        return self.request.pairs
-
 
 def make_plan(request: Request, store: Store, launcher: Launcher, note: Callable[[str], None]) -> RunPlan:
     """Plan a run; `note` is told what the user should know before anything starts.
@@ -160,7 +156,9 @@ def _plan_edits(
             contents |= {work.content: candidate for work in works}
         editor = _newest(store.edits, contents) or editor
         hand_over(works, editor)
-    _take_stored_edits(works, editor, settings, store)
+    for work in works:
+        if work.error is None and (not settings.run.fresh or stage in ("score", "report")):
+            work.edit = stored_edit(work, editor, store, settings.run.reuse)
     if stage not in ("score", "report"):
         return editor, works
     if not is_remote(settings) and not any(work.edit for work in works):
@@ -173,20 +171,8 @@ def _plan_edits(
     return editor, works
 
 
-def _take_stored_edits(works: Iterable[Work], editor: Identity, settings: Settings, store: Store) -> None:
-    run = settings.run
-    for work in works:
-        if work.error is None and (not run.fresh or run.stage in ("score", "report")):
-            work.edit = stored_edit(work, editor, store, run.reuse)
-
-
 def _identify_judge(
-    model: Model,
-    request: Request,
-    store: Store,
-    launcher: Launcher,
-    note: Callable[[str], None],
-    works: Sequence[Work],
+    model: Model, request: Request, store: Store, launcher: Launcher, note: Callable[[str], None], works: Sequence[Work]
 ) -> Identity:
     settings = request.settings
     candidates = _candidates(model, settings, store, launcher, note)

@@ -23,13 +23,7 @@ from pytest_imgedit.workers.base import Slot, Worker
 
 #: Seconds between lines where there is no terminal.
 INTERVAL = 15.0
-_NAMES = {
-    "starting": "starting",
-    "waiting": "waiting to load",
-    "loading": "loading",
-    "idle": "idle",
-    "dead": "gone",
-}
+_NAMES = {"waiting": "waiting to load", "dead": "gone"}
 
 
 @dataclass
@@ -117,15 +111,12 @@ class RunProgress:
 
     def worker_changed(self, worker: Worker) -> None:
         """Follow what a worker does."""
-        state = _NAMES.get(worker.state, "")
+        state = _NAMES.get(worker.state, worker.state)
         if worker.state == "busy":
             jobs = worker.job if isinstance(worker.job, list) else [worker.job]
             state = ", ".join(work.pair.id for work in jobs[:3]) + (", …" if len(jobs) > 3 else "")
-        else:
-            self._write(f"{worker.slot.name} ({worker.slot.label}): {state}") if state not in (
-                "",
-                "idle",
-            ) else None
+        elif state != "idle":
+            self._write(f"{worker.slot.name} ({worker.slot.label}): {state}")
         self._workers[worker.slot.name] = (worker.slot, state)
 
     def worker_said(self, slot: Slot, line: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from pytest_imgedit.core.environments import Environment, Reuse, best
+from pytest_imgedit.core.environments import Environment, Reuse
 from pytest_imgedit.models.closure import is_unchanged
 from pytest_imgedit.store.records import EditRecord, VerdictRecord
 
@@ -15,15 +15,9 @@ R = TypeVar("R", EditRecord, VerdictRecord)
 def reusable(records: Sequence[R], here: Environment, policy: Reuse, usable: Callable[[R], bool]) -> R | None:
     """Return the record to reuse: of those that the policy allows and that are `usable`, the one made most alike.
 
-    `records` are those of one recipe. A record whose class had imported further modules counts only while these are
-    unchanged.
+    `records` are those of one recipe, the oldest first; of equals the newest counts. A record whose class had imported
+    further modules counts only while these are unchanged.
     """
-    left = list(records)
-    while left:
-        place = best([record.environment for record in left], here, policy)
-        if place is None:
-            return None
-        record = left.pop(place)
-        if usable(record) and is_unchanged(record.code):
-            return record
-    return None
+    allowed = [record for record in reversed(records) if record.environment.serves(here, policy)]
+    allowed.sort(key=lambda record: len(record.environment.differences(here)))
+    return next((record for record in allowed if usable(record) and is_unchanged(record.code)), None)

@@ -20,27 +20,21 @@ from pytest_imgedit.engine.scoring import Scorer
 from pytest_imgedit.engine.swap import Swap, first_loaded
 from pytest_imgedit.engine.work import Work, missing_edits
 from pytest_imgedit.models.kinds import Role
-from pytest_imgedit.workers.base import Slot, Worker
+from pytest_imgedit.workers.base import Worker
 from pytest_imgedit.workers.gpus import BusyMeter
-from pytest_imgedit.workers.pool import Pool
+from pytest_imgedit.workers.pool import Pool, Watcher
 
 TRYING = "try the judge"
 
 
-class Progress(Protocol):
-    """Shows a run to the user and writes its log; also the pools' `Watcher`."""
+class Progress(Watcher, Protocol):
+    """Shows a run to the user and writes its log; also watches the pools."""
 
     stopping: bool
 
     def stage(self, name: str, total: int) -> AbstractContextManager[None]: ...
 
     def advance(self, stage: str, work: Work) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-    def worker_changed(self, worker: Worker) -> None: ...
-
-    def worker_said(self, slot: Slot, line: str) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -93,7 +87,7 @@ class Run:
             finally:  # a stopped run still shows the verdicts that it had before
                 pending = self.take_stored_verdicts(plan.works, scorer)
             if not self.progress.stopping:
-                self.finish(pending, plan.pairs, scorer, swap, overlap)
+                self.finish(pending, plan.request.pairs, scorer, swap, overlap)
         finally:
             swap.judge.close()
             if overlap is not None and overlap.has_begun:

@@ -23,6 +23,9 @@ from pytest_imgedit.store.records import VerdictRecord
 from pytest_imgedit.store.runs import Store
 from pytest_imgedit.workers.base import Worker
 
+#: What a record of a verdict holds of it.
+_SAID = ("reply", "aspects", "score", "batch_size", "greedy", "off_scale", "measured")
+
 
 class BadScore(ReplyError):
     """A number of the judge's own that is no score; asking again would not help."""
@@ -91,17 +94,8 @@ class Scorer:
 
     def _verdict_of(self, record: VerdictRecord) -> Verdict:
         self.store.environments[record.environment.digest] = record.environment
-        return Verdict(
-            record.reply,
-            record.aspects,
-            record.score,
-            record.batch_size,
-            record.greedy,
-            record.off_scale,
-            record.measured,
-            record.key,
-            record.environment.digest,
-        )
+        said = record.model_dump(include={*_SAID, "key"})
+        return Verdict(**said, environment=record.environment.digest)
 
     def question(self, work: Work) -> QuestionMessage:
         """Build the message that asks about one edit; raise `ImageError` if an image cannot be read."""
@@ -182,13 +176,7 @@ class Scorer:
                 content=key(recipe),
                 recipe=recipe,
                 environment=environment,
-                reply=work.verdict.reply,
-                aspects=dict(work.verdict.aspects),
-                score=work.verdict.score,
-                batch_size=work.verdict.batch_size,
-                greedy=work.verdict.greedy,
-                off_scale=work.verdict.off_scale,
-                measured=work.verdict.measured,
+                **{name: getattr(work.verdict, name) for name in _SAID},
                 asked=1 + len(work.reminders),
                 reminder=self.rubric.reminder if work.reminders else "",
                 code=code,

@@ -18,23 +18,13 @@ from pytest_imgedit.core.errors import StoreError, UsageError
 from pytest_imgedit.core.redaction import mask_variables
 from pytest_imgedit.core.results import Results, Section
 from pytest_imgedit.core.sanitize import one_line, shorten
+from pytest_imgedit.engine import preflight
 from pytest_imgedit.engine.baselines import Baselines
 from pytest_imgedit.engine.finish import Ended, make_results
 from pytest_imgedit.engine.interrupts import Interrupts
 from pytest_imgedit.engine.launch import Launcher, connected, is_remote
 from pytest_imgedit.engine.placement import groups_of
 from pytest_imgedit.engine.plan import Models, Request, RunPlan, ask_servers, make_plan
-from pytest_imgedit.engine.preflight import (
-    check_baseline,
-    check_copies,
-    check_counts,
-    check_edits_only,
-    check_gates,
-    check_hosts,
-    check_models,
-    check_rubric,
-    check_until,
-)
 from pytest_imgedit.engine.progress import RunProgress
 from pytest_imgedit.engine.results import FinishedRun
 from pytest_imgedit.engine.run import Run, Surroundings
@@ -141,22 +131,22 @@ class Evaluation:
         if self._checked:
             return
         self._checked = True
-        check_hosts(self.settings)
-        check_models(self.settings, self.models, self.hardware)
+        preflight.check_hosts(self.settings)
+        preflight.check_models(self.settings, self.models, self.hardware)
         if not is_remote(self.settings):
             with self._blaming_gpus():
                 for model in self.models:
                     groups_of(model, self.hardware)
-        check_gates(self.settings, self.suite, self._counts)
-        check_until(self.settings)
-        check_rubric(self.settings, self.suite)
+        preflight.check_gates(self.settings, self.suite, self._counts)
+        preflight.check_until(self.settings)
+        preflight.check_rubric(self.settings, self.suite)
         if self.settings.run.save is not None:
             check_name(self.settings.run.save)
         if self.settings.run.stage == "edit":
-            check_edits_only(self.settings)
+            preflight.check_edits_only(self.settings)
         elif self.baselines.reference is not None and self.models.judge is not None:
-            check_baseline(self.settings, self.models.judge, self.baselines.reference)
-        check_copies(self.settings.run.copies, self.store.folder)
+            preflight.check_baseline(self.settings, self.models.judge, self.baselines.reference)
+        preflight.check_copies(self.settings.run.copies, self.store.folder)
 
     def describe(self) -> str:
         """Say in one line what is evaluated, and on what."""
@@ -181,7 +171,7 @@ class Evaluation:
         selection = Selection.of((pair.category for pair in pairs), self._counts, without)
         gates, resting = narrow(self.settings.gates, selection, self.settings.run.asked)
         settings = self.settings.model_copy(update={"gates": gates})
-        check_counts(settings, Counter(pair.category for pair in pairs))
+        preflight.check_counts(settings, Counter(pair.category for pair in pairs))
         self.baselines.check_save(pairs)
         self.open_store()
         folder = self.store.new_run()

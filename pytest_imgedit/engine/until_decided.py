@@ -33,7 +33,7 @@ class BlockRun(Run):
             return
         swap = Swap(self.around.launch("judge"), self.clock)
         try:
-            self.finish([], self.blocks.leave_out(self.plan.pairs), scorer, swap)
+            self.finish([], self.blocks.leave_out(self.plan.request.pairs), scorer, swap)
         finally:
             swap.judge.close()
 

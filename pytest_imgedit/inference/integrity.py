@@ -68,7 +68,8 @@ def require_whole(name: str, model: Any, info: JsonObject) -> None:
 
     `info` is what `from_pretrained(output_loading_info=True)` of both libraries returns; `name` begins the message.
     """
-    unexpected = [key for key in info["unexpected_keys"] if not _is_unused_head(key, model)]
+    heads = tuple(head for head in _HEADS if not hasattr(model, head.partition(".")[0]))  # that this class has not
+    unexpected = [key for key in info["unexpected_keys"] if not key.startswith(heads)]
     mismatched = [key if isinstance(key, str) else key[0] for key in info["mismatched_keys"]]
     found = [
         f"{what} {_list(keys)}"
@@ -83,10 +84,6 @@ def require_whole(name: str, model: Any, info: JsonObject) -> None:
         found.append("; ".join(map(str, info["error_msgs"]))[:300])
     if found:
         raise SetupError(f"{name}: the checkpoint {' and '.join(found)}, expected exactly the tensors of its config")
-
-
-def _is_unused_head(key: str, model: Any) -> bool:
-    return key.startswith(_HEADS) and not hasattr(model, key.partition(".")[0])
 
 
 def _list(keys: Any) -> str:

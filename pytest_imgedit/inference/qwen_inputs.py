@@ -8,12 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from PIL import Image
 from transformers import AutoImageProcessor, AutoTokenizer, BatchFeature, ProcessorMixin
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 IMAGE = "<|image_pad|>"
 _TEXT_OPTIONS = ("padding", "padding_side", "max_length", "truncation")

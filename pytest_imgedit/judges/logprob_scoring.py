@@ -138,11 +138,7 @@ def _point(following: torch.Tensor, decimals: dict[int, list[int]]) -> float:
 
 
 def _divide(
-    tokenizer: Any,
-    place: Place,
-    mass: dict[float, float],
-    first: dict[float, float],
-    after: dict[str, torch.Tensor],
+    tokenizer: Any, place: Place, mass: dict[float, float], first: dict[float, float], after: dict[str, torch.Tensor]
 ) -> Asking[None]:
     """Divide the mass of each whole number between itself and the numbers with a decimal that start with it.
 

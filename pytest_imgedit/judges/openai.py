@@ -35,10 +35,7 @@ class OpenAIJudge:
         self.max_pixels = options.max_pixels
         #: Twice as many as at a time, so that a slow answer holds up few others.
         self.batch_size = 2 * options.concurrency
-        self.request: JsonObject = {
-            "model": self.asking.endpoint.model,
-            options.token_limit: options.max_new_tokens,
-        }
+        self.request: JsonObject = {"model": self.asking.endpoint.model, options.token_limit: options.max_new_tokens}
         if options.temperature != "default":
             self.request["temperature"] = options.temperature
         if options.extra:

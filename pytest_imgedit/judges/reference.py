@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 from scipy.ndimage import gaussian_filter
 
 from pytest_imgedit.core.requests import Answer, Question
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Pixels = NDArray[np.float64]
+Pixels = NDArray[np.float64]
 
 #: A pixel counts as changed where source and reference differ by more than this, on [0, 1].
 CHANGED = 0.04

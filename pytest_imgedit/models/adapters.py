@@ -189,9 +189,7 @@ ADAPTERS: dict[str, Adapter] = {
         multiple=lambda pipeline: 32,
     ),
     "JoyImageEditPipeline": Adapter(
-        "1024² at the source's aspect ratio",
-        multiple=_spatial,
-        prepare=_snap_to("vae_image_processor"),
+        "1024² at the source's aspect ratio", multiple=_spatial, prepare=_snap_to("vae_image_processor")
     ),
     "JoyImageEditPlusPipeline": Adapter(
         "1024² at the source's aspect ratio",

@@ -11,11 +11,7 @@ from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.strict_json import JsonObject
 
 #: Architectures whose attention the packed decoder computes as transformers does.
-PACKED = (
-    "Qwen2_5_VLForConditionalGeneration",
-    "Qwen3VLForConditionalGeneration",
-    "Qwen3VLMoeForConditionalGeneration",
-)
+PACKED = ("Qwen2_5_VLForConditionalGeneration", "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration")
 
 
 def read_config(folder: Path) -> JsonObject:

@@ -19,25 +19,10 @@ PACKAGE = Path(__file__).parent.parent
 _WEIGHTS = ("diffusion_pytorch_model.safetensors", "model.safetensors")
 #: What loaders of models, tokenizers, processors and schedulers read beside weights, where it is there.
 _SMALL = (
-    "config.json",
-    "generation_config.json",
-    "scheduler_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "vocab.txt",
-    "merges.txt",
-    "tokenizer.model",
-    "spiece.model",
-    "sentencepiece.bpe.model",
-    "tekken.json",
-    "preprocessor_config.json",
-    "processor_config.json",
-    "video_preprocessor_config.json",
-    "chat_template.json",
-    "chat_template.jinja",
+    *("config.json", "generation_config.json", "scheduler_config.json", "tokenizer.json", "tokenizer_config.json"),
+    *("special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "tokenizer.model"),
+    *("spiece.model", "sentencepiece.bpe.model", "tekken.json", "preprocessor_config.json", "processor_config.json"),
+    *("video_preprocessor_config.json", "chat_template.json", "chat_template.jinja"),
 )
 #: Tokenizers of other versions of transformers, and chat templates beside the usual one.
 _FURTHER = ("tokenizer.*.json", "additional_chat_templates/*.jinja")
@@ -128,7 +113,8 @@ def component_bytes(folder: Path, layout: Layout, dtype: str = "float32") -> dic
     checkpoint wants code of its own to be run.
     """
     shrink = 1 if dtype == "float32" else 2
-    return {model.name: _weight_bytes(model, shrink) for model in _model_folders(folder, layout)}
+    folders = _model_folders(folder, layout)
+    return {model.name: sum(tensor_bytes(path, shrink) for path in weight_files(model)) for model in folders}
 
 
 def _model_folders(folder: Path, layout: Layout) -> list[Path]:
@@ -178,10 +164,6 @@ def _components(folder: Path) -> list[str]:
             raise UsageError(f"{component}: no such folder, expected the component that model_index.json names")
         components.append(name)
     return components
-
-
-def _weight_bytes(folder: Path, shrink: int) -> int:
-    return sum(tensor_bytes(path, shrink) for path in weight_files(folder))
 
 
 def weight_files(folder: Path) -> list[Path]:

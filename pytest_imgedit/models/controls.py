@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pytest_imgedit.models.kinds import Model
-from pytest_imgedit.models.places import Memory
 
 
 class Control(Model):
     """An editor without weights."""
 
     role = "editor"
-
-    def memory(self) -> Memory:
-        return Memory(0)
+    has_weights = False
 
 
 class Identity(Control):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
@@ -86,8 +87,7 @@ class DiffusersParameters(ComputeParameters):
         default=None, description='one of diffusers\' attention backends, such as `"_native_cudnn"`'
     )
     quantize: Literal["fp8"] | None = Field(
-        default=None,
-        description='`"fp8"`: linear layers in float8 (needs torchao: the extra `fp8`), faster with loss',
+        default=None, description='`"fp8"`: linear layers in float8 (needs torchao: the extra `fp8`), faster with loss'
     )
     step_cache: Literal["first_block"] | None = Field(
         default=None,
@@ -108,8 +108,7 @@ class DiffusersParameters(ComputeParameters):
         description="pixels of an edit at its source's aspect ratio, instead of the model's default",
     )
     loras: list[LoraParameters] = Field(
-        default_factory=list,
-        description='LoRA adapters: `[{path = "a.safetensors", weight = 0.8}]` (extra `lora`)',
+        default_factory=list, description='LoRA adapters: `[{path = "a.safetensors", weight = 0.8}]` (extra `lora`)'
     )
     shard: ShardParameters = indifferent(
         ShardParameters(), description="with `--imgedit-gpus-per-worker=K`, how K GPUs share one editor"
@@ -174,8 +173,8 @@ class Diffusers(CheckpointModel):
             raise SettingError("loras", 'not with shards, expected editor.shard.strategy "context" or "none"')
         if self.gpus > 1 and strategy in ("context", "none") and "strategy" in shard and not site.may_have_gpus:
             raise SettingError("shard.strategy", f"{strategy!r} needs GPUs")
-        if self.options.quantize and site.is_here:
-            _require_torchao()
+        if self.options.quantize and site.is_here and find_spec("torchao") is None:
+            raise SettingError("quantize", "torchao is not installed, pip install pytest-imgedit[fp8]")
 
     def _check_options(self) -> None:
         """Refuse what cannot do what it says."""
@@ -293,13 +292,6 @@ def _check_loras(loras: list[LoraParameters]) -> None:
             tensor_bytes(Path(lora.path))
         except UsageError as error:
             raise SettingError("loras", str(error)) from None
-
-
-def _require_torchao() -> None:
-    from importlib.util import find_spec
-
-    if find_spec("torchao") is None:
-        raise SettingError("quantize", "torchao is not installed, pip install pytest-imgedit[fp8]")
 
 
 def _without_call_defaults(model: str, params: RawParams) -> RawParams:

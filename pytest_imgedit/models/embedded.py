@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Self
 
 from pytest_imgedit.core.errors import SettingError
+from pytest_imgedit.models.checkpoint_kinds import CheckpointModel
 from pytest_imgedit.models.diffusers import Diffusers
 from pytest_imgedit.models.qwen_vl import QwenVL
 from pytest_imgedit.scenes import WEIGHTS
 
 
-class ScenesEditor(Diffusers):
+class _Embedded(CheckpointModel):
+    """A model whose weights are in this package."""
+
+    takes = ""
+
+    @classmethod
+    def of(cls, spec: str, argument: str | None, params: Mapping[str, Any], gpus: int = 1) -> Self:
+        model = super().of(spec, argument, params, gpus)  # refuses an argument
+        return replace(model, argument=str(WEIGHTS / cls.role))
+
+
+class ScenesEditor(_Embedded, Diffusers):
     """The embedded editor."""
 
     name = "scenes"
-    takes = ""
     defaults = {"num_inference_steps": 20, "guidance_scale": 1.0, "image_guidance_scale": 1.0}  # noqa: RUF012
 
-    @classmethod
-    def of(cls, spec: str, argument: str | None, params: Mapping[str, Any], gpus: int = 1) -> Self:
-        super().of(spec, argument, params, gpus)  # refuses an argument
-        return cls(spec, str(WEIGHTS / "editor"), {**cls.defaults, **params}, gpus)
 
-
-class ScenesJudge(QwenVL):
+class ScenesJudge(_Embedded, QwenVL):
     """The embedded judge, which knows nothing but drawn scenes and the rubric that it was taught."""
 
     name = "scenes"
-    takes = ""
-
-    @classmethod
-    def of(cls, spec: str, argument: str | None, params: Mapping[str, Any], gpus: int = 1) -> Self:
-        super().of(spec, argument, params, gpus)  # refuses an argument
-        return cls(spec, str(WEIGHTS / "judge"), dict(params), gpus)
 
     def check_use(self, suite: str, rubric: str, is_own_rubric: bool) -> None:
         if suite.partition(":")[0] != "scenes":
@@ -45,6 +46,5 @@ class ScenesJudge(QwenVL):
         if rubric != "aspects" or is_own_rubric:
             own = " of your own" if is_own_rubric else ""
             raise SettingError(
-                "rubric",
-                f"judge 'scenes' was taught the built-in rubric 'aspects' and no other, found {rubric!r}{own}",
+                "rubric", f"judge 'scenes' was taught the built-in rubric 'aspects' and no other, found {rubric!r}{own}"
             )

@@ -12,7 +12,7 @@ from pytest_imgedit.core.errors import SettingError, UsageError
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.sanitize import did_you_mean
 from pytest_imgedit.models.kinds import Model
-from pytest_imgedit.models.places import Memory, Site
+from pytest_imgedit.models.places import Site
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 #: What a pattern may name beside the further fields of the rows.
@@ -27,6 +27,7 @@ class Folder(Model):
     loads = "pytest_imgedit.editors.folder:FolderEditor"
     takes = "DIR or folder:DIR?PATTERN"
     argument_is = "path"
+    has_weights = False
 
     def check(self, site: Site) -> None:
         folder, pattern = split_argument(self.argument or "")
@@ -35,9 +36,6 @@ class Folder(Model):
         if pattern:
             check_pattern(pattern)
         super().check(site)
-
-    def memory(self) -> Memory:
-        return Memory(0)
 
     def finished_images(self, pairs: Iterable[EditPair]) -> dict[str, Path | str]:
         return find_images(self.argument or "", pairs)

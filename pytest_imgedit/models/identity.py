@@ -42,6 +42,12 @@ class Identity:
     libraries: tuple[str, ...] = ()
     files: dict[str, str] = field(default_factory=dict, compare=False)
 
+    @property
+    def told(self) -> JsonObject:
+        """What results tell of it: `fingerprint`, `commit`, `params` without secrets, `dtype`."""
+        shown = {"params": mask_secrets(self.params), "dtype": self.recipe.get("dtype")}
+        return {"fingerprint": self.fingerprint, "commit": self.commit, **shown}
+
     def code_beside(self, loaded: Mapping[str, str]) -> dict[str, str]:
         """Leave out of the digests of the code that a worker has loaded, by file, those that the recipe holds."""
         known = set(self.recipe.get("code", {}).values())

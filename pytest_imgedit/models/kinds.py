@@ -85,6 +85,8 @@ class Model:
     libraries: ClassVar[tuple[str, ...]] = ("numpy", "pillow", "scipy")
     #: Whether a server computes for it, so that its workers take no GPU of the run.
     is_served: ClassVar[bool] = False
+    #: Whether a worker takes GPU memory for it.
+    has_weights: ClassVar[bool] = True
     #: Parameters that are paths, or lists of tables with a `path`; their files are identified by content.
     names_files: ClassVar[tuple[str, ...]] = ()
 
@@ -190,8 +192,8 @@ class Model:
         return None
 
     def memory(self) -> Memory:
-        """Tell what a worker needs; 0 bytes of weights for a model that takes no GPU memory."""
-        return Memory(0 if self.is_served else None)
+        """Tell what a worker needs."""
+        return Memory(None if self.has_weights else 0)
 
     @property
     def shares_cpu(self) -> bool:
@@ -213,7 +215,7 @@ class Model:
 
     @property
     def concurrency(self) -> int:
-        """How many workers ask a server at a time."""
+        """How many workers ask a server at a time; a judge is one worker, which asks much at a time."""
         return 1
 
     @property

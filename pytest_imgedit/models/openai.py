@@ -73,6 +73,7 @@ class ServedModel(Model):
 
     takes = "URL#MODEL"
     is_served = True
+    has_weights = False
     Params = ServerParameters
 
     @cached_property
@@ -99,10 +100,6 @@ class ServedModel(Model):
     def computed_by(self, where: Where, digests: Digests) -> RawParams:
         return {"server": parse_endpoint(self.name, self.argument or "").url}
 
-    @property
-    def concurrency(self) -> int:
-        return self.options.concurrency
-
 
 class OpenAI(ServedModel):
     """A judge behind a server with chat completions."""
@@ -111,10 +108,6 @@ class OpenAI(ServedModel):
     name = "openai"
     loads = "pytest_imgedit.judges.openai:OpenAIJudge"
     Params = OpenAIParameters
-
-    @property
-    def concurrency(self) -> int:
-        return 1  # its one worker asks much at a time
 
     @property
     def prices(self) -> tuple[float, float]:
@@ -129,3 +122,7 @@ class OpenAIImages(ServedModel):
     name = "openai-images"
     loads = "pytest_imgedit.editors.openai_images:OpenAIImagesEditor"
     Params = OpenAIImagesParameters
+
+    @property
+    def concurrency(self) -> int:
+        return self.options.concurrency

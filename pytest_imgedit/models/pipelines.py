@@ -20,14 +20,8 @@ from pytest_imgedit.models.source import Signature, signature, source_file
 
 #: Arguments that the harness sets for every pair.
 SET_BY_HARNESS = (
-    "image",
-    "images",
-    "input_images",
-    "prompt",
-    "generator",
-    "output_type",
-    "return_dict",
-    "num_images_per_prompt",
+    *("image", "images", "input_images", "prompt"),
+    *("generator", "output_type", "return_dict", "num_images_per_prompt"),
 )
 
 

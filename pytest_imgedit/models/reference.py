@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_imgedit.models.kinds import Model
-from pytest_imgedit.models.places import Memory
+from pytest_imgedit.models.parameters import Parameters
 
 
 class Reference(Model):
@@ -12,11 +12,9 @@ class Reference(Model):
     role = "judge"
     name = "reference"
     loads = "pytest_imgedit.judges.reference:ReferenceJudge"
+    has_weights = False
     measures = True
     needs_reference = True
-
-    def memory(self) -> Memory:
-        return Memory(0)
 
 
 class NoJudge(Model):
@@ -24,8 +22,7 @@ class NoJudge(Model):
 
     role = "judge"
     name = "none"
-    loads = "pytest_imgedit.judges.none:NoJudge"
+    loads = ""
+    Params = Parameters
+    has_weights = False
     scores = False
-
-    def memory(self) -> Memory:
-        return Memory(0)

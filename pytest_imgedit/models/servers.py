@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import queue
-import threading
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 from pytest_imgedit.core.errors import SetupError, UsageError
+from pytest_imgedit.core.patience import within
 from pytest_imgedit.core.sanitize import one_line
 from pytest_imgedit.models.parameters import RawParams
 
@@ -73,7 +70,7 @@ class Asking:
         url, timeout = self.endpoint.url, min(self.timeout, 20)
         with openai.OpenAI(**{**self.client, "timeout": timeout, "max_retries": 2}) as client:
             try:
-                _within(timeout, client.models.list)
+                within(timeout, client.models.list)
             except TimeoutError:  # it answers so slowly that no single read runs out of time
                 raise SetupError(f"{url} does not answer within {timeout:g} s") from None
             except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
@@ -103,26 +100,6 @@ class Asking:
             message = " ".join(str(body.get("message") or body.get("detail") or error.message).split())
             return f"the server answered {error.status_code}{again}: {message}"
         return f"the server's answer is not what it should be: {type(error).__name__}: {one_line(error)}"
-
-
-def _within(seconds: float, call: Callable[[], Any]) -> Any:
-    """Return what a call returns, or raise what it raises; raises `TimeoutError` if that takes longer."""
-    outcome: queue.Queue[tuple[Any, Exception | None]] = queue.Queue()
-
-    def attempt() -> None:
-        try:
-            outcome.put((call(), None))
-        except Exception as error:
-            outcome.put((None, error))
-
-    threading.Thread(target=attempt, daemon=True).start()
-    try:
-        value, error = outcome.get(timeout=seconds)
-    except queue.Empty:
-        raise TimeoutError from None
-    if error is not None:
-        raise error
-    return value
 
 
 def _cause(error: Exception) -> str:

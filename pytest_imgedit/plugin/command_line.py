@@ -45,12 +45,7 @@ def add_options(parser: pytest.Parser) -> None:
         else:
             action = "append" if option.kind == "list" else "store"
             group.addoption(
-                option.flag,
-                dest=option.dest,
-                action=action,
-                default=None,
-                metavar=option.metavar,
-                help=option.help,
+                option.flag, dest=option.dest, action=action, default=None, metavar=option.metavar, help=option.help
             )
     parser.addini(INI_KEY, "TOML config, relative to the ini file's folder", type="string", default=None)
 

@@ -86,8 +86,6 @@ class Exchange:
 
     def read_plan(self, node: Any) -> Plan | None:
         """Read the plan of a worker; `None` if its items want nothing."""
-        from pytest_imgedit.plugin.plan import Plan
-
         document = self._read(f"plan-{node.workerinput['workerid']}.json")
         return None if document is None else Plan(**document)
 

@@ -20,7 +20,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pytest_imgedit.config.toml_file import ConfigFile
-from pytest_imgedit.core.errors import ReplyError, UsageError
+from pytest_imgedit.core.errors import ReplyError, UsageError, first_problem
 from pytest_imgedit.core.pairs import EditPair, category_slug
 from pytest_imgedit.core.sanitize import one_line
 from pytest_imgedit.core.strict_json import JsonObject
@@ -59,11 +59,8 @@ class Rubric(BaseModel):
         """Hash of everything in the set, for provenance."""
         return hashlib.sha256(json.dumps(self.model_dump(), sort_keys=True).encode()).hexdigest()
 
-    def _criteria(self, category: str) -> Criteria:
-        return self.categories.get(category) or self.categories["default"]
-
     def _values(self, pair: EditPair) -> JsonObject:
-        criteria = self._criteria(pair.category)
+        criteria = self.categories.get(pair.category) or self.categories["default"]
         return {
             "instruction": pair.instruction.replace("\x00", ""),
             "description": pair.description.replace("\x00", ""),
@@ -152,8 +149,7 @@ def load_rubric(name: str, own: Mapping[str, Mapping[str, Any]]) -> Rubric:
     try:
         rubric = Rubric.model_validate(table)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise UsageError(f"{place}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise UsageError(f"{place}: {first_problem(error)}") from None
     _try_out(place, rubric)
     return rubric
 

@@ -18,7 +18,7 @@ from pytest_imgedit.stats.gates import outcome
 
 
 def render(results: Results, locate: Callable[[str], str | None]) -> str:
-    """Render a results results as one HTML page.
+    """Render results as one HTML page.
 
     `locate` gives the URL of a blob of the store, `None` for one that is not there. All text from data and judges is
     escaped, and the page's own script and style are the only ones it allows.
@@ -26,37 +26,34 @@ def render(results: Results, locate: Callable[[str], str | None]) -> str:
     templates = files("pytest_imgedit.report.templates")
     script = "".join(templates.joinpath(name).read_text("utf-8") for name in ("viewer.js", "report.js"))
     style = templates.joinpath("report.css").read_text("utf-8")
-    return (
-        environment()
-        .get_template("report.html")
-        .render(
-            run=results.run,
-            suite=results.suite,
-            editor=results.editor,
-            judge=rows.judge_name(results),
-            outcome=outcome(results),
-            header=rows.CATEGORY_HEADER,
-            rows=rows.category_rows(results),
-            totals=rows.overall_rows(results),
-            remarks=rows.remarks(results),
-            provenance=rows.provenance_lines(results),
-            chart=charts.category_chart(results),
-            histogram=charts.histogram(results),
-            axis=charts,
-            tables=[(printable(title), *rest) for title, *rest in tables.further_tables(results)],
-            timing=rows.timing_line(results),
-            worker_header=rows.WORKER_HEADER,
-            workers=rows.worker_rows(results),
-            gates=[replace(gate, why=printable(gate.why)) for gate in results.gates],
-            words=rows.WORDS,
-            sections=[(readable(section.title), readable(section.body)) for section in results.sections],
-            compared=results.comparison is not None,
-            cards=[_card(item, results, locate) for item in results.items],
-            script=script,
-            style=style,
-            script_hash=csp_hash(script),
-            style_hash=csp_hash(style),
-        )
+    page = environment().get_template("report.html")
+    return page.render(
+        run=results.run,
+        suite=results.suite,
+        editor=results.editor,
+        judge=rows.judge_name(results),
+        outcome=outcome(results),
+        header=rows.CATEGORY_HEADER,
+        rows=rows.category_rows(results),
+        totals=rows.overall_rows(results),
+        remarks=rows.remarks(results),
+        provenance=rows.provenance_lines(results),
+        chart=charts.category_chart(results),
+        histogram=charts.histogram(results),
+        axis=charts,
+        tables=[(printable(title), *rest) for title, *rest in tables.further_tables(results)],
+        timing=rows.timing_line(results),
+        worker_header=rows.WORKER_HEADER,
+        workers=rows.worker_rows(results),
+        gates=[replace(gate, why=printable(gate.why)) for gate in results.gates],
+        words=rows.WORDS,
+        sections=[(readable(section.title), readable(section.body)) for section in results.sections],
+        compared=results.comparison is not None,
+        cards=[_card(item, results, locate) for item in results.items],
+        script=script,
+        style=style,
+        script_hash=csp_hash(script),
+        style_hash=csp_hash(style),
     )
 
 

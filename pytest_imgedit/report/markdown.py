@@ -22,7 +22,7 @@ def escape(text: str) -> str:
 
 
 def render(results: Results) -> str:
-    """Render a results results as Markdown."""
+    """Render results as Markdown."""
     run = results.run
     failing = [gate for gate in results.gates if gate.state not in ("PASS", "NOT SELECTED")]
     lines = [

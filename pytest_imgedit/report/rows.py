@@ -11,24 +11,8 @@ from pytest_imgedit.core.sanitize import counted, interval, number, printable
 CATEGORY_HEADER = ("category", "n", "scored", "errors", "mean", "95% CI", "std", "median", "min", "max")
 #: Columns of words, which are aligned to the left.
 WORDS = (
-    "run",
-    "commit",
-    "finished",
-    "chart",
-    "suite",
-    "editor",
-    "state",
-    "GPU",
-    "product",
-    "category",
-    "gate",
-    "worker",
-    "device",
-    "stage",
-    "finding",
-    "control",
-    "judge",
-    "judged again",
+    *("run", "commit", "finished", "chart", "suite", "editor", "state", "GPU", "product", "category", "gate", "worker"),
+    *("device", "stage", "finding", "control", "judge", "judged again"),
 )
 WORKER_HEADER = ("worker", "device", "stage", "done", "busy s", "load s")
 
@@ -100,20 +84,14 @@ def usage_line(results: Results) -> str | None:
     return f"judge: {usage.tokens_in:,} tokens in, {usage.tokens_out:,} out{cost}"
 
 
-def near_copy_line(results: Results) -> str | None:
-    """Count the edits that hardly differ from their source; `None` if there is none."""
+def edit_lines(results: Results) -> list[str]:
+    """Count the edits that hardly differ from their source, and those of another aspect ratio, where there are any."""
     edits = [edit for item in results.items for edit in item.edits]
-    copies = sum(edit.near_copy for edit in edits)
-    return f"near-copies: {copies} of {len(edits)} edits hardly differ from their source" if copies else None
-
-
-def reframed_line(results: Results) -> str | None:
-    """Count the edits whose aspect ratio is not that of their source; `None` if there is none."""
-    edits = [edit for item in results.items for edit in item.edits]
-    reframed = sum(edit.reframed for edit in edits)
-    if not reframed:
-        return None
-    return f"reframed: {reframed} of {len(edits)} edits have another aspect ratio than their source (over 3%)"
+    copies, reframed = sum(edit.near_copy for edit in edits), sum(edit.reframed for edit in edits)
+    whole = f"of {len(edits)} edits"
+    lines = [f"near-copies: {copies} {whole} hardly differ from their source"] if copies else []
+    changed = f"reframed: {reframed} {whole} have another aspect ratio than their source (over 3%)"
+    return [*lines, changed] if reframed else lines
 
 
 def reuse_line(results: Results) -> str | None:
@@ -196,5 +174,6 @@ def expected_line(results: Results) -> str | None:
 
 def remarks(results: Results) -> list[str]:
     """Lines that follow the table of scores."""
-    lines = (best_and_worst, flat_line, near_copy_line, reframed_line, reuse_line, expected_line, mde_line, usage_line)
-    return [text for text in (line(results) for line in lines) if text is not None]
+    lines = [best_and_worst(results), flat_line(results), *edit_lines(results), reuse_line(results)]
+    lines += [expected_line(results), mde_line(results), usage_line(results)]
+    return [line for line in lines if line is not None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pytest_imgedit.core.results import Comparison, ControlRow, Controls, Noise, Results
+from pytest_imgedit.core.results import Comparison, Controls, Noise, Results
 from pytest_imgedit.core.sanitize import interval, number, signed
 from pytest_imgedit.stats.gates import WORST_FIRST
 
@@ -86,7 +86,7 @@ def controls_table(controls: Controls) -> Table:
             str(row.pending),
             number(row.mean),
             interval(row.ci95),
-            _area(row),
+            "–" if row.auc is None else f"{row.auc:.2f} ({interval(row.auc_ci95)})",
             "not all asked" if row.pending else _TOLD.get(row.state or "", "–"),
         )
         for row in controls.rows
@@ -110,10 +110,6 @@ def noise_table(noise: Noise) -> Table:
     ]
     floor = "the noise floor is that of all rows but order, in which no two runs differ"
     return Table("judge's noise: the same edits judged again", NOISE_HEADER, rows, [floor])
-
-
-def _area(row: ControlRow) -> str:
-    return "–" if row.auc is None or row.auc_ci95 is None else f"{row.auc:.2f} ({interval(row.auc_ci95)})"
 
 
 def _p_value(p: float | None) -> str:

@@ -23,20 +23,11 @@ DROPPED_FIRST = (
 )
 
 
-def render(
-    results: Results,
-    reports: Mapping[str, str],
-    width: int,
-    color: bool,
-) -> str:
-    """Render the tables and lines of a results results as text for a terminal."""
+def render(results: Results, reports: Mapping[str, str], width: int, color: bool) -> str:
+    """Render the tables and lines of results as text for a terminal."""
     buffer = io.StringIO()
     console = Console(
-        file=buffer,
-        width=width,
-        force_terminal=color,
-        color_system="standard" if color else None,
-        highlight=False,
+        file=buffer, width=width, force_terminal=color, color_system="standard" if color else None, highlight=False
     )
     editor, judge = results.editor.spec, rows.judge_name(results)
     console.print(Text(printable(f"suite {results.suite.name} · editor {editor} · judge {judge}")))
@@ -108,12 +99,7 @@ def _fitting(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], totals: Sequence[Sequence[str]]) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=(0, 0), pad_edge=False, show_edge=False, header_style="bold")
     for name in header:
-        table.add_column(
-            name,
-            justify="left" if name in WORDS else "right",
-            no_wrap=name not in WORDS,
-            overflow="fold",
-        )
+        table.add_column(name, justify="left" if name in WORDS else "right", no_wrap=name not in WORDS, overflow="fold")
     for index, row in enumerate(rows):
         table.add_row(*map(printable, row), end_section=bool(totals) and index == len(rows) - 1)
     for row in totals:

@@ -21,11 +21,7 @@ def write_reports(results: Results, folder: Path, blobs: Path, settings: RunSett
     there by then.
     """
     text = markdown.render(results)
-    files = {
-        "results": folder / "results.json",
-        "markdown": folder / "report.md",
-        "html": folder / "report.html",
-    }
+    files = {"results": folder / "results.json", "markdown": folder / "report.md", "html": folder / "report.html"}
     try:
         write_text(files["markdown"], text)
         inside = embedded(blobs) if settings.html_embed else None  # remembers each image, for the copy too

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from random import Random
 
 from pytest_imgedit.scenes.canvas import Canvas, Rgb, darker, lighter
 from pytest_imgedit.scenes.scene import Scene, Text, pick_colors
 from pytest_imgedit.scenes.shapes import FLOORS, WALLS, ball, box, outdoors, room, shadow, table
-
-if TYPE_CHECKING:
-    from random import Random
 
 
 def cut_balloon(rng: Random) -> Scene:
@@ -83,8 +80,7 @@ def cut_weight(rng: Random) -> Scene:
         draw,
         Text("Cut the rope.", "剪断绳子。"),
         Text(
-            f"A heavy {weight.en} ball hangs on a rope{under.en}.",
-            f"一个沉重的{weight.zh}的球吊在绳子上{under.zh}。",
+            f"A heavy {weight.en} ball hangs on a rope{under.en}.", f"一个沉重的{weight.zh}的球吊在绳子上{under.zh}。"
         ),
         Text(f"The {weight.en} ball has dropped and lies{end.en}.", f"{weight.zh}的球掉了下来{end.zh}。"),
         ("gravity", "release"),

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from random import Random
 
 from pytest_imgedit.scenes.canvas import Canvas, Rgb, darker, mix
 from pytest_imgedit.scenes.scene import Scene, Text, pick_colors
 from pytest_imgedit.scenes.shapes import ball, box, cloud, house, moon, outdoors, sun, tree
-
-if TYPE_CHECKING:
-    from random import Random
 
 NIGHT: Rgb = (22, 28, 58)
 
@@ -19,12 +16,7 @@ def _long_shadow(c: Canvas, x: float, y: float, w: float, length: float, side: f
         (24, 30, 30),
         0.42,
         lambda m: m.polygon(
-            [
-                (x - w / 2, y),
-                (x + w / 2, y),
-                (x + side * length + w / 3, y + 9),
-                (x + side * length - w / 3, y + 9),
-            ],
+            [(x - w / 2, y), (x + w / 2, y), (x + side * length + w / 3, y + 9), (x + side * length - w / 3, y + 9)],
             (255, 255, 255),
         ),
         blur=0.7,
@@ -86,21 +78,13 @@ def day_to_night(rng: Random) -> Scene:
             moon(c, 106 if x < 64 else 22, 18, 7, (21, 26, 56))
         tint = mix(wall.rgb, (236, 228, 214), 0.6)
         house(
-            c,
-            x,
-            100,
-            w,
-            (mix(tint, NIGHT, 0.6 if after else 0), mix(roof.rgb, NIGHT, 0.6 if after else 0)),
-            lit=after,
+            c, x, 100, w, (mix(tint, NIGHT, 0.6 if after else 0), mix(roof.rgb, NIGHT, 0.6 if after else 0)), lit=after
         )
 
     return Scene(
         draw,
         Text("Turn the day into night.", "把白天变成夜晚。"),
-        Text(
-            f"A house with a {roof.en} roof and a tree on a sunny day.",
-            f"晴天里一座{roof.zh}屋顶的房子和一棵树。",
-        ),
+        Text(f"A house with a {roof.en} roof and a tree on a sunny day.", f"晴天里一座{roof.zh}屋顶的房子和一棵树。"),
         Text(
             "The sky is dark with moon and stars, the scene is dim, and the windows are lit.",
             "天空变暗，有月亮和星星，景物昏暗，窗户亮着灯。",
@@ -176,8 +160,7 @@ def snow(rng: Random) -> Scene:
         draw,
         Text("Change the season to snowy winter.", "把季节变成下雪的冬天。"),
         Text(
-            f"A house with a {roof.en} roof and a green tree in summer.",
-            f"夏天里一座{roof.zh}屋顶的房子和一棵绿树。",
+            f"A house with a {roof.en} roof and a green tree in summer.", f"夏天里一座{roof.zh}屋顶的房子和一棵绿树。"
         ),
         Text(
             "Snow lies on the ground, the roof and the bare tree; the sky is grey and flakes fall.",

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from random import Random
 
 from pytest_imgedit.scenes.canvas import Canvas, darker, lighter
 from pytest_imgedit.scenes.scene import Scene, Text, pick_colors
 from pytest_imgedit.scenes.shapes import FLOORS, STONE, WALLS, WOOD, ball, box, outdoors, room, shadow, tree
-
-if TYPE_CHECKING:
-    from random import Random
 
 
 def shelf_removed(rng: Random) -> Scene:
@@ -118,10 +115,7 @@ def move_closer(rng: Random) -> Scene:
     side = Text("left", "左") if x1 < 64 else Text("right", "右")
     return Scene(
         draw,
-        Text(
-            f"Bring the {mover.en} ball to the front on the {side.en}.",
-            f"把{mover.zh}的球移到{side.zh}前方。",
-        ),
+        Text(f"Bring the {mover.en} ball to the front on the {side.en}.", f"把{mover.zh}的球移到{side.zh}前方。"),
         Text(
             f"A {mover.en} ball lies far away on a path, with a {near_color.en} box halfway.",
             f"远处的路上有一个{mover.zh}的球，半路上有一个{near_color.zh}的盒子。",
@@ -156,10 +150,7 @@ def move_behind(rng: Random) -> Scene:
 
     return Scene(
         draw,
-        Text(
-            f"Put the {mover.en} ball behind the {cover.en} box.",
-            f"把{mover.zh}的球放到{cover.zh}的盒子后面。",
-        ),
+        Text(f"Put the {mover.en} ball behind the {cover.en} box.", f"把{mover.zh}的球放到{cover.zh}的盒子后面。"),
         Text(f"A {mover.en} ball lies in front of a {cover.en} box.", f"{mover.zh}的球在{cover.zh}的盒子前面。"),
         Text(
             f"The {cover.en} box hides a part of the {mover.en} ball, which stands behind it.",

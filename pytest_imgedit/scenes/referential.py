@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from random import Random
 
 from pytest_imgedit.scenes.canvas import Canvas, Rgb, darker, mix
 from pytest_imgedit.scenes.scene import ORDINALS, Color, Scene, Text, pick_colors
 from pytest_imgedit.scenes.shapes import FLOORS, WALLS, ball, box, room, shadow, table
-
-if TYPE_CHECKING:
-    from random import Random
 
 
 def _act(rng: Random, color: Color) -> tuple[str, Text, Text]:

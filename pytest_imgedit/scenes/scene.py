@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from random import Random
+from typing import NamedTuple
 
 from pytest_imgedit.scenes.canvas import Canvas, Rgb
-
-if TYPE_CHECKING:
-    from random import Random
 
 
 class Text(NamedTuple):
@@ -36,12 +34,7 @@ COLORS = (
     Color("orange", "橙色", (232, 130, 44)),
 )
 
-ORDINALS = (
-    Text("first", "第一个"),
-    Text("second", "第二个"),
-    Text("third", "第三个"),
-    Text("fourth", "第四个"),
-)
+ORDINALS = (Text("first", "第一个"), Text("second", "第二个"), Text("third", "第三个"), Text("fourth", "第四个"))
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from random import Random
+from typing import Literal, NamedTuple
 
 from pytest_imgedit.scenes.canvas import SIZE, Canvas, Rgb, darker, lighter, mix
-
-if TYPE_CHECKING:
-    from random import Random
 
 Facing = Literal["left", "right", "front"]
 
@@ -60,10 +58,7 @@ def box(c: Canvas, x: float, bottom: float, w: float, h: float, color: Rgb, ligh
     """A box whose front is centred on x and stands on `bottom`; `light` < 0 comes from the left."""
     d = w * 0.28
     left, right, top = x - w / 2, x + w / 2, bottom - h
-    c.polygon(
-        [(left, top), (left + d, top - d * 0.7), (right + d, top - d * 0.7), (right, top)],
-        lighter(color, 0.25),
-    )
+    c.polygon([(left, top), (left + d, top - d * 0.7), (right + d, top - d * 0.7), (right, top)], lighter(color, 0.25))
     side = darker(color, 0.42) if light < 0 else lighter(color, 0.1)
     c.polygon([(right, top), (right + d, top - d * 0.7), (right + d, bottom - d * 0.7), (right, bottom)], side)
     c.rect(left, top, right, bottom, color if light < 0 else darker(color, 0.32))
@@ -169,11 +164,7 @@ def figure(c: Canvas, x: float, feet: float, h: float, shirt: Rgb, look: Look, p
     if turn:
         c.ellipse(x + turn * r * 0.28, head, r * 0.86, r * 0.94, skin)
         c.polygon(
-            [
-                (x + turn * r, head - r * 0.2),
-                (x + turn * r * 1.5, head + r * 0.25),
-                (x + turn * r, head + r * 0.35),
-            ],
+            [(x + turn * r, head - r * 0.2), (x + turn * r * 1.5, head + r * 0.25), (x + turn * r, head + r * 0.35)],
             skin,
         )
         c.ellipse(x + turn * r * 0.62, head - r * 0.1, r * 0.14, r * 0.16, (30, 30, 34))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from random import Random
 
 from pytest_imgedit.scenes.canvas import Canvas, darker
 from pytest_imgedit.scenes.scene import ORDINALS, Scene, Text, pick_colors
@@ -21,9 +21,6 @@ from pytest_imgedit.scenes.shapes import (
     shadow,
     table,
 )
-
-if TYPE_CHECKING:
-    from random import Random
 
 
 def queue_faces_counter(rng: Random) -> Scene:
@@ -50,10 +47,7 @@ def queue_faces_counter(rng: Random) -> Scene:
     return Scene(
         draw,
         Text("Make everyone in the queue face the counter.", "让队伍里的每个人都面向柜台。"),
-        Text(
-            f"{count} people queue at a counter; not all look at it.",
-            f"{count}个人在柜台前排队，有人没有面向柜台。",
-        ),
+        Text(f"{count} people queue at a counter; not all look at it.", f"{count}个人在柜台前排队，有人没有面向柜台。"),
         Text("All people in the queue face the counter.", "队伍里的人都面向柜台。"),
         ("gaze", "queue"),
         "medium" if len(away) == 1 else "hard",
@@ -151,8 +145,7 @@ def share_umbrella(rng: Random) -> Scene:
             figure(c, px, 114, 60, shirt.rgb, look)
         c.line([(centre, 38), (centre, 86)], (70, 62, 58), 1.6)
         c.polygon(
-            [(centre - 27, 52), (centre - 17, 40), (centre, 34), (centre + 17, 40), (centre + 27, 52)],
-            umbrella.rgb,
+            [(centre - 27, 52), (centre - 17, 40), (centre, 34), (centre + 17, 40), (centre + 27, 52)], umbrella.rgb
         )
         for dx in (-18, 0, 18):
             c.ellipse(centre + dx, 52.5, 9, 3, darker(umbrella.rgb, 0.25))
@@ -164,10 +157,7 @@ def share_umbrella(rng: Random) -> Scene:
             f"In the rain one person holds a {umbrella.en} umbrella and one in {second.en} gets wet.",
             f"雨中一个人打着{umbrella.zh}的伞，另一个穿{second.zh}衣服的人淋着雨。",
         ),
-        Text(
-            f"Both stand close together under the {umbrella.en} umbrella.",
-            f"两个人靠近站在{umbrella.zh}的伞下。",
-        ),
+        Text(f"Both stand close together under the {umbrella.en} umbrella.", f"两个人靠近站在{umbrella.zh}的伞下。"),
         ("courtesy", "distance"),
         "hard",
     )
@@ -194,8 +184,7 @@ def raise_hands(rng: Random) -> Scene:
         result = Text("All four people have one hand up.", "四个人都举着一只手。")
     else:
         asked = Text(
-            f"Let the {ORDINALS[who].en} person from the left raise a hand.",
-            f"让左起{ORDINALS[who].zh}人举手。",
+            f"Let the {ORDINALS[who].en} person from the left raise a hand.", f"让左起{ORDINALS[who].zh}人举手。"
         )
         result = Text(
             f"Only the {ORDINALS[who].en} person from the left, in {shirts[who].en}, has a hand up.",
@@ -237,8 +226,7 @@ def serve_guest(rng: Random) -> Scene:
             "有一位客人没有杯子：给他一个和别人一样的。",
         ),
         Text(
-            f"Three guests at a table; two of them have a {cup.en} cup.",
-            f"桌边有三位客人，其中两位有{cup.zh}的杯子。",
+            f"Three guests at a table; two of them have a {cup.en} cup.", f"桌边有三位客人，其中两位有{cup.zh}的杯子。"
         ),
         Text(f"Each of the three guests has a {cup.en} cup.", f"三位客人面前都有{cup.zh}的杯子。"),
         ("fairness", "group"),

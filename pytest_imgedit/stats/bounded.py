@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-    #: Values, and a weight in (0, 1] for each.
-    Stratum = tuple[Floats, Floats]
+Floats = NDArray[np.float64]
+#: Values, and a weight in (0, 1] for each.
+Stratum = tuple[Floats, Floats]
 
 #: Shares of the largest possible bet over which `evidence_above` averages.
 BETS = (np.arange(24) + 0.5) / 24

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core.results import GateResult, State
 from pytest_imgedit.stats.coverage import allowed_pairs
 from pytest_imgedit.stats.estimates import ENOUGH, signs
 from pytest_imgedit.store.baselines import BaselineItem
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 #: How many collapsed pairs a gate's line names.
 NAMED = 5

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from pytest_imgedit.core.environments import Environment
 from pytest_imgedit.core.results import (
@@ -127,19 +126,6 @@ def _mean(found: Estimate | None) -> float | None:
     return None if found is None else found.mean
 
 
-class HasProvenance(Protocol):
-    """What tells where it was computed, as runs and baselines do."""
-
-    @property
-    def editor(self) -> EditorInfo: ...
-
-    @property
-    def judge(self) -> JudgeInfo: ...
-
-    @property
-    def environments(self) -> Mapping[str, ComputedIn]: ...
-
-
 @dataclass(frozen=True)
 class Computed:
     """Where a run was computed, or would be."""
@@ -149,7 +135,7 @@ class Computed:
     environments: Mapping[str, ComputedIn]
 
 
-def environment_differences(before: HasProvenance, now: HasProvenance) -> list[str]:
+def environment_differences(before: Baseline, now: Baseline | Computed) -> list[str]:
     """Say in what two runs or baselines were computed otherwise, edits and verdicts apart; nothing where they agree.
 
     That is where they were (`environments`), in which `dtype`, and by which decoder a judge's batches.

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit  # scipy.stats has them too, and takes half a second to import
 
 from pytest_imgedit.core.results import Summary
 from pytest_imgedit.stats.bounded import evidence_above, interval, strata
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 #: Share of true effects of the size `mde` that a test finds.
 POWER = 0.8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -64,46 +64,38 @@ def check_counts(name: str, fields: Iterable[str], counts: Mapping[str, int]) ->
 
 def fail_under(settings: GatesSettings, scores: Sequence[Observation]) -> list[GateResult]:
     """Evaluate all `--imgedit-fail-under` gates: H0 of each is that the true mean is not under its limit."""
-    words = words_of("fail_under")
-    return _Family("fail_under", settings, settings.fail_under, scores, 1, 0.0, words).evaluate()
+    return _Family("fail_under", settings, settings.fail_under, scores, 1, 0.0, Words("fail_under")).evaluate()
 
 
 def max_drop(settings: GatesSettings, differences: Sequence[Observation], baseline: str) -> list[GateResult]:
     """Evaluate all `--imgedit-max-drop` gates: H0 of each is that the true difference is not under minus its limit."""
-    words = words_of("max_drop", baseline)
+    words = Words("max_drop", baseline)
     return _Family("max_drop", settings, settings.max_drop, differences, -1, -10.0, words).evaluate()
 
 
 @dataclass(frozen=True)
 class Words:
-    """How gates of a kind say what they found, how that is to their limit, and that nothing is certain."""
+    """How gates of a kind say what they found; those on drops name the `baseline`."""
 
-    measured: Callable[[str, float], str]
-    related: Callable[[float, float], str]
-    doubt: str
+    kind: Literal["fail_under", "max_drop"]
+    baseline: str = ""
 
+    @property
+    def doubt(self) -> str:
+        """That nothing is certain."""
+        return f"not shown to be {'under' if self.kind == 'fail_under' else 'more than'}"
 
-def words_of(kind: Literal["fail_under", "max_drop"], baseline: str = "") -> Words:
-    """Return the words of a kind of gates; those on drops name the baseline."""
-
-    def score(field: str, value: float) -> str:
-        return f"{field} {value:.2f}"
-
-    def against_limit(value: float, limit: float) -> str:
-        return f" {'>=' if value >= limit else '<'} {limit:g}"
-
-    def move(field: str, value: float) -> str:
+    def measured(self, field: str, value: float) -> str:
+        """What was found."""
+        if self.kind == "fail_under":
+            return f"{field} {value:.2f}"
         size = f"{abs(value):.2f}" if abs(value) >= 0.005 else f"{abs(value):.1g}"
         moved = f"fell by {size}" if value < 0 else f"rose by {size}" if value > 0 else "did not move"
-        return f"{field} {moved} against {baseline}"
+        return f"{field} {moved} against {self.baseline}"
 
-    def allowed(value: float, limit: float) -> str:
-        del value
-        return f", {limit:g} allowed"
-
-    if kind == "fail_under":
-        return Words(score, against_limit, "not shown to be under")
-    return Words(move, allowed, "not shown to be more than")
+    def related(self, value: float, limit: float) -> str:
+        """How that is to the limit."""
+        return f" {'>=' if value >= limit else '<'} {limit:g}" if self.kind == "fail_under" else f", {limit:g} allowed"
 
 
 @dataclass(frozen=True)

@@ -6,21 +6,19 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core.results import GateResult
 from pytest_imgedit.stats.bounded import BETS
-from pytest_imgedit.stats.gates import Observation, estimate_field, words_of
+from pytest_imgedit.stats.gates import Observation, Words, estimate_field
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-    Side = Literal[1, -1]
-    Kind = Literal["fail_under", "max_drop"]
+Floats = NDArray[np.float64]
+Side = Literal[1, -1]
+Kind = Literal["fail_under", "max_drop"]
 
 #: Parts at most into which a run's pairs are divided.
 MOST = 20
@@ -144,7 +142,7 @@ class Looks:
         self, kind: Kind, settings: GatesSettings, parts: Sequence[Sequence[Place]], against: str = ""
     ) -> None:
         self.kind, self.settings, self.parts = kind, settings, parts
-        self.words, self.limits = words_of(kind, against), dict(getattr(settings, kind))
+        self.words, self.limits = Words(kind, against), dict(getattr(settings, kind))
         self.decided: dict[str, GateResult] = {}
         self._sign = 1 if kind == "fail_under" else -1
         self._weights = {field: weights_of(parts, field) for field in self.limits}

@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field, StrictInt, ValidationError
 
-from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.errors import UsageError, first_problem
 from pytest_imgedit.core.files import write_text
 from pytest_imgedit.core.pairs import slug
 from pytest_imgedit.core.results import (
@@ -27,7 +27,7 @@ from pytest_imgedit.core.results import (
     Results,
     SuiteInfo,
 )
-from pytest_imgedit.store.documents import as_results, first_problem, read_document
+from pytest_imgedit.store.documents import as_results, read_document
 from pytest_imgedit.store.records import Sha256
 
 BASELINE_SCHEMA = "imgedit.baseline/2"

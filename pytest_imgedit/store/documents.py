@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.core.files import read_regular
+from pytest_imgedit.core.errors import UsageError, first_problem
+from pytest_imgedit.core.files import read_utf8
 from pytest_imgedit.core.results import RESULTS_SCHEMA, Results
 from pytest_imgedit.core.strict_json import JsonObject, loads
 
@@ -29,19 +29,11 @@ def as_results(path: Path, document: JsonObject) -> Results:
         raise UsageError(f"{path}: not a whole results document: {first_problem(error)}") from None
 
 
-def first_problem(error: ValidationError) -> str:
-    """Say the first thing that is wrong, with its place, such as `items.3.score: Input should be a valid number`."""
-    first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-
-
 def read_document(path: Path, schemas: Sequence[str]) -> JsonObject:
     """Read a JSON object whose `schema` is one of these; raises `UsageError`."""
-    data = read_regular(path, MAX_BYTES, "a baseline or a results.json")
+    text = read_utf8(path, MAX_BYTES, "a baseline or a results.json")
     try:
-        document = loads(data.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: not UTF-8 (byte {error.start}), expected JSON") from None
+        document = loads(text)
     except json.JSONDecodeError as error:
         raise UsageError(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from None
     except (ValueError, RecursionError) as error:

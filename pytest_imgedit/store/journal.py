@@ -7,19 +7,17 @@ import os
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
 from pytest_imgedit.core import strict_json
-from pytest_imgedit.core.errors import StoreError, UsageError
+from pytest_imgedit.core.errors import StoreError, UsageError, first_problem
 from pytest_imgedit.core.sanitize import shorten
 from pytest_imgedit.store.blobs import sync_folder
 from pytest_imgedit.store.records import ModelRecord, Record
-
-if TYPE_CHECKING:
-    from io import FileIO
 
 R = TypeVar("R", bound=Record | ModelRecord)
 
@@ -71,9 +69,7 @@ class Journal(Generic[R]):
             record: R = kind.model_validate(document)
             return record
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(map(str, first["loc"]))
-            what = f"{where}: {first['msg']}" if where else first["msg"]
+            what = first_problem(error)
         except UnicodeEncodeError:
             what = "not strict JSON: a character that cannot be encoded"
         except (ValueError, RecursionError) as error:

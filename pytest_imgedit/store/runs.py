@@ -8,8 +8,8 @@ import secrets
 import socket
 from datetime import UTC, datetime
 from functools import cached_property
+from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_imgedit.core.environments import Environment
 from pytest_imgedit.core.errors import StoreError, UsageError
@@ -17,10 +17,6 @@ from pytest_imgedit.models.identity import Identity
 from pytest_imgedit.store.blobs import Blobs
 from pytest_imgedit.store.journal import Journal
 from pytest_imgedit.store.records import EditRecord, ModelRecord, VerdictRecord
-
-if TYPE_CHECKING:
-    from io import FileIO
-
 
 #: Any of these tells that a folder is a store; a lock that a cleaner took away is made anew.
 _KNOWN_BY = frozenset({"lock", "edits.jsonl", "verdicts.jsonl", "models.jsonl", "runs", "blobs"})

@@ -15,7 +15,7 @@ from pytest_imgedit.core.images import Base64Image, FileImage
 from pytest_imgedit.core.pairs import EditPair, ImageSource, category_slug
 from pytest_imgedit.core.sanitize import did_you_mean, steering
 from pytest_imgedit.suites.ids import Ids
-from pytest_imgedit.suites.rows import Problems, Row, RowImage, read_rows
+from pytest_imgedit.suites.rows import Problems, Row, RowImage, make_pairs, read_rows
 
 #: What a pair needs -> the field names that may hold it, the first one present wins.
 FIELDS: dict[str, tuple[str, ...]] = {
@@ -57,7 +57,7 @@ USUAL_NAMES: dict[str, tuple[str, ...]] = {
 
 
 def load(argument: str, settings: SuiteSettings) -> Iterator[EditPair]:
-    """Yield the pairs of one file, with `[suite.fields]` naming fields that are called otherwise there.
+    """Return the pairs of one file, with `[suite.fields]` naming fields that are called otherwise there.
 
     Rows without a category are of the category `all`. Raises `UsageError` for a row without instruction or image, and
     for values of a wrong type.
@@ -74,17 +74,15 @@ def load(argument: str, settings: SuiteSettings) -> Iterator[EditPair]:
     seen: dict[str, int] = {}
     rows = list(reader.drop_images(read_rows(path, problems)))
     ids = Ids(reader.given_names(rows), reader.image_paths(rows))
-    for row in rows:
-        try:
-            pair = reader.pair(row, ids)
-            if pair.id in seen:
-                raise row.error(f"id {pair.id!r} is already used on line {seen[pair.id]}, expected unique ids")
-        except UsageError as error:
-            problems.add(error)
-            continue
+
+    def make(row: Row) -> EditPair:
+        pair = reader.pair(row, ids)
+        if pair.id in seen:
+            raise row.error(f"id {pair.id!r} is already used on line {seen[pair.id]}, expected unique ids")
         seen[pair.id] = row.line
-        yield pair
-    problems.check()
+        return pair
+
+    return make_pairs(rows, make, problems)
 
 
 class _Reader:

@@ -10,13 +10,13 @@ from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.pairs import EditPair, category_slug, slug
 from pytest_imgedit.core.sanitize import steering
 from pytest_imgedit.suites.native import beside
-from pytest_imgedit.suites.rows import Problems, Row, read_rows
+from pytest_imgedit.suites.rows import Problems, Row, make_pairs, read_rows
 
 FILES = ("data_total.json", "datav2_total_w_subtask.json")
 
 
 def load(argument: str, settings: SuiteSettings) -> Iterator[EditPair]:
-    """Yield the pairs of a RISEBench folder.
+    """Return the pairs of a RISEBench folder.
 
     Categories lose their `_reasoning` (causal, logical, spatial, temporal). `reference_img` is the reference
     image, `reference` or `reference_txt` the reference text. Raises `UsageError` if the folder or a field
@@ -27,14 +27,7 @@ def load(argument: str, settings: SuiteSettings) -> Iterator[EditPair]:
     if path is None:
         raise UsageError(f"suite risebench:{argument}: no {' or '.join(FILES)} in {folder}")
     problems = Problems()
-    for row in read_rows(path, problems):
-        try:
-            pair = _pair(row)
-        except UsageError as error:
-            problems.add(error)
-            continue
-        yield pair
-    problems.check()
+    return make_pairs(read_rows(path, problems), _pair, problems)
 
 
 def _pair(row: Row) -> EditPair:

@@ -7,13 +7,14 @@ import json
 import mmap
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pytest_imgedit.core.errors import ImageError, UsageError
 from pytest_imgedit.core.images import Base64Image
+from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.strict_json import JsonObject, loads
 
 # A string without an end runs to the end of the file, so that no byte is looked at twice.
@@ -83,8 +84,6 @@ class RowImage:
                 file.seek(self.start)
                 data = file.read(self.end - self.start)
             return Base64Image(json.loads(data)[self.name]).read()
-        except ImageError as error:
-            raise ImageError(f"{self.path}: field {self.name!r}: {error}") from error
         except OSError as error:
             raise ImageError(f"{self.path}: {error.strerror}") from error
         except (ValueError, KeyError, TypeError) as error:
@@ -125,6 +124,18 @@ def read_rows(path: Path, problems: Problems) -> Iterator[Row]:
             problems.add(error)
             continue
         yield Row(path, line, start, end, values, group, number if is_one_line else 0)
+
+
+def make_pairs(rows: Iterable[Row], make: Callable[[Row], EditPair], problems: Problems) -> Iterator[EditPair]:
+    """Yield what `make` makes of rows; raises one `UsageError` at the end for all `problems`, those of `make` too."""
+    for row in rows:
+        try:
+            pair = make(row)
+        except UsageError as error:
+            problems.add(error)
+        else:
+            yield pair
+    problems.check()
 
 
 def _toml_rows(path: Path) -> Iterator[Row]:

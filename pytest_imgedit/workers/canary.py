@@ -9,6 +9,7 @@ from PIL import Image
 
 from pytest_imgedit.core.environments import Environment
 from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.images import encode_png
 from pytest_imgedit.core.protocol import EditJob
 from pytest_imgedit.workers.base import Worker
 
@@ -18,14 +19,12 @@ TOLERANCE = 4.0
 
 def canary_edit() -> EditJob:
     """Return the message of the edit: a gradient to be made brighter."""
-    buffer = io.BytesIO()
-    Image.linear_gradient("L").convert("RGB").save(buffer, "PNG")
     return {
         "op": "edit",
         "pair": "canary",
         "category": "default",
         "instruction": "make it brighter",
-        "source": buffer.getvalue(),
+        "source": encode_png(Image.linear_gradient("L")),
         "reference": None,
         "seed": 0,
     }

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from PIL import Image
 
 from pytest_imgedit.core.errors import ImageError, OutputError, SetupError, is_out_of_memory
 from pytest_imgedit.core.images import decode, encode_png
@@ -12,9 +14,6 @@ from pytest_imgedit.core.protocol import AnswerMessage, EditJob, FinishedEdit, Q
 from pytest_imgedit.core.requests import Answer, EditRequest, Question
 from pytest_imgedit.core.sanitize import one_line, shorten
 from pytest_imgedit.editors.output import checked, is_near_copy, is_reframed
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 #: Taken before any code of the user's own could put another in its place.
 clock = time.perf_counter

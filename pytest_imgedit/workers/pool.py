@@ -195,7 +195,8 @@ class Pool:
             worker, message = self.events.get(timeout=0.2)
             if worker.state != "dead":
                 yield from self._heard(worker, message)
-        self._drain_output()
+        for worker in self.workers:
+            self._pass_on(worker)
         self._forgive_own_absence()
         if self.events.empty():  # else the worker that seems late may have answered
             yield from self._end_overdue()
@@ -312,10 +313,6 @@ class Pool:
         how = worker.connection.close()
         self._pass_on(worker, final=True)
         return how
-
-    def _drain_output(self) -> None:
-        for worker in self.workers:
-            self._pass_on(worker)
 
     def _pass_on(self, worker: Worker, final: bool = False) -> None:
         """Pass on what a process has printed."""

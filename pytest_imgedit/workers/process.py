@@ -15,22 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pytest_imgedit.core import protocol
 from pytest_imgedit.core.errors import ImageError, SetupError, is_out_of_memory
 from pytest_imgedit.core.images import encode_png, to_rgb
-from pytest_imgedit.core.protocol import (
-    AnswerMessage,
-    Edited,
-    EditJob,
-    EnvironmentMessage,
-    Failed,
-    FromWorker,
-    Judged,
-    Loaded,
-    Prepare,
-    QuestionMessage,
-    Reply,
-    ToWorker,
-)
 from pytest_imgedit.core.redaction import Redactor, server_key
 from pytest_imgedit.core.requests import Answer, EditRequest, Question
 from pytest_imgedit.core.sanitize import one_line, shorten
@@ -39,14 +26,7 @@ from pytest_imgedit.inference.seeding import seed_all
 from pytest_imgedit.models.checkpoints import find_checkpoint, require_file
 from pytest_imgedit.models.closure import loaded_code, require_code
 from pytest_imgedit.models.kinds import Target
-from pytest_imgedit.workers.messages import (
-    clock,
-    describe,
-    edit_request,
-    finished_edit,
-    judge_question,
-    plain_answer,
-)
+from pytest_imgedit.workers.messages import clock, describe, edit_request, finished_edit, judge_question, plain_answer
 
 Read = list[Future[Any]]
 
@@ -60,9 +40,9 @@ def serve(channel: Any) -> None:
     When the channel ends, the controller is gone: the process exits at once, in the middle of a job too.
     """
     os.dup2(2, 1)  # what is printed goes to the run's log, as errors do
-    inbox: queue.Queue[tuple[ToWorker, Read]] = queue.Queue()
+    inbox: queue.Queue[tuple[protocol.ToWorker, Read]] = queue.Queue()
 
-    def receive(message: ToWorker | None) -> None:
+    def receive(message: protocol.ToWorker | None) -> None:
         if message is None:
             os._exit(0)
         if message["op"] == "drop":
@@ -82,7 +62,7 @@ class _Worker:
     So the GPU waits neither for images to be decoded or prepared, nor for edits to be checked and encoded.
     """
 
-    def __init__(self, send: Callable[[FromWorker], None]) -> None:
+    def __init__(self, send: Callable[[protocol.FromWorker], None]) -> None:
         self.send = send
         self.preprocess: Callable[[Question], Any] | None = None
         self.dropping = False  # jobs that have not begun are not to be done any more
@@ -94,14 +74,14 @@ class _Worker:
         self._finisher = ThreadPoolExecutor(1)  # one, so that replies keep the order of their jobs
         self.redactor = Redactor(os.environ)
 
-    def read_ahead(self, message: ToWorker) -> Read:
+    def read_ahead(self, message: protocol.ToWorker) -> Read:
         """Start to read the images of a job that waits."""
         if message["op"] == "edit":
             return [self._readers.submit(edit_request, message)]
         asked = message["questions"] if message["op"] == "judge" else ()
         return [self._readers.submit(self._read_question, question) for question in asked]
 
-    def handle(self, message: ToWorker, read: Read) -> None:
+    def handle(self, message: protocol.ToWorker, read: Read) -> None:
         """Do a job up to where the GPU is free again; its reply is finished and sent by another thread."""
         started = clock()
         try:
@@ -109,12 +89,12 @@ class _Worker:
         except BaseException as error:  # whatever an editor raises, SystemExit too, is the error of this job alone
             failed = self._failed(error)
 
-            def finish() -> Reply:
+            def finish() -> protocol.Reply:
                 return failed
 
         self._finisher.submit(self._finish, finish, clock() - started)
 
-    def _begin(self, message: ToWorker, read: Read) -> Callable[[], Reply]:
+    def _begin(self, message: protocol.ToWorker, read: Read) -> Callable[[], protocol.Reply]:
         """Do what needs the GPU; return what finishes the reply."""
         if message["op"] == "prepare":
             self.prepare(message)
@@ -129,7 +109,7 @@ class _Worker:
         judged = self.judge(read)
         return lambda: judged
 
-    def _finish(self, finish: Callable[[], Reply], seconds: float) -> None:
+    def _finish(self, finish: Callable[[], protocol.Reply], seconds: float) -> None:
         try:
             reply = finish()
         except BaseException as error:
@@ -143,19 +123,19 @@ class _Worker:
         except Exception as error:  # what an editor or judge returned cannot be sent
             self.send({"op": "error", "seconds": 0.0, "kind": "exception", "message": type(error).__name__})
 
-    def _failed(self, error: BaseException) -> Failed:
+    def _failed(self, error: BaseException) -> protocol.Failed:
         with suppress(BaseException):  # the disk with the log may be full, stderr closed, the error unprintable
             traceback.print_exception(error)
         kind, text = describe(error)
         return {"op": "error", "kind": kind, "message": shorten(self.redactor.text(text))}
 
-    def prepare(self, message: Prepare) -> None:
+    def prepare(self, message: protocol.Prepare) -> None:
         """Import what the target needs, and do what its class has in `warm_up`, which may use a little of the GPU."""
         self.target = Target(**message["target"])
         self.params, self.device = message["params"], message["device"]
         self.is_served, self.may_be_blank = message["is_served"], message["may_be_blank"]
         self.libraries = message["libraries"]
-        self.canary: EditJob | None = message.get("canary")
+        self.canary: protocol.EditJob | None = message.get("canary")
         self.redactor = Redactor(os.environ, self.params, server_key(self.params))
         if checkpoint := message.get("checkpoint"):  # the run was started on another host
             self.target = replace(self.target, argument=find_checkpoint(**checkpoint))
@@ -168,7 +148,7 @@ class _Worker:
             arguments = () if self.target.argument is None else (self.target.argument,)
             warm_up(*arguments, device=self.device, **self.params)
 
-    def load(self) -> Loaded:
+    def load(self) -> protocol.Loaded:
         """Build the model and have it prove itself; one that differs by its LoRA adapters alone keeps its base."""
         loras = self.params.get("loras", ())
         base = (self.target, {name: value for name, value in self.params.items() if name != "loras"})
@@ -205,7 +185,7 @@ class _Worker:
         if not (callable(self.preprocess) and "prepared" in inspect.signature(self.model.answer).parameters):
             self.preprocess = None
 
-    def _environment(self) -> EnvironmentMessage:
+    def _environment(self) -> protocol.EnvironmentMessage:
         """Describe where this worker computes, as `Environment` has it."""
         torch = sys.modules.get("torch")
         on_gpu = self.device != "cpu"
@@ -231,7 +211,7 @@ class _Worker:
             raise SetupError(f"{type(self.model).__name__}.batch_size is {wanted!r}, expected a count of at least 1")
         return min(wanted, self.fits)
 
-    def edit(self, read: Read) -> Callable[[], Edited]:
+    def edit(self, read: Read) -> Callable[[], protocol.Edited]:
         """Edit; the image is checked and encoded when the reply is finished."""
         request = read[0].result()
         started = clock()
@@ -258,9 +238,9 @@ class _Worker:
             output = self.model.edit(replace(request, source=request.source.copy()))
         return output
 
-    def judge(self, read: Read) -> Judged:
+    def judge(self, read: Read) -> protocol.Judged:
         """Ask the judge; a question whose images do not decode is answered by its own error, without the judge."""
-        answers: dict[int, AnswerMessage] = {}
+        answers: dict[int, protocol.AnswerMessage] = {}
         questions: dict[int, tuple[Question, Any]] = {}
         for place, question in enumerate(read):
             try:
@@ -272,7 +252,7 @@ class _Worker:
         ordered = [answers[place] for place in sorted(answers)]
         return {"op": "judged", "answers": ordered, "batch_size": self._batch_size()}
 
-    def _read_question(self, asked: QuestionMessage) -> tuple[Question, Any]:
+    def _read_question(self, asked: protocol.QuestionMessage) -> tuple[Question, Any]:
         """Decode a question's images; prepare it for a judge that has `preprocess`."""
         question = judge_question(asked)
         return question, None if self.preprocess is None else self.preprocess(question)
@@ -287,9 +267,9 @@ class _Worker:
             raise TypeError(f"the judge returned {type(given).__name__}, expected a list of answers")
         return list(given)
 
-    def _ask(self, questions: list[tuple[Question, Any]]) -> list[AnswerMessage]:
+    def _ask(self, questions: list[tuple[Question, Any]]) -> list[protocol.AnswerMessage]:
         """Put questions to the judge; when memory runs out, in batches of half the size from then on, down to one."""
-        answers: list[AnswerMessage] = []
+        answers: list[protocol.AnswerMessage] = []
         while len(answers) < len(questions):
             batch = questions[len(answers) :][: self.fits]
             given: Any = None

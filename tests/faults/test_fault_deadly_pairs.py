@@ -73,7 +73,7 @@ def test_editor_is_killed_by_exactly_the_deadly_pairs(bench, deadly, workers, pa
 def test_judge_is_killed_by_exactly_the_deadly_pairs(bench, deadly):
     pairs = [NAMES[n] for n in (0, 1, 2, 7, 12, 19)]
     result = bench.run(
-        *(*FAST, "--imgedit-judge=deadly:Model", f"--imgedit-set=judge.pairs={pairs}", "--imgedit-limit=4"),
+        *(*FAST, "--imgedit-judge=deadly:Model", f"--imgedit-set=judge.pairs={pairs}", "--imgedit-limit=4")
     )
     result.assert_outcomes(passed=14, failed=6)
     assert bench.error_kinds == dict.fromkeys(pairs, "worker_died")

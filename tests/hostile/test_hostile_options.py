@@ -114,10 +114,7 @@ BAD_CONFIGS = [
     ),
     pytest.param("\n[worker]\ngpus = '0'\n", 2, "[[]worker[]]: unknown section*", id="section"),
     pytest.param(
-        "[workers]\nload_concurrency = 'two'\n",
-        2,
-        "workers.load_concurrency: *a count*found 'two'",
-        id="type",
+        "[workers]\nload_concurrency = 'two'\n", 2, "workers.load_concurrency: *a count*found 'two'", id="type"
     ),
     pytest.param(
         "[editor]\nspec = 'identity'\nsteps = 3\n", 3, "editor.steps: no such argument is taken by identity", id="param"

@@ -69,10 +69,7 @@ def test_checkpoint_that_was_overwritten_in_place_is_edited_with_again(bench, ti
     [
         ("--imgedit-set=editor.guidence=3", "ERROR: editor.guidence: no such argument is taken by diffusers:*"),
         ("--imgedit-set=editor.prompt=x", "ERROR: editor.prompt: no such argument is taken by diffusers:*"),
-        (
-            "--imgedit-set=editor.dtype=float8",
-            "ERROR: editor.dtype: Input should be 'auto', *found 'float8'",
-        ),
+        ("--imgedit-set=editor.dtype=float8", "ERROR: editor.dtype: Input should be 'auto', *found 'float8'"),
         (
             "--imgedit-set=editor.num_inference_steps=ten",
             "ERROR: editor.num_inference_steps: found 'ten', expected int",

@@ -129,12 +129,7 @@ def qwen3_vl(words: PreTrainedTokenizerFast) -> Qwen3VLForConditionalGeneration:
 
 
 def qwen3_vl_moe(words: PreTrainedTokenizerFast) -> Qwen3VLMoeForConditionalGeneration:
-    experts = {
-        "num_experts": 4,
-        "num_experts_per_tok": 2,
-        "moe_intermediate_size": 32,
-        "decoder_sparse_step": 1,
-    }
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "decoder_sparse_step": 1}
     torch.manual_seed(0)
     return Qwen3VLMoeForConditionalGeneration(
         Qwen3VLMoeConfig(vision_config=_qwen3_vision(), **vl_config(words, **experts))
@@ -267,13 +262,7 @@ def flux_kontext(folder: Path) -> Path:
     )  # fmt: skip
     t5 = T5EncoderModel(
         T5Config(
-            vocab_size=len(words),
-            d_model=32,
-            d_kv=8,
-            d_ff=64,
-            num_layers=2,
-            num_heads=4,
-            decoder_start_token_id=0,
+            vocab_size=len(words), d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0
         )
     )
     vae = _vae(4, 5, use_quant_conv=False, use_post_quant_conv=False, shift_factor=0.1159, scaling_factor=0.3611)

@@ -171,21 +171,14 @@ def cosxl(folder: Path) -> None:
     parts = {
         "scheduler": ("EDMEulerScheduler", scheduler),
         "text_encoder": ("CLIPTextModel", redraw(CLIPTextModel(clip_config(words)))),
-        "text_encoder_2": (
-            "CLIPTextModelWithProjection",
-            redraw(CLIPTextModelWithProjection(clip_config(words))),
-        ),
+        "text_encoder_2": ("CLIPTextModelWithProjection", redraw(CLIPTextModelWithProjection(clip_config(words)))),
         "tokenizer": ("PreTrainedTokenizerFast", words),
         "tokenizer_2": ("PreTrainedTokenizerFast", words),
         "unet": ("UNet2DConditionModel", redraw(unet)),
         "vae": ("AutoencoderKL", kl_vae(4, 4)),
     }
     save_pipeline(
-        folder,
-        "StableDiffusionXLInstructPix2PixPipeline",
-        parts,
-        force_zeros_for_empty_prompt=True,
-        is_cosxl_edit=True,
+        folder, "StableDiffusionXLInstructPix2PixPipeline", parts, force_zeros_for_empty_prompt=True, is_cosxl_edit=True
     )
 
 
@@ -229,10 +222,7 @@ def chronoedit(folder: Path) -> None:
     parts = {
         "scheduler": flow_scheduler(shift=2.0),
         "image_encoder": ("CLIPVisionModel", redraw(CLIPVisionModel(vision))),
-        "image_processor": (
-            "CLIPImageProcessor",
-            CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size=sides),
-        ),
+        "image_processor": ("CLIPImageProcessor", CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size=sides)),
         "text_encoder": ("UMT5EncoderModel", redraw(UMT5EncoderModel(text))),
         "tokenizer": ("PreTrainedTokenizerFast", words),
         "transformer": ("ChronoEditTransformer3DModel", redraw(transformer)),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
-from pytest_imgedit.core.environments import Environment, best
+from pytest_imgedit.core.environments import Environment
+from pytest_imgedit.engine.reuse import reusable
 from pytest_imgedit.models.identity import key
 
 HERE = Environment(device="cpu", versions={"torch": "2.13.0", "diffusers": "0.42.1"})
@@ -29,10 +32,17 @@ def test_what_may_be_reused_is_a_policy(there, serves):
 def test_the_record_that_differs_least_is_reused_and_of_equals_the_newest():
     patch = HERE.model_copy(update={"versions": {**HERE.versions, "torch": "2.13.9"}})
     other = HERE.model_copy(update={"versions": {**HERE.versions, "torch": "2.1.0"}})
-    assert best([HERE, patch, HERE, other], HERE, "compatible") == 2
-    assert best([other, patch], HERE, "compatible") == 1
-    assert best([other], HERE, "compatible") is None
-    assert best([other, patch], HERE, "any") == 1
+
+    def place(environments, policy, usable=lambda record: True):
+        records = [SimpleNamespace(environment=environment, code={}) for environment in environments]
+        found = reusable(records, HERE, policy, usable)
+        return next((place for place, record in enumerate(records) if record is found), None)
+
+    assert place([HERE, patch, HERE, other], "compatible") == 2
+    assert place([other, patch], "compatible") == 1
+    assert place([other], "compatible") is None
+    assert place([other, patch], "any") == 1
+    assert place([other, patch], "any", lambda record: record.environment != patch) == 0
     assert patch.differences(HERE) == ["torch 2.13.9 there, 2.13.0 here"]
 
 

@@ -66,7 +66,7 @@ def test_hosts_of_unlike_libraries_are_refused(monkeypatch):
     found = Hosts()
     for name, gpus in (("c", []), ("a", ["0"]), ("b", ["0"])):
         host = Host(name, lambda message: None)
-        host.facts = {"gpus": gpus}
+        host.told = {"gpus": gpus}
         found.all.append(host)
     line = "pillow is 12.1 on a and absent on b, expected the same major and minor version on all hosts"
     with pytest.raises(UsageError, match=line):

@@ -193,13 +193,7 @@ def test_offload_by_blocks_needs_no_room_that_is_known_beforehand(machine):
 def hosts(**gpus):
     """Hosts `name=(names of its GPUs, those of which tell their memory)` of one machine with 128 GiB."""
     made = [
-        HostHardware(
-            name,
-            "m",
-            tuple(names),
-            tuple(Gpu(gpu, "X", 80.0, 80.0, host=name) for gpu in tell),
-            128 * GIB,
-        )
+        HostHardware(name, "m", tuple(names), tuple(Gpu(gpu, "X", 80.0, 80.0, host=name) for gpu in tell), 128 * GIB)
         for name, (names, tell) in gpus.items()
     ]
     return Hardware(tuple(made), remote=True)

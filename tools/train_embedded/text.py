@@ -22,15 +22,7 @@ if TYPE_CHECKING:
 
     from pytest_imgedit.protocols.rubric import Rubric
 
-CHAT = [
-    "<|endoftext|>",
-    "<|im_start|>",
-    "<|im_end|>",
-    "<|vision_start|>",
-    "<|vision_end|>",
-    IMAGE,
-    "<|video_pad|>",
-]
+CHAT = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", IMAGE, "<|video_pad|>"]
 GRADES = [f" {grade}" for grade in range(11)]
 #: Most tokens of an instruction for the editor, and of what follows the second image for the judge.
 PROMPT_TOKENS, TAIL_TOKENS = 24, 120

@@ -22,12 +22,7 @@ def plan_repeats(plan: Sequence[Work], count: int, has_order: bool) -> list[Work
     kinds = [name for name in PERTURBATIONS if has_order or name != "order"]
     return [
         replace(
-            work,
-            verdict=None,
-            failures=0,
-            reminders=[],
-            perturbation=kinds[repeat % len(kinds)],
-            repeat=repeat + 1,
+            work, verdict=None, failures=0, reminders=[], perturbation=kinds[repeat % len(kinds)], repeat=repeat + 1
         )
         for repeat in range(count)
         for work in plan

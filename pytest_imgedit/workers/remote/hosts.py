@@ -34,10 +34,11 @@ class Host:
     That happens in a thread, since a connection may take its time; one that fails means that the host is lost.
     """
 
+    told: Hello  # of its host, by the agent
+
     def __init__(self, name: str, send: Callable[[ToAgent], None]) -> None:
         self.name, self._send_out = name, send
         self._outbox: queue.Queue[ToAgent | None] = queue.Queue()
-        self.facts: Hello | None = None
         self.lost = False
         self._workers: dict[int, _Worker] = {}
         self._greeting: queue.Queue[Hello | Refused] = queue.Queue()
@@ -54,18 +55,7 @@ class Host:
             raise NotStarted(f"host {self.name}: {said['message']}")
         if said["version"] != __version__:
             raise NotStarted(f"host {self.name} has pytest-imgedit {said['version']}, expected {__version__} as here")
-        self.facts = said
-
-    @property
-    def told(self) -> Hello:
-        """What the agent has told of its host."""
-        assert self.facts is not None
-        return self.facts
-
-    @property
-    def gpus(self) -> list[str]:
-        """The CUDA names of the host's GPUs that the run may use."""
-        return list(self.told["gpus"])
+        self.told = said
 
     def versions(self, python: str | None, names: Sequence[str]) -> dict[str, str]:
         """Ask which versions of packages an interpreter has there (`None`: the agent's).
@@ -297,7 +287,7 @@ class Hosts:
 
         Raises `UsageError` if they differ by more than patches: it would be chance which of them made a result.
         """
-        computing = [host for host in self.all if host.gpus or not on_gpus]
+        computing = [host for host in self.all if host.told["gpus"] or not on_gpus]
         with ThreadPoolExecutor(len(computing)) as threads:
             told: list[dict[str, str]] = list(threads.map(lambda host: host.versions(python, names), computing))
         first, *others = told

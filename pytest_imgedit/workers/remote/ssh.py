@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import queue
 import re
 import shlex
 import signal
@@ -20,6 +19,7 @@ from typing import Any
 import execnet
 
 from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.patience import within
 from pytest_imgedit.core.redaction import mask_variables
 from pytest_imgedit.core.sanitize import one_line
 from pytest_imgedit.workers.base import NotStarted
@@ -119,26 +119,15 @@ class _Link:
 
     def __init__(self, name: str, spec: execnet.XSpec, log: Path) -> None:
         self.name, self.spec, self.log = name, spec, log
-        self._opened: queue.Queue[Any] = queue.Queue()
         self._gateway: Any = None
 
     def open(self) -> Any:
         """Return the execnet gateway; raises `NotStarted` for a host that stays silent, else what execnet raises."""
-        threading.Thread(target=self._open, daemon=True).start()
         try:
-            opened = self._opened.get(timeout=PATIENCE)
-        except queue.Empty:
+            self._gateway = within(PATIENCE, lambda: execnet.Group().makegateway(self.spec))
+        except TimeoutError:
             raise NotStarted(f"host {self.name}: no answer within {PATIENCE:g} s") from None
-        if isinstance(opened, Exception):
-            raise opened
-        self._gateway = opened
-        return opened
-
-    def _open(self) -> None:
-        try:
-            self._opened.put(execnet.Group().makegateway(self.spec))
-        except Exception as error:
-            self._opened.put(error)
+        return self._gateway
 
     def last_words(self) -> str:
         """Return the last line that came from the other side, beside execnet's messages."""
