@@ -44,10 +44,10 @@ class QwenVLJudge:
 
     `params` are those of `QwenVLParameters`. A judge over several GPUs, and one with another `attention` than `auto`,
     decodes through transformers' `generate`. With `batch_invariant` a reply depends on its own question alone, bit by
-    bit; without, answers come faster, and questions round each other's numbers. With `scoring="expected"` an answer
-    also holds the expected grade of each aspect; that costs another look at an edit for each number that may start
-    with a 1, with tokenizers that write 10 as 1 and 0, and up to two for each number that may have a decimal; as many
-    at a time as there are questions.
+    bit; without, answers come up to 1.3 times as fast, and questions round each other's numbers. With
+    `scoring="expected"` an answer also holds the expected grade of each aspect; that costs another look at an edit for
+    each number that may start with a 1, with tokenizers that write 10 as 1 and 0, and up to two for each number that
+    may have a decimal; as many at a time as there are questions.
     """
 
     def __init__(self, model: str, *, device: str, **params: Any) -> None:

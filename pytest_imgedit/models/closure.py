@@ -19,8 +19,11 @@ from pytest_imgedit.core.files import digest
 from pytest_imgedit.models.source import is_third_party, source_file
 
 _OWN_PACKAGE = "pytest_imgedit"
-#: Modules of this package that compute with torch.
-_COMPUTE = {f"{_OWN_PACKAGE}.{name}" for name in ("editors.diffusers", "editors.sharded", "judges.qwen_vl")}
+#: Modules of this package by which a class of the user's own computes with torch.
+COMPUTE = {
+    f"{_OWN_PACKAGE}.{name}"
+    for name in ("editors.diffusers", "editors.fsdp", "editors.loading", "editors.sharded_editor", "judges.qwen_vl")
+}
 _URI = "file://"
 
 
@@ -69,7 +72,7 @@ def source_closure(module: str) -> Closure:
             continue
         seen.add(name)
         root = name.partition(".")[0]
-        if name in _COMPUTE:
+        if name in COMPUTE:
             packages.add("torch")
         path = None if root in sys.stdlib_module_names or root == _OWN_PACKAGE else source_file(name)
         if path is None:
