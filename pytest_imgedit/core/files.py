@@ -21,8 +21,7 @@ def read_regular(path: Path, most: int, expected: str) -> bytes:
     """
     shown = str(path)[:200]
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as file:
+        with open(path, "rb", opener=_without_waiting) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise UsageError(f"{shown}: not a regular file, expected {expected}")
@@ -32,6 +31,10 @@ def read_regular(path: Path, most: int, expected: str) -> bytes:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"{shown}: {reason}, expected {expected}") from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_utf8(path: Path, most: int, expected: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pytest_imgedit.models.kinds import Model
+from pytest_imgedit.models.parameters import Parameters
 
 
 class Control(Model):
@@ -10,6 +11,7 @@ class Control(Model):
 
     role = "editor"
     has_weights = False
+    Params = Parameters
 
 
 class Identity(Control):

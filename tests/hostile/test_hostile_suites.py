@@ -210,7 +210,7 @@ def test_bad_images_are_errors_of_their_pairs_and_the_others_go_on(bench, tmp_pa
         "missing-file": ("image", "nowhere.png", "nowhere.png: No such file"),
         "oversize-file": ("image", "big.png", "big.png: 1073741824 bytes, expected at most"),
         "pipe": ("image", "pipe.png", "pipe.png: not a regular file"),
-        "folder": ("image", "dir.png", "dir.png: not a regular file"),
+        "folder": ("image", "dir.png", "dir.png: Is a directory"),
     }
     rows = [row(id="good-1"), row(id="good-2")]
     for name, (field, value, _) in images.items():
