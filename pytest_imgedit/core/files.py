@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.strict_json import JsonObject
 
 
 def read_regular(path: Path, most: int, expected: str) -> bytes:
@@ -43,6 +44,17 @@ def read_utf8(path: Path, most: int, expected: str) -> str:
         return read_regular(path, most, expected).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: not UTF-8 (byte {error.start}), expected {expected}") from None
+
+
+def read_object(path: Path, expected: str) -> JsonObject:
+    """Return the JSON object that a file holds; raises `UsageError`, naming the file, for anything else."""
+    try:
+        value = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: {getattr(error, 'strerror', None) or 'not JSON'}, expected {expected}") from error
+    if not isinstance(value, dict):
+        raise UsageError(f"{path}: {type(value).__name__}, expected {expected}")
+    return value
 
 
 def digest(path: Path, stop: threading.Event | None = None) -> str:

@@ -13,6 +13,7 @@ from PIL import Image
 from pytest_imgedit.core.errors import SetupError, is_out_of_memory
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.core.sanitize import one_line
+from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.editors import acceleration
 from pytest_imgedit.editors.acceleration import accelerate, remember_negative
 from pytest_imgedit.editors.loading import load_pipeline
@@ -24,7 +25,6 @@ from pytest_imgedit.inference.seeding import seed_all
 from pytest_imgedit.models.adapters import ADAPTERS, Adapter, why_refused
 from pytest_imgedit.models.checkpoints import Layout, loaded_files
 from pytest_imgedit.models.diffusers import Diffusers, DiffusersParameters, LoraParameters
-from pytest_imgedit.models.parameters import RawParams
 from pytest_imgedit.models.pipelines import SET_BY_HARNESS, given_by_harness
 
 
@@ -48,14 +48,14 @@ class DiffusersEditor:
         self._take(self.pipeline, options.model_extra or {}, options.area)
 
     @classmethod
-    def around(cls, pipeline: Any, call: RawParams) -> DiffusersEditor:
+    def around(cls, pipeline: Any, call: JsonObject) -> DiffusersEditor:
         """Make an editor of a pipeline that is loaded already; `call` goes to its calls."""
         editor = cls.__new__(cls)
         editor.compiled, editor.deterministic = False, True
         editor._take(pipeline, call, None)
         return editor
 
-    def _take(self, pipeline: Any, call: RawParams, area: int | None) -> None:
+    def _take(self, pipeline: Any, call: JsonObject, area: int | None) -> None:
         self.pipeline, self.area = pipeline, area
         pipeline.set_progress_bar_config(disable=True)
         self.adapter, self.call = adapter_of(pipeline), call_arguments(pipeline, call)
@@ -145,7 +145,7 @@ def adapter_of(pipeline: Any) -> Adapter:
     return found
 
 
-def call_arguments(pipeline: Any, call: RawParams) -> RawParams:
+def call_arguments(pipeline: Any, call: JsonObject) -> JsonObject:
     """Return the arguments of every call: the user's, and what the harness gives beside them.
 
     Raises `SetupError` for an argument that the pipeline does not take.

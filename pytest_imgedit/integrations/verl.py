@@ -25,6 +25,7 @@ from verl.single_controller.base.decorator import Dispatch, register
 from pytest_imgedit.core.images import decode, to_rgb
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.core.sanitize import one_line
+from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.editors.diffusers import DiffusersEditor
 from pytest_imgedit.editors.fsdp import load_sharded
 from pytest_imgedit.editors.loading import load_pipeline
@@ -32,7 +33,6 @@ from pytest_imgedit.editors.output import checked
 from pytest_imgedit.inference.numerics import pick_dtype, set_deterministic
 from pytest_imgedit.inference.seeding import seed_all
 from pytest_imgedit.models.diffusers import ShardParameters
-from pytest_imgedit.models.parameters import RawParams
 
 IMAGES, INSTRUCTIONS = "preliminary_edited_images", "re_edit_instructions"
 EDITED, ERRORS = "final_edited_images", "edit_errors"
@@ -72,7 +72,7 @@ class ImageEditConfig:
             raise ValueError(f"batch_size: found {self.batch_size}, expected at least 1")
 
     @property
-    def call(self) -> RawParams:
+    def call(self) -> JsonObject:
         """Arguments of the pipeline's call."""
         named = {"true_cfg_scale": self.true_cfg_scale, "num_inference_steps": self.num_inference_steps}
         return {name: value for name, value in named.items() if value is not None}

@@ -16,7 +16,7 @@ from typing import Any
 
 from PIL import Image
 
-from pytest_imgedit.models.parameters import RawParams
+from pytest_imgedit.core.strict_json import JsonObject
 
 Size = tuple[int, int]
 MEGAPIXEL = 1024**2
@@ -67,7 +67,7 @@ class Adapter:
     area: Callable[[Any], int] = lambda pipeline: MEGAPIXEL
     multiple: Callable[[Any], int] = lambda pipeline: 16
     prepare: Callable[[Any, Size], None] | None = None
-    further: Callable[[Size], RawParams] | None = None
+    further: Callable[[Size], JsonObject] | None = None
     output: str = "images"
     pick: Callable[[Any], Any] = lambda images: images[0]
     needs: tuple[str, ...] = ()
@@ -78,8 +78,8 @@ class Adapter:
         return frozenset({"width", "height", *(self.further((64, 64)) if self.further else ())})
 
     def arguments(
-        self, pipeline: Any, source: Image.Image, instruction: str, call: RawParams, area: int | None
-    ) -> RawParams:
+        self, pipeline: Any, source: Image.Image, instruction: str, call: JsonObject, area: int | None
+    ) -> JsonObject:
         """Return the arguments of one call beside generator and output type.
 
         `call` holds what the user gives: its `width` and `height` take the place of the size that this finds, `area`
@@ -87,7 +87,7 @@ class Adapter:
         """
         own = (call["width"], call["height"]) if {"width", "height"} <= call.keys() else None
         size = own or fit(source.size, area or self.area(pipeline), self.multiple(pipeline))
-        found: RawParams = {}
+        found: JsonObject = {}
         if self.scales and source.size != size:
             source = source.resize(size, Image.Resampling.LANCZOS)
         takes_size = "width" in inspect.signature(pipeline.__call__).parameters

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.files import read_object
 from pytest_imgedit.core.strict_json import JsonObject
 
 #: Architectures whose attention the packed decoder computes as transformers does.
@@ -17,13 +17,8 @@ PACKED = ("Qwen2_5_VLForConditionalGeneration", "Qwen3VLForConditionalGeneration
 def read_config(folder: Path) -> JsonObject:
     """Read a judge's config.json; raises `UsageError` unless it is that of a vision-language model of Qwen's kind."""
     path = folder / "config.json"
-    try:
-        config = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"{path}: {getattr(error, 'strerror', None) or 'not JSON'}, expected a model's config"
-        ) from None
-    if not (isinstance(config, dict) and isinstance(config.get("architectures"), list) and config["architectures"]):
+    config = read_object(path, "the config of a transformers model")
+    if not (isinstance(config.get("architectures"), list) and config["architectures"]):
         raise UsageError(f"{path}: no 'architectures', expected the config of a transformers model")
     missing = next((name for name in ("vision_config", "image_token_id") if name not in config), None)
     if missing:

@@ -11,11 +11,12 @@ from typing import Any, ClassVar, Self
 
 from pytest_imgedit.core.errors import SettingError
 from pytest_imgedit.core.protocol import CheckpointMessage
+from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core.targets import Target
 from pytest_imgedit.models.checkpoints import Layout, component_bytes, describe_checkpoint, loaded_files
 from pytest_imgedit.models.fingerprints import Digests
 from pytest_imgedit.models.hub import commit_of, is_local, model_folder
-from pytest_imgedit.models.kinds import GPUS_OPTION, Model, Target
-from pytest_imgedit.models.parameters import RawParams
+from pytest_imgedit.models.kinds import GPUS_OPTION, Model
 from pytest_imgedit.models.places import Memory, Room, Site, Where, Workload
 
 
@@ -73,13 +74,13 @@ class CheckpointModel(Model):
     def check_folder(self) -> None:
         component_bytes(self.checkpoint, self.layout)
 
-    def made_of(self, digests: Digests) -> RawParams:
+    def made_of(self, digests: Digests) -> JsonObject:
         return {"files": digests.of(self.checkpoint, loaded_files(self.checkpoint, self.layout))}
 
     def checkpoint_elsewhere(self, recipe: Mapping[str, Any]) -> CheckpointMessage:
         return describe_checkpoint(self.checkpoint.absolute(), self.layout, recipe["files"])
 
-    def computed_by(self, where: Where, digests: Digests) -> RawParams:
+    def computed_by(self, where: Where, digests: Digests) -> JsonObject:
         return {"dtype": where.resolved_dtype(self.params)}
 
     @property

@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 
 from pytest_imgedit.core.errors import SetupError, UsageError
-from pytest_imgedit.core.files import digest
+from pytest_imgedit.core.files import digest, read_object
 from pytest_imgedit.core.protocol import CheckpointMessage
 from pytest_imgedit.core.strict_json import JsonObject
 
@@ -121,7 +121,7 @@ def _model_folders(folder: Path, layout: Layout) -> list[Path]:
     """Folders that hold the weights of a model each."""
     if layout is Layout.MODEL:
         _refuse_adapter(folder)
-        config = _read_json(folder / "config.json", "the config of a model")
+        config = read_object(folder / "config.json", "the config of a model")
         if "auto_map" in config:
             raise UsageError(
                 f"{folder / 'config.json'}: 'auto_map' wants code of the checkpoint to run, which is refused"
@@ -146,7 +146,7 @@ def _refuse_adapter(folder: Path) -> None:
 
 def _components(folder: Path) -> list[str]:
     """Names of the folders that a pipeline's model_index.json has."""
-    index = _read_json(folder / "model_index.json", "a diffusers checkpoint")
+    index = read_object(folder / "model_index.json", "a diffusers checkpoint")
     if not isinstance(index.get("_class_name"), str):
         raise UsageError(
             f"{folder / 'model_index.json'}: _class_name is {index.get('_class_name')!r}, "
@@ -179,7 +179,7 @@ def weight_files(folder: Path) -> list[Path]:
         if single.exists() and (name == _WEIGHTS[1] or not index.exists()):
             return [single]
         if index.exists():
-            names = _read_json(index, "an index of weights").get("weight_map")
+            names = read_object(index, "an index of weights").get("weight_map")
             if not isinstance(names, dict) or not all(isinstance(shard, str) for shard in names.values()):
                 raise UsageError(f"{index}: no 'weight_map', expected file names by tensor")
             return [folder / shard for shard in sorted(set(names.values()))]
@@ -213,14 +213,3 @@ def tensor_bytes(path: Path, shrink: int = 1) -> int:
     if size != 8 + length + end:
         raise UsageError(f"{path}: {size} bytes, expected {8 + length + end}: the file was cut short or damaged")
     return int(total)
-
-
-def _read_json(path: Path, expected: str) -> JsonObject:
-    try:
-        value = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "not JSON"
-        raise UsageError(f"{path}: {reason}, expected {expected}") from error
-    if not isinstance(value, dict):
-        raise UsageError(f"{path}: {type(value).__name__}, expected {expected}")
-    return value

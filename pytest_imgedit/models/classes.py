@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_imgedit.models.kinds import Model, Role, Target
+from pytest_imgedit.core.targets import Target
+from pytest_imgedit.models.kinds import Model, Role
 
 
 @dataclass(frozen=True)

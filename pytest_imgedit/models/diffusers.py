@@ -10,19 +10,13 @@ from typing import ClassVar, Literal, Self
 from pydantic import ConfigDict, Field
 
 from pytest_imgedit.core.errors import SettingError, UsageError
+from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core.targets import Target
 from pytest_imgedit.models.adapters import ADAPTERS
 from pytest_imgedit.models.checkpoint_kinds import CheckpointModel
 from pytest_imgedit.models.checkpoints import Layout, tensor_bytes
 from pytest_imgedit.models.fingerprints import Digests
-from pytest_imgedit.models.kinds import Target
-from pytest_imgedit.models.parameters import (
-    ComputeParameters,
-    Dtype,
-    Parameters,
-    RawParams,
-    indifferent,
-    without_defaults,
-)
+from pytest_imgedit.models.parameters import ComputeParameters, Dtype, Parameters, indifferent, without_defaults
 from pytest_imgedit.models.pipelines import (
     attention_backends,
     call_signature,
@@ -147,7 +141,7 @@ class Diffusers(CheckpointModel):
         return Target.parse(self.sharded if self.is_sharded else self.loads, str(self.checkpoint.absolute()))
 
     @property
-    def worker_params(self) -> RawParams:
+    def worker_params(self) -> JsonObject:
         params = dict(self.params)
         if self.is_sharded:
             return {**params, "ranks": self.gpus}
@@ -192,7 +186,7 @@ class Diffusers(CheckpointModel):
             expected = ", ".join(sorted(backends))
             raise SettingError("attention_backend", f"found {backend!r}, expected one of {expected}")
 
-    def deciding(self, dtype: str) -> RawParams:
+    def deciding(self, dtype: str) -> JsonObject:
         """Return the parameters that decide; also the number of GPUs where each computes a part of an image."""
         params = DiffusersParameters.deciding(_without_call_defaults(self.argument or "", dict(self.params)))
         if "loras" in params:  # what they are called in messages decides nothing
@@ -203,7 +197,7 @@ class Diffusers(CheckpointModel):
             return {**params, "shard": {"param_dtype": self.options.shard.param_dtype}}
         return params
 
-    def computed_by(self, where: Where, digests: Digests) -> RawParams:
+    def computed_by(self, where: Where, digests: Digests) -> JsonObject:
         further = super().computed_by(where, digests)
         adapter = ADAPTERS.get(pipeline_class(self.argument or "") or "")
         return further if adapter is None else {**further, "size": adapter.size}
@@ -294,7 +288,7 @@ def _check_loras(loras: list[LoraParameters]) -> None:
             raise SettingError("loras", str(error)) from None
 
 
-def _without_call_defaults(model: str, params: RawParams) -> RawParams:
+def _without_call_defaults(model: str, params: JsonObject) -> JsonObject:
     """Leave out arguments that the pipeline's call has by default, or that the harness gives it anyway."""
     name = pipeline_class(model)
     call = call_signature(name) if name else None

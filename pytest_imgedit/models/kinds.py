@@ -6,19 +6,19 @@ and kinds that other packages add by entry points are equal: nothing outside of 
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from pytest_imgedit.core.errors import SettingError, SetupError, UsageError
+from pytest_imgedit.core.errors import SettingError, UsageError
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.protocol import CheckpointMessage
+from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core.targets import Target
 from pytest_imgedit.models.fingerprints import Digests
-from pytest_imgedit.models.parameters import Parameters, RawParams, without_defaults
+from pytest_imgedit.models.parameters import Parameters, without_defaults
 from pytest_imgedit.models.places import Memory, Room, Site, Where, Workload
 from pytest_imgedit.models.source import signature, source_file
 
@@ -28,40 +28,6 @@ ROLES: tuple[Role, ...] = ("editor", "judge")
 GPUS_OPTION: Mapping[Role, str] = {"editor": "--imgedit-gpus-per-worker", "judge": "judge.gpus_per_replica"}
 #: To be raised when an editor or judge of this package changes what it computes, so that stored results are not reused.
 REVISION = 6
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The class that a worker builds: `module:attribute`, and the one argument that stands before the parameters."""
-
-    module: str
-    attribute: str
-    argument: str | None = None
-
-    @classmethod
-    def parse(cls, path: str, argument: str | None = None) -> Target:
-        """Read `module:attribute`."""
-        module, _, attribute = path.partition(":")
-        return cls(module, attribute, argument)
-
-    @property
-    def is_own(self) -> bool:
-        """Whether this is a class of the user's own, or of another package, rather than one of this package."""
-        return not self.module.startswith("pytest_imgedit.")
-
-    def load(self) -> Any:
-        """Import the module and return the attribute."""
-        return getattr(import_module(self.module), self.attribute)
-
-    def build(self, device: str, params: Mapping[str, Any]) -> Any:
-        """Import and construct the class; raise `SetupError` if it refuses its parameters."""
-        cls = self.load()
-        arguments = () if self.argument is None else (self.argument,)
-        try:
-            inspect.signature(cls).bind(*arguments, device=device, **params)
-        except TypeError as error:
-            raise SetupError(f"{self.module}:{self.attribute}: {error}") from None
-        return cls(*arguments, device=device, **params)
 
 
 @dataclass(frozen=True)
@@ -121,7 +87,7 @@ class Model:
         return Target.parse(self.loads, self.argument)
 
     @property
-    def worker_params(self) -> RawParams:
+    def worker_params(self) -> JsonObject:
         """The parameters with which a worker builds it."""
         return dict(self.params)
 
@@ -165,11 +131,11 @@ class Model:
     def reach(self) -> None:
         """Raise `UsageError` if a server that computes for it cannot be reached."""
 
-    def made_of(self, digests: Digests) -> RawParams:
+    def made_of(self, digests: Digests) -> JsonObject:
         """Return what it is made of beside code, as plain JSON values: the content of files, the name of a model."""
         return {}
 
-    def deciding(self, dtype: str) -> RawParams:
+    def deciding(self, dtype: str) -> JsonObject:
         """Return the parameters that decide what it computes; `dtype` is the number format in which it does."""
         if self.Params is not None:
             return self.Params.deciding(dict(self.params))
@@ -177,7 +143,7 @@ class Model:
         taken = signature(path, self.target.attribute, "__init__") if path else None
         return without_defaults(dict(self.params), {} if taken is None else dict(taken.defaults))
 
-    def computed_by(self, where: Where, digests: Digests) -> RawParams:
+    def computed_by(self, where: Where, digests: Digests) -> JsonObject:
         """Return what further decides what it computes: how, rather than with what."""
         return {}
 

@@ -9,9 +9,10 @@ from pydantic import Field
 
 from pytest_imgedit.core.errors import SettingError, SetupError, UsageError
 from pytest_imgedit.core.redaction import is_secret
+from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.models.fingerprints import Digests
 from pytest_imgedit.models.kinds import Model
-from pytest_imgedit.models.parameters import Parameters, RawParams, indifferent
+from pytest_imgedit.models.parameters import Parameters, indifferent
 from pytest_imgedit.models.places import Site, Where
 from pytest_imgedit.models.servers import API_KEY_ENV, Asking, Endpoint, parse_endpoint
 
@@ -29,7 +30,7 @@ class ServerParameters(Parameters):
     retries: int = indifferent(
         5, ge=0, description="further tries after 408, 409, 429, 5xx, a broken connection or a timeout"
     )
-    extra: RawParams = Field(
+    extra: JsonObject = Field(
         default_factory=dict, description="goes into the body of each request, such as `{top_k = 1}`"
     )
 
@@ -94,10 +95,10 @@ class ServedModel(Model):
         except SetupError as error:
             raise UsageError(str(error)) from None
 
-    def made_of(self, digests: Digests) -> RawParams:
+    def made_of(self, digests: Digests) -> JsonObject:
         return {"model": parse_endpoint(self.name, self.argument or "").model}
 
-    def computed_by(self, where: Where, digests: Digests) -> RawParams:
+    def computed_by(self, where: Where, digests: Digests) -> JsonObject:
         return {"server": parse_endpoint(self.name, self.argument or "").url}
 
 

@@ -8,9 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pytest_imgedit.core.errors import SettingError, SetupError
 from pytest_imgedit.core.sanitize import did_you_mean
+from pytest_imgedit.core.strict_json import JsonObject
 
-#: Parameters of an editor or a judge, as a user or the recipe of a store has them.
-RawParams = dict[str, Any]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 
@@ -31,7 +30,7 @@ class Parameters(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     @classmethod
-    def parse(cls, params: RawParams) -> Self:
+    def parse(cls, params: JsonObject) -> Self:
         """Check parameters inside a worker; raises `SetupError` for the first that is wrong."""
         try:
             return cls.model_validate(params)
@@ -40,7 +39,7 @@ class Parameters(BaseModel):
             raise SetupError(f"{problem.key}: {problem}") from None
 
     @classmethod
-    def check(cls, params: RawParams) -> Self:
+    def check(cls, params: JsonObject) -> Self:
         """Check parameters before anything starts; raises `SettingError` for the first that is wrong."""
         try:
             return cls.model_validate(params)
@@ -48,7 +47,7 @@ class Parameters(BaseModel):
             raise _first_problem(cls, params, error) from None
 
     @classmethod
-    def deciding(cls, params: RawParams) -> RawParams:
+    def deciding(cls, params: JsonObject) -> JsonObject:
         """Leave out the parameters that are `indifferent`, and those that are as they would be anyway."""
         fields = cls.model_fields
         defaults = {name: field.get_default(call_default_factory=True) for name, field in fields.items()}
@@ -67,7 +66,7 @@ class ComputeParameters(Parameters):
     )
 
 
-def without_defaults(params: RawParams, defaults: RawParams) -> RawParams:
+def without_defaults(params: JsonObject, defaults: JsonObject) -> JsonObject:
     """Leave out what is written out although it holds anyway, also 4 for 4.0 but not 1 for true."""
     return {
         name: value
@@ -83,7 +82,7 @@ def _is_indifferent(field: Any) -> bool:
     return isinstance(extra, dict) and extra.get("decides") is False
 
 
-def _first_problem(model: type[Parameters], params: RawParams, error: ValidationError) -> SettingError:
+def _first_problem(model: type[Parameters], params: JsonObject, error: ValidationError) -> SettingError:
     first = error.errors()[0]
     name = str(first["loc"][0])
     inside = isinstance(params.get(name), dict)  # a table: what is wrong is one of its keys

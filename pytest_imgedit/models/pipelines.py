@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
@@ -12,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from pytest_imgedit.core.errors import SettingError, UsageError
+from pytest_imgedit.core.files import read_object
+from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.models.adapters import ADAPTERS, why_refused
 from pytest_imgedit.models.checkpoints import Layout
 from pytest_imgedit.models.hub import pinned, split_id
-from pytest_imgedit.models.parameters import RawParams
 from pytest_imgedit.models.source import Signature, signature, source_file
 
 #: Arguments that the harness sets for every pair.
@@ -53,7 +53,7 @@ def check_arguments(model: str, params: Mapping[str, Any], call: Mapping[str, An
         raise SettingError(*problem)
 
 
-def given_by_harness(defaults: Mapping[str, Any], params: Mapping[str, Any]) -> RawParams:
+def given_by_harness(defaults: Mapping[str, Any], params: Mapping[str, Any]) -> JsonObject:
     """Return the arguments that every call gets where `params` do not name them; `defaults` are those of the call.
 
     A pipeline with true classifier-free guidance runs it only if it gets a negative prompt, so that is `" "`.
@@ -76,12 +76,7 @@ def pipeline_class(model: str) -> str | None:
         if not isinstance(cached, str):
             return None
         index = Path(cached)
-    try:
-        return str(json.loads(index.read_text("utf-8"))["_class_name"])
-    except (OSError, ValueError, KeyError) as error:
-        raise UsageError(
-            f"editor diffusers:{model}: no readable model_index.json, expected a diffusers checkpoint"
-        ) from error
+    return str(read_object(index, "a diffusers checkpoint").get("_class_name"))
 
 
 @cache

@@ -9,12 +9,13 @@ from typing import Literal
 from pydantic import Field
 
 from pytest_imgedit.core.errors import SettingError
+from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.models.architectures import read_config, unpackable
 from pytest_imgedit.models.checkpoint_kinds import CheckpointModel
 from pytest_imgedit.models.checkpoints import ADAPTER_FILES, Layout
 from pytest_imgedit.models.diffusers import kernels
 from pytest_imgedit.models.fingerprints import Digests
-from pytest_imgedit.models.parameters import ComputeParameters, RawParams
+from pytest_imgedit.models.parameters import ComputeParameters
 from pytest_imgedit.models.places import Site, Where
 
 
@@ -70,12 +71,12 @@ class QwenVL(CheckpointModel):
         super().check_folder()
         read_config(self.checkpoint)
 
-    def deciding(self, dtype: str) -> RawParams:
+    def deciding(self, dtype: str) -> JsonObject:
         params = super().deciding(dtype)
         params.pop("adapter", None)  # it counts by its content
         return params
 
-    def computed_by(self, where: Where, digests: Digests) -> RawParams:
+    def computed_by(self, where: Where, digests: Digests) -> JsonObject:
         """Return also how it decodes, since other kernels round otherwise."""
         is_padded = self.options.attention != "auto" or self.gpus > 1 or unpackable(read_config(self.checkpoint))
         further = {**super().computed_by(where, digests), "decoder": "padded" if is_padded else "packed"}

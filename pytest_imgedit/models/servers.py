@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pytest_imgedit.core.errors import SetupError, UsageError
 from pytest_imgedit.core.patience import within
 from pytest_imgedit.core.sanitize import one_line
-from pytest_imgedit.models.parameters import RawParams
+from pytest_imgedit.core.strict_json import JsonObject
 
 API_KEY_ENV = "OPENAI_API_KEY"
 _NO_KEY = "none"  # servers of one's own ask for none, and the client wants some text
@@ -54,7 +54,7 @@ class Asking:
     retries: int
 
     @property
-    def client(self) -> RawParams:
+    def client(self) -> JsonObject:
         """The arguments of a client of the package `openai`."""
         key = os.environ.get(self.api_key_env) or _NO_KEY
         return {"base_url": self.endpoint.url, "api_key": key, "timeout": self.timeout, "max_retries": self.retries}

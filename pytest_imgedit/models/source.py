@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_imgedit.core.sanitize import did_you_mean
-from pytest_imgedit.models.parameters import RawParams
+from pytest_imgedit.core.strict_json import JsonObject
 
 
 def source_file(module: str) -> Path | None:
@@ -95,7 +95,7 @@ def signature(path: Path, class_name: str, method: str) -> Signature | None:
     return None
 
 
-def class_defaults(paths: Iterable[Path], class_name: str) -> RawParams:
+def class_defaults(paths: Iterable[Path], class_name: str) -> JsonObject:
     """Read what `__init__` of a class has by default from source files, those of its bases in these files included."""
     classes: dict[str, ast.ClassDef] = {}
     for path in paths:
@@ -103,7 +103,7 @@ def class_defaults(paths: Iterable[Path], class_name: str) -> RawParams:
             for node in ast.parse(path.read_text("utf-8")).body:
                 if isinstance(node, ast.ClassDef):
                     classes.setdefault(node.name, node)
-    found: RawParams = {}
+    found: JsonObject = {}
     waiting = [class_name]
     while waiting:
         known = classes.pop(waiting.pop(0), None)
@@ -116,7 +116,7 @@ def class_defaults(paths: Iterable[Path], class_name: str) -> RawParams:
     return found
 
 
-def _defaults(arguments: ast.arguments) -> RawParams:
+def _defaults(arguments: ast.arguments) -> JsonObject:
     positional = [*arguments.posonlyargs, *arguments.args]
     given = positional[len(positional) - len(arguments.defaults) :]
     pairs = [

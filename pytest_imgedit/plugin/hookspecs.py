@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
-from pytest_imgedit.core.results import Results
+if TYPE_CHECKING:
+    from pytest_imgedit.core.results import Results
 
 
 @pytest.hookspec(firstresult=True)

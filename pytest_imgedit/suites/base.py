@@ -16,7 +16,7 @@ from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.files import is_folder
 from pytest_imgedit.core.pairs import EditPair, category_slug, in_order, slug
 from pytest_imgedit.core.sanitize import counted, one_line
-from pytest_imgedit.models.kinds import Target
+from pytest_imgedit.core.targets import Target
 from pytest_imgedit.models.specs import known, resolve
 
 BUILTIN = {

@@ -21,11 +21,11 @@ from pytest_imgedit.core.images import encode_png, to_rgb
 from pytest_imgedit.core.redaction import Redactor, server_key
 from pytest_imgedit.core.requests import Answer, EditRequest, Question
 from pytest_imgedit.core.sanitize import one_line, shorten
+from pytest_imgedit.core.targets import Target
 from pytest_imgedit.core.versions import versions_of
 from pytest_imgedit.inference.seeding import seed_all
 from pytest_imgedit.models.checkpoints import find_checkpoint, require_file
 from pytest_imgedit.models.closure import loaded_code, require_code
-from pytest_imgedit.models.kinds import Target
 from pytest_imgedit.workers.messages import clock, describe, edit_request, finished_edit, judge_question, plain_answer
 
 Read = list[Future[Any]]

@@ -69,6 +69,10 @@ def test_plugin_imports_nothing_heavy():
     assert not modules_after("import pytest_imgedit.plugin.hooks") & HEAVY
 
 
+def test_worker_process_imports_what_it_edits_with_alone():
+    assert modules_after("import pytest_imgedit.workers.process") & HEAVY == {"numpy", "PIL"}
+
+
 def test_session_without_items_of_ours_imports_nothing_heavy(tmp_path):
     (tmp_path / "test_plain.py").write_text("def test_plain(): pass\n")
     code = f"import pytest; assert pytest.main(['-q', '-p', 'no:cacheprovider', r'{tmp_path}']) == 0"

@@ -1,0 +1,45 @@
+"""What a path such as `package.module:Class` names, imported when it is wanted."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from pytest_imgedit.core.errors import SetupError
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The class that a worker builds: `module:attribute`, and the one argument that stands before the parameters."""
+
+    module: str
+    attribute: str
+    argument: str | None = None
+
+    @classmethod
+    def parse(cls, path: str, argument: str | None = None) -> Target:
+        """Read `module:attribute`."""
+        module, _, attribute = path.partition(":")
+        return cls(module, attribute, argument)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this is a class of the user's own, or of another package, rather than one of this package."""
+        return not self.module.startswith("pytest_imgedit.")
+
+    def load(self) -> Any:
+        """Import the module and return the attribute."""
+        return getattr(import_module(self.module), self.attribute)
+
+    def build(self, device: str, params: Mapping[str, Any]) -> Any:
+        """Import and construct the class; raise `SetupError` if it refuses its parameters."""
+        cls = self.load()
+        arguments = () if self.argument is None else (self.argument,)
+        try:
+            inspect.signature(cls).bind(*arguments, device=device, **params)
+        except TypeError as error:
+            raise SetupError(f"{self.module}:{self.attribute}: {error}") from None
+        return cls(*arguments, device=device, **params)
