@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_imgedit.models.checkpoints import Layout
     from pytest_imgedit.models.kinds import Model
     from pytest_imgedit.models.parameters import ComputeParameters, Parameters, indifferent
-    from pytest_imgedit.models.places import Memory, Site
+    from pytest_imgedit.models.places import Memory, Room, Site, Where, Workload
     from pytest_imgedit.store.documents import read_results
     from pytest_imgedit.suites.base import SuiteLoader
 
@@ -56,6 +56,7 @@ __all__ = [
     "ReplyError",
     "Results",
     "RewardModel",
+    "Room",
     "SeedResult",
     "SettingError",
     "SetupError",
@@ -63,6 +64,8 @@ __all__ = [
     "SuiteLoader",
     "UsageError",
     "Verdict",
+    "Where",
+    "Workload",
     "__version__",
     "indifferent",
     "read_results",
@@ -77,7 +80,7 @@ _MODULES = {
     "models.checkpoint_kinds": ("CheckpointModel",),
     "models.checkpoints": ("Layout",),
     "models.kinds": ("Model",),
-    "models.places": ("Memory", "Site"),
+    "models.places": ("Memory", "Room", "Site", "Where", "Workload"),
     "models.parameters": ("ComputeParameters", "Parameters", "indifferent"),
     "core.pairs": ("EditPair", "ImageSource"),
     "engine.callable_models": ("EditFailed", "EditWorkers", "RewardModel"),

@@ -11,15 +11,14 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from pytest_imgedit.cli.printed import Printed
-from pytest_imgedit.config.settings import Settings, make_settings
-from pytest_imgedit.config.toml_file import ConfigFile
+from pytest_imgedit.config.settings import Settings, make_settings, read_tables
 from pytest_imgedit.core import provenance
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.redaction import mask_variables
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.engine.launch import is_remote
 from pytest_imgedit.engine.placement import need_of, settle
-from pytest_imgedit.engine.plan import Models, resolve
+from pytest_imgedit.engine.plan import resolve
 from pytest_imgedit.engine.preflight import check_hosts, check_models
 from pytest_imgedit.models.kinds import ROLES, Model
 from pytest_imgedit.models.places import GIB
@@ -31,7 +30,7 @@ from pytest_imgedit.workers.hardware import Hardware
 def examine(config: Path | None) -> Printed:
     """Look at packages, memory and GPUs, and at the models of a config (without one: the embedded ones)."""
     problems: list[str] = []
-    settings, machine = _settings(config), Hardware.here("auto")
+    settings, machine = make_settings(read_tables(config)), Hardware.here("auto")
     gpus = machine.gpus
     document: JsonObject = {
         "versions": provenance.versions(),
@@ -47,17 +46,23 @@ def examine(config: Path | None) -> Printed:
         document["suite"] = {"spec": settings.suite.spec, "pairs": len(load_suite(settings.suite).pairs)}
     except UsageError as error:
         problems.append(str(error))
+    models: list[Model] = []
+    for role in ROLES:
+        try:
+            models.append(resolve(role, settings))
+        except UsageError as error:
+            problems.append(str(error))
     try:
         machine = Hardware.here(settings.workers.gpus)
         check_hosts(settings)
-        check_models(settings, Models.of(settings), machine)
+        check_models(settings, models, machine)
     except UsageError as error:
         problems.append(str(error))
-    for role in ROLES:
+    for model in models:
         try:
-            document["models"].append(_model(resolve(role, settings), settings, machine, problems))
+            document["models"].append(_model(model, settings, machine, problems))
         except UsageError as error:
-            problems.append(f"{role}: {error}")
+            problems.append(f"{model.role}: {error}")
     document["problems"] = list(dict.fromkeys(problems))
     return Printed(document, _text(document), int(bool(document["problems"])))
 
@@ -72,11 +77,6 @@ def _elsewhere(settings: Settings) -> str | None:
 def _host_memory() -> float:
     """Memory of this machine in GiB."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
-
-
-def _settings(config: Path | None) -> Settings:
-    file = ConfigFile.empty() if config is None else ConfigFile.read_config(config)
-    return make_settings({**{name: dict(table) for name, table in file.tables.items()}, "run": {"config_file": file}})
 
 
 def _package_problems() -> list[str]:

@@ -18,7 +18,7 @@ from pytest_imgedit.core.sanitize import disarmed, printable, readable
 from pytest_imgedit.core.streams import let_go, open_missing
 from pytest_imgedit.core.versions import __version__
 
-EXIT_CODES = "exit codes: 0 all is well; 1 {one}; 2 interrupted; 4 bad arguments or files, said in one line"
+EXIT_CODES = "exit codes: 0 all is well; {one}2 interrupted; 4 bad arguments or files, said in one line"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -102,7 +102,9 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--margin", type=float, default=0.5, help="a gate that could not show so much is inconclusive")
 
     one = add("trend", "trend:trend", "look whether a series of checkpoints has fallen", "scores have fallen")
-    one.add_argument("references", metavar="BASELINE", nargs="*", help=f"two or more, oldest first: baseline, or {run}")
+    one.add_argument(
+        "references", metavar="BASELINE", nargs="*", help=f"two or more, oldest first; each a baseline, or {run}"
+    )
     one.add_argument(
         "--last", type=int, metavar="N", help="the newest N runs of the store with the same pairs and judge"
     )
@@ -125,7 +127,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("ratings", type=Path, metavar="HUMAN.csv", help="columns id and score, one row a rating")
 
     one = add("plan", "plan:plan", "say how many pairs gates would need, and what that costs")
-    one.add_argument("reference", metavar="RUN", nargs="?", help=f"{run}, whose spread and costs are gone by")
+    one.add_argument("reference", metavar="RUN", nargs="?", help=f"{run}, whose spread and costs the estimate uses")
     one.add_argument("--power", type=float, required=True, metavar="MDE", help="points that gates are to find")
     one.add_argument(
         "--before", metavar="REF", help="plan gates on drops, by how RUN moved against this run or baseline"
@@ -134,7 +136,9 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--spread", type=float, metavar="SD", help="instead of a RUN: a pair's standard deviation")
     one.add_argument("--alpha", type=float, default=0.05, help="chance of a false alarm of all gates (default: 0.05)")
 
-    one = add("qualify", "qualify:qualify", "try a judge on edits of known worth, alone", "it cannot be believed")
+    one = add(
+        "qualify", "qualify:qualify", "try a judge on edits of known worth, alone", "the judge failed qualification"
+    )
     one.add_argument("judge", metavar="JUDGE", nargs="?", help="its spec (default: the config's, or scenes)")
     one.add_argument("--suite", metavar="SPEC", help="the pairs (default: the config's, or scenes)")
     one.add_argument("--gpus", metavar="GPUS", help="as --imgedit-gpus")
@@ -156,13 +160,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add(commands: Any, name: str, command: str, summary: str, one: str = "not used") -> argparse.ArgumentParser:
+def _add(commands: Any, name: str, command: str, summary: str, one: str = "") -> argparse.ArgumentParser:
     """Add a command: a `module:function` beside this file, imported when it is called, with arguments by their names.
 
-    `one` says what the exit code 1 means.
+    `one` says what the exit code 1 means, where there is one.
     """
     parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=summary, description=summary.capitalize() + ".", epilog=EXIT_CODES.format(one=one)
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=EXIT_CODES.format(one=f"1 {one}; " if one else ""),
     )
     parser.set_defaults(command=command)
     parser.add_argument("--json", action="store_true", help="print JSON")

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.config.options import assign
-from pytest_imgedit.config.settings import Settings, make_settings
-from pytest_imgedit.config.toml_file import ConfigFile
+from pytest_imgedit.config.settings import Settings, make_settings, read_tables
+from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.results import JudgeInfo, SuiteInfo
 from pytest_imgedit.engine.judge_checks.controls import controls_gate, describe_controls
 from pytest_imgedit.engine.judge_checks.trials import Trials
@@ -26,7 +25,7 @@ from pytest_imgedit.engine.scoring import Scorer
 from pytest_imgedit.protocols.rubric import load_rubric
 from pytest_imgedit.report import tables, terminal
 from pytest_imgedit.stats.selection import Selection
-from pytest_imgedit.store.runs import Store
+from pytest_imgedit.store.store import Store
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.workers.hardware import Hardware
 
@@ -102,15 +101,15 @@ def _try(request: Request, store: Store, hardware: Hardware) -> tuple[RunPlan, T
 def _settings(
     judge: str | None, suite: str | None, gpus: str | None, config: Path | None, assigned: Sequence[str]
 ) -> Settings:
-    file = ConfigFile.empty() if config is None else ConfigFile.read_config(config)
-    raw: dict[str, Any] = {section: dict(table) for section, table in file.tables.items()}
+    raw = read_tables(config)
     assign(raw, assigned, "--set")
     for section, key, value in (("judge", "spec", judge), ("suite", "spec", suite), ("workers", "gpus", gpus)):
         if value is not None:
             raw.setdefault(section, {})[key] = value
-    raw["run"] = {**raw.get("run", {}), "config_file": file}
     raw["editor"] = {"spec": "identity"}  # none of the config's is needed
     settings = make_settings(raw)
+    if not settings.judge.scores:
+        raise UsageError(f"judge {settings.judge.spec!r} scores nothing, name another one")
     judging = settings.judge.model_copy(update={"controls": True, "repeats": 0})
     if str(Path.cwd()) not in sys.path:  # where a judge of the user's own may stand
         sys.path.append(str(Path.cwd()))

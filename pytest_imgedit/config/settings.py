@@ -256,6 +256,13 @@ class Settings(_Section):
         return self.run.config_file.place(section, key)
 
 
+def read_tables(config: Path | None) -> Tables:
+    """Read the tables of a config, if there is one, as `make_settings` takes them."""
+    file = ConfigFile.empty() if config is None else ConfigFile.read_config(config)
+    tables = {section: dict(table) for section, table in file.tables.items()}
+    return {**tables, "run": {**tables.get("run", {}), "config_file": file}}
+
+
 def make_settings(raw: Tables) -> Settings:
     """Check raw settings; raise `UsageError` with one line for the first thing that is wrong."""
     file: ConfigFile = raw["run"]["config_file"]

@@ -20,7 +20,7 @@ def read_regular(path: Path, most: int, expected: str) -> bytes:
     Raises `UsageError`, naming the file and what was `expected`, for one that is not there, is too large, or is no
     regular file: a pipe would be waited for, a device never ends.
     """
-    shown = str(path)[:200]
+    shown = str(path) if len(str(path)) <= 200 else f"…{str(path)[-200:]}"
     try:
         with open(path, "rb", opener=_without_waiting) as file:
             status = os.fstat(file.fileno())

@@ -30,7 +30,7 @@ from pytest_imgedit.models.classes import OwnEditor
 from pytest_imgedit.models.identity import Identity
 from pytest_imgedit.models.kinds import Model, Role
 from pytest_imgedit.protocols.rubric import load_rubric
-from pytest_imgedit.store.runs import Store
+from pytest_imgedit.store.store import Store
 from pytest_imgedit.suites.base import Suite
 from pytest_imgedit.workers.hardware import Hardware
 from pytest_imgedit.workers.pool import Pool
@@ -55,8 +55,8 @@ def _pair(source: Image.Image, instruction: str, seed: int = 0) -> EditPair:
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What services work with: checked settings, the models by role, the machine, the store, and a file for lines."""
+class Resources:
+    """What these work with: checked settings, the models by role, the machine, the store, and a file for lines."""
 
     settings: Settings
     models: Mapping[Role, Model]
@@ -65,15 +65,15 @@ class Setting:
     file: TextIO
 
 
-class _Service:
+class _CallableModel:
     """Workers of one model, started at the first call. That ends the workers of `rivals`, which need the same GPUs."""
 
     role: Role
 
-    def __init__(self, setting: Setting, rivals: Sequence[_Service] = ()) -> None:
-        self.setting, self.settings, self.store = setting, setting.settings, setting.store
+    def __init__(self, resources: Resources, rivals: Sequence[_CallableModel] = ()) -> None:
+        self.resources, self.settings, self.store = resources, resources.settings, resources.store
         self.rivals = rivals
-        self.progress = RunProgress(self.store.folder / "services.log", setting.file, quiet=True)
+        self.progress = RunProgress(self.store.folder / "fixtures.log", resources.file, quiet=True)
         self._folder = tempfile.TemporaryDirectory(prefix="imgedit-")
         self._launcher: Launcher | None = None
         self._identity: Identity | None = None
@@ -94,7 +94,7 @@ class _Service:
         if self._launcher is None:
             folder = Path(self._folder.name)
             hosts = connect(self.settings, folder)
-            hardware = self.setting.hardware if hosts is None else hosts.hardware
+            hardware = self.resources.hardware if hosts is None else hosts.hardware
             self._launcher = Launcher(self.settings, hardware, hosts, folder, self.progress)
         return self._launcher
 
@@ -102,7 +102,7 @@ class _Service:
     def identity(self) -> Identity:
         """What identifies the model; on other hosts, what they run decides that."""
         if self._identity is None:
-            self._identity = self.launcher.identify(self.setting.models[self.role], self.store.fingerprints)
+            self._identity = self.launcher.identify(self.resources.models[self.role], self.store.fingerprints)
         return self._identity
 
     @property
@@ -113,7 +113,7 @@ class _Service:
                 if rival is not self:
                     rival.release()
             launcher = self.launcher
-            model = settle(self.setting.models[self.role], 0, launcher.hardware)
+            model = settle(self.resources.models[self.role], 0, launcher.hardware)
             for line in place([model], launcher.hardware, self.settings.workers.placement).lines:
                 self.progress.note(line)
             self._pool = launcher.pool(model, self.identity)
@@ -137,7 +137,7 @@ class _Service:
         self._folder.cleanup()
 
 
-class EditWorkers(_Service):
+class EditWorkers(_CallableModel):
     """Edits images with the run's editor on the run's GPUs; edits are kept in the store like any other."""
 
     role = "editor"
@@ -165,7 +165,7 @@ class EditWorkers(_Service):
         return decode(data)
 
 
-class RewardModel(_Service):
+class RewardModel(_CallableModel):
     """Scores edits with the run's judge and rubric; verdicts are kept in the store like any other."""
 
     role = "judge"

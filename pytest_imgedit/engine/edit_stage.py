@@ -16,7 +16,7 @@ from pytest_imgedit.engine.reuse import reusable
 from pytest_imgedit.engine.work import Work
 from pytest_imgedit.models.identity import Identity
 from pytest_imgedit.store.records import EditRecord
-from pytest_imgedit.store.runs import Store
+from pytest_imgedit.store.store import Store
 from pytest_imgedit.workers.base import Worker
 from pytest_imgedit.workers.pool import Pool
 

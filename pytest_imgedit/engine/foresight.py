@@ -13,7 +13,7 @@ from pytest_imgedit.core.results import Results
 from pytest_imgedit.stats.planning import expected_mde
 from pytest_imgedit.stats.sequential import at_the_end
 from pytest_imgedit.store.documents import read_results
-from pytest_imgedit.store.runs import Store
+from pytest_imgedit.store.store import Store
 from pytest_imgedit.suites.base import Suite
 
 #: How many runs are looked through, the newest first.

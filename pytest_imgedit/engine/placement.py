@@ -116,10 +116,11 @@ def _require_host_memory(need: Need, hardware: Hardware) -> None:
         if 0 < memory[machine] < count * kept:
             names = ", ".join(host.name for host in hardware.hosts if host.machine == machine)
             fewer = memory[machine] // kept * need.model.gpus
+            option = f" ({need.model.role}.offload)" if need.memory.offloads else ""
             hint = f"; {fewer} GPUs (--imgedit-gpus) would fit" if fewer else ""
             raise UsageError(
-                f"{need.model.spec}: {count} workers that offload (editor.offload, editor.shard.cpu_offload) keep "
-                f"{_gib(kept)} of weights each in host memory, expected at most {_gib(memory[machine])} "
+                f"{need.model.spec}: {count} workers that offload{option} keep {_gib(kept)} of weights each in host "
+                f"memory, expected at most {_gib(memory[machine])} "
                 f"in all, which is available{f' on {names}' if names else ''}{hint}"
             )
 

@@ -29,7 +29,7 @@ from pytest_imgedit.stats.comparison import Computed, environment_differences
 from pytest_imgedit.stats.selection import Selection
 from pytest_imgedit.store.baselines import Baseline, content_sha256, refuse, unlike_items, unlike_judges, unlike_losses
 from pytest_imgedit.store.journal import Journal
-from pytest_imgedit.store.runs import Store
+from pytest_imgedit.store.store import Store
 from pytest_imgedit.suites.base import Suite
 from pytest_imgedit.workers.hardware import Hardware
 

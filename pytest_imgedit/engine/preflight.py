@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,7 +11,6 @@ from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.errors import SettingError, UsageError
 from pytest_imgedit.core.redaction import mask_secrets, mask_variables
 from pytest_imgedit.engine.launch import is_remote, python_of
-from pytest_imgedit.engine.plan import Models
 from pytest_imgedit.models.kinds import Model
 from pytest_imgedit.models.places import Site
 from pytest_imgedit.protocols.rubric import load_rubric
@@ -22,7 +21,7 @@ from pytest_imgedit.suites.base import Suite
 from pytest_imgedit.workers.hardware import Hardware
 
 
-def check_models(settings: Settings, models: Models, hardware: Hardware) -> None:
+def check_models(settings: Settings, models: Iterable[Model], hardware: Hardware) -> None:
     """Raise `UsageError` if the editor, the judge, its rubric or an interpreter is not there or not as it must be.
 
     Hosts are not asked yet, so that they may have GPUs.

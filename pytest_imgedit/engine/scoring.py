@@ -20,7 +20,7 @@ from pytest_imgedit.models.identity import Identity
 from pytest_imgedit.protocols.reply import SCALE
 from pytest_imgedit.protocols.rubric import Rubric
 from pytest_imgedit.store.records import VerdictRecord
-from pytest_imgedit.store.runs import Store
+from pytest_imgedit.store.store import Store
 from pytest_imgedit.workers.base import Worker
 
 #: What a record of a verdict holds of it.
@@ -165,11 +165,11 @@ class Scorer:
 
     def keep(self, works: Sequence[Work], worker: Worker) -> None:
         """Store the verdicts that a worker reached; each then names its record."""
+        if not (reached := [work for work in works if work.verdict is not None]):
+            return  # by a worker that may never have loaded
         environment, code = worker.computes_in, self.judge.code_beside(worker.code)
         records = []
-        for work in works:
-            if work.verdict is None:
-                continue
+        for work in reached:
             recipe = verdict_recipe(self.judge, self.rubric, work)
             record = VerdictRecord(
                 key=key(recipe, environment),
@@ -183,5 +183,4 @@ class Scorer:
             )
             records.append(record)
             work.verdict = self._verdict_of(record)
-        if records:
-            self.store.verdicts.append(records)
+        self.store.verdicts.append(records)

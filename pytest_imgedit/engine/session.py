@@ -36,7 +36,7 @@ from pytest_imgedit.report.write import add_to_github_summary, write_reports, wr
 from pytest_imgedit.stats.gates import Outcome, outcome
 from pytest_imgedit.stats.selection import Selection, narrow
 from pytest_imgedit.store.baselines import check_name
-from pytest_imgedit.store.runs import Store
+from pytest_imgedit.store.store import Store
 from pytest_imgedit.suites.base import Suite, load_suite
 from pytest_imgedit.workers.hardware import Hardware
 from pytest_imgedit.workers.pool import Pool
@@ -81,7 +81,7 @@ class Evaluation:
         self.run: FinishedRun | None = None
         self.interrupted = False
         self._load, self._opened, self._checked = load, False, False
-        self._services: list[Any] = []
+        self._callables: list[Any] = []
         self._reports: dict[str, str] = {}
         self._unwritten = ""
         self.failed_hooks: list[str] = []
@@ -271,21 +271,23 @@ class Evaluation:
             found = [("pytest_imgedit_report_section", f"failed: {type(error).__name__}: {one_line(error)}")]
         return tuple(Section(title=shorten(title), body=shorten(body, MAX_SECTION)) for title, body in found)
 
-    def make_service(self, name: str, file: TextIO) -> Any:
-        """Make the service `edit_workers` or `reward_model`; raise `UsageError` where the stage starts no workers."""
-        from pytest_imgedit.engine.callable_models import EditWorkers, RewardModel, Setting
+    def make_callable(self, name: str, file: TextIO) -> Any:
+        """Make what the fixture `edit_workers` or `reward_model` hands out; raise `UsageError` where nothing can be."""
+        from pytest_imgedit.engine.callable_models import EditWorkers, Resources, RewardModel
 
         self.check()
         stage = self.settings.run.stage
         if stage == "report" or (stage == "score" and name == "edit_workers"):
             raise UsageError(f"{name}: --imgedit-stage={stage} starts no such workers")
+        if name == "reward_model" and not self.settings.judge.scores:
+            raise UsageError(f"reward_model: judge {self.settings.judge.spec!r} scores nothing, name another one")
         kind = {"edit_workers": EditWorkers, "reward_model": RewardModel}[name]
         models: dict[Role, Model] = {model.role: model for model in self.models}
-        setting = Setting(self.settings, models, self.hardware, self.open_store(), file)
+        resources = Resources(self.settings, models, self.hardware, self.open_store(), file)
         share_gpus = self.hardware.has_gpus or is_remote(self.settings)
-        service = kind(setting, self._services if share_gpus else [])
-        self._services.append(service)
-        return service
+        made = kind(resources, self._callables if share_gpus else [])
+        self._callables.append(made)
+        return made
 
     def open_store(self) -> Store:
         """Take the store for this session; raise `UsageError` if another process holds it."""

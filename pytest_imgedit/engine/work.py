@@ -17,7 +17,7 @@ from pytest_imgedit.core.results import Edit, ItemError, Verdict
 from pytest_imgedit.core.sanitize import one_line, printable
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.models.identity import Identity
-from pytest_imgedit.store.runs import Store
+from pytest_imgedit.store.store import Store
 from pytest_imgedit.suites.base import Suite
 
 

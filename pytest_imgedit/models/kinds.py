@@ -51,7 +51,7 @@ class Model:
     libraries: ClassVar[tuple[str, ...]] = ("numpy", "pillow", "scipy")
     #: Whether a server computes for it, so that its workers take no GPU of the run.
     is_served: ClassVar[bool] = False
-    #: Whether a worker takes GPU memory for it.
+    #: Whether a worker may take GPU memory for it.
     has_weights: ClassVar[bool] = True
     #: Parameters that are paths, or lists of tables with a `path`; their files are identified by content.
     names_files: ClassVar[tuple[str, ...]] = ()
@@ -159,7 +159,7 @@ class Model:
 
     def memory(self) -> Memory:
         """Tell what a worker needs."""
-        return Memory(None if self.has_weights else 0)
+        return Memory(0 if self.is_served or not self.has_weights else None)
 
     @property
     def shares_cpu(self) -> bool:

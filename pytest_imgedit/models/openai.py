@@ -74,7 +74,6 @@ class ServedModel(Model):
 
     takes = "URL#MODEL"
     is_served = True
-    has_weights = False
     Params = ServerParameters
 
     @cached_property

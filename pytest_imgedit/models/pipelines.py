@@ -76,7 +76,10 @@ def pipeline_class(model: str) -> str | None:
         if not isinstance(cached, str):
             return None
         index = Path(cached)
-    return str(read_object(index, "a diffusers checkpoint").get("_class_name"))
+    name = read_object(index, "a diffusers checkpoint").get("_class_name")
+    if not isinstance(name, str):
+        raise UsageError(f"{index}: _class_name is {name!r}, expected the name of a diffusers pipeline")
+    return name
 
 
 @cache

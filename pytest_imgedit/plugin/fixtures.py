@@ -79,11 +79,11 @@ def edit_workers(request: pytest.FixtureRequest) -> Iterator[EditWorkers]:
     >>> def test_edit_keeps_size(edit_workers, photo):
     ...     assert edit_workers.edit(photo, "make it snow").size == photo.size
     """
-    from pytest_imgedit.plugin.state import make_service
+    from pytest_imgedit.plugin.state import make_callable
 
-    service = make_service(request.config, "edit_workers")
-    yield service
-    service.close()
+    workers = make_callable(request.config, "edit_workers")
+    yield workers
+    workers.close()
 
 
 @pytest.fixture(scope="session")
@@ -93,8 +93,8 @@ def reward_model(request: pytest.FixtureRequest) -> Iterator[RewardModel]:
     >>> def test_untouched_image_scores_low(reward_model, photo):
     ...     assert reward_model.score(photo, photo, "make it snow", "environment").score < 3
     """
-    from pytest_imgedit.plugin.state import make_service
+    from pytest_imgedit.plugin.state import make_callable
 
-    service = make_service(request.config, "reward_model")
-    yield service
-    service.close()
+    workers = make_callable(request.config, "reward_model")
+    yield workers
+    workers.close()

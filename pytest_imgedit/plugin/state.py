@@ -167,14 +167,14 @@ def errors_tolerated(config: pytest.Config) -> bool:
     return any(gate.kind == "max_errors" and gate.state != "FAIL" for gate in gates)
 
 
-def make_service(config: pytest.Config, fixture: str) -> Any:
+def make_callable(config: pytest.Config, fixture: str) -> Any:
     """Make what the fixture `edit_workers` or `reward_model` hands out."""
     if is_xdist_worker(config):
         pytest.fail(
             f"{fixture} needs the GPUs, which the xdist controller owns: run this test without -n", pytrace=False
         )
     try:
-        return evaluation(config).make_service(fixture, sys.stdout)
+        return evaluation(config).make_callable(fixture, sys.stdout)
     except UsageError as error:
         pytest.fail(str(error), pytrace=False)
 

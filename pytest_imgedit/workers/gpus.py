@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from pytest_imgedit.core.errors import UsageError
@@ -62,10 +63,10 @@ def find_gpus(text: str) -> tuple[list[str], list[Gpu]]:
     if text == "none":
         return [], []
     wanted = None if text == "auto" else parse_gpus(text)
-    with _driver() as driver:
-        visible = [] if driver is None else _visible(driver.nvmlDeviceGetCount())
-        names = visible if wanted is None else _choose(text, wanted, visible)
-        return names, [gpu for name in names if driver is not None and (gpu := _describe(driver, name)) is not None]
+    driver = _driver()
+    visible = [] if driver is None else _visible(driver.nvmlDeviceGetCount())
+    names = visible if wanted is None else _choose(text, wanted, visible)
+    return names, [gpu for name in names if driver is not None and (gpu := _describe(driver, name)) is not None]
 
 
 def _choose(text: str, numbers: Sequence[int], visible: Sequence[str]) -> list[str]:
@@ -76,20 +77,16 @@ def _choose(text: str, numbers: Sequence[int], visible: Sequence[str]) -> list[s
     return [visible[number] for number in numbers]
 
 
-@contextmanager
-def _driver() -> Iterator[Any]:
-    """Open the driver (NVML); `None` where there is none."""
+@cache
+def _driver() -> Any:
+    """Open the driver (NVML), once a process; `None` where there is none."""
     import pynvml
 
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
-        yield None
-        return
-    try:
-        yield pynvml
-    finally:
-        pynvml.nvmlShutdown()
+        return None
+    return pynvml
 
 
 def _visible(count: int) -> list[str]:
@@ -139,7 +136,7 @@ def require_memory(gpus: Sequence[Gpu], needed: int, what: str, hint: str = "") 
 def group_gpus(gpus: Sequence[str], size: int, option: str) -> list[tuple[str, ...]]:
     """Split GPUs into groups of `size`; raise `UsageError` naming `option` if they do not come out even."""
     if size > 1 and not gpus:
-        raise UsageError(f"{option}={size}: no GPU, and only diffusers editors are shared by processes without one")
+        raise UsageError(f"{option}={size}: no GPU, without which a model of this kind runs in one process")
     if len(gpus) % size:
         raise UsageError(f"{option}={size}: {len(gpus)} GPUs, expected a multiple of {size}")
     return [tuple(gpus[start : start + size]) for start in range(0, len(gpus), size)]
@@ -172,12 +169,11 @@ class BusyMeter:
         return sum(self._samples) / len(self._samples) if self._samples else None
 
     def _watch(self) -> None:
-        with _driver() as driver:
-            if driver is None:
-                return
-            with suppress(driver.NVMLError):  # a GPU that does not tell
-                handles = [_handle(driver, name) for name in self.gpus]
-                while not self._stop.wait(self.INTERVAL):
-                    if self.counts():
-                        rates = [driver.nvmlDeviceGetUtilizationRates(handle).gpu for handle in handles]
-                        self._samples += [rate / 100 for rate in rates]
+        if (driver := _driver()) is None:
+            return
+        with suppress(driver.NVMLError):  # a GPU that does not tell
+            handles = [_handle(driver, name) for name in self.gpus]
+            while not self._stop.wait(self.INTERVAL):
+                if self.counts():
+                    rates = [driver.nvmlDeviceGetUtilizationRates(handle).gpu for handle in handles]
+                    self._samples += [rate / 100 for rate in rates]

@@ -14,7 +14,7 @@ from PIL import Image
 FAST = ("--imgedit-editor=noise", "--imgedit-judge=fakes:Constant", "--imgedit-limit=1")
 
 ODD = """
-import sys, time
+import os, sys, time
 from PIL import ImageOps
 from pytest_imgedit import Answer
 
@@ -61,6 +61,11 @@ class Judge:
         }
         return [odd[self.what] if q.pair_id == "physics-0000" else Answer(score=5.0) for q in questions]
 
+class Unloadable:
+    def __init__(self, *, device, how):
+        if how == "exits": os._exit(3)
+        raise RuntimeError("no such weights")
+
 class Whole:
     def __init__(self, *, device): pass
     def answer(self, questions): return 5
@@ -94,6 +99,15 @@ def test_error_that_cannot_say_what_it_is_is_named_at_load(bench, odd, how):
     check(bench.run("--imgedit-editor=odd:Editor", *options), 1, 4)
     assert set(bench.error_kinds.values()) == {"no_worker"}
     assert f"could not load: {how.capitalize()}" in bench.items["physics-0000"]["error"]["message"]
+
+
+@pytest.mark.parametrize(("how", "said"), [("raises", "no such weights"), ("exits", "died (exit status 3)")])
+def test_judge_that_cannot_load_is_the_error_of_every_verdict(bench, odd, how, said):
+    check(bench.run("--imgedit-judge=odd:Unloadable", f"--imgedit-set=judge.how='{how}'", FAST[0], FAST[2]), 1)
+    assert set(bench.error_kinds.values()) == {"no_worker"}
+    assert len(bench.error_kinds) == 5
+    assert said in bench.items["physics-0000"]["error"]["message"]
+    assert bench.records("edits") == 5
 
 
 @pytest.mark.parametrize("how", ["clock-text", "clock-nan", "clock-back"])

@@ -132,6 +132,13 @@ def test_services_that_cannot_start_say_why_at_every_call(bench, spec):
     bench.run(f"--imgedit-set={spec}", "test_own.py").assert_outcomes(passed=1)
 
 
+def test_a_judge_that_scores_nothing_is_no_reward_model(bench):
+    (bench.path / "test_own.py").write_text("def test_own(reward_model): pass\n")
+    result = bench.run("--imgedit-judge=none", "test_own.py")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*reward_model: judge 'none' scores nothing, name another one*"])
+
+
 @pytest.mark.parametrize(
     "body", ["raise ValueError('no')", "return 'text'", "return ('title', 5)", "return ('a', 'b', 'c')"]
 )
@@ -181,7 +188,7 @@ def test_edits_that_are_stored_start_no_editor(bench):
         "def test_own(edit_workers):\n"
         "    edit_workers.edit(Image.new('RGB', (40, 30), 'white'), 'invert it')\n"
     )
-    log = bench.path / ".imgedit" / "services.log"
+    log = bench.path / ".imgedit" / "fixtures.log"
     for _ in range(2):
         bench.run("--imgedit-editor=fakes:Slow").assert_outcomes(passed=1)
     assert log.read_text().count("edit-0 (CPU): loading") == 1

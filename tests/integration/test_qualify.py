@@ -69,6 +69,7 @@ def test_without_references_a_judge_must_hold_worthless_edits_under_half_of_the_
     ("arguments", "line"),
     [
         pytest.param(["nothing"], "imgedit: unknown judge 'nothing', expected one of *", id="judge"),
+        pytest.param(["none"], "imgedit: judge 'none' scores nothing, name another one", id="no-judge"),
         pytest.param(["--set=x"], "imgedit: --set=x: expected SECTION.KEY=VALUE *", id="set"),
         pytest.param(["reference", "--suite=gone.json"], "imgedit: gone.json: *", id="suite"),
         pytest.param(["--config=gone.toml"], "imgedit: gone.toml: No such file *", id="config"),

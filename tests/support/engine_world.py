@@ -17,7 +17,7 @@ from pytest_imgedit.engine.launch import Launcher
 from pytest_imgedit.engine.plan import Models, Request, make_plan
 from pytest_imgedit.engine.run import Run, Surroundings
 from pytest_imgedit.stats.selection import Selection
-from pytest_imgedit.store.runs import Store
+from pytest_imgedit.store.store import Store
 from pytest_imgedit.suites.base import Suite
 from pytest_imgedit.workers.base import Slot, Worker
 from pytest_imgedit.workers.hardware import Hardware, HostHardware

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import wait_until
 
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.workers import gpus
@@ -44,6 +45,14 @@ def test_a_written_list_is_read_back(numbers):
     assert gpus.parse_gpus(",".join(map(str, numbers))) == numbers
 
 
+@pytest.fixture(autouse=True)
+def closed_driver():
+    """No test sees a driver that another one has opened."""
+    gpus._driver.cache_clear()
+    yield
+    gpus._driver.cache_clear()
+
+
 def names(text):
     return gpus.find_gpus(text)[0]
 
@@ -59,12 +68,14 @@ def test_numbers_count_over_the_visible_gpus(driver, monkeypatch):
     assert names("auto") == ["0", "1"]
 
 
-def test_the_driver_is_opened_once_and_closed(driver, monkeypatch):
+def test_the_driver_is_opened_once(driver, monkeypatch):
     calls = []
     monkeypatch.setattr(driver, "nvmlInit", lambda: calls.append("open"))
-    monkeypatch.setattr(driver, "nvmlShutdown", lambda: calls.append("close"))
     assert Hardware.here("0-1").has_gpus
-    assert calls == ["open", "close"]
+    assert Hardware.here("1").has_gpus
+    with gpus.BusyMeter(["0"], lambda: True) as meter:
+        wait_until(lambda: meter.share == 0.25)
+    assert calls == ["open"]
 
 
 def test_a_machine_without_a_driver_has_no_gpus(monkeypatch):
@@ -96,7 +107,7 @@ def driver(monkeypatch):
     memory = {n: SimpleNamespace(free=free[n] * 2**30, total=80 * 2**30, used=(80 - free[n]) * 2**30) for n in free}
     stand_ins = {
         "nvmlInit": lambda: None,
-        "nvmlShutdown": lambda: None,
+        "nvmlDeviceGetUtilizationRates": lambda handle: SimpleNamespace(gpu=25),
         "nvmlDeviceGetHandleByIndex": lambda index: index,
         "nvmlDeviceGetHandleByUUID": lambda name: {"GPU-abc": 1}[name],
         "nvmlDeviceGetCount": lambda: 2,

@@ -103,6 +103,8 @@ def test_base64_is_strict_and_takes_a_data_url():
 def test_missing_file_is_an_image_error_that_names_it(tmp_path):
     with pytest.raises(ImageError, match=r"gone\.png: No such file"):
         FileImage(tmp_path / "gone.png").read()
+    with pytest.raises(ImageError, match=r"^….*/gone\.png: No such file or directory, expected an image$"):
+        FileImage(tmp_path.joinpath(*["folder"] * 40, "gone.png")).read()
 
 
 def wide_gamut() -> bytes:

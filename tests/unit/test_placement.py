@@ -11,6 +11,7 @@ from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.engine.placement import groups_of, place, settle
 from pytest_imgedit.models.classes import OwnEditor
 from pytest_imgedit.models.diffusers import Diffusers
+from pytest_imgedit.models.kinds import Model
 from pytest_imgedit.models.places import GIB
 from pytest_imgedit.models.qwen_vl import QwenVL
 from pytest_imgedit.models.specs import make_model
@@ -287,3 +288,12 @@ def test_compiling_is_decided_by_the_planned_work(machine):
 )
 def test_lossy_parameters_are_named(params, named):
     assert editor(**params).lossy == named
+
+
+def test_what_a_server_computes_takes_no_memory_whichever_package_it_is_of(machine):
+    class Served(Model):
+        role, name, loads, is_served = "judge", "served", "a:B", True
+
+    found = place([editor(), Served("served")], machine(), "auto")
+    assert "judge" not in found.lines[-1]
+    assert Served("served").memory().weights == 0

@@ -18,7 +18,7 @@ from pytest_imgedit.models.identity import key
 from pytest_imgedit.store.blobs import Blobs
 from pytest_imgedit.store.journal import Journal
 from pytest_imgedit.store.records import EditRecord, VerdictRecord
-from pytest_imgedit.store.runs import Store
+from pytest_imgedit.store.store import Store
 
 PNG = encode_png(Image.new("RGB", (4, 4), "red"))
 

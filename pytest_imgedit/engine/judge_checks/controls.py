@@ -17,7 +17,7 @@ from pytest_imgedit.models.identity import Identity, identify
 from pytest_imgedit.models.specs import make_model
 from pytest_imgedit.stats.discrimination import auc
 from pytest_imgedit.stats.estimates import ENOUGH, estimate, summarize
-from pytest_imgedit.store.runs import Store
+from pytest_imgedit.store.store import Store
 from pytest_imgedit.workers.messages import describe, make_edit
 
 CONTROLS = ("oracle", "identity", "shuffled", "blank", "noise")
