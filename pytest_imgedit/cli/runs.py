@@ -31,15 +31,16 @@ from pytest_imgedit.store.baselines import (
     unlike_losses,
 )
 from pytest_imgedit.store.documents import read_results
+from pytest_imgedit.store.store import finished_runs
 
 
 def find_run(reference: str, out: Path) -> Path:
     """Return the results.json that a reference means: a path, an id in the store `out`, or `latest` there."""
-    known = sorted(path.parent for path in out.glob("runs/*/results.json") if path.is_file())
+    known = [path for path in finished_runs(out) if path.is_file()]
     if reference == "latest":
         if not known:
             raise UsageError(f"latest: no finished run in {out}")
-        return max(known, key=lambda folder: (folder / "results.json").stat().st_mtime_ns) / "results.json"
+        return known[-1]
     for path in (out / "runs" / reference, Path(reference)):
         if _exists(path / "results.json"):
             return path / "results.json"
@@ -64,7 +65,7 @@ def list_runs(out: Path) -> Printed:
         raise UsageError(f"{str(out)[:200]}: no such folder, expected a store")
     rows: list[JsonObject] = []
     broken: list[str] = []
-    for path in sorted(out.glob("runs/*/results.json"), key=lambda path: path.lstat().st_mtime_ns):
+    for path in finished_runs(out):
         try:
             results = read_results(path)
         except UsageError as error:
@@ -96,9 +97,9 @@ def render_again(reference: str, out: Path, html: Path | None, md: Path | None, 
     path = find_run(reference, out)
     results = read_results(path)
     settings = RunSettings(html_path=html, md_path=md, html_embed=html_embed)
-    check_copies(settings.copies, path.absolute().parent.parent.parent if path.name == "results.json" else path)
-    stores = (path.absolute().parent.parent.parent, out)
-    blobs = next((store / "blobs" for store in stores if (store / "blobs").is_dir()), None)
+    own = path.absolute().parent.parent.parent
+    check_copies(settings.copies, own if path.name == "results.json" else path)
+    blobs = next((store / "blobs" for store in (own, out) if (store / "blobs").is_dir()), None)
     if blobs is None:
         raise UsageError(f"{path}: not in a store, and {out} is none: expected the run's store as --out")
     reports = {**write_reports(results, path.parent, blobs, settings), "results": str(path)}

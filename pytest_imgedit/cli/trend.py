@@ -16,6 +16,7 @@ from pytest_imgedit.report.write import check_writable
 from pytest_imgedit.stats.estimates import estimate
 from pytest_imgedit.stats.trend import evidence_by_field
 from pytest_imgedit.store.baselines import Baseline, BaselineItem, as_baseline
+from pytest_imgedit.store.store import finished_runs
 
 HEADER = ("run", "commit", "finished", "pairs", "overall", "95% CI", "evidence", "state", "chart")
 #: Characters of the chart in the terminal.
@@ -73,7 +74,7 @@ def _last(count: int, out: Path) -> list[Baseline]:
         raise UsageError(f"--last={count}: expected 2 or more")
     found: list[Baseline] = []
     known: set[frozenset[tuple[str | None, ...]]] = set()
-    for path in sorted(out.glob("runs/*/results.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True):
+    for path in reversed(finished_runs(out)):
         try:
             one = as_baseline(path)
             newest = found[0] if found else one

@@ -13,7 +13,7 @@ from pytest_imgedit.core.results import Results
 from pytest_imgedit.stats.planning import expected_mde
 from pytest_imgedit.stats.sequential import at_the_end
 from pytest_imgedit.store.documents import read_results
-from pytest_imgedit.store.store import Store
+from pytest_imgedit.store.store import Store, finished_runs
 from pytest_imgedit.suites.base import Suite
 
 #: How many runs are looked through, the newest first.
@@ -44,8 +44,7 @@ def expected_lines(settings: Settings, suite: Suite, pairs: Sequence[EditPair], 
 
 def _runs(settings: Settings, suite: Suite, store: Store) -> Iterator[Results]:
     """Read the newest runs of this suite with this judge; those that cannot be read tell nothing."""
-    paths = sorted(store.folder.glob("runs/*/results.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
-    for path in paths[:MOST]:
+    for path in finished_runs(store.folder)[: -MOST - 1 : -1]:
         with suppress(UsageError, OSError):
             results = read_results(path)
             if (results.suite.name, results.judge.spec) == (suite.name, settings.judge.spec):

@@ -74,8 +74,8 @@ class DiffusersParameters(ComputeParameters):
 
     compile: Literal["auto", "if possible"] | bool = Field(
         default="auto",
-        description='compile the repeated blocks; `"auto"`: where 300 or more planned steps a GPU pay for it, for '
-        'weights of 2 GiB or more on one GPU a worker; `"if possible"`: no error where it cannot be done',
+        description='compile the transformer blocks; `"auto"`: only for models of at least 2 GiB on one GPU, with at '
+        'least 300 denoising steps planned per GPU; `"if possible"`: no error where it cannot be done',
     )
     attention_backend: str | None = Field(
         default=None, description='one of diffusers\' attention backends, such as `"_native_cudnn"`'

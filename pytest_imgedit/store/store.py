@@ -117,6 +117,11 @@ class Store:
         return folder
 
 
+def finished_runs(folder: Path) -> list[Path]:
+    """Return the results.json of each finished run of a store, the oldest first."""
+    return sorted(folder.glob("runs/*/results.json"), key=lambda path: path.lstat().st_mtime_ns)
+
+
 def _identity(folder: Path) -> tuple[int, int]:
     status = folder.stat()
     return status.st_dev, status.st_ino
