@@ -69,7 +69,7 @@ class EditStage:
         The largest come first, since a pipeline may need the longer for them, and long jobs at the end leave workers
         idle.
         """
-        self.store.remember(self.editor)
+        self.store.remember(self.editor.digest, self.editor.recipe)
         self.queue = deque(sorted(pending, key=lambda work: -work.source.pixels if work.source else 0))
         for work, worker, reply in self.pool.run(self.take):
             self.finish(work, worker, reply)

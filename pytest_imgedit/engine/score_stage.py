@@ -69,7 +69,7 @@ class ScoreStage:
 
     def run(self, pending: Sequence[Work]) -> None:
         """Judge all pending edits, and those that come through the feed."""
-        self.scorer.store.remember(self.scorer.judge)
+        self.scorer.store.remember(self.scorer.judge.digest, self.scorer.judge.recipe)
         self.queue = deque(sorted(pending, key=_place_in_queue))
         for batch, worker, reply in self.pool.run(self.take, self.may_get_more):
             self.scorer.first_at = self.scorer.first_at or self.clock()

@@ -10,6 +10,7 @@ from pytest_imgedit.core.environments import Reuse, key
 from pytest_imgedit.core.errors import ImageError, ReplyError
 from pytest_imgedit.core.protocol import AnswerMessage, QuestionMessage
 from pytest_imgedit.core.redaction import Redactor
+from pytest_imgedit.core.reply import SCALE
 from pytest_imgedit.core.results import Usage, Verdict
 from pytest_imgedit.core.sanitize import shorten
 from pytest_imgedit.core.strict_json import JsonObject
@@ -17,7 +18,6 @@ from pytest_imgedit.engine.perturbations import perturbed
 from pytest_imgedit.engine.reuse import reusable
 from pytest_imgedit.engine.work import Work
 from pytest_imgedit.models.identity import Identity
-from pytest_imgedit.protocols.reply import SCALE
 from pytest_imgedit.protocols.rubric import Rubric
 from pytest_imgedit.store.records import VerdictRecord
 from pytest_imgedit.store.store import Store

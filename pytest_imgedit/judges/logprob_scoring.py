@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_imgedit.core.errors import SetupError
-from pytest_imgedit.protocols.reply import NUMBER, number_places
+from pytest_imgedit.core.reply import NUMBER, number_places
 
 if TYPE_CHECKING:
     import torch

@@ -22,9 +22,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pytest_imgedit.config.toml_file import ConfigFile
 from pytest_imgedit.core.errors import ReplyError, UsageError, first_problem
 from pytest_imgedit.core.pairs import EditPair, category_slug
+from pytest_imgedit.core.reply import SCALE, parse_reply
 from pytest_imgedit.core.sanitize import one_line
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.protocols.reply import SCALE, parse_reply
 
 BUILTIN = ("aspects", "plausibility")
 IMAGES = ("source", "edited", "reference")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pytest_imgedit.core.environments import Environment
 from pytest_imgedit.core.errors import StoreError, UsageError
-from pytest_imgedit.models.identity import Identity
+from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.store.blobs import Blobs
 from pytest_imgedit.store.journal import Journal
 from pytest_imgedit.store.records import EditRecord, ModelRecord, VerdictRecord
@@ -50,10 +50,10 @@ class Store:
         """The file that remembers digests of weights."""
         return self.folder / "fingerprints.json"
 
-    def remember(self, identity: Identity) -> None:
+    def remember(self, digest: str, recipe: JsonObject) -> None:
         """Keep what an editor or judge is made of, which recipes name by its digest; raises `StoreError`."""
-        if identity.digest not in self.models.records:
-            self.models.append([ModelRecord(key=identity.digest, recipe=identity.recipe)])
+        if digest not in self.models.records:
+            self.models.append([ModelRecord(key=digest, recipe=recipe)])
 
     def __enter__(self) -> Store:
         """Raises `UsageError` if the folder cannot be written, is no store, or is held by another process."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pytest_imgedit.core.errors import ReplyError, UsageError
 from pytest_imgedit.core.images import Base64Image
 from pytest_imgedit.core.pairs import CATEGORIES, EditPair
-from pytest_imgedit.protocols.reply import parse_reply
+from pytest_imgedit.core.reply import parse_reply
 from pytest_imgedit.protocols.rubric import load_rubric
 
 ASPECTS = ("instruction", "preservation", "realism")

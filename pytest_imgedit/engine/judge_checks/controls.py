@@ -78,7 +78,7 @@ def _edit(work: Work, identity: Identity, editor: Any, store: Store, make: bool)
     if not make:
         work.fail("edit", "not_edited", "the store has no such edit, and stage 'report' makes none")
         return
-    store.remember(identity)
+    store.remember(identity.digest, identity.recipe)
     try:
         made = make_edit(editor.edit, edit_message(work), may_be_blank=identity.model.may_be_blank)
     except Exception as error:  # such as an image that does not decode
