@@ -75,7 +75,6 @@ _MODULES = {
     "core.items": ("ItemFailed", "ItemResult"),
     "core.requests": ("Answer", "EditRequest", "Editor", "Judge", "Question"),
     "core.results": ("Edit", "ItemError", "Results", "SeedResult", "Verdict"),
-    "core.errors": ("ImageError", "OutputError", "ReplyError", "SettingError", "SetupError", "UsageError"),
     "core.images": ("Base64Image", "FileImage"),
     "models.checkpoint_kinds": ("CheckpointModel",),
     "models.checkpoints": ("Layout",),

@@ -103,8 +103,8 @@ class Launcher:
         slots = self._slots(model)
         workers = self.settings.workers
         load = Deadline(workers.load_timeout, "workers.load_timeout")
-        job_timeout = f"{STAGE_OF[model.role]}_timeout"
-        job = Deadline(getattr(workers, job_timeout), f"workers.{job_timeout}")
+        limits = {"editor": workers.edit_timeout, "judge": workers.judge_timeout}
+        job = Deadline(limits[model.role], f"workers.{STAGE_OF[model.role]}_timeout")
         deadlines: dict[State, Deadline] = {"starting": load, "loading": load, "busy": job}
         setup, canaries = self._setup(model, identity), None
         if hosts is not None:

@@ -24,9 +24,9 @@ from pytest_imgedit.models.places import Memory, Room, Site, Where, Workload
 class CheckpointModel(Model):
     """A model with weights in safetensors.
 
-    A kind sets the `layout` of its files. `offloads` names the values
-    of its parameter `offload` with which weights stay in host memory: `model` moves one component at a time to the GPU,
-    `group` one block; where `auto` is a value too, the harness chooses `group` for a GPU that cannot hold the weights.
+    A kind sets the `layout` of its files. `offloads` names the values of its parameter `offload` with which weights
+    stay in host memory: `model` moves one component at a time to the GPU, `group` one block. Where `auto` is a value
+    too, the harness chooses `group` for a GPU that cannot hold the weights.
     """
 
     takes = "MODEL"
