@@ -66,17 +66,14 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="imgedit", description="Set up benchmarks of pytest-imgedit; look at runs and at this machine."
-    )
+    parser = _Parser(prog="imgedit", description="Set up benchmarks, look at runs and at this machine.")
     parser.add_argument("--version", action="version", version=f"pytest-imgedit {__version__}")
     add = partial(_add, parser.add_subparsers(metavar="COMMAND"))
+    repeatable: dict[str, Any] = {"action": "append", "default": []}
     run = "a run's folder or results.json, the id of a run in the store, or latest"
 
     one = add("init", "init:init", "write a benchmark folder, a config, a suite and CI workflows")
-    one.add_argument(
-        "data", type=Path, metavar="DATA", nargs="?", help="a CSV, a JSON, or a folder of images (this one)"
-    )
+    one.add_argument("data", type=Path, metavar="DATA", nargs="?", help="a CSV, a JSON, or a folder of images")
     one.add_argument("--config", metavar="NAME", help="a ready config: qwen-image-edit, flux-kontext, one-gpu, …")
     one.add_argument(
         "--ci",
@@ -88,26 +85,15 @@ def _parser() -> argparse.ArgumentParser:
     one = add("compare", "runs:compare_runs", "compare two runs or baselines pair by pair", "a gate did not pass")
     one.add_argument("before", metavar="A", help=f"{run}; or a baseline's NAME or path")
     one.add_argument("now", metavar="B", help="the same")
-    one.add_argument(
-        "--max-drop",
-        action="append",
-        default=[],
-        metavar="FIELD:DROP",
-        help="a gate: overall or a category must not have fallen by more than DROP; repeatable",
-    )
-    one.add_argument(
-        "--max-collapsed", metavar="N", help="a gate: pairs, or fraction of pairs, that may have fallen far"
-    )
+    fallen = "a gate: overall or a category must not have fallen by more than DROP; repeatable"
+    one.add_argument("--max-drop", metavar="FIELD:DROP", help=fallen, **repeatable)
+    one.add_argument("--max-collapsed", metavar="N", help="a gate: pairs, or fraction of them, that may fall far")
     one.add_argument("--alpha", type=float, default=0.05, help="chance of any false alarm (default: 0.05)")
     one.add_argument("--margin", type=float, default=0.5, help="a gate that could not show so much is inconclusive")
 
     one = add("trend", "trend:trend", "look whether a series of checkpoints has fallen", "scores have fallen")
-    one.add_argument(
-        "references", metavar="BASELINE", nargs="*", help=f"two or more, oldest first; each a baseline, or {run}"
-    )
-    one.add_argument(
-        "--last", type=int, metavar="N", help="the newest N runs of the store with the same pairs and judge"
-    )
+    one.add_argument("references", metavar="BASELINE", nargs="*", help=f"oldest first; each a baseline, or {run}")
+    one.add_argument("--last", type=int, metavar="N", help="the store's newest N runs with the same pairs and judge")
     one.add_argument("--alpha", type=float, default=0.05, help="chance of a false alarm in the whole series (0.05)")
     one.add_argument("--html", type=Path, metavar="PATH", help="a page with charts")
 
@@ -129,28 +115,17 @@ def _parser() -> argparse.ArgumentParser:
     one = add("plan", "plan:plan", "say how many pairs gates would need, and what that costs")
     one.add_argument("reference", metavar="RUN", nargs="?", help=f"{run}, whose spread and costs the estimate uses")
     one.add_argument("--power", type=float, required=True, metavar="MDE", help="points that gates are to find")
-    one.add_argument(
-        "--before", metavar="REF", help="plan gates on drops, by how RUN moved against this run or baseline"
-    )
-    one.add_argument("--gate", action="append", default=[], metavar="FIELD", help="overall (default) or a category")
+    one.add_argument("--before", metavar="REF", help="plan gates on drops, by how RUN moved against REF")
+    one.add_argument("--gate", metavar="FIELD", help="overall (default) or a category; repeatable", **repeatable)
     one.add_argument("--spread", type=float, metavar="SD", help="instead of a RUN: a pair's standard deviation")
     one.add_argument("--alpha", type=float, default=0.05, help="chance of a false alarm of all gates (default: 0.05)")
 
-    one = add(
-        "qualify", "qualify:qualify", "try a judge on edits of known worth, alone", "the judge failed qualification"
-    )
+    one = add("qualify", "qualify:qualify", "try a judge on edits of known worth, alone", "the judge failed")
     one.add_argument("judge", metavar="JUDGE", nargs="?", help="its spec (default: the config's, or scenes)")
     one.add_argument("--suite", metavar="SPEC", help="the pairs (default: the config's, or scenes)")
     one.add_argument("--gpus", metavar="GPUS", help="as --imgedit-gpus")
     one.add_argument("--config", type=Path, metavar="FILE", help="a TOML config, such as with parameters of the judge")
-    one.add_argument(
-        "--set",
-        dest="assigned",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="override one TOML key; repeatable",
-    )
+    one.add_argument("--set", dest="assigned", metavar="KEY=VALUE", help="set a TOML key; repeatable", **repeatable)
 
     one = add("schema", "schema:schema", "print the JSON schema of results.json")
     one.add_argument("--baseline", action="store_true", help="that of a baseline instead")
@@ -174,9 +149,7 @@ def _add(commands: Any, name: str, command: str, summary: str, one: str = "") ->
     parser.set_defaults(command=command)
     parser.add_argument("--json", action="store_true", help="print JSON")
     if name not in ("doctor", "init", "schema"):
-        parser.add_argument(
-            "--out", type=Path, default=Path(".imgedit"), metavar="DIR", help="the store (default: .imgedit)"
-        )
+        parser.add_argument("--out", type=Path, default=Path(".imgedit"), metavar="DIR", help="the store (.imgedit)")
     return parser
 
 

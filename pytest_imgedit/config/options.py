@@ -67,12 +67,10 @@ OPTIONS = (
         "run.reuse",
         "POLICY",
     ),
-    Option(
-        "fail-under", "fail when FIELD (overall or a category) is under MIN", "gates.fail_under", "FIELD:MIN", "list"
-    ),
+    Option("fail-under", "fail if FIELD (overall or a category) is under MIN", "gates.fail_under", "FIELD:MIN", "list"),
     Option(
         "max-drop",
-        "fail when FIELD (overall or a category) fell by more than DROP; needs --imgedit-compare",
+        "fail if FIELD (overall or a category) fell by more than DROP; needs --imgedit-compare",
         "gates.max_drop",
         "FIELD:DROP",
         "list",
@@ -80,17 +78,17 @@ OPTIONS = (
     Option("compare", "compare with a baseline: NAME, latest, or a path", "gates.compare", "REF"),
     Option("save", "save the run as NAME.json in the folder of baselines if it passes its gates", "run.save", "NAME"),
     Option(
-        "max-errors", "pairs, or fraction of pairs, that may end without a score (default: 0)", "gates.max_errors", "N"
+        "max-errors", "pairs, or fraction of them, that may end without a score (default: 0)", "gates.max_errors", "N"
     ),
     Option(
         "max-collapsed",
-        "pairs, or fraction of pairs, that may have fallen far against the baseline (default: 0)",
+        "pairs, or fraction of them, that may fall far against the baseline (default: 0)",
         "gates.max_collapsed",
         "N",
     ),
     Option(
         "min-coverage",
-        "fail when less than this fraction of the baseline's pairs is compared (default: 0)",
+        "fail if less than this fraction of the baseline's pairs is compared (default: 0)",
         "gates.min_coverage",
         "FRACTION",
     ),
@@ -100,12 +98,7 @@ OPTIONS = (
         "gates.until",
         "WHEN",
     ),
-    Option(
-        "controls",
-        "try the judge on edits of known worth (default: where a gate is set)",
-        "judge.controls",
-        kind="flag",
-    ),
+    Option("controls", "try the judge on edits of known worth (default: with gates)", "judge.controls", kind="flag"),
     Option("judge-repeats", "judge every edit K times more, to measure the judge's own noise", "judge.repeats", "K"),
     Option("json", "an extra copy of results.json", "run.json_path", "PATH"),
     Option("md", "an extra copy of the Markdown report", "run.md_path", "PATH"),

@@ -294,10 +294,8 @@ def _without_judge(settings: Settings) -> Settings:
     """Have a run whose judge is `none` end with its edits."""
     if settings.judge.scores:
         return settings
-    if settings.run.stage not in ("all", "edit"):
-        raise UsageError(
-            f"--imgedit-stage={settings.run.stage}: judge {settings.judge.spec!r} scores nothing, name one"
-        )
+    if (stage := settings.run.stage) not in ("all", "edit"):
+        raise UsageError(f"--imgedit-stage={stage}: judge {settings.judge.spec!r} scores nothing, name one")
     return settings.model_copy(update={"run": settings.run.model_copy(update={"stage": "edit"})})
 
 

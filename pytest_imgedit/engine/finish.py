@@ -218,9 +218,7 @@ def _worker(stage: results.Stage, worker: Worker) -> results.WorkerInfo:
         device=worker.slot.label,
         stage=stage,
         jobs=worker.jobs_done,
-        busy_s=round(worker.busy_s, 3),
-        load_s=round(worker.load_s, 3),
-        ready_s=round(worker.ready_s, 3),
+        **{name: round(getattr(worker, name), 3) for name in ("busy_s", "load_s", "ready_s")},
     )
 
 

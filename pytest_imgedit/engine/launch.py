@@ -86,12 +86,9 @@ class Launcher:
         on_gpus = bool(groups_of(model, self.hardware))
         products = {gpu.product for gpu in self.hardware.gpus} if on_gpus else set()
         is_elsewhere = self.hosts is not None and not model.is_served
-        where = Where(
-            device="cuda" if on_gpus else "cpu",
-            gpu=products.pop() if len(products) == 1 else None,
-            python=None if is_elsewhere else python,
-            versions=partial(self.hosts.versions, python, on_gpus) if self.hosts and is_elsewhere else None,
-        )
+        versions = partial(self.hosts.versions, python, on_gpus) if self.hosts and is_elsewhere else None
+        product = products.pop() if len(products) == 1 else None
+        where = Where("cuda" if on_gpus else "cpu", product, None if is_elsewhere else python, versions)
         return identify(model, cache, where)
 
     def pool(self, model: Model, identity: Identity) -> Pool:

@@ -57,15 +57,9 @@ class RunProgress:
         self._quiet = quiet
         self._live: Live | None = None
         self._workers: dict[str, tuple[Slot, str]] = {}
-        self._bar = Bar(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TimeRemainingColumn(),
-            console=self._console,
-            auto_refresh=False,
-        )
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        rate = TextColumn("{task.fields[rate]}")
+        self._bar = Bar(*columns, rate, TimeRemainingColumn(), console=self._console, auto_refresh=False)
         self._stages: dict[str, _Stage] = {}
         self._lock = threading.RLock()  # scoring may run beside editing, in a thread of its own
 

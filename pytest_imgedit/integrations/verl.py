@@ -144,9 +144,7 @@ class ImageEditWorker(Worker):
         """Edit one image; where ranks share weights, one that cannot be edited still takes its part in the calls."""
         assert self.editor is not None, "init_model comes first"
         if self.out_of_step:
-            raise RuntimeError(
-                f"this rank fell out of step with the others ({self.out_of_step}): make a new worker group"
-            )
+            raise RuntimeError(f"this rank fell out of step ({self.out_of_step}): make a new worker group")
         problem = ""
         try:
             source = _picture(image)

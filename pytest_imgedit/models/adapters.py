@@ -11,7 +11,7 @@ import inspect
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from PIL import Image
@@ -104,13 +104,17 @@ class Adapter:
         return self.pick(getattr(output, self.output))
 
 
-def _side(pipeline: Any) -> int:
-    """Side in pixels of the square on which a UNet was trained."""
+def _unet_area(pipeline: Any) -> int:
+    """Pixels of the square on which a UNet was trained."""
     sample_size = pipeline.unet.config.sample_size
-    return int((sample_size if isinstance(sample_size, int) else sample_size[0]) * pipeline.vae_scale_factor)
+    return int((sample_size if isinstance(sample_size, int) else sample_size[0]) * pipeline.vae_scale_factor) ** 2
 
 
-def _patched(pipeline: Any) -> int:
+def _latents(pipeline: Any) -> int:
+    return int(pipeline.vae_scale_factor)
+
+
+def _patches(pipeline: Any) -> int:
     return int(pipeline.vae_scale_factor) * 2
 
 
@@ -141,20 +145,19 @@ def _fibo_prompt(instruction: str) -> str:
     return json.dumps({"edit_instruction": instruction}, separators=(",", ":"), ensure_ascii=False)
 
 
+#: Sizes of edits, as results and docs tell them.
+_SQUARE, _RESIZED = "1024² at the source's aspect ratio", "; the source is resized to it"
+_OF_UNET = "the UNet's area at the source's aspect ratio"
 _OWN = Adapter("the pipeline's: the model's area at the source's aspect ratio")
-_SCALED = Adapter("1024² at the source's aspect ratio, multiple of 16; the source is resized to it", scales=True)
-_DREAMLITE = Adapter(
-    "the UNet's area at the source's aspect ratio",
-    gives_size=True,
-    area=lambda pipeline: _side(pipeline) ** 2,
-    multiple=_patched,
-)
+_SCALED = Adapter(f"{_SQUARE}, multiple of 16{_RESIZED}", scales=True)
+_PATCHED = Adapter(f"{_SQUARE}{_RESIZED}", scales=True, gives_size=True, multiple=_patches)
+_DREAMLITE = Adapter(_OF_UNET, gives_size=True, area=_unet_area, multiple=_patches)
 
 #: Instruction-editing pipelines by class name. All others are refused, with what they are for.
 ADAPTERS: dict[str, Adapter] = {
     "BriaFibo2Pipeline": _OWN,
     "BriaFiboEditPipeline": Adapter(
-        "1024² at the source's aspect ratio, multiple of 32",
+        f"{_SQUARE}, multiple of 32",
         gives_size=True,
         multiple=lambda pipeline: 32,
         prompt=_fibo_prompt,
@@ -174,45 +177,24 @@ ADAPTERS: dict[str, Adapter] = {
     "Flux2KleinKVPipeline": _SCALED,
     "Flux2KleinPipeline": _SCALED,
     "Flux2Pipeline": _SCALED,
-    "FluxKontextPipeline": Adapter(
-        "1024² at the source's aspect ratio; the source is resized to it",
-        scales=True,
-        gives_size=True,
-        multiple=_patched,
-        further=lambda size: {"max_area": size[0] * size[1], "_auto_resize": False},
+    "FluxKontextPipeline": replace(
+        _PATCHED, further=lambda size: {"max_area": size[0] * size[1], "_auto_resize": False}
     ),
     "GlmImagePipeline": Adapter(
-        "1024² at the source's aspect ratio, multiple of 32; the source is resized to it",
-        listed=True,
-        scales=True,
-        gives_size=True,
-        multiple=lambda pipeline: 32,
+        f"{_SQUARE}, multiple of 32{_RESIZED}", listed=True, scales=True, gives_size=True, multiple=lambda pipeline: 32
     ),
-    "JoyImageEditPipeline": Adapter(
-        "1024² at the source's aspect ratio", multiple=_spatial, prepare=_snap_to("vae_image_processor")
-    ),
+    "JoyImageEditPipeline": Adapter(_SQUARE, multiple=_spatial, prepare=_snap_to("vae_image_processor")),
     "JoyImageEditPlusPipeline": Adapter(
-        "1024² at the source's aspect ratio",
-        image="images",
-        listed=True,
-        multiple=_spatial,
-        prepare=_snap_to("image_processor"),
+        _SQUARE, image="images", listed=True, multiple=_spatial, prepare=_snap_to("image_processor")
     ),
-    "Kandinsky5I2IPipeline": Adapter(
-        "1024² at the source's aspect ratio, multiple of 16; the source is resized to it",
-        scales=True,
-        gives_size=True,
-        prepare=_only_size,
-        output="image",
-    ),
+    "Kandinsky5I2IPipeline": replace(_SCALED, gives_size=True, prepare=_only_size, output="image"),
     "LongCatImageEditPipeline": _OWN,
-    "OmniGenPipeline": Adapter(
-        "1024² at the source's aspect ratio, multiple of 16; the source is resized to it",
+    "OmniGenPipeline": replace(
+        _SCALED,
         image="input_images",
         listed=True,
         prompt=_omnigen_prompt,
         wrapping="<img><|image_1|></img> before it",
-        scales=True,
         gives_size=True,
         further=lambda size: {"max_input_image_size": max(*size, 1024)},
     ),
@@ -220,23 +202,12 @@ ADAPTERS: dict[str, Adapter] = {
     "QwenImageEditPipeline": _OWN,
     "QwenImageEditPlusPipeline": _OWN,
     "StableDiffusionInstructPix2PixPipeline": Adapter(
-        "the UNet's area at the source's aspect ratio, multiple of 8; the source is resized to it",
-        scales=True,
-        area=lambda pipeline: _side(pipeline) ** 2,
-        multiple=lambda pipeline: int(pipeline.vae_scale_factor),
+        f"{_OF_UNET}, multiple of 8{_RESIZED}", scales=True, area=_unet_area, multiple=_latents
     ),
     "StableDiffusionXLInstructPix2PixPipeline": Adapter(
-        "the UNet's area at the source's aspect ratio, multiple of 8",
-        gives_size=True,
-        area=lambda pipeline: _side(pipeline) ** 2,
-        multiple=lambda pipeline: int(pipeline.vae_scale_factor),
+        f"{_OF_UNET}, multiple of 8", gives_size=True, area=_unet_area, multiple=_latents
     ),
-    "ZImageOmniPipeline": Adapter(
-        "1024² at the source's aspect ratio; the source is resized to it",
-        scales=True,
-        gives_size=True,
-        multiple=_patched,
-    ),
+    "ZImageOmniPipeline": _PATCHED,
 }
 
 #: What classes that take an image are for, by a part of their names, the first that fits.

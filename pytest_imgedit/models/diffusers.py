@@ -151,9 +151,7 @@ class Diffusers(CheckpointModel):
     def check(self, site: Site) -> None:
         shard = self.params.get("shard", {})
         if self.gpus > 1 and self._offload in self.offloads:
-            raise SettingError(
-                "offload", "not with --imgedit-gpus-per-worker, where editor.shard.cpu_offload does that"
-            )
+            raise SettingError("offload", "not with --imgedit-gpus-per-worker: editor.shard.cpu_offload does that")
         super().check(site)
         _check_loras(self.options.loras)
         self._check_options()

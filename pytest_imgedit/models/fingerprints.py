@@ -104,9 +104,7 @@ def digest_files(folder: Path, names: Sequence[str], cache: Path) -> dict[str, s
             try:
                 digests = list(pool.map(of, names))
             except OSError as error:
-                raise UsageError(
-                    f"{error.filename or folder}: {error.strerror}, expected a file that can be read"
-                ) from error
+                raise UsageError(f"{error.filename or folder}: {error.strerror}, expected a readable file") from error
             finally:
                 stop.set()  # after Ctrl-C the other threads end at once
         fresh = {stamp: sha256 for stamp, sha256 in digests if ":" in stamp and stamp not in known}

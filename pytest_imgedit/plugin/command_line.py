@@ -40,13 +40,10 @@ def add_options(parser: pytest.Parser) -> None:
         help="run the benchmark item that the package ships, in any folder; in place of testpaths, beside given paths",
     )
     for option in OPTIONS:
-        if option.kind == "flag":
-            group.addoption(option.flag, dest=option.dest, action="store_true", default=None, help=option.help)
-        else:
-            action = "append" if option.kind == "list" else "store"
-            group.addoption(
-                option.flag, dest=option.dest, action=action, default=None, metavar=option.metavar, help=option.help
-            )
+        how: dict[str, Any] = {"action": "store_true"}
+        if option.kind != "flag":
+            how = {"action": "append" if option.kind == "list" else "store", "metavar": option.metavar}
+        group.addoption(option.flag, dest=option.dest, default=None, help=option.help, **how)
     parser.addini(INI_KEY, "TOML config, relative to the ini file's folder", type="string", default=None)
 
 

@@ -48,15 +48,8 @@ def moves_between(before: Iterable[BaselineItem], now: Iterable[BaselineItem]) -
 
 def _move(old: BaselineItem, item: BaselineItem) -> Move:
     sides = list(zip(old.seeds, item.seeds, strict=False))
-    return Move(
-        item.id,
-        item.cluster,
-        old.score,
-        item.score,
-        tuple(now.score - was.score for was, now in sides if was.score is not None and now.score is not None),
-        same_edits(old, item),
-        len(sides),
-    )
+    moves = tuple(now.score - was.score for was, now in sides if was.score is not None and now.score is not None)
+    return Move(item.id, item.cluster, old.score, item.score, moves, same_edits(old, item), len(sides))
 
 
 def same_edits(old: BaselineItem, item: BaselineItem) -> bool:

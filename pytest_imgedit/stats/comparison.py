@@ -34,16 +34,11 @@ def differences(before: Iterable[BaselineItem], now: Iterable[BaselineItem]) -> 
     found = []
     for item in now:
         score, was = item.score, old[item.id].score
-        found.append(
-            Observation(
-                item.category,
-                item.cluster,
-                None if score is None or was is None else round(score - was, 6),
-                (0.0 if score is None else score) - (10.0 if was is None else was),
-                (10.0 if score is None else score) - (0.0 if was is None else was),
-                unchanged=same_edits(old[item.id], item),
-            )
-        )
+        value = None if score is None or was is None else round(score - was, 6)
+        lowest = (0.0 if score is None else score) - (10.0 if was is None else was)
+        highest = (10.0 if score is None else score) - (0.0 if was is None else was)
+        unchanged = same_edits(old[item.id], item)
+        found.append(Observation(item.category, item.cluster, value, lowest, highest, unchanged))
     return found
 
 

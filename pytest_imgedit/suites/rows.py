@@ -163,9 +163,7 @@ def _csv_rows(path: Path) -> Iterator[Row]:
             line = reader.line_num + 1
             for values in reader:
                 if values and len(values) != len(names):
-                    raise UsageError(
-                        f"{path}:{line}: {len(values)} values, expected one for each of {len(names)} columns"
-                    )
+                    raise UsageError(f"{path}:{line}: {len(values)} values, expected {len(names)}, one a column")
                 if values:
                     yield Row(path, line, 0, 0, dict(zip(names, values, strict=True)))
                 line = reader.line_num + 1
@@ -280,9 +278,8 @@ def _parse(path: Path, line: int, data: bytes) -> JsonObject:
         try:
             json.dumps(values, ensure_ascii=False).encode("utf-8")
         except UnicodeEncodeError as error:
-            raise UsageError(
-                f"{path}:{line}: lone surrogate {error.object[error.start]!a}, expected Unicode text"
-            ) from None
+            found = error.object[error.start]
+            raise UsageError(f"{path}:{line}: lone surrogate {found!a}, expected Unicode text") from None
     if not isinstance(values, dict):
         raise UsageError(f"{path}:{line}: {type(values).__name__}, expected an object (one pair)")
     return values

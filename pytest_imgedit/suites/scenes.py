@@ -77,8 +77,7 @@ def _parse(argument: str) -> tuple[dict[str, int], int]:
     for part in filter(None, argument.split(",")):
         key, _, text = part.partition("=")
         if key not in values or not _NUMBER.fullmatch(text) or (key == "n" and int(text) < 1):
-            raise UsageError(
-                f"suite scenes:{argument}: {part!r}, expected full, or n=NUMBER and seed=NUMBER of up to six digits"
-            )
+            expected = "expected full, or n=NUMBER and seed=NUMBER of up to six digits"
+            raise UsageError(f"suite scenes:{argument}: {part!r}, {expected}")
         values[key] = int(text)
     return dict.fromkeys(TEMPLATES, values["n"]), values["seed"]

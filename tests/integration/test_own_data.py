@@ -48,8 +48,8 @@ def test_csv_with_tags_and_a_seed(bench):
     ("text", "line"),
     [
         ("image,image\na.png,b.png\n", "pairs.csv:1: columns *, expected a name for each, none twice"),
-        ("image,instruction\na.png\n", "pairs.csv:2: 1 values, expected one for each of 2 columns"),
-        ("image,instruction\na.png,x,y\n", "pairs.csv:2: 3 values, expected one for each of 2 columns"),
+        ("image,instruction\na.png\n", "pairs.csv:2: 1 values, expected 2, one a column"),
+        ("image,instruction\na.png,x,y\n", "pairs.csv:2: 3 values, expected 2, one a column"),
         ('image,instruction\na.png,"x\n', "pairs.csv:2: not valid CSV: unexpected end of data"),
         ("image,instruction\n\na.png,\n", "pairs.csv:3: no instruction, expected text in *"),
         ("image,prompt\na.png,x\n", "*no instruction, *; if 'prompt' is that, set suite.fields.instruction='prompt'"),

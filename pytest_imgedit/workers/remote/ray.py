@@ -119,9 +119,8 @@ class RayHosts(Hosts):
             raise ValueError(f"the cluster has {has}, expected a CPU for each of {count} places{option}")
         self._group = self.ray.util.placement_group([self.bundle] * count, strategy="SPREAD")
         if not self._group.wait(PATIENCE):
-            raise ValueError(
-                f"no room for {count} places of {self.bundle} within {PATIENCE:g} s; the cluster has {has}"
-            )
+            wanted = f"{count} places of {self.bundle}"
+            raise ValueError(f"no room for {wanted} within {PATIENCE:g} s; the cluster has {has}")
 
     def connect(self, name: str) -> Host:
         """Have an actor made at its place, which Ray moves to another node if there is room, and listen to it."""
