@@ -119,4 +119,4 @@ def test_public_names_are_importable_from_the_package():
     import pytest_imgedit
 
     assert all(getattr(pytest_imgedit, name) is not None for name in pytest_imgedit.__all__)
-    assert set(pytest_imgedit.__all__) == {*pytest_imgedit._HOME, "__version__"}
+    assert set(pytest_imgedit._HOME) < set(pytest_imgedit.__all__)
