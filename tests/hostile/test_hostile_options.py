@@ -11,7 +11,9 @@ BAD_OPTIONS = [
     pytest.param(["--imgedit-gpus=0,0"], "*a GPU is named twice*", id="gpus-twice"),
     pytest.param(["--imgedit-gpus=97"], "*no GPU 97, this machine shows *", id="gpu-absent"),
     pytest.param(
-        ["--imgedit-gpus-per-worker=2", "--imgedit-gpus=none"], "*=2: no GPU, and only diffusers *", id="group"
+        ["--imgedit-gpus-per-worker=2", "--imgedit-gpus=none"],
+        "*=2: no GPU, without which a model of this kind *",
+        id="group",
     ),
     pytest.param(["--imgedit-set=workers.hosts=popen"], "workers.hosts: expected a list such as *", id="hosts"),
     pytest.param(["--imgedit-suite=nope"], "unknown suite 'nope', expected one of *scenes*", id="suite"),
