@@ -40,7 +40,8 @@ def test_other_attention_is_not_covered(found, reason):
     ("document", "reason"),
     [
         ("{", "not JSON"),
-        ("[]", "no 'architectures'"),
+        ("[]", "list, expected the config of a transformers model"),
+        ("{}", "no 'architectures'"),
         (json.dumps({"architectures": ["LlamaForCausalLM"]}), "LlamaForCausalLM has no 'vision_config'"),
     ],
 )
