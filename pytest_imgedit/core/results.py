@@ -57,11 +57,11 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a judge said of one edit: the raw reply, its aspects, and a score in [0, 10].
+    """A judge's answer about one edit: the raw reply, its aspects, and a score in [0, 10].
 
     `batch_size` is the number of edits that were judged together with this one. Where aspects and score are
     expectations over the judge's probabilities, `greedy` is the score of the reply as it stands, and `off_scale` the
-    largest probability in [0, 1] that the judge gave to something else than a grade. `measured` says that the judge
+    largest probability in [0, 1] that the judge gave to anything but a grade. `measured` says that the judge
     gave the score itself, rather than a reply to read. `key` is that of its record in the store, `environment` the
     digest of where it was computed.
     """
