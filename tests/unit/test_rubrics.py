@@ -37,6 +37,20 @@ def test_every_known_category_has_criteria():
     assert set(CATEGORIES) <= set(load_rubric("aspects", {}).categories)
 
 
+@pytest.mark.parametrize("name", ["aspects", "plausibility"])
+@pytest.mark.parametrize("category", sorted(load_rubric("aspects", {}).categories))
+def test_what_an_instruction_asks_for_is_no_fault_however_surreal(name, category):
+    _, parts = load_rubric(name, {}).render(pair(category=category, instruction="make the cat float"))
+    words = "".join(text for kind, text in parts if kind == "text")
+    assert "If the instruction asks for something surreal or impossible, that itself is no fault" in words
+
+
+@pytest.mark.parametrize("word", ["Posture", "Roles", "Identity", "Dignity", "Culture", "Stereotypes and age"])
+def test_social_asks_for_dignity_culture_and_age_beside_posture_and_roles(word):
+    criteria = load_rubric("plausibility", {}).categories["social"].criteria
+    assert sum(criterion.startswith(word) for criterion in criteria) == 1
+
+
 def test_description_and_reference_text_appear_where_there_are_any():
     rubric = load_rubric("aspects", {})
     plain = rubric.render(pair())
