@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
 from pytest_imgedit.cli.printed import Printed
@@ -22,12 +21,14 @@ from pytest_imgedit.engine.preflight import check_hosts, check_models, check_rub
 from pytest_imgedit.engine.progress import RunProgress
 from pytest_imgedit.engine.run import Run, Surroundings
 from pytest_imgedit.engine.scoring import Scorer
+from pytest_imgedit.models.kinds import Role
 from pytest_imgedit.protocols.rubric import load_rubric
 from pytest_imgedit.report import tables, terminal
 from pytest_imgedit.stats.selection import Selection
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.workers.hardware import Hardware
+from pytest_imgedit.workers.pool import Pool
 
 
 def qualify(
@@ -89,8 +90,11 @@ def _try(request: Request, store: Store, hardware: Hardware) -> tuple[RunPlan, T
             by_role = {model.role: model for model in models}
             plan = RunPlan(request, store, hardware, by_role, editor, judge, rubric, (), scorer)
             ask_servers(plan)
-            launch = partial(launcher.pool, judge.model, judge)
-            run = Run(plan, Surroundings(lambda role: launch(), progress, lambda _: None, lambda _: None))
+
+            def launch(role: Role, shares_gpus: bool = False) -> Pool:
+                return launcher.pool(judge.model, judge)
+
+            run = Run(plan, Surroundings(launch, progress, lambda _: None, lambda _: None))
             run.execute()
     finally:
         progress.close()

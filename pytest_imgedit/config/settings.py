@@ -68,10 +68,15 @@ class SuiteSettings(_Section):
 
 
 class EditorSettings(_OpenSection):
-    """`[editor]`: the spec, edits a pair, and arguments for the editor."""
+    """`[editor]`: the spec, edits a pair, edits a call of the editor, and arguments for the editor.
+
+    `seed` is a base seed, which is mixed into the seed of every pair: runs of two base seeds are independent.
+    """
 
     spec: str = DEFAULT
     seeds: Count = 1
+    seed: Annotated[int, BeforeValidator(_plain_digits), Field(ge=0, lt=2**63)] = 0
+    batch_size: AutoOrCount = "auto"
 
 
 class JudgeSettings(_OpenSection):

@@ -57,15 +57,15 @@ class Base64Image:
         return data
 
 
-def count_pixels(data: bytes) -> int:
-    """Return an image's width times its height as its header has them; 0 if it cannot be read."""
+def size_of(data: bytes) -> tuple[int, int]:
+    """Return an image's width and height as its header has them; zeros if it cannot be read."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             image = Image.open(io.BytesIO(data), formats=FORMATS)
     except Exception:  # a damaged header raises almost anything; `decode` says what is wrong
-        return 0
-    return image.width * image.height
+        return 0, 0
+    return image.size
 
 
 def decode(data: bytes) -> Image.Image:

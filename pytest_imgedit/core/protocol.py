@@ -31,16 +31,22 @@ class CheckpointMessage(TypedDict):
 # --- from the controller to a worker
 
 
-class EditJob(TypedDict):
-    """One edit; images are PNG bytes."""
+class EditMessage(TypedDict):
+    """What an editor is asked for; images are encoded."""
 
-    op: Literal["edit"]
     pair: str
     category: str
     instruction: str
     source: bytes
     reference: bytes | None
     seed: int
+
+
+class EditJob(TypedDict):
+    """Edits to be made in one call of the editor, of sources of one size."""
+
+    op: Literal["edit"]
+    edits: list[EditMessage]
 
 
 class QuestionMessage(TypedDict):
@@ -65,8 +71,9 @@ class JudgeJob(TypedDict):
 class Preparing(TypedDict):
     """What every worker of a model is told of it.
 
-    `code` and `files` are SHA-256 by name that must be found where it runs; `canary` is the edit by which hosts are
-    compared.
+    Of an editor, `batch_size` is how many edits go into one call. With `"auto"` a worker decides, which may use
+    `batch_memory` bytes of its GPU beside the weights, or all that is free. `code` and `files` are SHA-256 by name that
+    must be found where it runs; `canary` is the edit by which hosts are compared.
     """
 
     target: TargetMessage
@@ -74,17 +81,20 @@ class Preparing(TypedDict):
     libraries: list[str]
     is_served: bool
     may_be_blank: bool
+    batch_size: NotRequired[int | Literal["auto"]]
+    batch_memory: NotRequired[int | None]
     checkpoint: NotRequired[CheckpointMessage | None]
     code: NotRequired[dict[str, str]]
     files: NotRequired[dict[str, str]]
-    canary: NotRequired[EditJob]
+    canary: NotRequired[EditMessage]
 
 
 class Prepare(Preparing):
-    """Import the class, and read its files ahead."""
+    """Import the class, and read its files ahead; `jobs` is how many the worker is about to get."""
 
     op: Literal["prepare"]
     device: str
+    jobs: int
 
 
 class Load(TypedDict):
@@ -106,10 +116,20 @@ ToWorker = Prepare | Load | Drop | EditJob | JudgeJob
 # --- from a worker to the controller
 
 
+class MemoryUsed(TypedDict):
+    """The most bytes of memory that a worker has used: of its GPU (`None` without one), and of its host."""
+
+    gpu: int | None
+    host: int
+
+
 class _Reply(TypedDict):
-    """What every reply tells: its `seconds`, and `code`, where the worker has imported more modules since the last."""
+    """What every reply tells: its `seconds`, the most `memory` that the worker has used so far, and `code`, where it
+    has imported more modules since the last reply.
+    """
 
     seconds: NotRequired[float]
+    memory: NotRequired[MemoryUsed]
     code: NotRequired[dict[str, str]]
 
 
@@ -130,30 +150,46 @@ class Prepared(_Reply):
 
 
 class Loaded(_Reply):
-    """The model is built; `canary` is its edit of the canary pair as a PNG, `None` if it was not asked or cannot."""
+    """The model is built.
+
+    `batch_size` is how many edits or questions go into one call at most, and `remark` says why. `canary` is its edit of
+    the canary pair as a PNG, `None` if it was not asked or cannot.
+    """
 
     op: Literal["loaded"]
     batch_size: int
+    remark: str
     environment: EnvironmentMessage
     canary: bytes | None
 
 
 class FinishedEdit(TypedDict):
-    """An edit as a PNG, `edit_s` seconds after the editor was called."""
+    """An edit as a PNG; `edit_s` is its share in the seconds of a call that made `batch_size` edits."""
 
+    op: Literal["finished"]
     image: bytes
     edit_s: float
+    batch_size: int
     near_copy: bool
     width: int
     height: int
     reframed: bool
 
 
+class FailedEdit(TypedDict):
+    """Why an edit failed; `kind` is as in `Failed`."""
+
+    op: Literal["failed"]
+    kind: str
+    message: str
+
+
 class Edited(_Reply):
-    """An edit is done."""
+    """A batch is edited: one edit or failure a request, in their order. `batch_size` is the most for the next one."""
 
     op: Literal["edited"]
-    edit: FinishedEdit
+    edits: list[FinishedEdit | FailedEdit]
+    batch_size: int
 
 
 class AnswerMessage(TypedDict):
@@ -177,6 +213,14 @@ class Judged(_Reply):
     op: Literal["judged"]
     answers: list[AnswerMessage]
     batch_size: int
+
+
+class Step(TypedDict):
+    """The running job has come to denoising step `step` of `steps`."""
+
+    op: Literal["step"]
+    step: int
+    steps: int
 
 
 class Dropped(_Reply):
@@ -219,7 +263,7 @@ class Up(TypedDict):
 
 JobReply = Edited | Judged | Failed
 Reply = Prepared | Loaded | Edited | Judged | Dropped | Failed
-FromWorker = Reply | Ended | NotStartedMessage
+FromWorker = Reply | Step | Ended | NotStartedMessage
 
 
 # --- from the controller to the agent of a host; `id` is the number of a worker, or of a question

@@ -31,6 +31,14 @@ class Editor(Protocol):
     `device` is `"cpu"`, `"cuda"`, or `"balanced"` (spread over all GPUs that the worker sees). An editor may have a
     method `self_check()`, which a worker calls once after building it: `SetupError` from it ends the run. The global
     generators of Python, numpy and torch are seeded with the request's seed before every edit.
+
+    An editor with an attribute `on_step` is given a function there, which it may call with (step, steps) as it goes.
+
+    An editor that can make several edits in one call has a method `edit_batch(requests)` too, which returns one image
+    a request, in order, or an exception in the place of one that failed. The requests' sources are of one size. It gets
+    at most `batch_size` requests, an attribute of the editor, where `editor.batch_size` is `"auto"`. It may let it out
+    if it runs out of memory: it is called again with half as many. Each image must be that which `edit` returns, to
+    rounding, so that it must not depend on global generators, which are seeded for the first request alone.
     """
 
     def edit(self, request: EditRequest) -> Image.Image:
@@ -90,6 +98,10 @@ class Judge(Protocol):
         """Return one answer a question, in order."""
 
 
-def job_seed(seed: int, pair_id: str) -> int:
-    """Derive the generator's seed of a pair from (seed, pair id) alone: 63 bits of their SHA-256."""
-    return int.from_bytes(hashlib.sha256(f"{seed}:{pair_id}".encode()).digest()[:8], "big") >> 1
+def job_seed(seed: int, pair_id: str, base: int = 0) -> int:
+    """Derive the generator's seed of a pair: 63 bits of the SHA-256 of its seed and id, and of a base seed but for 0.
+
+    So the noise of one pair is independent of that of all others, and that of one base seed of that of any other.
+    """
+    text = f"{base}:{seed}:{pair_id}" if base else f"{seed}:{pair_id}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

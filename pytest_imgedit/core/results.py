@@ -35,7 +35,9 @@ class Part(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One edited image: `blob` is the SHA-256 of its PNG in the store, `seconds` the editor's own time.
+    """One edited image: `blob` is the SHA-256 of its PNG in the store.
+
+    `seconds` is the editor's own time, of which each edit of a call that made `batch_size` of them has an equal share.
 
     `near_copy` says that it hardly differs from the source, `reframed` that its aspect ratio does by over 3%; see
     `editors/output.py`. `width` and `height` are in pixels. `compiled` says that a compiled network made it, whose
@@ -51,6 +53,7 @@ class Edit:
     width: int = 0
     height: int = 0
     reframed: bool = False
+    batch_size: int = 1
     key: str = ""
     environment: str = ""
 
@@ -339,9 +342,11 @@ class HostOrigin(Part):
 
 
 class ModelOptions(Part):
-    """Options of the editor: edits a pair, and how GPUs share it."""
+    """Options of the editor: the base seed, edits a pair, edits a call, and how GPUs share it."""
 
+    seed: int
     seeds: int
+    batch_size: int | Literal["auto"]
     shard: JsonObject | None = None
 
 
@@ -513,15 +518,22 @@ class Timing(Part):
 
 
 class WorkerInfo(Part):
-    """What one worker did in a stage; `ready_s` is from the stage's start until it was loaded."""
+    """What one worker did in a stage; `ready_s` is from the stage's start until it was loaded.
+
+    `batch_size` is how many edits or questions went into one call at most, when it ended. `gpu_peak` and `host_peak`
+    are the most bytes of memory that it used: those that PyTorch took on one of its GPUs, and its resident set.
+    """
 
     name: str
     device: str
     stage: Stage
     jobs: int
+    batch_size: int
     busy_s: float
     load_s: float
     ready_s: float
+    gpu_peak: int | None
+    host_peak: int | None
 
 
 class Section(Part):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,11 @@ from pytest_imgedit.core.sanitize import one_line
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.editors import acceleration
 from pytest_imgedit.editors.acceleration import accelerate, remember_negative
+from pytest_imgedit.editors.batching import fastest_batch, trial_requests
 from pytest_imgedit.editors.loading import load_pipeline
 from pytest_imgedit.editors.lora import take_loras
 from pytest_imgedit.editors.output import require_finite
+from pytest_imgedit.editors.steps import Steps
 from pytest_imgedit.inference.fast_loading import read_ahead
 from pytest_imgedit.inference.numerics import pick_dtype, set_deterministic
 from pytest_imgedit.inference.seeding import seed_all
@@ -57,7 +59,8 @@ class DiffusersEditor:
 
     def _take(self, pipeline: Any, call: JsonObject, area: int | None) -> None:
         self.pipeline, self.area = pipeline, area
-        pipeline.set_progress_bar_config(disable=True)
+        self.on_step: Callable[[int, int], None] = lambda step, steps: None
+        pipeline.progress_bar = lambda iterable=None, total=None: Steps(self.on_step, iterable, total)
         self.adapter, self.call = adapter_of(pipeline), call_arguments(pipeline, call)
         given = {"sigmas", "timesteps"} & set(self.call)
         self._counts_steps = not given and "num_inference_steps" in inspect.signature(pipeline.__call__).parameters
@@ -81,7 +84,7 @@ class DiffusersEditor:
         """
         if not self.deterministic:
             return
-        request = EditRequest("self-check", "default", "make it brighter", Image.linear_gradient("L").convert("RGB"), 0)
+        (request,) = trial_requests(1)
         few = {"num_inference_steps": 2} if self._counts_steps else {}
         first, again = (self._values(request, few) for _ in range(2))
         if first.shape != again.shape or not torch.equal(first, again):
@@ -116,8 +119,14 @@ class DiffusersEditor:
         """
         call = {**self.call, **override}
         arguments = self.adapter.arguments(self.pipeline, request.source, request.instruction, call, self.area)
-        generator = torch.Generator("cpu").manual_seed(request.seed)
-        return self.pipeline(output_type=output_type, generator=generator, **arguments)
+        return self.pipeline(output_type=output_type, generator=_generator(request), **arguments)
+
+    def run_batch(self, requests: Sequence[EditRequest], **override: int) -> Any:
+        """Call the pipeline once for several requests, whose sources are of one size; return its output as tensors."""
+        asked = [(request.source, request.instruction) for request in requests]
+        call = {**self.call, **override}
+        arguments = self.adapter.batch_arguments(self.pipeline, asked, call, self.area)
+        return self.pipeline(output_type="pt", generator=[_generator(request) for request in requests], **arguments)
 
     def edit(self, request: EditRequest) -> Image.Image:
         """Edit one image; its noise comes from a CPU generator with the request's seed, on every device alike.
@@ -126,14 +135,56 @@ class DiffusersEditor:
         """
         return self.picture(self.run(request, "pt"))
 
-    def picture(self, output: Any) -> Image.Image:
-        """Turn what `run` returned for `"pt"` into an image; raises `OutputError` if it is not finite."""
-        if any(getattr(output, "nsfw_content_detected", None) or ()):
+    def edit_batch(self, requests: Sequence[EditRequest]) -> list[Image.Image | Exception]:
+        """Edit several images of one size in one call, each with its own generator.
+
+        Raises `SetupError` for a pipeline that takes one source a call.
+        """
+        if not self.adapter.batches:
+            raise SetupError(f"editor.batch_size: {self._takes_one}")
+        output = self.run_batch(requests)
+        return [self._picture_or_error(output, place) for place in range(len(requests))]
+
+    def _picture_or_error(self, output: Any, place: int) -> Image.Image | Exception:
+        try:
+            return self.picture(output, place)
+        except Exception as error:
+            return error
+
+    @property
+    def _takes_one(self) -> str:
+        return f"{type(self.pipeline).__name__} takes one source a call"
+
+    def measure_batch_size(self, most: int, memory: int | None) -> tuple[int, str]:
+        """Find by how many edits a call the most edits are made a second; return that number, and why in a few words.
+
+        A batch may take `memory` bytes of the GPU beside the weights, or all that is free. See `batching.py`.
+        """
+        if not self.adapter.batches:
+            return 1, f"one edit a call: {self._takes_one}"
+        few = {"num_inference_steps": 2} if self._counts_steps else {}
+        return fastest_batch(lambda requests: self._batch_values(requests, few), most, memory)
+
+    def _batch_values(self, requests: Sequence[EditRequest], few: dict[str, int]) -> list[torch.Tensor]:
+        seed_all(requests[0].seed)
+        if len(requests) == 1:
+            return [self.adapter.edited(self.run(requests[0], "pt", **few))]
+        output = self.run_batch(requests, **few)
+        return [self.adapter.edited(output, place) for place in range(len(requests))]
+
+    def picture(self, output: Any, place: int = 0) -> Image.Image:
+        """Turn an image of what `run` returned for `"pt"` into a picture; raises `OutputError` if it is not finite."""
+        flagged = getattr(output, "nsfw_content_detected", None) or ()
+        if len(flagged) > place and flagged[place]:
             raise RuntimeError("the pipeline's safety checker replaced the image")
-        pixels = self.adapter.edited(output).float()  # (3 or 4, H, W) on [0, 1]
+        pixels = self.adapter.edited(output, place).float()  # (3 or 4, H, W) on [0, 1]
         require_finite(int((~pixels.isfinite()).sum()), pixels.numel())
         rounded = (pixels * 255).round().to(torch.uint8).permute(1, 2, 0)  # a quarter of the bytes leave the GPU
         return Image.fromarray(rounded.contiguous().cpu().numpy())
+
+
+def _generator(request: EditRequest) -> torch.Generator:
+    return torch.Generator("cpu").manual_seed(request.seed)
 
 
 def adapter_of(pipeline: Any) -> Adapter:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from pytest_imgedit.engine.placement import place, settle
 from pytest_imgedit.engine.progress import RunProgress
 from pytest_imgedit.engine.score_stage import ScoreStage
 from pytest_imgedit.engine.scoring import Scorer
-from pytest_imgedit.engine.work import Work, make_works
+from pytest_imgedit.engine.work import Seeds, Work, make_works
 from pytest_imgedit.models.classes import OwnEditor
 from pytest_imgedit.models.identity import Identity
 from pytest_imgedit.models.kinds import Model, Role
@@ -117,7 +118,7 @@ class _CallableModel:
             for line in place([model], launcher.hardware, self.settings.workers.placement).lines:
                 self.progress.note(line)
             self._pool = launcher.pool(model, self.identity)
-            self._pool.start(len(self._pool.slots))
+            self._pool.start(sys.maxsize)
         return self._pool
 
     def release(self) -> None:
@@ -150,7 +151,8 @@ class EditWorkers(_CallableModel):
         """Edit (image, instruction) pairs on all workers at once, in order; raises `EditFailed` at a failure."""
         pairs = [_pair(source, instruction, seed) for source, instruction in requests]
         with self._failures():
-            works = make_works(Suite("calls", pairs, "", {}), pairs, 1, self.identity, self.store)
+            seeds = Seeds(base=self.settings.editor.seed)
+            works = make_works(Suite("calls", pairs, "", {}), pairs, seeds, self.identity, self.store)
             for work in works:
                 work.edit = stored_edit(work, self.identity, self.store, self.settings.run.reuse)
             pending = {work.content: work for work in works if work.edit is None}
@@ -192,7 +194,7 @@ class RewardModel(_CallableModel):
         caller = Identity(
             OwnEditor("call"), "", {}, key({"kind": "call"}), {"kind": "call"}, Environment(device="cpu", versions={})
         )
-        (work,) = make_works(Suite("calls", [pair], "", {}), [pair], 1, caller, self.store)
+        (work,) = make_works(Suite("calls", [pair], "", {}), [pair], Seeds(), caller, self.store)
         work.edit = Edit(self.store.blobs.put(encode_png(edited)), 0.0, "call")
         with self._failures():
             scorer = self.scorer

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
 
 from pytest_imgedit.core.environments import Reuse, key
 from pytest_imgedit.core.errors import ImageError
-from pytest_imgedit.core.protocol import EditJob, FinishedEdit, JobReply
-from pytest_imgedit.core.requests import job_seed
+from pytest_imgedit.core.protocol import EditJob, EditMessage, Failed, FailedEdit, FinishedEdit, JobReply
 from pytest_imgedit.core.results import Edit
 from pytest_imgedit.engine.retries import Retries
 from pytest_imgedit.engine.reuse import reusable
@@ -20,8 +20,12 @@ from pytest_imgedit.store.store import Store
 from pytest_imgedit.workers.base import Worker
 from pytest_imgedit.workers.pool import Pool
 
-#: How far ahead an edit of the same source is looked for.
+#: How far ahead an edit of the same source, or one of the same size, is looked for.
 NEAR = 16
+
+#: What a record of an edit holds of it.
+_MADE = {"blob", "seconds", "worker", "near_copy", "width", "height", "reframed", "batch_size", "key"}
+Batch = tuple[list[Work], EditJob]
 
 
 def stored_edit(work: Work, editor: Identity, store: Store, policy: Reuse) -> Edit | None:
@@ -36,27 +40,30 @@ def stored_edit(work: Work, editor: Identity, store: Store, policy: Reuse) -> Ed
 
 def _edit_of(record: EditRecord, store: Store) -> Edit:
     store.environments[record.environment.digest] = record.environment
-    made = record.model_dump(include={"blob", "seconds", "worker", "near_copy", "width", "height", "reframed", "key"})
+    made = record.model_dump(include=_MADE)
     return Edit(**made, compiled=bool(record.environment.compiled), environment=record.environment.digest)
 
 
-def edit_message(work: Work) -> EditJob:
-    """Build the message that has a worker do one edit; raise `ImageError` if an image cannot be read."""
+def edit_message(work: Work) -> EditMessage:
+    """Say what an editor is asked for; raise `ImageError` if an image cannot be read."""
     if work.source is None:
         raise ImageError("no source image")
     return {
-        "op": "edit",
         "pair": work.pair.id,
         "category": work.pair.category,
         "instruction": work.pair.instruction,
         "source": work.source.read(),
         "reference": None if work.shown is None else work.shown.read(),
-        "seed": job_seed(work.seed, work.pair.id),
+        "seed": work.generator_seed,
     }
 
 
 class EditStage:
-    """Edits with the workers of a pool; each work ends in an edit or an error, stored before `done` hears of it."""
+    """Edits with the workers of a pool, in batches where the editor takes any.
+
+    A batch holds sources of one size. One whose worker dies is made again, one by one, so that one edit cannot spoil
+    others. Each work ends in an edit or an error, stored before `done` hears of it.
+    """
 
     def __init__(self, editor: Identity, pool: Pool, store: Store, done: Callable[[Work], None]) -> None:
         self.editor, self.pool, self.store, self.done = editor, pool, store, done
@@ -70,58 +77,96 @@ class EditStage:
         idle.
         """
         self.store.remember(self.editor.digest, self.editor.recipe)
-        self.queue = deque(sorted(pending, key=lambda work: -work.source.pixels if work.source else 0))
-        for work, worker, reply in self.pool.run(self.take):
-            self.finish(work, worker, reply)
+        self.queue = deque(sorted(pending, key=_place_in_queue))
+        for batch, worker, reply in self.pool.run(self.take):
+            self.finish(batch, worker, reply)
 
-    def take(self, worker: Worker) -> tuple[Work, EditJob] | None:
-        """Return the next edit for a worker; `None` where it gets none, or none ahead.
+    def take(self, worker: Worker) -> Batch | None:
+        """Return the next batch for a worker; `None` where it gets none, or none ahead.
 
         Near the end, jobs go to whoever is free first; one that was lost before is done alone.
         """
         few = len(self.queue) < len(self.pool.workers)
-        if worker.jobs and (few or worker.job.failures or self.queue[0].failures):
+        if worker.jobs and (few or worker.job[0].failures or self.queue[0].failures):
             return None
-        while self.queue:
-            work = self._next_for(worker)
+        wanted = min(worker.batch_size, math.ceil(len(self.queue) / len(self.pool.slots)))
+        last = worker.jobs[-1][0][-1] if worker.jobs else None
+        batch: list[Work] = []
+        edits: list[EditMessage] = []
+        while len(batch) < wanted and (work := self._next(last, batch)) is not None:
             try:
-                return work, edit_message(work)
+                edits.append(edit_message(work))
+                batch.append(work)
             except ImageError as error:
                 work.fail("edit", "bad_image", str(error))
                 self.done(work)
-        return None
+            if work.failures:
+                break
+        return (batch, {"op": "edit", "edits": edits}) if batch else None
 
-    def _next_for(self, worker: Worker) -> Work:
-        """Take the next edit; one of the worker's last source, if there is one near, since an editor may remember
-        that.
+    def _next(self, last: Work | None, batch: Sequence[Work]) -> Work | None:
+        """Take the next edit off the queue; `None` if nothing near fits into a batch that was begun.
+
+        A batch begins with an edit of the source of the worker's `last`, if there is one near, since an editor may
+        remember that.
         """
-        last = worker.jobs[-1][0].source if worker.jobs else None
-        ahead = enumerate(islice(self.queue, NEAR))
-        place = next((n for n, work in ahead if last and work.source == last and not work.failures), 0)
+        ahead = list(islice(self.queue, NEAR))
+        if batch:
+            size = _size(batch[0])
+            place = next((n for n, work in enumerate(ahead) if not work.failures and _size(work) == size), None)
+        else:
+            known = last.source if last else None
+            near = (n for n, work in enumerate(ahead) if known and work.source == known and not work.failures)
+            place = next(near, 0 if ahead else None)
+        if place is None:
+            return None
         work = self.queue[place]
         del self.queue[place]
         return work
 
-    def finish(self, work: Work, worker: Worker, reply: JobReply) -> None:
-        """Store what a worker made of an edit, or try it again, or end it in its error."""
-        if reply["op"] == "edited":
-            store_edit(work, self.editor, worker, reply["edit"], self.store)
+    def finish(self, batch: list[Work], worker: Worker, reply: JobReply) -> None:
+        """Store what a worker made of a batch, or try it again, or end its edits in their errors."""
+        if reply["op"] == "error":
+            self._failed(batch, worker, reply)
+            return
+        if reply["op"] == "judged":
+            raise AssertionError("an editor was asked, and not a judge")
+        for work, made in zip(batch, reply["edits"], strict=True):
+            if made["op"] == "failed":
+                self._failed([work], worker, made)
+                continue
+            store_edit(work, self.editor, worker, made, self.store)
             worker.jobs_done += 1
             if work.failures:
                 self.retries.helped()
-        elif reply["op"] == "judged":
-            raise AssertionError("an editor was asked, and not a judge")
-        elif self.retries.allow(work.failures, worker, reply["kind"]):
+            self._end(work)
+
+    def _failed(self, batch: Sequence[Work], worker: Worker, reply: Failed | FailedEdit) -> None:
+        """Queue what is tried once more, alone, or end it in its error."""
+        retry = self.retries.allow(batch[0].failures, worker, reply["kind"])
+        for work in batch:
+            if not retry and len(batch) == 1:
+                work.fail("edit", reply["kind"], reply["message"])
+                self._end(work)
+                continue
             work.failures += 1
             if reply["kind"] == "oom":
                 self.queue.appendleft(work)  # at once, while the process is fresh
             else:
                 self.queue.append(work)
-            return
-        else:
-            work.fail("edit", reply["kind"], reply["message"])
+
+    def _end(self, work: Work) -> None:
         work.failures = 0
         self.done(work)
+
+
+def _size(work: Work) -> tuple[int, int]:
+    return work.source.size if work.source else (0, 0)
+
+
+def _place_in_queue(work: Work) -> tuple[int, tuple[int, int]]:
+    width, height = _size(work)
+    return -width * height, (width, height)
 
 
 def store_edit(work: Work, editor: Identity, worker: Worker | None, made: FinishedEdit, store: Store) -> None:
@@ -140,6 +185,7 @@ def store_edit(work: Work, editor: Identity, worker: Worker | None, made: Finish
         width=made["width"],
         height=made["height"],
         reframed=made["reframed"],
+        batch_size=made["batch_size"],
         code={} if worker is None else editor.code_beside(worker.code),
     )
     store.edits.append([record])

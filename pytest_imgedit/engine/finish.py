@@ -218,6 +218,9 @@ def _worker(stage: results.Stage, worker: Worker) -> results.WorkerInfo:
         device=worker.slot.label,
         stage=stage,
         jobs=worker.jobs_done,
+        batch_size=worker.batch_size,
+        gpu_peak=worker.memory["gpu"] if worker.memory else None,
+        host_peak=worker.memory["host"] if worker.memory else None,
         **{name: round(getattr(worker, name), 3) for name in ("busy_s", "load_s", "ready_s")},
     )
 
@@ -226,7 +229,10 @@ def _options(settings: Settings) -> results.Options:
     """Return the settings that a reader needs in order to repeat the run: named ones only, so never a secret."""
     return results.Options(
         suite=settings.suite.model_dump(include={"spec", "language", "limit", "min_score"}),
-        editor=results.ModelOptions(seeds=settings.editor.seeds, shard=settings.editor.params.get("shard")),
+        editor=results.ModelOptions(
+            **settings.editor.model_dump(include={"seed", "seeds", "batch_size"}),
+            shard=settings.editor.params.get("shard"),
+        ),
         judge=settings.judge.model_dump(
             include={"rubric", "reasks", "batch_size", "gpus_per_replica", "controls", "repeats"}
         ),

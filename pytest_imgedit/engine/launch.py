@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.protocol import Preparing
-from pytest_imgedit.engine.placement import STAGE_OF, Group, groups_of
+from pytest_imgedit.engine.placement import STAGE_OF, Group, groups_of, working_bytes
 from pytest_imgedit.models.identity import Identity, identify
 from pytest_imgedit.models.kinds import Model, Role
 from pytest_imgedit.models.places import Where
@@ -91,10 +91,11 @@ class Launcher:
         where = Where("cuda" if on_gpus else "cpu", product, None if is_elsewhere else python, versions)
         return identify(model, cache, where)
 
-    def pool(self, model: Model, identity: Identity) -> Pool:
+    def pool(self, model: Model, identity: Identity, shares_gpus: bool = False) -> Pool:
         """Make a pool of workers of a model, one a GPU group; no process is started yet.
 
-        Workers on other hosts compare what they find there with the `identity` of the model.
+        Workers on other hosts compare what they find there with the `identity` of the model. An editor that
+        `shares_gpus` with the judge takes no more memory for batches than the plan has left it to work in.
         """
         hosts = None if model.is_served else self.hosts  # a server is asked from here, with this environment's key
         slots = self._slots(model)
@@ -104,6 +105,9 @@ class Launcher:
         job = Deadline(limits[model.role], f"workers.{STAGE_OF[model.role]}_timeout")
         deadlines: dict[State, Deadline] = {"starting": load, "loading": load, "busy": job}
         setup, canaries = self._setup(model, identity), None
+        if model.role == "editor":
+            setup["batch_size"] = self.settings.editor.batch_size
+            setup["batch_memory"] = working_bytes(model.memory()) if shares_gpus else None
         if hosts is not None:
             setup["checkpoint"] = model.checkpoint_elsewhere(identity.recipe)
             setup["code"], setup["files"] = identity.recipe.get("code", {}), identity.files
@@ -175,5 +179,5 @@ class Launcher:
 
 
 def _threads(cores: int, workers: int) -> int:
-    """Threads of each worker of a machine: one core is that of the run, or of the agent that leads to it."""
-    return max(1, (cores - 1) // max(1, workers))
+    """Threads of each worker of a machine, which share its cores; the run itself takes little of them."""
+    return max(1, cores // max(1, workers))

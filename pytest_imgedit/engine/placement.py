@@ -35,8 +35,12 @@ class Need:
     @property
     def total(self) -> int:
         """Bytes of weights and of memory to work in."""
-        weights = self.memory.weights
-        return int((1 + WORKING_SHARE) * weights) + WORKING_BYTES if weights else 0
+        return (self.memory.weights or 0) + working_bytes(self.memory)
+
+
+def working_bytes(memory: Memory) -> int:
+    """Bytes of GPU memory that a worker may take beside its weights; none for a model that takes no GPU."""
+    return int(WORKING_SHARE * memory.weights) + WORKING_BYTES if memory.weights else 0
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from pytest_imgedit.engine.launch import Launcher, is_remote, python_of
 from pytest_imgedit.engine.missing import missing_lines
 from pytest_imgedit.engine.placement import settle
 from pytest_imgedit.engine.scoring import Scorer, verdict_recipe
-from pytest_imgedit.engine.work import Work, hand_over, make_works, missing_edits
+from pytest_imgedit.engine.work import Seeds, Work, hand_over, make_works, missing_edits
 from pytest_imgedit.models.identity import Identity, identify
 from pytest_imgedit.models.kinds import Model, Role
 from pytest_imgedit.models.places import Where
@@ -145,7 +145,7 @@ def _plan_edits(
     model = request.models.editor
     candidates = _candidates(model, settings, store, launcher, note)
     editor = candidates[-1]
-    works = make_works(suite, request.pairs, settings.editor.seeds, editor, store)
+    works = make_works(suite, request.pairs, Seeds(settings.editor.seeds, settings.editor.seed), editor, store)
     judge = None if stage == "edit" else request.models.judge
     for line in (*suite.remarks, *missing_lines(model, judge, works)):
         note(line)

@@ -107,8 +107,9 @@ class RunProgress:
         """Follow what a worker does."""
         state = _NAMES.get(worker.state, worker.state)
         if worker.state == "busy":
-            jobs = worker.job if isinstance(worker.job, list) else [worker.job]
+            jobs = worker.job
             state = ", ".join(work.pair.id for work in jobs[:3]) + (", …" if len(jobs) > 3 else "")
+            state += f", step {worker.step[0]} of {worker.step[1]}" if worker.step else ""
         elif state != "idle":
             self._write(f"{worker.slot.name} ({worker.slot.label}): {state}")
         self._workers[worker.slot.name] = (worker.slot, state)

@@ -37,11 +37,17 @@ class Progress(Watcher, Protocol):
     def advance(self, stage: str, work: Work) -> None: ...
 
 
+class Launch(Protocol):
+    """Makes a pool of workers of a role, which may share their GPUs with those of the other one."""
+
+    def __call__(self, role: Role, shares_gpus: bool = False) -> Pool: ...
+
+
 @dataclass(frozen=True)
 class Surroundings:
     """What a run works with: pools of workers by role, whom it tells, hooks around stages, and its clock in seconds."""
 
-    launch: Callable[[Role], Pool]
+    launch: Launch
     progress: Progress
     before_stage: Callable[[str], None]
     after_stage: Callable[[str], None]
@@ -118,7 +124,7 @@ class Run:
         self.around.before_stage("edit")
         started, editors = self.clock(), staying or self.around.launch("editor")
         try:
-            editors.start(len(missing) if staying is None else len(editors.slots))
+            editors.start(len(missing))
             if swap is not None:
                 swap.prefetch(verdicts)
             self.edit(missing, editors, done, started)
@@ -147,7 +153,7 @@ class Run:
 
         overlap = Overlap(score, lambda: self.around.before_stage("score"), self.clock)
         self.around.before_stage("edit")
-        started, editors = self.clock(), self.around.launch("editor")
+        started, editors = self.clock(), self.around.launch("editor", shares_gpus=True)
         try:
             editors.start(len(missing))
             swap.prefetch(len(self.plan.works))

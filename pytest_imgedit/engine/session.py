@@ -224,10 +224,10 @@ class Evaluation:
         return make_results(Ended(run, folder.name, started, stopped_by, origins))
 
     def _surroundings(self, plan: RunPlan, launcher: Launcher, progress: RunProgress) -> Surroundings:
-        def launch(role: Role) -> Pool:
+        def launch(role: Role, shares_gpus: bool = False) -> Pool:
             identity = plan.editor if role == "editor" else plan.judge
             assert identity is not None
-            return launcher.pool(plan.models[role], identity)
+            return launcher.pool(plan.models[role], identity, shares_gpus)
 
         before = self._guarded("pytest_imgedit_before_stage", self.hooks.before_stage, progress)
         after = self._guarded("pytest_imgedit_after_stage", self.hooks.after_stage, progress)

@@ -49,9 +49,11 @@ class BlockRun(Run):
                 swap.judge.close()
 
     def _stay_loaded(self, scorer: Scorer, edits_any: bool) -> None:
-        editors = self.around.launch("editor") if edits_any else None
+        editors = self.around.launch("editor", shares_gpus=True) if edits_any else None
         swap = Swap(self.around.launch("judge"), self.clock, stays=True)
         try:
+            if editors is not None:
+                editors.start(len(missing_edits(self.plan.works)))
             while not self.blocks.is_over and not self.progress.stopping:
                 works = self.blocks.take(1 if editors is None else len(editors.slots), self.timing)
                 swap.edits_ended = None

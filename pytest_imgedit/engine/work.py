@@ -10,7 +10,7 @@ from typing import Any
 
 from pytest_imgedit.core.environments import key
 from pytest_imgedit.core.errors import ImageError
-from pytest_imgedit.core.images import FileImage, count_pixels, suffix_of
+from pytest_imgedit.core.images import FileImage, size_of, suffix_of
 from pytest_imgedit.core.pairs import EditPair, ImageSource
 from pytest_imgedit.core.requests import job_seed
 from pytest_imgedit.core.results import Edit, ItemError, Verdict
@@ -27,9 +27,13 @@ class StoredImage:
 
     sha256: str
     suffix: str
-    pixels: int
+    size: tuple[int, int]
     origin: ImageSource
     store: Store
+
+    @property
+    def pixels(self) -> int:
+        return self.size[0] * self.size[1]
 
     @property
     def blob_name(self) -> str:
@@ -58,13 +62,15 @@ class FinishedImage:
 class Work:
     """One repetition of a pair on its way through the stages; at its end it has a verdict or an error.
 
-    `recipe` holds all that decides the edit, but for the environment, and `content` is its hash.
+    `seed` is the pair's own plus the repetition, and `generator_seed` what the editor's noise is drawn from. `recipe`
+    holds all that decides the edit, but for the environment, and `content` is its hash.
     `failures` counts the jobs of the present stage that were lost with it; `reminders` the re-asks so far. A
     `repeat` of a verdict is asked for with a `perturbation`, see `perturbations.py`.
     """
 
     pair: EditPair
     seed: int
+    generator_seed: int = 0
     source: StoredImage | None = None
     reference: StoredImage | None = None
     shown: StoredImage | FinishedImage | None = None
@@ -98,8 +104,16 @@ class Work:
         self.error = ItemError(stage, kind, printable(message), reply)
 
 
-def make_works(suite: Suite, pairs: Sequence[EditPair], seeds: int, editor: Identity, store: Store) -> list[Work]:
-    """List the work for the selected pairs, `seeds` repetitions each, in the order of the suite.
+@dataclass(frozen=True)
+class Seeds:
+    """How many edits of each pair are made, and the base seed that is mixed into the seed of each."""
+
+    repetitions: int = 1
+    base: int = 0
+
+
+def make_works(suite: Suite, pairs: Sequence[EditPair], seeds: Seeds, editor: Identity, store: Store) -> list[Work]:
+    """List the work for the selected pairs and all their repetitions, in the order of the suite.
 
     An image that cannot be read is an error of its pair alone.
     """
@@ -123,14 +137,15 @@ def make_works(suite: Suite, pairs: Sequence[EditPair], seeds: int, editor: Iden
                 problem = path if isinstance(path, str) else ""
         except ImageError as error:
             problem = str(error)
-        for repetition in range(seeds):
-            work = Work(pair, pair.seed + repetition, source, reference, shown)
+        for repetition in range(seeds.repetitions):
+            seed = pair.seed + repetition
+            work = Work(pair, seed, job_seed(seed, pair.id, seeds.base), source, reference, shown)
             if problem:
                 lacks = finished_of is not None and source is not None and finished is None
                 work.fail("edit", "no_edit" if lacks else "bad_image", problem)
             else:
                 asked = _sha256(shown) if shown_reference else None
-                work.recipe = edit_recipe(editor, pair, work.seed, _sha256(source), asked, _sha256(finished))
+                work.recipe = edit_recipe(editor, pair, work.generator_seed, _sha256(source), asked, _sha256(finished))
                 work.content = key(work.recipe)
             plan.append(work)
     return plan
@@ -139,14 +154,14 @@ def make_works(suite: Suite, pairs: Sequence[EditPair], seeds: int, editor: Iden
 def edit_recipe(
     editor: Identity, pair: EditPair, seed: int, source: str | None, shown: str | None, image: str | None = None
 ) -> JsonObject:
-    """Return what decides an edit: `source`, `shown` and `image` are SHA-256 of encoded images.
+    """Return what decides an edit: the generator's `seed`; `source`, `shown` and `image` are SHA-256 of encoded images.
 
     `image` is a finished image, which then is all there is to it.
     """
     asked: JsonObject = {"editor": editor.digest, "source": source}
     if image is not None:
         return {**asked, "image": image}
-    asked |= {"instruction": pair.instruction, "seed": job_seed(seed, pair.id), "shown": shown}
+    asked |= {"instruction": pair.instruction, "seed": seed, "shown": shown}
     return {**asked, "pair": pair.id, "category": pair.category} if editor.sees_pair else asked
 
 
@@ -184,7 +199,7 @@ def _keep(image: ImageSource | None, store: Store) -> StoredImage | None:
         raise
     except BaseException as error:  # an image source of a user's own can raise anything, SystemExit too
         raise ImageError(f"{type(error).__name__}: {one_line(error)}") from error
-    return StoredImage(store.blobs.put(data, durable=False), suffix_of(data), count_pixels(data), image, store)
+    return StoredImage(store.blobs.put(data, durable=False), suffix_of(data), size_of(data), image, store)
 
 
 def _next_of_category(pairs: Iterable[EditPair]) -> dict[str, EditPair]:

@@ -7,10 +7,11 @@ model's area, in the multiples that the model needs.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,7 +55,9 @@ class Adapter:
     finds for the model's `area` (pixels, from the pipeline) and `multiple`; where it `gives_size`, that size goes to
     the call as `width` and `height`; an adapter that does neither leaves the size to the pipeline, which keeps the
     aspect ratio. `prepare` changes the pipeline before each call, `further` gives arguments beside these. The edit is
-    what `pick` takes of the output's field `output`. `needs` names packages without which the class cannot run.
+    what `pick` takes of the output's field `output`. Where one call `batches` edits, it takes a list of sources of one
+    size, each resized by `resize` where the pipeline does that for a single source only; other pipelines take a list
+    for several references of one edit. `needs` names packages without which the class cannot run.
     """
 
     size: str
@@ -70,6 +73,8 @@ class Adapter:
     further: Callable[[Size], JsonObject] | None = None
     output: str = "images"
     pick: Callable[[Any], Any] = lambda images: images[0]
+    batches: bool = False
+    resize: Callable[[Any, Image.Image], Image.Image] = lambda pipeline, source: source
     needs: tuple[str, ...] = ()
 
     @property
@@ -99,9 +104,20 @@ class Adapter:
             found |= self.further(size)
         return {self.image: [source] if self.listed else source, "prompt": self.prompt(instruction), **found, **call}
 
-    def edited(self, output: Any) -> Any:
-        """Return the edited image of a pipeline's output: a tensor (3, H, W), or (4, H, W) with alpha, on [0, 1]."""
-        return self.pick(getattr(output, self.output))
+    def batch_arguments(
+        self, pipeline: Any, asked: Sequence[tuple[Image.Image, str]], call: JsonObject, area: int | None
+    ) -> JsonObject:
+        """Return the arguments of one call for several (source, instruction), whose sources are of one size."""
+        each = [self.arguments(pipeline, source, instruction, call, area) for source, instruction in asked]
+        lists = {self.image, "prompt", *(name for name in call if name.startswith("negative_prompt"))}
+        listed = {name: [arguments[name] for arguments in each] for name in lists}
+        sources = [self.resize(pipeline, source) for source in listed[self.image]]
+        return {**each[0], **listed, self.image: sources}
+
+    def edited(self, output: Any, place: int = 0) -> Any:
+        """Return an edited image of a pipeline's output: a tensor (3, H, W), or (4, H, W) with alpha, on [0, 1]."""
+        images = getattr(output, self.output)
+        return images[place] if self.batches else self.pick(images)
 
 
 def _unet_area(pipeline: Any) -> int:
@@ -134,6 +150,14 @@ def _snap_to(name: str) -> Callable[[Any, Size], None]:
         getattr(pipeline, name).get_default_height_width = lambda image, height=None, width=None: size[::-1]
 
     return prepare
+
+
+def _qwen_size(pipeline: Any, source: Image.Image) -> Image.Image:
+    """Resize a source as Qwen-Image-Edit does a single one."""
+    code: Any = importlib.import_module("diffusers.pipelines.qwenimage.pipeline_qwenimage_edit")
+    width, height, _ = code.calculate_dimensions(MEGAPIXEL, source.width / source.height)
+    resized: Image.Image = pipeline.image_processor.resize(source, height, width)
+    return resized
 
 
 def _omnigen_prompt(instruction: str) -> str:
@@ -178,7 +202,7 @@ ADAPTERS: dict[str, Adapter] = {
     "Flux2KleinPipeline": _SCALED,
     "Flux2Pipeline": _SCALED,
     "FluxKontextPipeline": replace(
-        _PATCHED, further=lambda size: {"max_area": size[0] * size[1], "_auto_resize": False}
+        _PATCHED, further=lambda size: {"max_area": size[0] * size[1], "_auto_resize": False}, batches=True
     ),
     "GlmImagePipeline": Adapter(
         f"{_SQUARE}, multiple of 32{_RESIZED}", listed=True, scales=True, gives_size=True, multiple=lambda pipeline: 32
@@ -199,13 +223,13 @@ ADAPTERS: dict[str, Adapter] = {
         further=lambda size: {"max_input_image_size": max(*size, 1024)},
     ),
     "QwenImage21Pipeline": _OWN,
-    "QwenImageEditPipeline": _OWN,
+    "QwenImageEditPipeline": replace(_OWN, batches=True, resize=_qwen_size),
     "QwenImageEditPlusPipeline": _OWN,
     "StableDiffusionInstructPix2PixPipeline": Adapter(
-        f"{_OF_UNET}, multiple of 8{_RESIZED}", scales=True, area=_unet_area, multiple=_latents
+        f"{_OF_UNET}, multiple of 8{_RESIZED}", scales=True, area=_unet_area, multiple=_latents, batches=True
     ),
     "StableDiffusionXLInstructPix2PixPipeline": Adapter(
-        f"{_OF_UNET}, multiple of 8", gives_size=True, area=_unet_area, multiple=_latents
+        f"{_OF_UNET}, multiple of 8", gives_size=True, area=_unet_area, multiple=_latents, batches=True
     ),
     "ZImageOmniPipeline": _PATCHED,
 }

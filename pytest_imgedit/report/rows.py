@@ -14,7 +14,7 @@ WORDS = (
     *("run", "commit", "finished", "chart", "suite", "editor", "state", "GPU", "product", "category", "gate", "worker"),
     *("device", "stage", "finding", "control", "judge", "judged again"),
 )
-WORKER_HEADER = ("worker", "device", "stage", "done", "busy s", "load s")
+WORKER_HEADER = ("worker", "device", "stage", "done", "a call", "busy s", "load s", "GPU GiB", "host GiB")
 
 
 def _row(name: str, summary: Summary) -> tuple[str, ...]:
@@ -102,8 +102,18 @@ def reuse_line(results: Results) -> str | None:
 
 
 def worker_rows(results: Results) -> list[tuple[str, ...]]:
-    """What each worker did, as `WORKER_HEADER` says."""
-    return [(w.name, w.device, w.stage, str(w.jobs), f"{w.busy_s:.1f}", f"{w.load_s:.1f}") for w in results.workers]
+    """What each worker did, as `WORKER_HEADER` says; memory is the most that it used."""
+    return [
+        (
+            *(worker.name, worker.device, worker.stage, str(worker.jobs), str(worker.batch_size)),
+            *(f"{worker.busy_s:.1f}", f"{worker.load_s:.1f}", _gib(worker.gpu_peak), _gib(worker.host_peak)),
+        )
+        for worker in results.workers
+    ]
+
+
+def _gib(size: int | None) -> str:
+    return "–" if size is None else f"{size / 2**30:.1f}"
 
 
 def error_lines(results: Results, most: int = 10) -> list[str]:

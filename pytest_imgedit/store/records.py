@@ -28,7 +28,7 @@ class Record(BaseModel):
 
 
 class EditRecord(Record):
-    """One edit; `blob` is its image, `seconds` the editor's own time, `code` further files that its class imported."""
+    """One edit; `blob` is its image, `code` further files that its class imported, the rest as in `Edit`."""
 
     blob: Sha256
     seconds: Seconds
@@ -37,6 +37,7 @@ class EditRecord(Record):
     width: Annotated[int, Field(ge=1)]
     height: Annotated[int, Field(ge=1)]
     reframed: bool
+    batch_size: Annotated[int, Field(ge=1)]
     code: dict[str, Sha256] = Field(default_factory=dict)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from pytest_imgedit.core.environments import Environment
-from pytest_imgedit.core.protocol import Ended, FromWorker, Job, ToWorker
+from pytest_imgedit.core.protocol import Ended, FromWorker, Job, MemoryUsed, ToWorker
 
 State = Literal["starting", "waiting", "loading", "idle", "busy", "dead"]
 #: Stands in the event queue where a worker's connection ended.
@@ -93,11 +93,13 @@ class Worker:
     """The controller's view of one worker process, and what it has done so far; no `connection` until it answers.
 
     `jobs` are being done or wait, in the order in which the worker does them, each with its message; `dropping` says
-    that it was told to leave those that wait, `alone` that it gets none beside the one it has. `jobs_done` counts
-    edits, or edits with a verdict; the stages count them. `since` is when the worker came into its state or to its
+    that it was told to leave those that wait, `alone` that it gets none beside the one it has. `step` is the denoising
+    step that the running job is at, and of how many. `jobs_done` counts edits, or edits with a verdict; the stages
+    count them. `since` is when the worker came into its state or to its
     job, by `time.monotonic`, less the time in which the controller did not listen; `silent_at` is when its process
     was first seen to be gone; `ready_s` is from the stage's start until it was loaded. `environment` is what it says of
-    where it computes, `code` the digests of the user's own modules that it has imported.
+    where it computes, `memory` the most that it has used, `code` the digests of the user's own modules that it has
+    imported.
     """
 
     slot: Slot
@@ -108,7 +110,9 @@ class Worker:
     jobs: deque[tuple[Any, Job]] = field(default_factory=deque, repr=False)
     dropping: bool = False
     alone: bool = False
+    step: tuple[int, int] | None = None
     batch_size: int = 1
+    memory: MemoryUsed | None = None
     jobs_done: int = 0
     busy_s: float = 0.0
     load_s: float = 0.0

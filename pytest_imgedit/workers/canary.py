@@ -10,17 +10,16 @@ from PIL import Image
 from pytest_imgedit.core.environments import Environment
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.images import encode_png
-from pytest_imgedit.core.protocol import EditJob
+from pytest_imgedit.core.protocol import EditMessage
 from pytest_imgedit.workers.base import Worker
 
 #: Levels out of 255 by which, on average over all values, edits of hosts may differ whose GPUs or libraries differ.
 TOLERANCE = 4.0
 
 
-def canary_edit() -> EditJob:
+def canary_edit() -> EditMessage:
     """Return the message of the edit: a gradient to be made brighter."""
     return {
-        "op": "edit",
         "pair": "canary",
         "category": "default",
         "instruction": "make it brighter",

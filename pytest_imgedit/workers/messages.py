@@ -10,7 +10,7 @@ from PIL import Image
 
 from pytest_imgedit.core.errors import ImageError, OutputError, SetupError, is_out_of_memory
 from pytest_imgedit.core.images import decode, encode_png
-from pytest_imgedit.core.protocol import AnswerMessage, EditJob, FinishedEdit, QuestionMessage
+from pytest_imgedit.core.protocol import AnswerMessage, EditMessage, FinishedEdit, QuestionMessage
 from pytest_imgedit.core.requests import Answer, EditRequest, Question
 from pytest_imgedit.core.sanitize import one_line, shorten
 from pytest_imgedit.editors.output import checked, is_near_copy, is_reframed
@@ -23,7 +23,7 @@ MAX_REPLY = 100_000
 MAX_ASPECT = 1e100
 
 
-def make_edit(edit: Callable[[EditRequest], Any], message: EditJob, may_be_blank: bool) -> FinishedEdit:
+def make_edit(edit: Callable[[EditRequest], Any], message: EditMessage, may_be_blank: bool) -> FinishedEdit:
     """Do the edit that a message asks for: return what `finished_edit` returns."""
     request = edit_request(message)
     started = clock()
@@ -31,7 +31,7 @@ def make_edit(edit: Callable[[EditRequest], Any], message: EditJob, may_be_blank
     return finished_edit(output, request.source, clock() - started, may_be_blank)
 
 
-def edit_request(message: EditJob) -> EditRequest:
+def edit_request(message: EditMessage) -> EditRequest:
     """Read what a message asks for; raises `ImageError` for an image that does not decode."""
     reference = message["reference"]
     return EditRequest(
@@ -44,12 +44,16 @@ def edit_request(message: EditJob) -> EditRequest:
     )
 
 
-def finished_edit(output: Any, source: Image.Image, seconds: float, may_be_blank: bool) -> FinishedEdit:
+def finished_edit(
+    output: Any, source: Image.Image, seconds: float, may_be_blank: bool, batch_size: int = 1
+) -> FinishedEdit:
     """Check and encode what an editor returned for a source after some seconds; raises `OutputError`."""
     image = checked(output, source, may_be_blank=may_be_blank)
     return {
+        "op": "finished",
         "image": encode_png(image),
         "edit_s": seconds,
+        "batch_size": batch_size,
         "near_copy": is_near_copy(source, image),
         "width": image.width,
         "height": image.height,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
@@ -77,6 +78,8 @@ class Pool:
         self._deaths: Counter[str] = Counter()
         self._given_up = ""
         self._any_ready = False
+        self._jobs = 0
+        self._has_remarked = False
         self._last_words: dict[str, str] = {}
         # Jobs that a worker left when it went. One of them may be why it went, with the reply on the job before it not
         # sent yet, so they are done alone.
@@ -90,6 +93,7 @@ class Pool:
         if self.workers or self.gone:
             return
         self.slots = self.slots[: max(1, jobs)]
+        self._jobs = math.ceil(jobs / len(self.slots))
         for slot in self.slots:
             self._spawn(slot)
 
@@ -114,7 +118,7 @@ class Pool:
         if not wanted:  # the pool was closed meanwhile
             connection.close()
             return
-        connection.send({**self.setup.message, "op": "prepare", "device": worker.slot.device})
+        connection.send({**self.setup.message, "op": "prepare", "device": worker.slot.device, "jobs": self._jobs})
         connection.listen(lambda message: self.events.put((worker, message)))
 
     def renew(self, worker: Worker) -> None:
@@ -204,6 +208,9 @@ class Pool:
     def _heard(self, worker: Worker, message: FromWorker) -> Iterator[Done]:
         if message["op"] == "ended":
             yield from self._lost(worker, "worker_died", "died")
+        elif message["op"] == "step":
+            worker.step = (message["step"], message["steps"])
+            self.watcher.worker_changed(worker)
         elif message["op"] == "not_started":
             self._remove(worker)
             self._replace(worker.slot, message["message"])
@@ -214,11 +221,12 @@ class Pool:
             self._loaded(worker, message)
         elif worker.jobs:
             job, _ = worker.jobs.popleft()
+            worker.step, worker.memory = None, message.get("memory", worker.memory)
             worker.busy_s += _sane(message.get("seconds"))
             worker.code = message.get("code", worker.code)
             self._deaths[worker.slot.name] = 0
             self._set(worker, "busy" if worker.jobs else "idle")
-            if message["op"] == "judged":
+            if message["op"] in ("judged", "edited"):
                 worker.batch_size = message["batch_size"]
             if message["op"] != "dropped":
                 yield job, worker, message
@@ -227,9 +235,13 @@ class Pool:
 
     def _loaded(self, worker: Worker, message: Loaded) -> None:
         self._deaths[worker.slot.name] = 0
+        worker.memory = message.get("memory")
         worker.load_s, worker.batch_size = _sane(message.get("seconds")), message["batch_size"]
         worker.environment, worker.code = Environment(**message["environment"]), message.get("code", {})
         worker.loaded_at = time.perf_counter()
+        if message["remark"] and not self._has_remarked:
+            self.watcher.note(f"{worker.slot.name}: {message['remark']}")
+            self._has_remarked = True
         if self.canaries is not None and (said := self.canaries.compare(worker, message["canary"])):
             self.watcher.note(said)
         self._set(worker, "idle")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import inspect
 import os
 import queue
@@ -23,15 +22,18 @@ from pytest_imgedit.core.requests import Answer, EditRequest, Question
 from pytest_imgedit.core.sanitize import one_line, shorten
 from pytest_imgedit.core.targets import Target
 from pytest_imgedit.core.versions import versions_of
-from pytest_imgedit.inference.seeding import seed_all
 from pytest_imgedit.models.checkpoints import find_checkpoint, require_file
 from pytest_imgedit.models.closure import loaded_code, require_code
+from pytest_imgedit.workers.editing import BatchLimits, EditCalls, Output, free_memory
 from pytest_imgedit.workers.messages import clock, describe, edit_request, finished_edit, judge_question, plain_answer
+from pytest_imgedit.workers.usage import PeakMemory
 
 Read = list[Future[Any]]
 
 #: The most threads that read images.
 READERS = 8
+#: Seconds between messages about the step that a job is at.
+STEP_INTERVAL = 0.5
 
 
 def serve(channel: Any) -> None:
@@ -68,7 +70,10 @@ class _Worker:
         self.dropping = False  # jobs that have not begun are not to be done any more
         self.base: tuple[Target, dict[str, Any]] | None = None  # what is loaded, apart from adapters
         self.model: Any = None
+        self.edits: EditCalls | None = None  # how an editor is called; a judge has none
+        self._memory = PeakMemory()
         self._modules = 0  # as many were imported when the controller was told last
+        self._told_step = 0.0
         self.fits = sys.maxsize  # the most questions that memory was enough for
         self._readers = ThreadPoolExecutor(min(READERS, max(1, (os.cpu_count() or 1) // 2)))
         self._finisher = ThreadPoolExecutor(1)  # one, so that replies keep the order of their jobs
@@ -77,7 +82,7 @@ class _Worker:
     def read_ahead(self, message: protocol.ToWorker) -> Read:
         """Start to read the images of a job that waits."""
         if message["op"] == "edit":
-            return [self._readers.submit(edit_request, message)]
+            return [self._readers.submit(edit_request, edit) for edit in message["edits"]]
         asked = message["questions"] if message["op"] == "judge" else ()
         return [self._readers.submit(self._read_question, question) for question in asked]
 
@@ -117,17 +122,22 @@ class _Worker:
         if self.base is not None and len(sys.modules) != self._modules:  # a job may import what no load did
             self._modules = len(sys.modules)
             reply["code"] = self._first_party()
-        reply["seconds"] = seconds
+        reply["seconds"], reply["memory"] = seconds, self._memory.look()
         try:
             self.send(reply)
         except Exception as error:  # what an editor or judge returned cannot be sent
             self.send({"op": "error", "seconds": 0.0, "kind": "exception", "message": type(error).__name__})
 
     def _failed(self, error: BaseException) -> protocol.Failed:
+        kind, message = self._describe(error)
+        return {"op": "error", "kind": kind, "message": message}
+
+    def _describe(self, error: BaseException) -> tuple[str, str]:
+        """Log an error; return its kind, and one line that holds no secrets."""
         with suppress(BaseException):  # the disk with the log may be full, stderr closed, the error unprintable
             traceback.print_exception(error)
         kind, text = describe(error)
-        return {"op": "error", "kind": kind, "message": shorten(self.redactor.text(text))}
+        return kind, shorten(self.redactor.text(text))
 
     def prepare(self, message: protocol.Prepare) -> None:
         """Import what the target needs, and do what its class has in `warm_up`, which may use a little of the GPU."""
@@ -135,7 +145,8 @@ class _Worker:
         self.params, self.device = message["params"], message["device"]
         self.is_served, self.may_be_blank = message["is_served"], message["may_be_blank"]
         self.libraries = message["libraries"]
-        self.canary: protocol.EditJob | None = message.get("canary")
+        self.limits = BatchLimits(message.get("batch_size", 1), message["jobs"], message.get("batch_memory"))
+        self.canary: protocol.EditMessage | None = message.get("canary")
         self.redactor = Redactor(os.environ, self.params, server_key(self.params))
         if checkpoint := message.get("checkpoint"):  # the run was started on another host
             self.target = replace(self.target, argument=find_checkpoint(**checkpoint))
@@ -160,20 +171,32 @@ class _Worker:
         self_check = getattr(self.model, "self_check", None)
         if callable(self_check):
             self_check()
+        self._memory.look()  # measuring batches resets PyTorch's own count
+        if hasattr(self.model, "on_step"):
+            self.model.on_step = self._tell_step
+        self.edits = EditCalls(self.model, self.limits) if callable(getattr(self.model, "edit", None)) else None
         return {
             "op": "loaded",
             "batch_size": self._batch_size(),
+            "remark": "" if self.edits is None else self.edits.remark,
             "environment": self._environment(),
             "code": self._first_party(),
             "canary": self._canary(),
         }
+
+    def _tell_step(self, step: int, steps: int) -> None:
+        """Tell the controller how far a job is, now and then."""
+        if clock() - self._told_step >= STEP_INTERVAL:
+            self._told_step = clock()
+            self.send({"op": "step", "step": step, "steps": steps})
 
     def _canary(self) -> bytes | None:
         """Make the edit by which hosts are compared, if there are several; `None` if the editor cannot."""
         if self.canary is None:
             return None
         try:
-            return encode_png(to_rgb(self._edit(edit_request(self.canary))))
+            assert self.edits is not None
+            return encode_png(to_rgb(self.edits.edit_alone(edit_request(self.canary))))
         except Exception as error:  # an editor of the user's own may know the pairs of its suite alone
             traceback.print_exception(error)
             return None
@@ -205,38 +228,45 @@ class _Worker:
         return loaded_code() if self.target.is_own else {}
 
     def _batch_size(self) -> int:
-        """The most questions to be asked at once; raises `SetupError` if the judge names no count."""
+        """The most edits or questions of one call; raises `SetupError` if the judge names no count."""
+        if self.edits is not None:
+            return self.edits.batch_size
         wanted = getattr(self.model, "batch_size", 1)
         if not isinstance(wanted, int) or wanted < 1:
             raise SetupError(f"{type(self.model).__name__}.batch_size is {wanted!r}, expected a count of at least 1")
         return min(wanted, self.fits)
 
     def edit(self, read: Read) -> Callable[[], protocol.Edited]:
-        """Edit; the image is checked and encoded when the reply is finished."""
-        request = read[0].result()
-        started = clock()
-        output = self._edit(request)
-        seconds = clock() - started
-        return lambda: {"op": "edited", "edit": finished_edit(output, request.source, seconds, self.may_be_blank)}
+        """Edit a batch; images are checked and encoded when the reply is finished.
 
-    def _edit(self, request: EditRequest) -> Any:
-        """Edit; when memory runs out, free what can be freed and try once more."""
-        try:
-            return self._edit_seeded(request)
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-        free_memory()  # the failed call's tensors live until its exception is gone, so not before here
-        return self._edit_seeded(request)
+        A request whose images do not decode is answered by its own error, without the editor.
+        """
+        assert self.edits is not None, "an editor was asked, and not a judge"
+        requests: dict[int, EditRequest] = {}
+        outputs: dict[int, Output] = {}
+        for place, request in enumerate(read):
+            try:
+                requests[place] = request.result()
+            except ImageError as error:
+                outputs[place] = Output(error)
+        outputs.update(zip(requests, self.edits.edit(list(requests.values())), strict=True))
+        batch_size = self._batch_size()
 
-    def _edit_seeded(self, request: EditRequest) -> Any:
-        """Edit with all global generators seeded, so that the seed alone decides; the editor may draw on its source."""
-        seeded = seed_all(request.seed)
-        output = self.model.edit(replace(request, source=request.source.copy()))
-        if any(name in sys.modules for name in {"numpy", "torch"} - seeded):  # imported, unseeded, by this first edit
-            seed_all(request.seed)
-            output = self.model.edit(replace(request, source=request.source.copy()))
-        return output
+        def finish() -> protocol.Edited:
+            edits = [self._finished(outputs[place], requests.get(place)) for place in sorted(outputs)]
+            return {"op": "edited", "edits": edits, "batch_size": batch_size}
+
+        return finish
+
+    def _finished(self, output: Output, request: EditRequest | None) -> protocol.FinishedEdit | protocol.FailedEdit:
+        error = output.value
+        if request is not None and not isinstance(error, BaseException):
+            try:
+                return finished_edit(error, request.source, output.seconds, self.may_be_blank, output.batch_size)
+            except Exception as problem:
+                error = problem
+        kind, message = self._describe(error)
+        return {"op": "failed", "kind": kind, "message": message}
 
     def judge(self, read: Read) -> protocol.Judged:
         """Ask the judge; a question whose images do not decode is answered by its own error, without the judge."""
@@ -286,11 +316,3 @@ class _Worker:
                 raise ValueError(f"the judge gave {len(given)} answers to {len(batch)} questions")
             answers += [plain_answer(answer, len(batch)) for answer in given]
         return answers
-
-
-def free_memory() -> None:
-    """Give back what nobody uses any more, cached GPU memory too where torch is in use."""
-    gc.collect()
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        torch.cuda.empty_cache()

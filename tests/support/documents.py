@@ -35,7 +35,7 @@ def a_run(**changes: Any) -> Results:
         "machine": MACHINE,
         "options": {
             "suite": {},
-            "editor": {"seeds": 1},
+            "editor": {"seed": 0, "seeds": 1, "batch_size": "auto"},
             "judge": {},
             "workers": {},
             "gates": gate_options,

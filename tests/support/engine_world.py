@@ -86,8 +86,9 @@ class Told:
 
 def edited(message: Any) -> dict[str, Any]:
     """The reply of an editor that draws."""
-    made = {"image": png(200), "edit_s": 0.5, "near_copy": False, "width": 16, "height": 16, "reframed": False}
-    return {"op": "edited", "seconds": 1.0, "edit": made}
+    size = {"near_copy": False, "width": 16, "height": 16, "reframed": False}
+    made = {"op": "finished", "image": png(200), "edit_s": 0.5, "batch_size": len(message["edits"]), **size}
+    return {"op": "edited", "seconds": 1.0, "edits": [made for _ in message["edits"]], "batch_size": 1}
 
 
 def judged(message: Any, **changes: Any) -> dict[str, Any]:
@@ -105,6 +106,7 @@ class FakePool:
     def __init__(self, role: str, environment: Any, answer: Any, clock: Any, log: list[str], slots: int = 1) -> None:
         self.role, self.environment, self.answer, self.clock, self.log = role, environment, answer, clock, log
         self.slots = [Slot(f"{role}-{n}", ()) for n in range(slots)]
+        self.edits_a_call = 1
         self.workers: list[Worker] = []
         self.gone: list[Worker] = []
         self.renewed: list[Worker] = []
@@ -117,7 +119,8 @@ class FakePool:
         self.workers = [self._worker(slot) for slot in self.slots]
 
     def _worker(self, slot: Slot) -> Worker:
-        return Worker(slot, SimpleNamespace(), "waiting", batch_size=4, environment=self.environment)
+        batch_size = self.edits_a_call if self.role == "editor" else 4
+        return Worker(slot, SimpleNamespace(), "waiting", batch_size=batch_size, environment=self.environment)
 
     def load(self) -> None:
         for worker in self.workers:
@@ -193,7 +196,7 @@ class World:
 
     def surroundings(self, plan: Any, slots: int = 1) -> Surroundings:
         return Surroundings(
-            lambda role: self.pool(role, plan, slots),
+            lambda role, shares_gpus=False: self.pool(role, plan, slots),
             self.told,
             lambda stage: self.hooks.append(f"before {stage}"),
             lambda stage: self.hooks.append(f"after {stage}"),

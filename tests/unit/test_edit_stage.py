@@ -12,10 +12,11 @@ from pytest_imgedit.engine.edit_stage import EditStage
 class Stage:
     """An edit stage over the pairs of a world; `answers` are the replies in turn, then edits."""
 
-    def __init__(self, world, *answers, slots=1):
+    def __init__(self, world, *answers, slots=1, batch_size=1):
         self.world, self.plan, self.answers = world, world.plan(), deque(answers)
         self.asked, self.done = [], []
         self.pool = FakePool("editor", self.plan.editor.here, self.answer, world.clock, [], slots)
+        self.pool.edits_a_call = batch_size
         self.pool.start(slots)
         self.pool.load()
         self.stage = EditStage(self.plan.editor, self.pool, world.store, self.hear)
@@ -23,8 +24,9 @@ class Stage:
         self.worker = self.pool.workers[0]
 
     def answer(self, message):
-        self.asked.append(message["pair"])
-        return self.answers.popleft() if self.answers else edited(message)
+        self.asked.append(" ".join(edit["pair"] for edit in message["edits"]))
+        answer = self.answers.popleft() if self.answers else edited
+        return answer(message) if callable(answer) else answer
 
     def hear(self, work):
         self.done.append((work.pair.id, "edit" if work.edit else work.error.kind))
@@ -77,7 +79,7 @@ def test_a_job_that_kills_twice_ends_in_an_error(world):
 
 
 def test_a_job_that_runs_out_of_memory_is_tried_at_once_in_a_fresh_process(world):
-    stage = Stage(world, edited(None), failed("oom")).run()
+    stage = Stage(world, edited, failed("oom")).run()
     assert stage.asked == ["p0", "p1", "p1", "p2", "p3"]
     assert len(stage.pool.renewed) == 1
 
@@ -97,7 +99,7 @@ def test_a_worker_gets_an_edit_of_the_source_that_it_has(world):
     world.pairs = [EditPair(f"p{n}", "physics", f"x{n}", source) for n, source in enumerate(sources)]
     stage = Stage(world)
     stage.worker.jobs.append(stage.stage.take(stage.worker))
-    assert stage.stage.take(stage.worker)[0].pair.id == "p3"
+    assert stage.stage.take(stage.worker)[0][0].pair.id == "p3"
 
 
 def test_near_the_end_nothing_is_handed_out_ahead(world):
@@ -125,10 +127,53 @@ def test_an_image_that_is_gone_is_the_error_of_its_pair(world):
 def test_the_message_of_an_edit_holds_what_an_editor_is_told(world):
     stage = Stage(world)
     _, message = stage.stage.take(stage.worker)
-    assert (message["op"], message["pair"], message["instruction"], message["category"]) == (
-        "edit",
-        "p0",
-        "change 0",
-        "physics",
-    )
-    assert message["source"] == world.pairs[0].source.read()
+    (edit,) = message["edits"]
+    assert (message["op"], edit["pair"], edit["instruction"], edit["category"]) == ("edit", "p0", "change 0", "physics")
+    assert edit["source"] == world.pairs[0].source.read()
+
+
+def spoiled(message):
+    """The reply of an editor that fails at the second edit of a batch."""
+    reply = edited(message)
+    reply["edits"][1] = {"op": "failed", "kind": "exception", "message": "no"}
+    return reply
+
+
+def test_a_batch_holds_as_many_as_the_worker_takes(world):
+    stage = Stage(world, batch_size=3).run()
+    assert stage.asked == ["p0 p1 p2", "p3"]
+    assert [work.edit.batch_size for work in stage.plan.works] == [3, 3, 3, 1]
+
+
+def test_a_batch_is_no_larger_than_a_fair_share(world):
+    stage = Stage(world, slots=2, batch_size=8).run()
+    assert stage.asked == ["p0 p1", "p2", "p3"]
+
+
+def test_a_batch_holds_sources_of_one_size(world):
+    sizes = (8, 16, 8, 16, 8)
+    world.pairs = [EditPair(f"p{n}", "physics", "x", Drawn(n, side)) for n, side in enumerate(sizes)]
+    assert Stage(world, batch_size=4).run().asked == ["p1 p3", "p0 p2 p4"]
+
+
+def test_one_edit_of_a_batch_that_fails_is_the_error_of_its_pair_alone(world):
+    stage = Stage(world, spoiled, batch_size=4).run()
+    assert stage.asked == ["p0 p1 p2 p3"]
+    assert sorted(stage.done) == [("p0", "edit"), ("p1", "exception"), ("p2", "edit"), ("p3", "edit")]
+
+
+def test_a_batch_whose_worker_died_is_made_again_one_by_one(world):
+    stage = Stage(world, failed("worker_died"), batch_size=3).run()
+    assert stage.asked == ["p0 p1 p2", "p3", "p0", "p1", "p2"]
+    assert stage.stored == 4
+
+
+def test_of_a_batch_that_kills_its_worker_the_pair_that_kills_again_alone_ends_in_an_error(world):
+    dead = failed("worker_died")
+    stage = Stage(world, dead, edited, dead, batch_size=3).run()
+    assert stage.done == [("p3", "edit"), ("p0", "worker_died"), ("p1", "edit"), ("p2", "edit")]
+
+
+def test_the_key_of_an_edit_does_not_depend_on_the_batch(world, tmp_path):
+    alone, together = Stage(world).run(), Stage(World(tmp_path / "other", run={"stage": "edit"}), batch_size=4).run()
+    assert [work.edit.key for work in alone.plan.works] == [work.edit.key for work in together.plan.works]

@@ -33,7 +33,7 @@ def run(**changes):
             "items": items,
             "suite": {"name": HOSTILE, "sha256": "", "pairs": 4},
             "sections": [{"title": "Section", "body": HOSTILE}],
-            "workers": [{**worker, "ready_s": 0.5}],
+            "workers": [{**worker, "ready_s": 0.5, "batch_size": 8, "gpu_peak": None, "host_peak": 3 * 2**30}],
             **changes,
         }
     )

@@ -7,11 +7,9 @@ import sys
 
 import numpy as np
 
-from pytest_imgedit.core.images import encode_png
+from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.inference.seeding import seed_all
-from pytest_imgedit.workers.process import _Worker
-
-JOB = {"op": "edit", "pair": "a", "category": "physics", "instruction": "x", "reference": None}
+from pytest_imgedit.workers.editing import BatchLimits, EditCalls
 
 
 class Drawing:
@@ -25,10 +23,8 @@ class Drawing:
 
 
 def edited(model, seed, source):
-    worker = _Worker(lambda message: None)
-    worker.model = model
-    message = {**JOB, "seed": seed, "source": encode_png(source)}
-    return np.asarray(worker._edit(worker.read_ahead(message)[0].result())).tobytes()
+    request = EditRequest("a", "physics", "x", source, seed)
+    return np.asarray(EditCalls(model, BatchLimits()).edit_alone(request)).tobytes()
 
 
 def test_the_seed_alone_decides_what_a_class_draws(monkeypatch):
@@ -58,13 +54,11 @@ def test_a_library_that_the_first_edit_imports_is_seeded_too(monkeypatch):
             cls.seed = seed
 
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    worker = _Worker(lambda message: None)
-    worker.model = Late()
     from PIL import Image
 
-    message = {**JOB, "seed": 7, "source": encode_png(Image.linear_gradient("L").convert("RGB"))}
-    assert worker._edit(worker.read_ahead(message)[0].result()) == 7
-    assert worker.model.calls == 2
+    late, source = Late(), Image.linear_gradient("L").convert("RGB")
+    assert EditCalls(late, BatchLimits()).edit_alone(EditRequest("a", "physics", "x", source, 7)) == 7
+    assert late.calls == 2
     monkeypatch.delitem(sys.modules, "torch", raising=False)
 
 

@@ -58,6 +58,7 @@ def record(content, version="1.0", **changes):
         "width": 8,
         "height": 8,
         "reframed": False,
+        "batch_size": 1,
     }
     return EditRecord(**{**made, **changes})
 

@@ -12,7 +12,7 @@ from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import ControlRow, Controls, GateResult, State
 from pytest_imgedit.engine.edit_stage import edit_message, store_edit, stored_edit
 from pytest_imgedit.engine.plan import RunPlan
-from pytest_imgedit.engine.work import Work, make_works
+from pytest_imgedit.engine.work import Seeds, Work, make_works
 from pytest_imgedit.models.identity import Identity, identify
 from pytest_imgedit.models.specs import make_model
 from pytest_imgedit.stats.discrimination import auc
@@ -52,7 +52,7 @@ def plan_controls(plan: RunPlan, pairs: Sequence[EditPair]) -> WorksByControl:
         if needs_reference and any(pair.reference is None for pair in sample):
             continue
         identity = identify(control, store.fingerprints)
-        works = make_works(suite, sample, 1, identity, store)
+        works = make_works(suite, sample, Seeds(), identity, store)
         works = [work for work in works if not needs_reference or work.shown is not None or work.error]
         editor = control.target.build("cpu", {})
         for work in works:

@@ -1,0 +1,149 @@
+"""Batches of edits: each image as it is alone, to rounding, and the size that a pipeline makes fastest."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tiny_models import BUILDERS as MODELS
+from tiny_pipelines import BUILDERS as FURTHER
+
+from pytest_imgedit.core.errors import OutputError, SetupError
+from pytest_imgedit.core.requests import EditRequest
+from pytest_imgedit.editors.batching import ALIKE, fastest_batch, trial_requests
+from pytest_imgedit.editors.diffusers import DiffusersEditor
+from pytest_imgedit.models.adapters import ADAPTERS
+from pytest_imgedit.scenes import WEIGHTS
+
+BUILDERS = {**MODELS, **FURTHER}
+#: Pipelines that take several sources a call, and the most that an edit may differ in a batch, of 255, in float32.
+BATCHING = {
+    "FluxKontextPipeline": ("flux-kontext", 0.5),
+    "QwenImageEditPipeline": ("qwen-image-edit", 0.01),
+    "StableDiffusionInstructPix2PixPipeline": ("instruct-pix2pix", 0.01),
+    "StableDiffusionXLInstructPix2PixPipeline": ("cosxl", 0.01),
+}
+INSTRUCTIONS = ("make it red", "put a much larger green hat on the man at the left", "x")
+
+
+def picture(seed, size=(328, 200)):
+    small = np.random.default_rng(seed).integers(0, 256, (8, 12, 3), dtype=np.uint8)
+    return Image.fromarray(small).resize(size, Image.Resampling.BICUBIC)
+
+
+def requests():
+    return [EditRequest(f"p{n}", "physics", text, picture(n), seed=n + 5) for n, text in enumerate(INSTRUCTIONS)]
+
+
+def values(editor, asked):
+    return [value.float() * 255 for value in editor._batch_values(asked, {})]
+
+
+def test_every_pipeline_that_batches_is_tried_here():
+    assert {name for name, adapter in ADAPTERS.items() if adapter.batches} == set(BATCHING)
+
+
+@pytest.mark.parametrize("name", BATCHING)
+def test_an_edit_in_a_batch_is_what_it_is_alone(name, tmp_path):
+    builder, tolerance = BATCHING[name]
+    BUILDERS[builder](tmp_path / "model")
+    editor = DiffusersEditor(str(tmp_path / "model"), device="cpu", num_inference_steps=2)
+    alone = [values(editor, [request])[0] for request in requests()]
+    together = values(editor, requests())
+    assert max(float((a - b).abs().max()) for a, b in zip(alone, together, strict=True)) <= tolerance
+    assert float((alone[0] - alone[1]).abs().max()) > 1  # the edits themselves differ
+
+
+def test_a_guided_edit_in_a_batch_is_what_it_is_alone(tmp_path):
+    BUILDERS["qwen-image-edit"](tmp_path / "model")
+    params = {"num_inference_steps": 2, "true_cfg_scale": 4.0, "negative_prompt": "blurred"}
+    editor = DiffusersEditor(str(tmp_path / "model"), device="cpu", **params)
+    together = values(editor, requests())
+    assert float((values(editor, requests()[:1])[0] - together[0]).abs().max()) <= 0.01
+
+
+def test_edits_of_the_embedded_editor_are_equal_in_batches_of_any_size():
+    editor = DiffusersEditor(str(WEIGHTS / "editor"), device="cpu", num_inference_steps=20, guidance_scale=1.0)
+    asked = [EditRequest(f"p{n}", "physics", "make it red", picture(n, (128, 128)), n) for n in range(4)]
+    alone = editor.edit(asked[0])
+    for size in (2, 4):
+        first = editor.edit_batch(asked[:size])[0]
+        difference = np.abs(np.asarray(first, dtype=int) - np.asarray(alone, dtype=int))
+        assert difference.max() <= 1  # a value that lies on the edge of rounding
+        assert difference.mean() < 0.001
+
+
+def test_a_pipeline_that_takes_one_source_makes_one_edit_a_call(tmp_path):
+    BUILDERS["qwen-image-edit-plus"](tmp_path / "model")
+    editor = DiffusersEditor(str(tmp_path / "model"), device="cpu", num_inference_steps=1)
+    assert editor.measure_batch_size(8, None) == (
+        1,
+        "one edit a call: QwenImageEditPlusPipeline takes one source a call",
+    )
+    with pytest.raises(SetupError, match="QwenImageEditPlusPipeline takes one source a call"):
+        editor.edit_batch(requests())
+
+
+def test_an_image_that_is_not_finite_is_the_error_of_its_edit_alone():
+    editor = DiffusersEditor(str(WEIGHTS / "editor"), device="cpu", num_inference_steps=1, guidance_scale=1.0)
+    decode = editor.pipeline.vae.decode
+
+    def spoiled(latents, **named):
+        output = decode(latents, **named)
+        output[0][1] = torch.nan
+        return output
+
+    editor.pipeline.vae.decode = spoiled
+    editor.pipeline.image_processor.postprocess = lambda image, **named: image
+    first, second, third = editor.edit_batch(requests())
+    assert isinstance(second, OutputError)
+    assert isinstance(first, Image.Image)
+    assert isinstance(third, Image.Image)
+
+
+class Timed:
+    """Edits that take `fixed` seconds a call and `each` a request; `largest` fits into memory."""
+
+    def __init__(self, fixed, each, largest=100, mixes_up=False):
+        self.fixed, self.each, self.largest, self.mixes_up, self.calls = fixed, each, largest, mixes_up, []
+
+    def __call__(self, requests):
+        self.calls.append(len(requests))
+        if len(requests) > self.largest:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        time.sleep(self.fixed + self.each * len(requests))
+        value = 0.5 if len(requests) == 1 or not self.mixes_up else 0.6
+        return [torch.full((3, 4, 4), value)] * len(requests)
+
+
+def test_batches_that_share_a_fixed_cost_are_taken_up_to_the_most():
+    assert fastest_batch(Timed(0.05, 0.001), 8, None)[0] == 8
+
+
+def test_batches_that_bring_nothing_are_not_made():
+    timed = Timed(0.0, 0.03)
+    size, remark = fastest_batch(timed, 8, None)
+    assert size == 1
+    assert remark.startswith("one edit a call: 2 make ")
+    assert max(timed.calls) == 4  # two sizes have brought nothing
+
+
+def test_a_size_that_does_not_fit_into_memory_ends_the_search():
+    size, _ = fastest_batch(Timed(0.05, 0.001, largest=2), 8, None)
+    assert size == 2
+    assert fastest_batch(Timed(0.05, 0.001, largest=1), 8, None) == (1, "one edit a call: 2 do not fit into its memory")
+
+
+def test_a_pipeline_that_mixes_up_a_batch_makes_one_edit_a_call():
+    size, remark = fastest_batch(Timed(0.05, 0.001, mixes_up=True), 8, None)
+    assert (size, remark) == (1, "one edit a call: in a batch, an edit is not what it is alone")
+    assert ALIKE < 0.1**2
+
+
+def test_trial_requests_differ_in_source_and_seed():
+    first, second = trial_requests(2)
+    assert first.source.tobytes() != second.source.tobytes()
+    assert first.seed != second.seed
