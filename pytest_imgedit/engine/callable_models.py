@@ -2,180 +2,75 @@
 
 from __future__ import annotations
 
-import hashlib
-import sys
-import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TextIO
+from collections.abc import Sequence
+from typing import Protocol, TypedDict
 
 from PIL import Image
 
-from pytest_imgedit.config.settings import Settings
-from pytest_imgedit.core.environments import Environment, key
-from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.images import decode, encode_png
-from pytest_imgedit.core.pairs import EditPair, category_slug
-from pytest_imgedit.core.results import Edit, Verdict
-from pytest_imgedit.engine.edit_stage import EditStage, stored_edit
-from pytest_imgedit.engine.launch import Launcher, connect
-from pytest_imgedit.engine.placement import place, settle
-from pytest_imgedit.engine.progress import RunProgress
-from pytest_imgedit.engine.score_stage import ScoreStage
-from pytest_imgedit.engine.scoring import Scorer
-from pytest_imgedit.engine.work import Seeds, Work, make_works
-from pytest_imgedit.models.classes import OwnEditor
-from pytest_imgedit.models.identity import Identity
-from pytest_imgedit.models.kinds import Model, Role
-from pytest_imgedit.protocols.rubric import load_rubric
-from pytest_imgedit.store.store import Store
-from pytest_imgedit.suites.base import Suite
-from pytest_imgedit.workers.hardware import Hardware
-from pytest_imgedit.workers.pool import Pool
+from pytest_imgedit.core.pairs import category_slug
+from pytest_imgedit.core.results import Verdict
+from pytest_imgedit.core.strict_json import JsonObject
 
 
 class EditFailed(Exception):
     """An edit or a verdict that a test asked for could not be had; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Bytes:
-    data: bytes
+class EditCall(TypedDict):
+    """An edit that is asked for; `source` is a PNG."""
 
-    def read(self) -> bytes:
-        return self.data
-
-
-def _pair(source: Image.Image, instruction: str, seed: int = 0) -> EditPair:
-    data = encode_png(source)
-    name = hashlib.sha256(data + instruction.encode()).hexdigest()[:16]
-    return EditPair(f"call-{name}", "default", instruction, _Bytes(data), seed=seed)
+    source: bytes
+    instruction: str
+    seed: int
 
 
-@dataclass(frozen=True)
-class Resources:
-    """What these work with: checked settings, the models by role, the machine, the store, and a file for lines."""
+class ScoreCall(TypedDict):
+    """A verdict that is asked for; images are PNGs."""
 
-    settings: Settings
-    models: Mapping[Role, Model]
-    hardware: Hardware
-    store: Store
-    file: TextIO
-
-
-class _CallableModel:
-    """Workers of one model, started at the first call. That ends the workers of `rivals`, which need the same GPUs."""
-
-    role: Role
-
-    def __init__(self, resources: Resources, rivals: Sequence[_CallableModel] = ()) -> None:
-        self.resources, self.settings, self.store = resources, resources.settings, resources.store
-        self.rivals = rivals
-        self.progress = RunProgress(self.store.folder / "fixtures.log", resources.file, quiet=True)
-        self._folder = tempfile.TemporaryDirectory(prefix="imgedit-")
-        self._launcher: Launcher | None = None
-        self._identity: Identity | None = None
-        self._pool: Pool | None = None
-
-    @contextmanager
-    def _failures(self) -> Iterator[None]:
-        """Turn a refusal of hosts or workers to start into a failure of the call, which leaves none of them."""
-        try:
-            yield
-        except UsageError as error:
-            self.release()
-            raise EditFailed(str(error)) from None
-
-    @property
-    def launcher(self) -> Launcher:
-        """Where the workers run; connected to the other hosts of this run, if it has any, until `release`."""
-        if self._launcher is None:
-            folder = Path(self._folder.name)
-            hosts = connect(self.settings, folder)
-            hardware = self.resources.hardware if hosts is None else hosts.hardware
-            self._launcher = Launcher(self.settings, hardware, hosts, folder, self.progress)
-        return self._launcher
-
-    @property
-    def identity(self) -> Identity:
-        """What identifies the model; on other hosts, what they run decides that."""
-        if self._identity is None:
-            self._identity = self.launcher.identify(self.resources.models[self.role], self.store.fingerprints)
-        return self._identity
-
-    @property
-    def pool(self) -> Pool:
-        """The workers, kept until `release` or `close`."""
-        if self._pool is None:
-            for rival in self.rivals:
-                if rival is not self:
-                    rival.release()
-            launcher = self.launcher
-            model = settle(self.resources.models[self.role], 0, launcher.hardware)
-            for line in place([model], launcher.hardware, self.settings.workers.placement).lines:
-                self.progress.note(line)
-            self._pool = launcher.pool(model, self.identity)
-            self._pool.start(sys.maxsize)
-        return self._pool
-
-    def release(self) -> None:
-        """End the workers, which gives their memory back; the next call starts new ones."""
-        if self._pool is not None:
-            self._pool.close()
-            self._pool = None
-        if self._launcher is not None:
-            if self._launcher.hosts is not None:
-                self._launcher.hosts.close()
-            self._launcher = None
-
-    def close(self) -> None:
-        """End the workers for good."""
-        self.release()
-        self.progress.close()
-        self._folder.cleanup()
+    source: bytes
+    edited: bytes
+    reference: bytes | None
+    instruction: str
+    category: str
 
 
-class EditWorkers(_CallableModel):
-    """Edits images with the run's editor on the run's GPUs; edits are kept in the store like any other."""
+class Calls(Protocol):
+    """Answers calls, here or in another process; raises `EditFailed`."""
 
-    role = "editor"
+    def edit(self, calls: Sequence[EditCall]) -> Sequence[bytes]:
+        """Return the edited images as PNGs, in order."""
+
+    def score(self, calls: Sequence[ScoreCall]) -> Sequence[JsonObject]:
+        """Return the fields of the verdicts, in order."""
+
+
+class EditWorkers:
+    """Edits images with the run's editor and its workers; edits are kept in the store like any other."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
 
     def edit(self, source: Image.Image, instruction: str, seed: int = 0) -> Image.Image:
         """Edit one RGB image; raises `EditFailed` if the editor fails."""
         return self.edit_batch([(source, instruction)], seed)[0]
 
     def edit_batch(self, requests: Sequence[tuple[Image.Image, str]], seed: int = 0) -> list[Image.Image]:
-        """Edit (image, instruction) pairs on all workers at once, in order; raises `EditFailed` at a failure."""
-        pairs = [_pair(source, instruction, seed) for source, instruction in requests]
-        with self._failures():
-            seeds = Seeds(base=self.settings.editor.seed)
-            works = make_works(Suite("calls", pairs, "", {}), pairs, seeds, self.identity, self.store)
-            for work in works:
-                work.edit = stored_edit(work, self.identity, self.store, self.settings.run.reuse)
-            pending = {work.content: work for work in works if work.edit is None}
-            if pending:
-                EditStage(self.identity, self.pool, self.store, lambda work: None).run(list(pending.values()))
-        return [self._image(pending.get(work.content, work)) for work in works]
+        """Edit (image, instruction) pairs on all workers at once, in order; raises `EditFailed` at a failure.
 
-    def _image(self, work: Work) -> Image.Image:
-        data = self.store.blobs.get(work.edit.blob) if work.edit else None
-        if data is None:
-            raise EditFailed(str(work.error))
-        return decode(data)
+        Sources of one size go into one call of the editor where that is faster (`editor.batch_size`).
+        """
+        calls: list[EditCall] = [
+            {"source": encode_png(source), "instruction": instruction, "seed": seed} for source, instruction in requests
+        ]
+        return [decode(image) for image in self._calls.edit(calls)]
 
 
-class RewardModel(_CallableModel):
-    """Scores edits with the run's judge and rubric; verdicts are kept in the store like any other."""
+class RewardModel:
+    """Scores edits with the run's judge, rubric and workers; verdicts are kept in the store like any other."""
 
-    role = "judge"
-
-    @property
-    def scorer(self) -> Scorer:
-        rubric = load_rubric(self.settings.judge.rubric, self.settings.rubrics)
-        return Scorer(self.settings.judge, self.identity, rubric, self.store, self.settings.redactor)
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
 
     def score(
         self,
@@ -186,21 +81,30 @@ class RewardModel(_CallableModel):
         reference: Image.Image | None = None,
     ) -> Verdict:
         """Score one edit by the rubric of a category; raises `EditFailed` if no readable verdict comes."""
-        pair = replace(
-            _pair(source, instruction),
-            category=category_slug(category),
-            reference=None if reference is None else _Bytes(encode_png(reference)),
-        )
-        caller = Identity(
-            OwnEditor("call"), "", {}, key({"kind": "call"}), {"kind": "call"}, Environment(device="cpu", versions={})
-        )
-        (work,) = make_works(Suite("calls", [pair], "", {}), [pair], Seeds(), caller, self.store)
-        work.edit = Edit(self.store.blobs.put(encode_png(edited)), 0.0, "call")
-        with self._failures():
-            scorer = self.scorer
-            work.verdict = scorer.stored_verdict(work, self.settings.run.reuse)
-            if work.verdict is None:
-                ScoreStage(scorer, self.pool, lambda work: None, time.perf_counter).run([work])
-        if work.verdict is None:
-            raise EditFailed(str(work.error))
-        return work.verdict
+        references = None if reference is None else [reference]
+        return self.score_batch([(source, edited, instruction)], category, references)[0]
+
+    def score_batch(
+        self,
+        edits: Sequence[tuple[Image.Image, Image.Image, str]],
+        category: str | Sequence[str] = "default",
+        references: Sequence[Image.Image | None] | None = None,
+    ) -> list[Verdict]:
+        """Score (source, edited image, instruction) in batches, in order; raises `EditFailed` at a failure.
+
+        `category` is that of all of them, or one for each, as `references` are. Raises `ValueError` for another number
+        of these than of edits.
+        """
+        categories = [category] * len(edits) if isinstance(category, str) else category
+        images = [None] * len(edits) if references is None else references
+        calls: list[ScoreCall] = [
+            {
+                "source": encode_png(source),
+                "edited": encode_png(edited),
+                "reference": None if reference is None else encode_png(reference),
+                "instruction": instruction,
+                "category": category_slug(name),
+            }
+            for (source, edited, instruction), name, reference in zip(edits, categories, images, strict=True)
+        ]
+        return [Verdict(**verdict) for verdict in self._calls.score(calls)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -45,13 +45,18 @@ class Launch(Protocol):
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a run works with: pools of workers by role, whom it tells, hooks around stages, and its clock in seconds."""
+    """What a run works with: pools of workers by role, whom it tells, hooks around stages, and its clock in seconds.
+
+    `give_back` takes a pool that the run does not need any more; it may go on if its role is one that it `keeps`.
+    """
 
     launch: Launch
     progress: Progress
     before_stage: Callable[[str], None]
     after_stage: Callable[[str], None]
     clock: Callable[[], float] = time.perf_counter
+    give_back: Callable[[Role, Pool], None] = lambda role, pool: pool.close()
+    keeps: Collection[Role] = ()
 
 
 class Run:
@@ -86,18 +91,20 @@ class Run:
         pending: list[Work] = []
         try:
             try:
-                if missing and self.place("editor", "judge").mode == "resident":
+                mode = self.place("editor", "judge").mode if missing else None
+                if mode == "resident":
                     overlap = self._edit_and_overlap(missing, scorer, swap)
                 elif missing:
+                    swap.keeps_editors = mode == "cpu" and "editor" in self.around.keeps
                     self.edit_missing(missing, swap, len(plan.works))
             finally:  # a stopped run still shows the verdicts that it had before
                 pending = self.take_stored_verdicts(plan.works, scorer)
             if not self.progress.stopping:
                 self.finish(pending, plan.request.pairs, scorer, swap, overlap)
         finally:
-            swap.judge.close()
             if overlap is not None and overlap.has_begun:
                 self.remember("score", swap.judge, overlap.began_at)
+            self.around.give_back("judge", swap.judge)
 
     def place(self, *roles: Role) -> Placement:
         """Decide whether models fit, and tell; raises `UsageError`."""
@@ -132,8 +139,8 @@ class Run:
             if swap is not None:
                 swap.release(editors)
             if staying is None:
-                editors.close()
                 self.remember("edit", editors, started)
+                self.around.give_back("editor", editors)
         self.around.after_stage("edit")
 
     def _edit_and_overlap(self, missing: Sequence[Work], scorer: Scorer, swap: Swap) -> Overlap:
@@ -162,8 +169,10 @@ class Run:
             overlap.abort()
             raise
         finally:
+            swap.keeps_editors = "editor" in self.around.keeps
             swap.release(editors)
             self.remember("edit", editors, started)
+            self.around.give_back("editor", editors)
         overlap.finish()
         if overlap.has_begun and swap.edits_ended is not None:
             self.timing.score_s = max(0.0, self.clock() - swap.edits_ended)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,14 +20,16 @@ from pytest_imgedit.core.results import Results, Section
 from pytest_imgedit.core.sanitize import one_line, shorten
 from pytest_imgedit.engine import preflight
 from pytest_imgedit.engine.baselines import Baselines
+from pytest_imgedit.engine.calls import SessionCalls
 from pytest_imgedit.engine.finish import Ended, make_results
 from pytest_imgedit.engine.interrupts import Interrupts
-from pytest_imgedit.engine.launch import Launcher, connected, is_remote
+from pytest_imgedit.engine.launch import is_remote
 from pytest_imgedit.engine.placement import groups_of
-from pytest_imgedit.engine.plan import Models, Request, RunPlan, ask_servers, make_plan
+from pytest_imgedit.engine.plan import Models, Request, ask_servers, make_plan
 from pytest_imgedit.engine.progress import RunProgress
 from pytest_imgedit.engine.results import FinishedRun
 from pytest_imgedit.engine.run import Run, Surroundings
+from pytest_imgedit.engine.session_workers import SessionWorkers
 from pytest_imgedit.engine.until_decided import BlockRun
 from pytest_imgedit.models.kinds import Model, Role
 from pytest_imgedit.report import terminal
@@ -39,7 +41,6 @@ from pytest_imgedit.store.baselines import check_name
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.suites.base import Suite, load_suite
 from pytest_imgedit.workers.hardware import Hardware
-from pytest_imgedit.workers.pool import Pool
 
 #: Characters of a section that users add to the report.
 MAX_SECTION = 1_000_000
@@ -81,7 +82,9 @@ class Evaluation:
         self.run: FinishedRun | None = None
         self.interrupted = False
         self._load, self._opened, self._checked = load, False, False
-        self._callables: list[Any] = []
+        self._workers: SessionWorkers | None = None
+        self._calls: SessionCalls | None = None
+        self._calls_log: RunProgress | None = None
         self._reports: dict[str, str] = {}
         self._unwritten = ""
         self.failed_hooks: list[str] = []
@@ -162,9 +165,17 @@ class Evaluation:
         )
 
     def execute(
-        self, ids: Sequence[str], skipped: Sequence[str] = (), file: TextIO = sys.stdout, quiet: bool = False
+        self,
+        ids: Sequence[str],
+        skipped: Sequence[str] = (),
+        keeps: Collection[Role] = (),
+        file: TextIO = sys.stdout,
+        quiet: bool = False,
     ) -> FinishedRun:
-        """Run all stages over the selected pairs and write the reports; `skipped` pairs do not count."""
+        """Run all stages over the selected pairs and write the reports; `skipped` pairs do not count.
+
+        Workers of the roles that the run `keeps` go on for calls, as far as the models fit.
+        """
         wanted, left_out = set(ids), set(skipped)
         pairs = [pair for pair in self.suite.pairs if pair.id in wanted]
         without = (pair.category for pair in self.suite.pairs if pair.id in left_out)
@@ -182,9 +193,15 @@ class Evaluation:
                 f"baseline {settings.run.save} is not there yet: this run makes it, and is compared with nothing"
             )
         request = Request(settings, self.models, self.suite, pairs, selection, resting, self.baselines.reference)
+        workers = self._session_workers(progress)
+        workers.keeps = keeps
         try:
-            results = self._run(request, folder, progress)
+            results = self._run(request, folder, progress, workers)
+        except BaseException:
+            workers.close()
+            raise
         finally:
+            workers.audience.progress = self._calls_progress(file)
             progress.close()
         self.interrupted = progress.stopping
         results = results.model_copy(update={"sections": self._ask_for_sections(results)})
@@ -197,7 +214,7 @@ class Evaluation:
             self._unwritten = str(error)
         return self.run
 
-    def _run(self, request: Request, folder: Path, progress: RunProgress) -> Results:
+    def _run(self, request: Request, folder: Path, progress: RunProgress, workers: SessionWorkers) -> Results:
         """Plan the run and execute it; raises `UsageError` if an editor or judge refuses its settings.
 
         The first Ctrl-C lets running jobs finish, the second does not; either way the run returns with what is done,
@@ -205,12 +222,11 @@ class Evaluation:
         written any more, such as on a full disk, stops the run in the same way.
         """
         started, stopped_by = datetime.now(UTC), "the user"
-        with Interrupts(progress) as interrupts, connected(request.settings, folder) as hosts:
-            hardware = self.hardware if hosts is None else hosts.hardware
-            launcher = Launcher(request.settings, hardware, hosts, folder, progress)
-            plan = make_plan(request, self.store, launcher, progress.note)
+        with Interrupts(progress) as interrupts:
+            plan = make_plan(request, self.store, workers.launcher, progress.note)
             ask_servers(plan)
-            around = self._surroundings(plan, launcher, progress)
+            workers.adopt(plan)
+            around = self._surroundings(workers, progress)
             run = Run(plan, around) if plan.blocks is None else BlockRun(plan, plan.blocks, around)
             interrupts.working = True
             try:
@@ -220,18 +236,28 @@ class Evaluation:
             except StoreError as error:
                 stopped_by = str(error)
                 progress.note(f"stopped: {error}")
-            origins = [] if hosts is None else [host.origin for host in hosts.all]
+            origins = [] if workers.hosts is None else [host.origin for host in workers.hosts.all]
+            if progress.stopping or not workers.has_any:
+                workers.close()
         return make_results(Ended(run, folder.name, started, stopped_by, origins))
 
-    def _surroundings(self, plan: RunPlan, launcher: Launcher, progress: RunProgress) -> Surroundings:
-        def launch(role: Role, shares_gpus: bool = False) -> Pool:
-            identity = plan.editor if role == "editor" else plan.judge
-            assert identity is not None
-            return launcher.pool(plan.models[role], identity, shares_gpus)
+    def _session_workers(self, progress: RunProgress) -> SessionWorkers:
+        """Return the workers of this session, whose doings go to `progress` until it is another's turn."""
+        if self._workers is None:
+            models: dict[Role, Model] = {model.role: model for model in self.models}
+            self._workers = SessionWorkers(self.settings, models, self.hardware, self.open_store(), progress)
+        return self._workers
 
+    def _calls_progress(self, file: TextIO) -> RunProgress:
+        """Return what writes the log of calls from tests."""
+        if self._calls_log is None:
+            self._calls_log = RunProgress(self.store.folder / "fixtures.log", file, quiet=True)
+        return self._calls_log
+
+    def _surroundings(self, workers: SessionWorkers, progress: RunProgress) -> Surroundings:
         before = self._guarded("pytest_imgedit_before_stage", self.hooks.before_stage, progress)
         after = self._guarded("pytest_imgedit_after_stage", self.hooks.after_stage, progress)
-        return Surroundings(launch, progress, before, after)
+        return Surroundings(workers.launch, progress, before, after, give_back=workers.give_back, keeps=workers.keeps)
 
     def _guarded(self, name: str, hook: Callable[[str], None], progress: RunProgress) -> Callable[[str], None]:
         """Have what a user's hook raises fail the run at its end, named, and not before: nothing finished is lost."""
@@ -271,23 +297,22 @@ class Evaluation:
             found = [("pytest_imgedit_report_section", f"failed: {type(error).__name__}: {one_line(error)}")]
         return tuple(Section(title=shorten(title), body=shorten(body, MAX_SECTION)) for title, body in found)
 
-    def make_callable(self, name: str, file: TextIO) -> Any:
-        """Make what the fixture `edit_workers` or `reward_model` hands out; raise `UsageError` where nothing can be."""
-        from pytest_imgedit.engine.callable_models import EditWorkers, Resources, RewardModel
-
+    def calls(self, name: str, file: TextIO) -> SessionCalls:
+        """Return what answers calls of the fixture `edit_workers` or `reward_model`; raise `UsageError` if none can."""
+        self.check_calls(name)
         self.check()
+        if self._calls is None:
+            self.open_store()
+            self._calls = SessionCalls(self._session_workers(self._calls_progress(file)))
+        return self._calls
+
+    def check_calls(self, name: str) -> None:
+        """Raise `UsageError` if the settings leave a fixture nothing to call."""
         stage = self.settings.run.stage
         if stage == "report" or (stage == "score" and name == "edit_workers"):
             raise UsageError(f"{name}: --imgedit-stage={stage} starts no such workers")
         if name == "reward_model" and not self.settings.judge.scores:
             raise UsageError(f"reward_model: judge {self.settings.judge.spec!r} scores nothing, name another one")
-        kind = {"edit_workers": EditWorkers, "reward_model": RewardModel}[name]
-        models: dict[Role, Model] = {model.role: model for model in self.models}
-        resources = Resources(self.settings, models, self.hardware, self.open_store(), file)
-        share_gpus = self.hardware.has_gpus or is_remote(self.settings)
-        made = kind(resources, self._callables if share_gpus else [])
-        self._callables.append(made)
-        return made
 
     def open_store(self) -> Store:
         """Take the store for this session; raise `UsageError` if another process holds it."""
@@ -297,6 +322,11 @@ class Evaluation:
         return self.store
 
     def close(self) -> None:
+        """End the session's workers, and let go of the store."""
+        if self._workers is not None:
+            self._workers.close()
+        if self._calls_log is not None:
+            self._calls_log.close()
         if self._opened:
             self.store.__exit__()
             self._opened = False

@@ -15,12 +15,14 @@ class Swap:
 
     The judge's processes start and import while edits are made, and read their weights into the page cache; they load
     when the editors are gone. `edits_ended` is when the last edit was done, `None` if none was made. With `stays` both
-    models stay loaded, so that nothing is handed over.
+    models stay loaded, so that nothing is handed over; with `keeps_editors` the editors stay for later calls, where
+    they take nothing from the judge.
     """
 
     judge: Pool
     clock: Callable[[], float]
     stays: bool = False
+    keeps_editors: bool = False
     edits_ended: float | None = None
 
     def prefetch(self, verdicts: int) -> None:
@@ -34,7 +36,7 @@ class Swap:
     def release(self, editors: Pool) -> None:
         """End the editors after their last edit; their memory is free when this returns."""
         self.edits_ended = self.clock()
-        if not self.stays:
+        if not (self.stays or self.keeps_editors):
             editors.close()
 
     def judging_since(self, asked_at: float) -> float:
@@ -45,7 +47,7 @@ class Swap:
         """Add the swap to the times of a run, if there was one."""
         if self.edits_ended is None:
             return
-        timing.swaps += not self.stays
+        timing.swaps += not (self.stays or self.keeps_editors)
         timing.swap_s += self.judging_since(asked_at) - self.edits_ended
         timing.first_verdict_s = timing.first_verdict_s or max(0.0, first_verdict - self.edits_ended)
 

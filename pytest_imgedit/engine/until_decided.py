@@ -35,7 +35,7 @@ class BlockRun(Run):
         try:
             self.finish([], self.blocks.leave_out(self.plan.request.pairs), scorer, swap)
         finally:
-            swap.judge.close()
+            self.around.give_back("judge", swap.judge)
 
     def _swap_each_time(self, scorer: Scorer) -> None:
         while not self.blocks.is_over and not self.progress.stopping:
@@ -62,8 +62,8 @@ class BlockRun(Run):
                 self._score_and_look(works, scorer, swap)
         finally:
             if editors is not None:
-                editors.close()
                 self.remember("edit", editors, 0.0)
+                self.around.give_back("editor", editors)
             swap.judge.close()
             self.remember("score", swap.judge, 0.0)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -70,31 +69,30 @@ def imgedit_run(request: pytest.FixtureRequest) -> FinishedRun:
 
 
 @pytest.fixture(scope="session")
-def edit_workers(request: pytest.FixtureRequest) -> Iterator[EditWorkers]:
-    """The run's editor on the run's GPUs, for a test's own images; not under `pytest -n`.
+def edit_workers(request: pytest.FixtureRequest) -> EditWorkers:
+    """The run's editor and its workers, for a test's own images; `edit` and `edit_batch`.
 
-    On GPUs, calling it ends the workers of `reward_model` and the other way round, so that both need not fit:
-    edit all images first, then score them.
+    The workers of the run go on, so that the model is loaded once a session. Where editor and judge do not fit on the
+    GPUs together, calling the one ends the workers of the other: edit all images first, then score them. Under
+    `pytest -n`, the controller answers the calls.
 
     >>> def test_edit_keeps_size(edit_workers, photo):
     ...     assert edit_workers.edit(photo, "make it snow").size == photo.size
     """
-    from pytest_imgedit.plugin.state import make_callable
+    from pytest_imgedit.engine.callable_models import EditWorkers
+    from pytest_imgedit.plugin.state import calls_of
 
-    workers = make_callable(request.config, "edit_workers")
-    yield workers
-    workers.close()
+    return EditWorkers(calls_of(request.config, "edit_workers"))
 
 
 @pytest.fixture(scope="session")
-def reward_model(request: pytest.FixtureRequest) -> Iterator[RewardModel]:
-    """The run's judge and rubric, for a test's own edits; not under `pytest -n`.
+def reward_model(request: pytest.FixtureRequest) -> RewardModel:
+    """The run's judge, rubric and workers, for a test's own edits; `score` and `score_batch`. See `edit_workers`.
 
     >>> def test_untouched_image_scores_low(reward_model, photo):
     ...     assert reward_model.score(photo, photo, "make it snow", "environment").score < 3
     """
-    from pytest_imgedit.plugin.state import make_callable
+    from pytest_imgedit.engine.callable_models import RewardModel
+    from pytest_imgedit.plugin.state import calls_of
 
-    workers = make_callable(request.config, "reward_model")
-    yield workers
-    workers.close()
+    return RewardModel(calls_of(request.config, "reward_model"))

@@ -92,7 +92,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     config, items = session.config, session.items
     if (exchange := state.worker_exchange(config)) is not None:
         plan = selection.make_plan(config, items)
-        if plan.items or plan.problem:
+        if plan.items or plan.calls or plan.problem:
             exchange.leave_plan(config, plan)
         return
     is_shown = config.option.showfixtures or config.option.show_fixtures_per_test  # they need no pairs
@@ -104,7 +104,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Under xdist: tell each worker where plans and results are exchanged."""
-    node.workerinput["imgedit_exchange"] = str(xdist.Exchange.of_controller(node.config).folder)
+    exchange = xdist.Exchange.of_controller(node.config)
+    node.workerinput["imgedit_exchange"], node.workerinput["imgedit_token"] = str(exchange.folder), exchange.token
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -127,6 +128,8 @@ def pytest_xdist_node_collection_finished(node: Any) -> None:
         xdist.check_modes(config.option)
     if plan.ids:
         exchange.leave_results(state.execute(config, plan).results)
+    if plan.calls:
+        state.serve_calls(config, plan)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -181,6 +184,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
+    state.stop_serving(config)
     if EVALUATION in config.stash:
         config.stash[EVALUATION].close()
     state.let_go_of_streams(config)

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.plugin import command_line, shipped
-from pytest_imgedit.plugin.plan import Plan
+from pytest_imgedit.plugin.plan import CALLS, Plan
 from pytest_imgedit.plugin.state import EVALUATION, NEAR, PROBLEM, evaluation, in_one_line, is_xdist_worker
 
 if TYPE_CHECKING:
@@ -121,6 +121,8 @@ def make_plan(config: pytest.Config, items: Sequence[pytest.Item]) -> Plan:
     """
     if (problem := problem_of(config, items)) is not None:
         return Plan(problem=problem)
+    called = {name for item in items if not _is_skipped(item) for name in getattr(item, "fixturenames", ())}
+    calls = [name for name in CALLS if name in called]
     wanting = [item for item in items if "imgedit_run" in getattr(item, "fixturenames", ())]
     running = [item for item in wanting if not _is_skipped(item)]
     ids = list(dict.fromkeys(pair.id for item in running if (pair := pair_of(item)) is not None))
@@ -136,7 +138,7 @@ def make_plan(config: pytest.Config, items: Sequence[pytest.Item]) -> Plan:
             raise pytest.UsageError(in_one_line(error)) from None
         return Plan(problem=in_one_line(error))
     near = str(config.stash.get(NEAR, config.invocation_params.dir))
-    return Plan([item.nodeid for item in running], ids, skipped, near)
+    return Plan([item.nodeid for item in running], ids, skipped, calls, near)
 
 
 def problem_of(config: pytest.Config, items: Sequence[pytest.Item]) -> str | None:

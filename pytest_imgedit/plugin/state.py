@@ -19,8 +19,11 @@ from pytest_imgedit.plugin.xdist import Exchange, Tally
 
 if TYPE_CHECKING:
     from pytest_imgedit.config.settings import SuiteSettings
+    from pytest_imgedit.engine.callable_models import Calls
     from pytest_imgedit.engine.results import FinishedRun
     from pytest_imgedit.engine.session import Evaluation
+    from pytest_imgedit.models.kinds import Role
+    from pytest_imgedit.plugin.call_server import CallServer
     from pytest_imgedit.suites.base import Suite
 
 EVALUATION = pytest.StashKey["Evaluation"]()
@@ -30,6 +33,9 @@ TALLY = pytest.StashKey[Tally]()
 NEAR = pytest.StashKey[Path]()
 #: Why items could not be made, if they could not.
 PROBLEM = pytest.StashKey[str]()
+#: The models that the fixtures call which the plan names.
+ROLES: dict[str, Role] = {"edit_workers": "editor", "reward_model": "judge"}
+_SERVER: pytest.StashKey[CallServer] = pytest.StashKey()
 _STREAMS = pytest.StashKey[list[Any]]()
 
 
@@ -130,7 +136,8 @@ def execute(config: pytest.Config, plan: Plan) -> FinishedRun:
         reporter.ensure_newline()
     with usage_errors():
         current.check()
-        config.stash[RUN] = current.execute(plan.ids, plan.skipped, file, quiet)
+        keeps = [ROLES[name] for name in plan.calls]
+        config.stash[RUN] = current.execute(plan.ids, plan.skipped, keeps, file, quiet)
     if current.interrupted:
         raise KeyboardInterrupt
     return config.stash[RUN]
@@ -167,16 +174,40 @@ def errors_tolerated(config: pytest.Config) -> bool:
     return any(gate.kind == "max_errors" and gate.state != "FAIL" for gate in gates)
 
 
-def make_callable(config: pytest.Config, fixture: str) -> Any:
-    """Make what the fixture `edit_workers` or `reward_model` hands out."""
-    if is_xdist_worker(config):
-        pytest.fail(
-            f"{fixture} needs the GPUs, which the xdist controller owns: run this test without -n", pytrace=False
-        )
+def calls_of(config: pytest.Config, fixture: str) -> Calls:
+    """Return what answers calls of the fixture `edit_workers` or `reward_model`: in an xdist worker, the controller."""
+    exchange = worker_exchange(config)
     try:
-        return evaluation(config).make_callable(fixture, sys.stdout)
+        if exchange is None:
+            return evaluation(config).calls(fixture, sys.stdout)
+        evaluation(config).check_calls(fixture)
     except UsageError as error:
         pytest.fail(str(error), pytrace=False)
+    from pytest_imgedit.plugin.call_server import RemoteCalls
+
+    try:
+        return RemoteCalls(exchange.folder, exchange.token.encode())
+    except OSError:
+        pytest.fail(f"{fixture}: under -n a test must request it as an argument", pytrace=False)
+
+
+def serve_calls(config: pytest.Config, plan: Plan) -> None:
+    """Answer calls of xdist's workers until the session ends."""
+    if _SERVER in config.stash:
+        return
+    from pytest_imgedit.plugin.call_server import CallServer
+
+    config.stash.setdefault(NEAR, Path(plan.near))
+    exchange = Exchange.of_controller(config)
+    config.stash[_SERVER] = CallServer(
+        exchange.folder, exchange.token.encode(), lambda fixture: evaluation(config).calls(fixture, sys.stdout)
+    )
+
+
+def stop_serving(config: pytest.Config) -> None:
+    """Take no more calls, if any were taken."""
+    if _SERVER in config.stash:
+        config.stash[_SERVER].close()
 
 
 def guard_streams(config: pytest.Config) -> None:

@@ -50,23 +50,27 @@ class Tally:
 
 
 class Exchange:
-    """A folder of this session alone, by which a controller and its workers hand each other JSON."""
+    """A folder of this session alone, by which a controller and its workers hand each other JSON.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    The `token` is known to them alone.
+    """
+
+    def __init__(self, folder: Path, token: str) -> None:
+        self.folder, self.token = folder, token
 
     @classmethod
     def of_controller(cls, config: pytest.Config) -> Exchange:
         """Return the exchange of a controller, made at the first call."""
         if _EXCHANGE not in config.stash:
-            config.stash[_EXCHANGE] = cls(Path(tempfile.gettempdir(), f"imgedit-{secrets.token_hex(8)}"))
+            folder = Path(tempfile.gettempdir(), f"imgedit-{secrets.token_hex(8)}")
+            config.stash[_EXCHANGE] = cls(folder, secrets.token_hex(32))
         return config.stash[_EXCHANGE]
 
     @classmethod
     def of_worker(cls, config: pytest.Config) -> Exchange | None:
         """Return the exchange that the controller told a worker of."""
-        folder = getattr(config, "workerinput", {}).get("imgedit_exchange")
-        return cls(Path(folder)) if folder else None
+        told = getattr(config, "workerinput", {})
+        return cls(Path(told["imgedit_exchange"]), told["imgedit_token"]) if "imgedit_exchange" in told else None
 
     @classmethod
     def existing(cls, config: pytest.Config) -> Exchange | None:

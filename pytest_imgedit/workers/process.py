@@ -145,7 +145,9 @@ class _Worker:
         self.params, self.device = message["params"], message["device"]
         self.is_served, self.may_be_blank = message["is_served"], message["may_be_blank"]
         self.libraries = message["libraries"]
-        self.limits = BatchLimits(message.get("batch_size", 1), message["jobs"], message.get("batch_memory"))
+        self.limits: BatchLimits | None = None  # of an editor only
+        if "batch_size" in message:
+            self.limits = BatchLimits(message["batch_size"], message["jobs"], message.get("batch_memory"))
         self.canary: protocol.EditMessage | None = message.get("canary")
         self.redactor = Redactor(os.environ, self.params, server_key(self.params))
         if checkpoint := message.get("checkpoint"):  # the run was started on another host
@@ -174,7 +176,7 @@ class _Worker:
         self._memory.look()  # measuring batches resets PyTorch's own count
         if hasattr(self.model, "on_step"):
             self.model.on_step = self._tell_step
-        self.edits = EditCalls(self.model, self.limits) if callable(getattr(self.model, "edit", None)) else None
+        self.edits = None if self.limits is None else EditCalls(self.model, self.limits)
         return {
             "op": "loaded",
             "batch_size": self._batch_size(),

@@ -83,12 +83,12 @@ def test_another_adapter_is_taken_without_loading_the_base_again(model, loras, m
     for own in ([loras[0]], [loras[1]], [], [loras[0]]):
         params = {"num_inference_steps": 2, "loras": [{"path": path} for path in own]}
         named = {name: getattr(target, name) for name in ("module", "attribute", "argument")}
-        told = {"device": "cpu", "libraries": [], "is_served": False, "may_be_blank": False}
+        told = {"device": "cpu", "libraries": [], "is_served": False, "may_be_blank": False, "batch_size": 1, "jobs": 1}
         worker.prepare({"target": named, "params": params, **told})
         worker.load()
-        job = {"op": "edit", "pair": "a", "category": "c", "instruction": "x", "reference": None, "seed": 3}
-        request = worker.read_ahead({**job, "source": encode_png(PHOTO)})
-        images.append(worker.edit(request)()["edit"]["image"])
+        asked = {"pair": "a", "category": "c", "instruction": "x", "reference": None, "seed": 3}
+        request = worker.read_ahead({"op": "edit", "edits": [{**asked, "source": encode_png(PHOTO)}]})
+        images.append(worker.edit(request)()["edits"][0]["image"])
     assert len(loaded) == 1
     assert images[0] == images[3]
     assert len(set(images)) == 3

@@ -17,6 +17,7 @@ from pytest_imgedit.core.requests import Answer, Question
 from pytest_imgedit.engine.retries import MAX_IN_VAIN, Retries
 from pytest_imgedit.workers import supervisor
 from pytest_imgedit.workers.base import Slot, Worker
+from pytest_imgedit.workers.editing import BatchLimits, EditCalls
 from pytest_imgedit.workers.messages import describe
 from pytest_imgedit.workers.process import _Worker
 
@@ -208,22 +209,15 @@ def test_secrets_of_the_parameters_leave_no_worker():
         def edit(self, request):
             raise RuntimeError("bad key 0123456789")
 
-    worker.model = Model()
+    worker.edits = EditCalls(Model(), BatchLimits())
     from pytest_imgedit.core.images import encode_png
 
     source = encode_png(Image.effect_noise((16, 16), 50))
-    job = {
-        "op": "edit",
-        "pair": "a",
-        "category": "b",
-        "instruction": "c",
-        "source": source,
-        "seed": 1,
-        "reference": None,
-    }
+    asked = {"pair": "a", "category": "b", "instruction": "c", "source": source, "seed": 1, "reference": None}
+    job = {"op": "edit", "edits": [asked]}
     worker.handle(job, worker.read_ahead(job))
     worker._finisher.shutdown()
-    assert sent[-1]["message"] == "RuntimeError: bad key ***"
+    assert sent[-1]["edits"][0]["message"] == "RuntimeError: bad key ***"
 
 
 class Prepares:
@@ -252,6 +246,7 @@ def test_judge_is_given_what_it_prepared_if_its_answer_takes_that(name, reply):
     worker = _Worker(sent.append)
     target = {"module": __name__, "attribute": name, "argument": None}
     told = {"target": target, "params": {}, "device": "cpu", "libraries": [], "is_served": False, "may_be_blank": True}
+    told["jobs"] = 1
     worker.handle({"op": "prepare", **told}, [])
     worker.handle({"op": "load"}, [])
     asked = {"pair": "a", "category": "b", "instruction": "c", "images": {}, "system": "", "parts": [], "aspects": []}

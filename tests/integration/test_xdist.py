@@ -55,8 +55,3 @@ def test_collection_errors_stop_the_run_before_any_edit_under_xdist_too(bench):
     (bench.path / "test_broken.py").write_text("import nosuchmodule\n")
     assert bench.run("-n", "2").ret == 2
     assert not (bench.path / ".imgedit").exists()
-
-
-def test_services_say_that_they_need_a_run_without_xdist(bench):
-    (bench.path / "test_own.py").write_text("def test_own(edit_workers): pass\n")
-    bench.run("-n", "1", "test_own.py").stdout.fnmatch_lines(["*edit_workers needs the GPUs*run this test without -n*"])

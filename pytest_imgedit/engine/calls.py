@@ -1,0 +1,112 @@
+"""What the session's workers do for calls from tests."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+
+from pytest_imgedit.core.environments import Environment, key
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.core.results import Edit
+from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.engine.callable_models import EditCall, EditFailed, ScoreCall
+from pytest_imgedit.engine.edit_stage import EditStage, stored_edit
+from pytest_imgedit.engine.score_stage import ScoreStage
+from pytest_imgedit.engine.scoring import Scorer
+from pytest_imgedit.engine.session_workers import SessionWorkers
+from pytest_imgedit.engine.work import Seeds, Work, make_works
+from pytest_imgedit.models.classes import OwnEditor
+from pytest_imgedit.models.identity import Identity
+from pytest_imgedit.models.kinds import Role
+from pytest_imgedit.protocols.rubric import load_rubric
+from pytest_imgedit.suites.base import Suite
+
+
+@dataclass(frozen=True, slots=True)
+class _Bytes:
+    data: bytes
+
+    def read(self) -> bytes:
+        return self.data
+
+
+class SessionCalls:
+    """Answers calls with the session's workers, one call at a time; what the store has starts none."""
+
+    def __init__(self, workers: SessionWorkers) -> None:
+        self.workers, self.settings, self.store = workers, workers.settings, workers.store
+        self._one_at_a_time = threading.Lock()
+
+    def edit(self, calls: Sequence[EditCall]) -> list[bytes]:
+        """Return the edited images as PNGs; raises `EditFailed` for the first that failed."""
+        pairs = [_pair(call["source"], call["instruction"], call["seed"]) for call in calls]
+        with self._calling("editor"):
+            identity = self.workers.identity("editor")
+            works = make_works(_suite(pairs), pairs, Seeds(base=self.settings.editor.seed), identity, self.store)
+            for work in works:
+                work.edit = stored_edit(work, identity, self.store, self.settings.run.reuse)
+            pending = {work.content: work for work in works if work.edit is None and work.error is None}
+            if pending:
+                EditStage(identity, self.workers.pool("editor"), self.store, _ignore).run(list(pending.values()))
+        return [self._image(pending.get(work.content, work)) for work in works]
+
+    def _image(self, work: Work) -> bytes:
+        data = self.store.blobs.get(work.edit.blob) if work.edit else None
+        if data is None:
+            raise EditFailed(str(work.error))
+        return data
+
+    def score(self, calls: Sequence[ScoreCall]) -> list[JsonObject]:
+        """Return the fields of the verdicts; raises `EditFailed` for the first that could not be reached."""
+        pairs = []
+        for call in calls:
+            pair = _pair(call["source"], call["instruction"])
+            reference = None if call["reference"] is None else _Bytes(call["reference"])
+            pairs.append(replace(pair, category=call["category"], reference=reference))
+        caller = Identity(
+            OwnEditor("call"), "", {}, key({"kind": "call"}), {"kind": "call"}, Environment(device="cpu", versions={})
+        )
+        with self._calling("judge"):
+            works = make_works(_suite(pairs), pairs, Seeds(), caller, self.store)
+            scorer = self._scorer()
+            for work, call in zip(works, calls, strict=True):
+                work.edit = Edit(self.store.blobs.put(call["edited"]), 0.0, "call")
+                work.verdict = scorer.stored_verdict(work, self.settings.run.reuse)
+            pending = [work for work in works if work.verdict is None and work.error is None]
+            if pending:
+                ScoreStage(scorer, self.workers.pool("judge"), _ignore, time.perf_counter).run(pending)
+        failed = next((work for work in works if work.verdict is None), None)
+        if failed is not None:
+            raise EditFailed(str(failed.error))
+        return [asdict(work.verdict) for work in works if work.verdict is not None]
+
+    def _scorer(self) -> Scorer:
+        rubric = load_rubric(self.settings.judge.rubric, self.settings.rubrics)
+        return Scorer(self.settings.judge, self.workers.identity("judge"), rubric, self.store, self.settings.redactor)
+
+    @contextmanager
+    def _calling(self, role: Role) -> Iterator[None]:
+        """Turn a refusal of hosts or workers to start into a failure of the call, which leaves none of them."""
+        with self._one_at_a_time:
+            try:
+                yield
+            except UsageError as error:
+                self.workers.release(role)
+                raise EditFailed(str(error)) from None
+
+
+def _ignore(work: Work) -> None: ...
+
+
+def _suite(pairs: Sequence[EditPair]) -> Suite:
+    return Suite("calls", pairs, "", {})
+
+
+def _pair(source: bytes, instruction: str, seed: int = 0) -> EditPair:
+    name = hashlib.sha256(source + instruction.encode()).hexdigest()[:16]
+    return EditPair(f"call-{name}", "default", instruction, _Bytes(source), seed=seed)

@@ -1,0 +1,160 @@
+"""Tests of a user's own that call the run's workers: each model is loaded once a session, with and without xdist."""
+
+from __future__ import annotations
+
+import pytest
+
+COUNTED = """
+import os, pathlib
+from pytest_imgedit import Answer
+
+class Loaded:
+    def __init__(self, *, device):
+        with open({path!r}, "a") as log:
+            log.write(type(self).__name__ + "\\n")
+
+class Editor(Loaded):
+    def edit(self, request):
+        return request.source.rotate(180)
+
+    def edit_batch(self, requests):
+        with open({path!r}, "a") as log:
+            log.write(f"batch of {{len(requests)}}\\n")
+        return [self.edit(request) for request in requests]
+
+class Judge(Loaded):
+    batch_size = 4
+
+    def answer(self, questions):
+        return [Answer(score=len(question.instruction) % 10) for question in questions]
+"""
+OWN = """
+import pytest
+from PIL import Image
+
+SOURCES = [Image.new("RGB", (40, 30), (shade, 0, 0)) for shade in range(6)]
+
+@pytest.mark.parametrize("n", range(3))
+def test_edits(edit_workers, n):
+    edits = edit_workers.edit_batch([(source, f"turn {n}") for source in SOURCES])
+    assert [edit.getpixel((0, 0)) for edit in edits] == [(shade, 0, 0) for shade in range(6)]
+
+@pytest.mark.parametrize("n", range(3))
+def test_scores(reward_model, n):
+    words = ["x" * (n + length) for length in range(6)]
+    verdicts = reward_model.score_batch([(source, source, word) for source, word in zip(SOURCES, words)])
+    assert [verdict.score for verdict in verdicts] == [len(word) % 10 for word in words]
+    assert reward_model.score(SOURCES[0], SOURCES[1], "four").score == 4
+"""
+MODELS = ("--imgedit-editor=counted:Editor", "--imgedit-judge=counted:Judge", "--imgedit-limit=1")
+
+
+@pytest.fixture
+def called(bench):
+    log = bench.path / "loads"
+    log.touch()
+    (bench.path / "counted.py").write_text(COUNTED.format(path=str(log)))
+    (bench.path / "test_own.py").write_text(OWN)
+    bench.lines = lambda: log.read_text().split("\n")
+    return bench
+
+
+@pytest.mark.parametrize("xdist", [(), ("-n", "2")])
+@pytest.mark.parametrize("together", ["", "resident"])
+def test_each_model_is_loaded_once_a_session(called, xdist, together):
+    if together:
+        (called.path / "conftest.py").write_text(
+            "from pytest_imgedit.engine import run, session_workers\n"
+            "from pytest_imgedit.engine.placement import Placement\n"
+            "run.place = session_workers.place = lambda models, hardware, wanted: Placement('resident')\n"
+        )
+    called.run(*MODELS, *xdist).assert_outcomes(passed=5 + 6)
+    assert (called.lines().count("Editor"), called.lines().count("Judge")) == (1, 1)
+    assert called.timing["swaps"] == 0
+    assert "batch of 6" in called.lines()
+
+
+@pytest.mark.parametrize("xdist", [(), ("-n", "2")])
+def test_calls_without_a_run_start_workers_of_their_own(called, xdist):
+    called.run(*MODELS, *xdist, "test_own.py").assert_outcomes(passed=6)
+    assert (called.lines().count("Editor"), called.lines().count("Judge")) == (1, 1)
+    assert not (called.path / ".imgedit" / "runs").exists()
+
+
+def test_where_both_do_not_fit_the_one_that_is_called_takes_the_place_of_the_other(called):
+    (called.path / "conftest.py").write_text(
+        "from pytest_imgedit.engine import run, session_workers\n"
+        "from pytest_imgedit.engine.placement import Placement\n"
+        "run.place = session_workers.place = lambda models, hardware, wanted: Placement('swap')\n"
+    )
+    called.run(*MODELS, "--deselect=test_own.py::test_scores").assert_outcomes(passed=5 + 3, deselected=3)
+    assert (called.lines().count("Editor"), called.lines().count("Judge")) == (2, 1)
+    assert called.timing["swaps"] == 1
+
+
+def test_without_calls_the_workers_of_a_run_end_with_it(called):
+    (called.path / "test_own.py").write_text(
+        "import psutil\ndef test_own(imgedit_run):\n    assert not psutil.Process().children(recursive=True)\n"
+    )
+    called.run(*MODELS).assert_outcomes(passed=5 + 1)
+
+
+def test_a_failed_call_says_why_under_xdist_too(called):
+    (called.path / "counted.py").write_text(
+        "class Editor:\n"
+        "    def __init__(self, *, device): pass\n"
+        "    def edit(self, request): raise ValueError('no such luck')\n"
+    )
+    (called.path / "test_own.py").write_text(
+        "import pytest\n"
+        "from PIL import Image\n"
+        "from pytest_imgedit import EditFailed\n"
+        "def test_own(edit_workers):\n"
+        "    for side in (16, 24):\n"
+        "        with pytest.raises(EditFailed, match='ValueError: no such luck'):\n"
+        "            edit_workers.edit(Image.new('RGB', (side, side)), 'x')\n"
+    )
+    for xdist in ((), ("-n", "1")):
+        called.run("--imgedit-editor=counted:Editor", "test_own.py", *xdist).assert_outcomes(passed=1)
+
+
+def test_a_fixture_that_no_item_names_is_not_served_under_xdist(called):
+    (called.path / "test_own.py").write_text("def test_own(request): request.getfixturevalue('edit_workers')\n")
+    result = called.run(*MODELS, "-n", "1", "test_own.py")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*edit_workers: under -n a test must request it as an argument*"])
+
+
+def test_calls_are_answered_to_those_who_know_the_token_alone(tmp_path):
+    from multiprocessing import AuthenticationError
+
+    from pytest_imgedit.plugin.call_server import CallServer, RemoteCalls
+
+    class Calls:
+        def edit(self, calls):
+            return [call["source"] for call in calls]
+
+    folder = tmp_path / ("long" * 30)
+    server = CallServer(folder, b"secret", lambda fixture: Calls())
+    try:
+        with pytest.raises((AuthenticationError, EOFError, OSError)):
+            RemoteCalls(folder, b"guess").edit([])
+        asked = [{"source": b"1", "instruction": "", "seed": 0}]
+        assert RemoteCalls(folder, b"secret").edit(asked) == [b"1"]
+        assert folder.stat().st_mode & 0o077 == 0
+    finally:
+        server.close()
+    with pytest.raises(FileNotFoundError):
+        RemoteCalls(folder, b"secret")
+    assert list(folder.iterdir()) == []
+
+
+def test_runs_of_two_base_seeds_draw_apart(bench):
+    noise = ("--imgedit-editor=noise", "--imgedit-judge=fakes:Constant", "--imgedit-limit=1")
+    blobs = []
+    for seed in (0, 7, 7):
+        bench.run(*noise, f"--imgedit-set=editor.seed={seed}", "--imgedit-fresh").assert_outcomes(passed=5)
+        blobs.append([item["seeds"][0]["edit"]["blob"] for item in bench.items.values()])
+        assert bench.results["run"]["options"]["editor"]["seed"] == seed
+    assert blobs[1] == blobs[2]
+    assert not set(blobs[0]) & set(blobs[1])
