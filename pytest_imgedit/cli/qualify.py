@@ -19,7 +19,7 @@ from pytest_imgedit.engine.placement import groups_of
 from pytest_imgedit.engine.plan import Models, Request, RunPlan, ask_servers
 from pytest_imgedit.engine.preflight import check_hosts, check_models, check_rubric
 from pytest_imgedit.engine.progress import RunProgress
-from pytest_imgedit.engine.run import Run, Surroundings
+from pytest_imgedit.engine.run import Run, RunHooks, Surroundings
 from pytest_imgedit.engine.scoring import Scorer
 from pytest_imgedit.models.kinds import Role
 from pytest_imgedit.protocols.rubric import load_rubric
@@ -94,7 +94,7 @@ def _try(request: Request, store: Store, hardware: Hardware) -> tuple[RunPlan, T
             def launch(role: Role, shares_gpus: bool = False) -> Pool:
                 return launcher.pool(judge.model, judge)
 
-            run = Run(plan, Surroundings(launch, progress, lambda _: None, lambda _: None))
+            run = Run(plan, Surroundings(launch, progress, RunHooks()))
             run.execute()
     finally:
         progress.close()

@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import Literal, Protocol
 
 from pytest_imgedit.core.pairs import EditPair
-from pytest_imgedit.core.results import Stage, Timing
+from pytest_imgedit.core.results import Edit, ItemError, SeedResult, Stage, Timing
 from pytest_imgedit.engine.edit_stage import EditStage
 from pytest_imgedit.engine.judge_checks.trials import Trials, plan_trials
 from pytest_imgedit.engine.overlap import Overlap
@@ -25,6 +26,7 @@ from pytest_imgedit.workers.gpus import BusyMeter
 from pytest_imgedit.workers.pool import Pool, Watcher
 
 TRYING = "try the judge"
+HookStage = Literal["edit", "swap", "score"]
 
 
 class Progress(Watcher, Protocol):
@@ -37,6 +39,18 @@ class Progress(Watcher, Protocol):
     def advance(self, stage: str, work: Work) -> None: ...
 
 
+class RunHooks:
+    """What a run calls of its users, which here does nothing. Scoring beside editing calls from a thread of its own."""
+
+    def before_stage(self, stage: HookStage, plan: RunPlan) -> None: ...
+
+    def after_stage(self, stage: HookStage, run: Run) -> None: ...
+
+    def item_edited(self, pair: EditPair, edit: Edit | None, error: ItemError | None) -> None: ...
+
+    def item_scored(self, pair: EditPair, result: SeedResult) -> None: ...
+
+
 class Launch(Protocol):
     """Makes a pool of workers of a role, which may share their GPUs with those of the other one."""
 
@@ -45,15 +59,14 @@ class Launch(Protocol):
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a run works with: pools of workers by role, whom it tells, hooks around stages, and its clock in seconds.
+    """What a run works with: pools of workers by role, whom it tells, hooks of its users, and its clock in seconds.
 
     `give_back` takes a pool that the run does not need any more; it may go on if its role is one that it `keeps`.
     """
 
     launch: Launch
     progress: Progress
-    before_stage: Callable[[str], None]
-    after_stage: Callable[[str], None]
+    hooks: RunHooks
     clock: Callable[[], float] = time.perf_counter
     give_back: Callable[[Role, Pool], None] = lambda role, pool: pool.close()
     keeps: Collection[Role] = ()
@@ -124,11 +137,11 @@ class Run:
         """
 
         def done(work: Work) -> None:
-            self.progress.advance("edit", work)
+            self._edited(work)
             if swap is not None:
                 swap.watch()
 
-        self.around.before_stage("edit")
+        self.around.hooks.before_stage("edit", self.plan)
         started, editors = self.clock(), staying or self.around.launch("editor")
         try:
             editors.start(len(missing))
@@ -141,7 +154,15 @@ class Run:
             if staying is None:
                 self.remember("edit", editors, started)
                 self.around.give_back("editor", editors)
-        self.around.after_stage("edit")
+        self.around.hooks.after_stage("edit", self)
+
+    def _edited(self, work: Work) -> None:
+        self.progress.advance("edit", work)
+        self.around.hooks.item_edited(work.pair, work.edit, work.error)
+
+    def _scored(self, work: Work) -> None:
+        self.progress.advance("score", work)
+        self.around.hooks.item_scored(work.pair, SeedResult(work.seed, work.edit, work.verdict, work.error))
 
     def _edit_and_overlap(self, missing: Sequence[Work], scorer: Scorer, swap: Swap) -> Overlap:
         """Make edits, and judge them beside that; return the overlap, which is over."""
@@ -150,16 +171,16 @@ class Run:
 
         def score(feed: Feed) -> None:
             with self.progress.stage("score", total):
-                self._score_stage(scorer, swap.judge, "score", feed).run(waiting)
+                ScoreStage(scorer, swap.judge, self._scored, self.clock, feed).run(waiting)
 
         def done(work: Work) -> None:
-            self.progress.advance("edit", work)
+            self._edited(work)
             fresh = [] if work.edit is None else self.take_stored_verdicts([work], scorer)
             judged.extend(fresh)
             overlap.edited(fresh, editors)
 
-        overlap = Overlap(score, lambda: self.around.before_stage("score"), self.clock)
-        self.around.before_stage("edit")
+        overlap = Overlap(score, lambda: self.around.hooks.before_stage("score", self.plan), self.clock)
+        self.around.hooks.before_stage("edit", self.plan)
         started, editors = self.clock(), self.around.launch("editor", shares_gpus=True)
         try:
             editors.start(len(missing))
@@ -178,8 +199,8 @@ class Run:
             self.timing.score_s = max(0.0, self.clock() - swap.edits_ended)
             self.timing.verdicts = sum(work.verdict is not None for work in judged)
             swap.edits_ended = None  # the judge was there before
-            self.around.after_stage("score")
-        self.around.after_stage("edit")
+            self.around.hooks.after_stage("score", self)
+        self.around.hooks.after_stage("edit", self)
         return overlap
 
     def edit(self, missing: Sequence[Work], editors: Pool, done: Callable[[Work], None], started: float) -> None:
@@ -231,19 +252,26 @@ class Run:
 
     def score(self, pending: Sequence[Work], further: Sequence[Work], scorer: Scorer, swap: Swap) -> None:
         """Score what is pending after the edit stage, then `further` trials of the judge, in batches of their own."""
-        self.around.before_stage("score")
-        asked_at = self.clock()
+        asked_at, jobs = self.clock(), max(len(pending), len(further))
         if swap.edits_ended is None and not swap.stays:
             self.place("judge")
         try:
-            swap.judge.start(len(swap.judge.slots) if swap.stays else max(len(pending), len(further)))
+            if swap.hands_over:
+                self.around.hooks.before_stage("swap", self.plan)
+                swap.judge.start(jobs)
+                swap.judge.load()
+                self.around.hooks.after_stage("swap", self)
+            if self.progress.stopping:
+                return
+            self.around.hooks.before_stage("score", self.plan)
+            swap.judge.start(len(swap.judge.slots) if swap.stays else jobs)
             self._score(pending, scorer, swap, asked_at)
             self._try_judge(further, scorer, swap)
         finally:
             if not swap.stays:
                 self.remember("score", swap.judge, swap.edits_ended or asked_at)
             swap.account(self.timing, asked_at, scorer.first_at)
-        self.around.after_stage("score")
+        self.around.hooks.after_stage("score", self)
 
     def _score(self, pending: Sequence[Work], scorer: Scorer, swap: Swap, asked_at: float) -> None:
         if not pending:
@@ -251,7 +279,7 @@ class Run:
         meter = self._meter(swap.judge)
         try:
             with self.progress.stage("score", len(pending)), meter:
-                self._score_stage(scorer, swap.judge, "score").run(pending)
+                ScoreStage(scorer, swap.judge, self._scored, self.clock).run(pending)
         finally:
             self.timing.score_s += max(0.0, self.clock() - swap.judging_since(asked_at))
             self.timing.score_gpu_busy = meter.share
@@ -263,12 +291,10 @@ class Run:
         began = self.clock()
         try:
             with self.progress.stage(TRYING, len(further)):
-                self._score_stage(scorer, swap.judge, TRYING).run(further)
+                done = partial(self.progress.advance, TRYING)
+                ScoreStage(scorer, swap.judge, done, self.clock).run(further)
         finally:
             self.timing.trials_s = max(0.0, self.clock() - swap.judging_since(began))
-
-    def _score_stage(self, scorer: Scorer, judge: Pool, name: str, feed: Feed | None = None) -> ScoreStage:
-        return ScoreStage(scorer, judge, lambda work: self.progress.advance(name, work), self.clock, feed)
 
     def _meter(self, pool: Pool) -> BusyMeter:
         gpus = [gpu for slot in pool.slots for gpu in slot.gpus if not slot.host]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -22,13 +22,14 @@ from pytest_imgedit.engine import preflight
 from pytest_imgedit.engine.baselines import Baselines
 from pytest_imgedit.engine.calls import SessionCalls
 from pytest_imgedit.engine.finish import Ended, make_results
+from pytest_imgedit.engine.guarded_hooks import Guard, GuardedHooks
 from pytest_imgedit.engine.interrupts import Interrupts
 from pytest_imgedit.engine.launch import is_remote
 from pytest_imgedit.engine.placement import groups_of
 from pytest_imgedit.engine.plan import Models, Request, ask_servers, make_plan
 from pytest_imgedit.engine.progress import RunProgress
 from pytest_imgedit.engine.results import FinishedRun
-from pytest_imgedit.engine.run import Run, Surroundings
+from pytest_imgedit.engine.run import Run, RunHooks, Surroundings
 from pytest_imgedit.engine.session_workers import SessionWorkers
 from pytest_imgedit.engine.until_decided import BlockRun
 from pytest_imgedit.models.kinds import Model, Role
@@ -48,10 +49,13 @@ MAX_SECTION = 1_000_000
 
 @dataclass(frozen=True)
 class Hooks:
-    """What the session calls of its users: around stages, and for sections of the report."""
+    """What the session calls of its users: `of_run` while it runs, the others with its results.
 
-    before_stage: Callable[[str], None]
-    after_stage: Callable[[str], None]
+    `run_finished` is given the folder of the store too.
+    """
+
+    of_run: RunHooks
+    run_finished: Callable[[Results, Path], None]
     report_sections: Callable[[Results], Iterable[Any]]
 
 
@@ -212,6 +216,8 @@ class Evaluation:
             add_to_github_summary(results)
         except StoreError as error:
             self._unwritten = str(error)
+        finished = Guard(lambda failure: self.failed_hooks.append(failure))
+        finished("pytest_imgedit_run_finished", "", self.hooks.run_finished, results, self.store.folder)
         return self.run
 
     def _run(self, request: Request, folder: Path, progress: RunProgress, workers: SessionWorkers) -> Results:
@@ -255,24 +261,13 @@ class Evaluation:
         return self._calls_log
 
     def _surroundings(self, workers: SessionWorkers, progress: RunProgress) -> Surroundings:
-        before = self._guarded("pytest_imgedit_before_stage", self.hooks.before_stage, progress)
-        after = self._guarded("pytest_imgedit_after_stage", self.hooks.after_stage, progress)
-        return Surroundings(workers.launch, progress, before, after, give_back=workers.give_back, keeps=workers.keeps)
+        hooks = GuardedHooks(self.hooks.of_run, partial(self._hook_failed, progress))
+        return Surroundings(workers.launch, progress, hooks, give_back=workers.give_back, keeps=workers.keeps)
 
-    def _guarded(self, name: str, hook: Callable[[str], None], progress: RunProgress) -> Callable[[str], None]:
-        """Have what a user's hook raises fail the run at its end, named, and not before: nothing finished is lost."""
-
-        def call(stage: str) -> None:
-            try:
-                hook(stage)
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:  # pytest.exit and SystemExit too
-                failure = f"{name}({stage!r}): {type(error).__name__}: {one_line(error)}"
-                self.failed_hooks.append(failure)
-                progress.note(failure)
-
-        return call
+    def _hook_failed(self, progress: RunProgress, failure: str) -> None:
+        """Have a hook that failed fail the run at its end, named, and not before: nothing finished is lost."""
+        self.failed_hooks.append(failure)
+        progress.note(failure)
 
     def conclude(self, items: ItemCounts) -> Outcome:
         """Take what became of pytest's items, save the run as a baseline if asked and it passed; return the outcome."""

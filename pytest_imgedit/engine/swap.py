@@ -25,6 +25,11 @@ class Swap:
     keeps_editors: bool = False
     edits_ended: float | None = None
 
+    @property
+    def hands_over(self) -> bool:
+        """Whether editors were there that have given their GPUs to the judge."""
+        return self.edits_ended is not None and not (self.stays or self.keeps_editors)
+
     def prefetch(self, verdicts: int) -> None:
         """Start the judge's processes beside the editors', for so many verdicts."""
         self.judge.start(verdicts)
@@ -47,7 +52,7 @@ class Swap:
         """Add the swap to the times of a run, if there was one."""
         if self.edits_ended is None:
             return
-        timing.swaps += not (self.stays or self.keeps_editors)
+        timing.swaps += self.hands_over
         timing.swap_s += self.judging_since(asked_at) - self.edits_ended
         timing.first_verdict_s = timing.first_verdict_s or max(0.0, first_verdict - self.edits_ended)
 

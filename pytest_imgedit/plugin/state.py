@@ -19,6 +19,7 @@ from pytest_imgedit.plugin.xdist import Exchange, Tally
 
 if TYPE_CHECKING:
     from pytest_imgedit.config.settings import SuiteSettings
+    from pytest_imgedit.core.results import Results
     from pytest_imgedit.engine.callable_models import Calls
     from pytest_imgedit.engine.results import FinishedRun
     from pytest_imgedit.engine.session import Evaluation
@@ -79,11 +80,12 @@ def evaluation(config: pytest.Config) -> Evaluation:
         guard_streams(config)
         from pytest_imgedit.config.settings import make_settings
         from pytest_imgedit.engine.session import Evaluation, Hooks
+        from pytest_imgedit.plugin.run_hooks import PluginHooks
 
         hook = config.hook
         hooks = Hooks(
-            before_stage=lambda stage: hook.pytest_imgedit_before_stage(config=config, stage=stage),
-            after_stage=lambda stage: hook.pytest_imgedit_after_stage(config=config, stage=stage),
+            of_run=PluginHooks(config),
+            run_finished=partial(_run_finished, config),
             report_sections=lambda results: hook.pytest_imgedit_report_section(config=config, results=results),
         )
         for folder in (config.invocation_params.dir, config.rootpath):
@@ -98,6 +100,10 @@ def evaluation(config: pytest.Config) -> Evaluation:
                 raw[role]["spec"] = target
         config.stash[EVALUATION] = Evaluation(make_settings(raw), config.rootpath, hooks, partial(_load, config))
     return config.stash[EVALUATION]
+
+
+def _run_finished(config: pytest.Config, results: Results, store: Path) -> None:
+    config.hook.pytest_imgedit_run_finished(config=config, results=results, store=store)
 
 
 def _load(config: pytest.Config, settings: SuiteSettings) -> Suite:

@@ -188,6 +188,13 @@ class Pool:
         while (taken := take(last) or (self._returned.popleft() if self._returned else None)) is not None:
             yield taken[0], last, {"op": "error", "kind": "no_worker", "message": self._given_up}
 
+    def load(self) -> None:
+        """Wait until a worker has loaded, or none is left that could; raises `UsageError` as `run` does."""
+        while self.workers and not self.watcher.stopping and not any(w.state == "idle" for w in self.workers):
+            self._load_waiting()
+            for _ in self._next_event():
+                pass
+
     def poll(self) -> None:
         """Hear what has happened to processes that wait for `run`; raise `UsageError` if one cannot start."""
         while not self.events.empty():

@@ -118,3 +118,15 @@ def test_report_section_cannot_change_the_results(bench, body):
     assert document["overall"]["macro"]["mean"] == 5.0
     assert [gate["state"] for gate in document["gates"]] == ["PASS"]
     assert document["run"]["status"] == "complete"
+
+
+@pytest.mark.parametrize(
+    ("hook", "arguments"), [("item_edited", "pair, edit"), ("item_scored", "pair, result"), ("run_finished", "results")]
+)
+@pytest.mark.parametrize("how", ["raises", "sys-exit"])
+def test_hook_for_pairs_or_for_the_end_that_fails_keeps_what_is_finished(bench, hook, arguments, how):
+    write(bench, f"def pytest_imgedit_{hook}({arguments}):", f"    {ENDS[how][0]}")
+    result = bench.run(*RUN)
+    check(bench, result, f"pytest_imgedit_{hook}", {1})
+    told = [line for line in (bench.runs[-1] / "run.log").read_text().splitlines() if f"pytest_imgedit_{hook}" in line]
+    assert len(told) <= 3  # one that fails for a pair fails for many

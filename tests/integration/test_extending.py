@@ -35,8 +35,13 @@ def test_hooks_are_called_around_stages_and_add_report_sections(bench):
         "from pathlib import Path\n"
         "def note(text):\n"
         "    with Path('calls').open('a') as file: file.write(text + '\\n')\n"
-        "def pytest_imgedit_before_stage(stage): note(f'before {stage}')\n"
-        "def pytest_imgedit_after_stage(stage): note(f'after {stage}')\n"
+        "def pytest_imgedit_before_stage(stage, plan): note(f'before {stage} of {len(plan.works)}')\n"
+        "def pytest_imgedit_after_stage(stage, run):\n"
+        "    note(f'after {stage}: {sum(work.edit is not None for work in run.plan.works)} edits')\n"
+        "def pytest_imgedit_item_edited(pair, edit): note(f'edited {edit.width}')\n"
+        "def pytest_imgedit_item_scored(pair, result): note(f'scored {result.verdict.score}')\n"
+        "def pytest_imgedit_run_finished(results, store):\n"
+        '    note(f\'finished {len(results.items)} {(store / "runs" / results.run.id / "report.md").exists()}\')\n'
         "def pytest_imgedit_editor(spec): return 'fakes:Slow' if spec == 'ours' else None\n"
         "def pytest_imgedit_judge(spec): return 'fakes:Constant' if spec == 'ours' else None\n"
         "def pytest_imgedit_report_section(results):\n"
@@ -44,11 +49,9 @@ def test_hooks_are_called_around_stages_and_add_report_sections(bench):
     )
     result = bench.run("--imgedit-limit=1", "--imgedit-editor=ours", "--imgedit-judge=ours")
     result.assert_outcomes(passed=5)
-    assert (bench.path / "calls").read_text().split("\n")[:4] == [
-        "before edit",
-        "after edit",
-        "before score",
-        "after score",
+    assert (bench.path / "calls").read_text().splitlines() == [
+        *("before edit of 5", *["edited 128"] * 5, "after edit: 5 edits", "before swap of 5", "after swap: 5 edits"),
+        *("before score of 5", *["scored 5.0"] * 5, "after score: 5 edits", "finished 5 True"),
     ]
     result.stdout.fnmatch_lines(["Our section", "5 <b>items</b>"])
     assert "5 &lt;b&gt;items&lt;/b&gt;" in (bench.runs[-1] / "report.html").read_text()

@@ -15,7 +15,7 @@ from pytest_imgedit.config.toml_file import ConfigFile
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.engine.launch import Launcher
 from pytest_imgedit.engine.plan import Models, Request, make_plan
-from pytest_imgedit.engine.run import Run, Surroundings
+from pytest_imgedit.engine.run import Run, RunHooks, Surroundings
 from pytest_imgedit.stats.selection import Selection
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.suites.base import Suite
@@ -98,6 +98,25 @@ def judged(message: Any, **changes: Any) -> dict[str, Any]:
 
 def failed(kind: str, text: str = "it failed") -> dict[str, Any]:
     return {"op": "error", "kind": kind, "message": text}
+
+
+class HeardHooks(RunHooks):
+    """Hooks that keep which of them were called."""
+
+    def __init__(self, heard: list[str]) -> None:
+        self.heard = heard
+
+    def before_stage(self, stage: Any, plan: Any) -> None:
+        self.heard.append(f"before {stage}")
+
+    def after_stage(self, stage: Any, run: Any) -> None:
+        self.heard.append(f"after {stage}")
+
+    def item_edited(self, pair: Any, edit: Any, error: Any) -> None:
+        self.heard.append(f"edited {pair.id}" if edit else f"not edited {pair.id}: {error.kind}")
+
+    def item_scored(self, pair: Any, result: Any) -> None:
+        self.heard.append(f"scored {pair.id}" if result.verdict else f"not scored {pair.id}: {result.error.kind}")
 
 
 class FakePool:
@@ -196,11 +215,7 @@ class World:
 
     def surroundings(self, plan: Any, slots: int = 1) -> Surroundings:
         return Surroundings(
-            lambda role, shares_gpus=False: self.pool(role, plan, slots),
-            self.told,
-            lambda stage: self.hooks.append(f"before {stage}"),
-            lambda stage: self.hooks.append(f"after {stage}"),
-            self.clock,
+            lambda role, shares_gpus=False: self.pool(role, plan, slots), self.told, HeardHooks(self.hooks), self.clock
         )
 
     def run(self, slots: int = 1, **raw: Any) -> Run:

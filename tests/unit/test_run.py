@@ -75,9 +75,31 @@ def test_a_report_computes_nothing_and_says_what_is_missing(world):
     assert {work.error.kind for work in run.plan.works} == {"not_scored"}
 
 
-def test_hooks_are_called_around_each_stage(swapping):
+def test_hooks_are_called_around_each_stage_and_for_each_pair(swapping):
     swapping.run()
-    assert swapping.hooks == ["before edit", "after edit", "before score", "after score"]
+    assert swapping.hooks == [
+        *("before edit", "edited p0", "edited p1", "edited p2", "edited p3", "after edit", "before swap", "after swap"),
+        *("before score", "scored p3", "scored p0", "scored p1", "scored p2", "after score"),  # by category
+    ]
+
+
+def test_a_resident_run_swaps_nothing(world):
+    world.run()
+    assert not [line for line in world.hooks if "swap" in line]
+    assert sorted(line for line in world.hooks if "scored" in line) == [f"scored p{n}" for n in range(4)]
+
+
+def test_hooks_hear_why_a_pair_failed(swapping):
+    swapping.edit = lambda message: failed("exception")
+    swapping.run()
+    assert "not edited p0: exception" in swapping.hooks
+
+
+def test_pairs_that_an_earlier_run_has_finished_call_no_hook(swapping):
+    swapping.run()
+    swapping.hooks.clear()
+    swapping.run()
+    assert swapping.hooks == []
 
 
 def test_pairs_that_failed_to_be_edited_are_not_judged(swapping):
