@@ -27,7 +27,7 @@ from pytest_imgedit.judges.decoding import Decoded
 from pytest_imgedit.judges.logprob_scoring import find_places
 from pytest_imgedit.judges.qwen_vl import QwenVLJudge
 from pytest_imgedit.protocols.rubric import load_rubric
-from pytest_imgedit.workers.process import free_memory
+from pytest_imgedit.workers.editing import free_memory
 
 if TYPE_CHECKING:
     import argparse
