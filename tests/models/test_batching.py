@@ -13,6 +13,7 @@ from tiny_pipelines import BUILDERS as FURTHER
 
 from pytest_imgedit.core.errors import OutputError, SetupError
 from pytest_imgedit.core.requests import EditRequest
+from pytest_imgedit.editors import batching
 from pytest_imgedit.editors.batching import ALIKE, fastest_batch, trial_requests
 from pytest_imgedit.editors.diffusers import DiffusersEditor
 from pytest_imgedit.models.adapters import ADAPTERS
@@ -147,3 +148,10 @@ def test_trial_requests_differ_in_source_and_seed():
     first, second = trial_requests(2)
     assert first.source.tobytes() != second.source.tobytes()
     assert first.seed != second.seed
+
+
+def test_a_slow_pipeline_that_gains_nothing_is_not_tried_for_long(monkeypatch):
+    monkeypatch.setattr(batching, "CHEAP_SECONDS", 0.04)
+    timed = Timed(0.0, 0.03)
+    assert fastest_batch(timed, 8, None)[0] == 1
+    assert max(timed.calls) == 2
