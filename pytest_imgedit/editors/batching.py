@@ -53,7 +53,7 @@ def trial_requests(count: int) -> list[EditRequest]:
 
 
 def fastest_batch(edit: Edit, most: int, memory: int | None) -> tuple[int, str]:
-    """Find the size of batch that suits a pipeline, and what to say of it; what trying takes of memory is given back."""
+    """Find the size of batch that suits a pipeline, and what to say of it; give back the memory that trying took."""
     try:
         return _search(edit, most, memory)
     finally:

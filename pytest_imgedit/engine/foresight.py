@@ -1,8 +1,8 @@
-"""What a run's gates are about to show, by earlier runs of the store: said before anything is spent."""
+"""What earlier runs of the store tell of a run before it starts: what its gates are about to show, and its memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Literal
 
@@ -10,6 +10,9 @@ from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import Results
+from pytest_imgedit.engine.placement import Peak
+from pytest_imgedit.models.identity import Identity
+from pytest_imgedit.models.kinds import Role
 from pytest_imgedit.stats.planning import expected_mde
 from pytest_imgedit.stats.sequential import at_the_end
 from pytest_imgedit.store.documents import read_results
@@ -40,6 +43,42 @@ def expected_lines(settings: Settings, suite: Suite, pairs: Sequence[EditPair], 
                     f"{gate}: {count} pairs are about to show {found[0]:.2f} beyond the limit, by run {found[1]}"
                 )
     return lines
+
+
+def known_peaks(settings: Settings, models: Mapping[Role, Identity], store: Store) -> dict[Role, Peak]:
+    """Return what the newest runs of the store tell of the GPU memory that workers of these models take.
+
+    A run counts whose model has the same weights, parameters, GPUs a worker, and setting of its batch size.
+    """
+    peaks: dict[Role, Peak] = {}
+    for path in finished_runs(store.folder)[: -MOST - 1 : -1]:
+        with suppress(UsageError, OSError):
+            results = read_results(path)
+            for role, identity in models.items():
+                if (peak := _peak_of(role, results, settings, identity)) is not None:
+                    peaks.setdefault(role, peak)
+    return peaks
+
+
+def _peak_of(role: Role, results: Results, settings: Settings, identity: Identity) -> Peak | None:
+    model = results.editor if role == "editor" else results.judge
+    options = results.run.options
+    before: tuple[object, object]
+    now: tuple[object, object]
+    if role == "editor":
+        before = (options.editor.batch_size, options.workers.get("gpus_per_worker"))
+        now = (settings.editor.batch_size, settings.workers.gpus_per_worker)
+    else:
+        before = (options.judge.get("batch_size"), options.judge.get("gpus_per_replica"))
+        now = (settings.judge.batch_size, settings.judge.gpus_per_replica)
+    told = identity.told
+    if before != now or (model.fingerprint, model.params) != (told["fingerprint"], told["params"]):
+        return None
+    stage = "edit" if role == "editor" else "score"
+    used = [worker for worker in results.workers if worker.stage == stage and worker.gpu_peak is not None]
+    if not used:
+        return None
+    return Peak(max(worker.gpu_peak or 0 for worker in used), results.run.id, max(w.batch_size for w in used))
 
 
 def _runs(settings: Settings, suite: Suite, store: Store) -> Iterator[Results]:

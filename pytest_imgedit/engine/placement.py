@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pytest_imgedit.core.errors import UsageError
@@ -24,17 +24,36 @@ STAGE_OF: Mapping[Role, str] = {"editor": "edit", "judge": "judge"}
 
 
 @dataclass(frozen=True)
+class Peak:
+    """The most bytes that a worker of a model took on a GPU in an earlier `run`, with `batch_size` jobs a call."""
+
+    size: int
+    run: str
+    batch_size: int
+
+    def __str__(self) -> str:
+        return f"at most {_gib(self.size)} in run {self.run}"
+
+
+@dataclass(frozen=True)
 class Need:
-    """What a model needs: its memory in each worker, and the host and GPUs of each."""
+    """What a model needs: its memory in each worker, and the host and GPUs of each.
+
+    `peak` is what is known of it from earlier. Batches take what memory there is, so that it tells what is needed only
+    of a worker that did one job a call.
+    """
 
     model: Model
     memory: Memory
     groups: tuple[Group, ...]
     hint: str = ""
+    peak: Peak | None = None
 
     @property
     def total(self) -> int:
         """Bytes of weights and of memory to work in."""
+        if self.peak is not None and self.peak.batch_size == 1 and self.model.gpus == 1:
+            return self.peak.size
         return (self.memory.weights or 0) + working_bytes(self.memory)
 
 
@@ -66,15 +85,17 @@ def groups_of(model: Model, hardware: Hardware) -> list[Group]:
     return [group for _, group in sorted(numbered, key=lambda one: one[0])]  # few jobs go to all hosts
 
 
-def place(models: Sequence[Model], hardware: Hardware, wanted: Mode) -> Placement:
-    """Decide where models are; `wanted` is `workers.placement`.
+def place(
+    models: Sequence[Model], hardware: Hardware, wanted: Mode, peaks: Mapping[Role, Peak] | None = None
+) -> Placement:
+    """Decide where models are; `wanted` is `workers.placement`, `peaks` what earlier runs tell of their memory.
 
     Raises `UsageError` for a model that does not fit, with what would help.
     """
     overlaps = len(models) > 1 and any(model.is_served for model in models) and wanted != "swap"
     if not any(groups_of(model, hardware) for model in models):
         return Placement("resident" if overlaps else "cpu")
-    needs = [need_of(model, hardware) for model in models]
+    needs = [replace(need_of(model, hardware), peak=(peaks or {}).get(model.role)) for model in models]
     for need in needs:
         _require_host_memory(need, hardware)
         _require_gpu_memory(need, hardware)
@@ -159,7 +180,11 @@ def _warnings(hardware: Hardware) -> list[str]:
 
 
 def _plan_line(mode: Literal["swap", "resident"], needs: Sequence[Need], gpus: Sequence[Gpu]) -> str:
-    sizes = [f"{STAGE_OF[need.model.role]} {need.memory}" for need in needs if need.memory.weights != 0]
+    sizes = [
+        f"{STAGE_OF[need.model.role]} {need.memory}{f' ({need.peak})' if need.peak else ''}"
+        for need in needs
+        if need.memory.weights != 0
+    ]
     room = ", ".join(f"GPU {gpu} {gpu.free_gib} of {gpu.total_gib} GiB free" for gpu in gpus)
     where = {"swap": "one after the other", "resident": "both stay, no swap"}[mode] if len(sizes) > 1 else "stays"
     return f"plan: {' and '.join(sizes) or 'no model'} on {room or 'GPUs that do not tell their memory'}: {where}"

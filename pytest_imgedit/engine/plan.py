@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pytest_imgedit.config.settings import Settings
@@ -14,10 +14,10 @@ from pytest_imgedit.core.results import ComputedIn, EditorInfo, GateResult, Judg
 from pytest_imgedit.core.sanitize import counted
 from pytest_imgedit.engine.blocks import Blocks
 from pytest_imgedit.engine.edit_stage import stored_edit
-from pytest_imgedit.engine.foresight import expected_lines
+from pytest_imgedit.engine.foresight import expected_lines, known_peaks
 from pytest_imgedit.engine.launch import Launcher, is_remote, python_of
 from pytest_imgedit.engine.missing import missing_lines
-from pytest_imgedit.engine.placement import settle
+from pytest_imgedit.engine.placement import Peak, settle
 from pytest_imgedit.engine.scoring import Scorer, verdict_recipe
 from pytest_imgedit.engine.work import Seeds, Work, hand_over, make_works, missing_edits
 from pytest_imgedit.models.identity import Identity, identify
@@ -82,7 +82,7 @@ class RunPlan:
     """All that a run needs to know; `models` are settled for its hardware, `works` have what the store has.
 
     A run that only edits has no `judge` and no `scorer`. `blocks` are there for one that ends as soon as its gates are
-    decided.
+    decided. `peaks` is what earlier runs tell of the GPU memory of the models.
     """
 
     request: Request
@@ -95,6 +95,7 @@ class RunPlan:
     works: Sequence[Work]
     scorer: Scorer | None
     blocks: Blocks | None = None
+    peaks: Mapping[Role, Peak] = field(default_factory=dict)
 
     @property
     def settings(self) -> Settings:
@@ -124,7 +125,9 @@ def make_plan(request: Request, store: Store, launcher: Launcher, note: Callable
     if request.models.judge is not None:
         models["judge"] = request.models.judge
     blocks = Blocks(settings.gates, works, request.baseline) if settings.gates.until == "decided" else None
-    return RunPlan(request, store, launcher.hardware, models, editor, judge, rubric, works, scorer, blocks)
+    identities: dict[Role, Identity] = {"editor": editor} if judge is None else {"editor": editor, "judge": judge}
+    peaks = known_peaks(settings, identities, store) if launcher.hardware.has_gpus else {}
+    return RunPlan(request, store, launcher.hardware, models, editor, judge, rubric, works, scorer, blocks, peaks)
 
 
 def _introduce(request: Request, store: Store, note: Callable[[str], None]) -> None:

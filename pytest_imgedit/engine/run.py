@@ -122,7 +122,9 @@ class Run:
     def place(self, *roles: Role) -> Placement:
         """Decide whether models fit, and tell; raises `UsageError`."""
         settings = self.plan.settings.workers
-        placement = place([self.plan.models[role] for role in roles], self.plan.hardware, settings.placement)
+        placement = place(
+            [self.plan.models[role] for role in roles], self.plan.hardware, settings.placement, self.plan.peaks
+        )
         for line in placement.lines:
             self.progress.note(line)
         return placement

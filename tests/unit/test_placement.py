@@ -8,7 +8,7 @@ import pytest
 from pytest_imgedit.cli import doctor
 from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.engine.placement import groups_of, place, settle
+from pytest_imgedit.engine.placement import Peak, groups_of, place, settle
 from pytest_imgedit.models.classes import OwnEditor
 from pytest_imgedit.models.diffusers import Diffusers
 from pytest_imgedit.models.kinds import Model
@@ -297,3 +297,21 @@ def test_what_a_server_computes_takes_no_memory_whichever_package_it_is_of(machi
     found = place([editor(), Served("served")], machine(), "auto")
     assert "judge" not in found.lines[-1]
     assert Served("served").memory().weights == 0
+
+
+def test_what_an_earlier_run_took_decides_in_place_of_an_estimate(machine):
+    models = both()
+    tight = machine(total=125)
+    assert place(models, tight, "auto").mode == "swap"
+    known = {"editor": Peak(56 * GIB, "r1", 1)}
+    placement = place(models, tight, "auto", known)
+    assert placement.mode == "resident"
+    assert "edit 54.0 GiB (at most 56.0 GiB in run r1)" in placement.lines[-1]
+    assert place(models, machine(total=139), "auto", {"editor": Peak(80 * GIB, "r1", 1)}).mode == "swap"
+
+
+def test_what_batches_took_is_told_and_decides_nothing(machine):
+    models = both()
+    placement = place(models, machine(total=139), "auto", {"editor": Peak(100 * GIB, "r1", 8)})
+    assert placement.mode == "resident"
+    assert "at most 100.0 GiB in run r1" in placement.lines[-1]
