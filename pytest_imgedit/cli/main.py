@@ -103,6 +103,16 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--md", type=Path, metavar="PATH", help="an extra Markdown report")
     one.add_argument("--html-embed", action="store_true", help="HTML of one file, with reduced images inside")
 
+    one = add("export", "export:export", "write a run's edits as CATEGORY/ID.png, with a list", "edits are missing")
+    one.add_argument("reference", metavar="RUN", help=run)
+    one.add_argument("folder", type=Path, metavar="DIR", help="a new folder")
+
+    one = add("import", "importing:import_file", "take over a config of image_edit_benchmark, or show its report")
+    one.add_argument("path", type=Path, metavar="FILE", help="config.yaml, or evaluation_report_….json")
+    one.add_argument(
+        "--to", type=Path, default=Path("imgedit.toml"), metavar="FILE", help="what is written (imgedit.toml)"
+    )
+
     add("runs", "runs:list_runs", "list the runs of a store, oldest first", "a run could not be read")
 
     one = add("explain", "explain:explain", "say what decided an edit or a verdict")
@@ -148,7 +158,7 @@ def _add(commands: Any, name: str, command: str, summary: str, one: str = "") ->
     )
     parser.set_defaults(command=command)
     parser.add_argument("--json", action="store_true", help="print JSON")
-    if name not in ("doctor", "init", "schema"):
+    if name not in ("doctor", "import", "init", "schema"):
         parser.add_argument("--out", type=Path, default=Path(".imgedit"), metavar="DIR", help="the store (.imgedit)")
     return parser
 

@@ -1,0 +1,210 @@
+"""`imgedit import`: the YAML config and the reports of image_edit_benchmark, as far as they have a counterpart here."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pytest_imgedit.cli.printed import Printed
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.files import read_object, read_utf8, write_text
+from pytest_imgedit.core.pairs import CATEGORIES, category_slug
+from pytest_imgedit.core.sanitize import number, one_line
+from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.report import terminal
+
+#: The most bytes of a config.
+MOST = 2**20
+#: Keys that are a key here with the same value.
+SAME = {
+    "diffusion_model.params.dtype": "editor.dtype",
+    "diffusion_model.params.num_inference_steps": "editor.num_inference_steps",
+    "diffusion_model.params.true_cfg_scale": "editor.true_cfg_scale",
+    "diffusion_model.params.guidance_scale": "editor.guidance_scale",
+    "diffusion_model.params.negative_prompt": "editor.negative_prompt",
+    "diffusion_model.params.batch_size": "editor.batch_size",
+    "diffusion_model.params.seed": "editor.seed",
+    "reward_model.params.dtype": "judge.dtype",
+    "reward_model.params.max_new_tokens": "judge.max_new_tokens",
+    "reward_model.params.batch_size": "judge.batch_size",
+    "reward_model.params.timeout": "workers.judge_timeout",
+}
+#: What else is to be said of a key that is taken over.
+BESIDE = {
+    "editor.seed": "mixed into the seed of every pair, whose noise was the same there",
+    "judge.rubric": "one number from a baseline of 5.0, in words of its own; it sees the source too",
+}
+#: Why a key, or all below it, has none.
+NO_COUNTERPART = {
+    "benchmark.categories": "all categories run, -k or -m selects some",
+    "diffusion_model.type": "the spec says it",
+    "diffusion_model.params.disable_progress_bar": "progress is shown where there is a terminal",
+    "diffusion_model.params.enable_batch_sync": "a worker that is free takes the next pair",
+    "reward_model.type": "the spec says it",
+    "reward_model.params.use_batch_inference": "edits are always judged in batches",
+    "reward_model.params.conda_env": "name the interpreter of that environment as workers.judge_python",
+    "reward_model.params.temperature": "replies are decoded greedily",
+    "prompts": "whole prompts for each category and judges that see the edit alone are not supported yet",
+    "evaluation.save_generated_images": "edits are always kept, imgedit export writes them under readable names",
+    "evaluation.resume_from_checkpoint": "a run always goes on where an earlier one ended; --imgedit-fresh does not",
+    "evaluation.checkpoint_path": "the store is the checkpoint, --imgedit-out says where",
+    "evaluation.metrics": "all of them are always shown",
+    "evaluation": "reports, images and logs are in the store, --imgedit-out says where",
+    "logging": "a run always writes run.log",
+    "runtime": "workers are processes, one a GPU",
+}
+CUDA = "cuda"
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A key of the YAML with its value, and `file:line`."""
+
+    key: str
+    value: Any
+    place: str
+
+
+def import_file(path: Path, to: Path) -> Printed:
+    """Read a YAML config, and write what has a counterpart to a TOML config; or print the table of a report."""
+    return _report(path) if path.suffix == ".json" else _config(path, to)
+
+
+def _config(path: Path, to: Path) -> Printed:
+    entries = list(_entries(path))
+    if not any(entry.key.startswith(("diffusion_model.", "reward_model.", "benchmark.")) for entry in entries):
+        raise UsageError(
+            f"{path}: expected the keys benchmark, diffusion_model and reward_model of image_edit_benchmark"
+        )
+    if os.path.lexists(to):
+        raise UsageError(f"{to}: is there already, expected a new file (--to)")
+    sections: dict[str, JsonObject] = {}
+    taken: list[JsonObject] = []
+    left: list[JsonObject] = []
+    for entry in entries:
+        found = _counterpart(entry, path.parent, to.parent)
+        if isinstance(found, str):
+            left.append({"place": entry.place, "key": entry.key, "why": found})
+            continue
+        for name, value in found.items():
+            section, _, key = name.partition(".")
+            sections.setdefault(section, {})[key] = value
+            taken.append({"place": entry.place, "key": entry.key, "as": name, "value": value})
+    to.parent.mkdir(parents=True, exist_ok=True)
+    write_text(to, _toml(sections))
+    lines = [_taken_line(row) for row in taken]
+    lines += [f"{row['place']}: {row['key']}: no counterpart: {row['why']}" for row in left]
+    lines += [f"wrote {to}; next: pytest --imgedit --imgedit-config={to}"]
+    return Printed({"config": str(to), "taken": taken, "left": left}, "\n".join(lines), 0)
+
+
+def _taken_line(row: Mapping[str, Any]) -> str:
+    beside = f" ({BESIDE[row['as']]})" if row["as"] in BESIDE else ""
+    return f"{row['place']}: {row['key']}: {row['as']} = {_value(row['value'])}{beside}"
+
+
+def _entries(path: Path) -> Iterator[_Entry]:
+    """List all keys that hold a value or a list; the prompts of all categories are one."""
+    try:
+        root = yaml.compose(read_utf8(path, MOST, "a config in YAML"), yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path}: not valid YAML: {one_line(error)}") from None
+    if not isinstance(root, yaml.MappingNode):
+        raise UsageError(f"{path}: holds no keys, expected a config in YAML")
+    yield from _below(root, "", path)
+
+
+def _below(node: yaml.MappingNode, prefix: str, path: Path) -> Iterator[_Entry]:
+    for name, value in node.value:
+        key = f"{prefix}{name.value}"
+        if isinstance(value, yaml.MappingNode) and key != "prompts":
+            yield from _below(value, f"{key}.", path)
+            continue
+        loader = yaml.SafeLoader("")
+        try:
+            plain = loader.construct_object(value, deep=True)
+        except yaml.YAMLError as error:
+            raise UsageError(f"{path}:{value.start_mark.line + 1}: {key}: {one_line(error)}") from None
+        yield _Entry(key, plain, f"{path}:{name.start_mark.line + 1}")
+
+
+def _counterpart(entry: _Entry, folder: Path, target: Path) -> dict[str, Any] | str:
+    """Return the keys here with their values, or why there is none."""
+    key, value = entry.key, entry.value
+    if key in SAME:
+        return {SAME[key]: value}
+    if key == "benchmark.data_path":
+        return {"suite.spec": os.path.relpath(folder / str(value), target)}
+    role, _, name = key.partition(".params.")
+    if role in ("diffusion_model", "reward_model") and name == "model_name":
+        kind = "editor.spec" if role == "diffusion_model" else "judge.spec"
+        return {kind: f"{'diffusers' if role == 'diffusion_model' else 'qwen-vl'}:{value}"}
+    if name == "device_ids" and isinstance(value, list):
+        return {"workers.gpus": ",".join(map(str, value))}
+    if name == "device":
+        return _device(str(value))
+    if key.endswith(".class_path"):
+        if "qwen" in str(value).lower():
+            return "the spec says it"
+        return "write the class anew (docs/models.md), its spec is package.module:Class"
+    if key == "prompts":
+        return {"judge.rubric": "plausibility"}
+    parents = [key.rsplit(".", cut)[0] for cut in range(key.count(".") + 1)]
+    return next((NO_COUNTERPART[name] for name in [key, *parents] if name in NO_COUNTERPART), "not known here")
+
+
+def _device(value: str) -> dict[str, Any] | str:
+    if value == "cpu":
+        return {"workers.gpus": "none"}
+    if value.startswith(f"{CUDA}:"):
+        return {"workers.gpus": value.removeprefix(f"{CUDA}:")}
+    return "all GPUs that are visible are used"
+
+
+def _value(value: Any) -> str:
+    """Write a value as TOML does: text, numbers, booleans and lists of them look the same in JSON."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _toml(sections: Mapping[str, JsonObject]) -> str:
+    parts = [
+        f"[{section}]\n" + "".join(f"{key} = {_value(value)}\n" for key, value in table.items())
+        for section, table in sections.items()
+    ]
+    return "\n".join(parts)
+
+
+def _report(path: Path) -> Printed:
+    """Print the table of an `evaluation_report_*.json`."""
+    document = read_object(path, "a report of image_edit_benchmark")
+    statistics, overall = document.get("category_statistics"), document.get("overall_statistics")
+    if not isinstance(statistics, dict) or not isinstance(overall, dict):
+        raise UsageError(f"{path}: no category_statistics, expected a report of image_edit_benchmark")
+    rows: list[JsonObject] = []
+    for name, row in [*statistics.items(), ("overall", overall)]:
+        if not isinstance(row, dict) or not all(_is_number(row.get(key)) for key in _NUMBERS):
+            raise UsageError(f"{path}: {name}: found {row!r:.80}, expected numbers {', '.join(_NUMBERS)}")
+        slug = category_slug(name)
+        rows.append({"category": slug if slug in CATEGORIES else name, **{key: row.get(key) for key in _KEYS}})
+    shown = [(str(row["category"]), str(row["num_samples"]), *(number(row[key]) for key in _NUMBERS)) for row in rows]
+    notes = [
+        "std is that of the population there, and of the sample in reports here",
+        "a report there holds no scores of single pairs: it is no baseline, and imgedit compare cannot read it",
+        "their edits: --imgedit-editor=folder:outputs/images judges them again, and that run can be a baseline",
+    ]
+    text = "\n".join([terminal.render_table(("category", "n", *_NUMBERS), shown), *notes])
+    return Printed({"statistics": rows, "notes": notes}, text, 0)
+
+
+_NUMBERS = ("mean", "std", "median", "min", "max")
+_KEYS = ("num_samples", *_NUMBERS)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
