@@ -54,6 +54,8 @@ NO_COUNTERPART = {
     "evaluation.save_generated_images": "edits are always kept, imgedit export writes them under readable names",
     "evaluation.resume_from_checkpoint": "a run always goes on where an earlier one ended; --imgedit-fresh does not",
     "evaluation.checkpoint_path": "the store is the checkpoint, --imgedit-out says where",
+    "evaluation.enable_checkpoint": "every edit and verdict is stored when it is finished",
+    "evaluation.checkpoint_interval": "every edit and verdict is stored when it is finished",
     "evaluation.metrics": "all of them are always shown",
     "evaluation": "reports, images and logs are in the store, --imgedit-out says where",
     "logging": "a run always writes run.log",
@@ -85,28 +87,31 @@ def _config(path: Path, to: Path) -> Printed:
     if os.path.lexists(to):
         raise UsageError(f"{to}: is there already, expected a new file (--to)")
     sections: dict[str, JsonObject] = {}
-    taken: list[JsonObject] = []
-    left: list[JsonObject] = []
+    rows: list[JsonObject] = []
     for entry in entries:
         found = _counterpart(entry, path.parent, to.parent)
+        row: JsonObject = {"place": entry.place, "key": entry.key, "as": None, "value": None, "why": None}
         if isinstance(found, str):
-            left.append({"place": entry.place, "key": entry.key, "why": found})
+            rows.append({**row, "why": found})
             continue
         for name, value in found.items():
             section, _, key = name.partition(".")
-            sections.setdefault(section, {})[key] = value
-            taken.append({"place": entry.place, "key": entry.key, "as": name, "value": value})
+            if sections.setdefault(section, {}).setdefault(key, value) != value:
+                rows.append({**row, "why": f"{name} is {_value(sections[section][key])} already"})
+            else:
+                rows.append({**row, "as": name, "value": value})
     to.parent.mkdir(parents=True, exist_ok=True)
     write_text(to, _toml(sections))
-    lines = [_taken_line(row) for row in taken]
-    lines += [f"{row['place']}: {row['key']}: no counterpart: {row['why']}" for row in left]
+    lines = [_line(row) for row in rows]
     lines += [f"wrote {to}; next: pytest --imgedit --imgedit-config={to}"]
-    return Printed({"config": str(to), "taken": taken, "left": left}, "\n".join(lines), 0)
+    return Printed({"config": str(to), "keys": rows}, "\n".join(lines), 0)
 
 
-def _taken_line(row: Mapping[str, Any]) -> str:
-    beside = f" ({BESIDE[row['as']]})" if row["as"] in BESIDE else ""
-    return f"{row['place']}: {row['key']}: {row['as']} = {_value(row['value'])}{beside}"
+def _line(row: Mapping[str, Any]) -> str:
+    place = f"{row['place']}: {row['key']}: "
+    if row["as"] is None:
+        return f"{place}no counterpart: {row['why']}"
+    return f"{place}{row['as']} = {_value(row['value'])}" + (f" ({BESIDE[row['as']]})" if row["as"] in BESIDE else "")
 
 
 def _entries(path: Path) -> Iterator[_Entry]:
@@ -140,7 +145,8 @@ def _counterpart(entry: _Entry, folder: Path, target: Path) -> dict[str, Any] | 
     if key in SAME:
         return {SAME[key]: value}
     if key == "benchmark.data_path":
-        return {"suite.spec": os.path.relpath(folder / str(value), target)}
+        data = str(value) if os.path.isabs(str(value)) else os.path.relpath(folder / str(value), target)
+        return {"suite.spec": data}
     role, _, name = key.partition(".params.")
     if role in ("diffusion_model", "reward_model") and name == "model_name":
         kind = "editor.spec" if role == "diffusion_model" else "judge.spec"
