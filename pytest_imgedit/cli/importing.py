@@ -145,8 +145,8 @@ def _counterpart(entry: _Entry, folder: Path, target: Path) -> dict[str, Any] | 
     if key in SAME:
         return {SAME[key]: value}
     if key == "benchmark.data_path":
-        data = str(value) if os.path.isabs(str(value)) else os.path.relpath(folder / str(value), target)
-        return {"suite.spec": data}
+        data = Path(str(value))
+        return {"suite.spec": str(data) if data.is_absolute() else os.path.relpath(folder / data, target)}
     role, _, name = key.partition(".params.")
     if role in ("diffusion_model", "reward_model") and name == "model_name":
         kind = "editor.spec" if role == "diffusion_model" else "judge.spec"

@@ -103,6 +103,7 @@ class JudgeSettings(_OpenSection):
 class WorkersSettings(_Section):
     """`[workers]`: GPUs and processes. `cpu_workers` counts only where no GPU is used.
 
+    `judge_gpus` are GPUs that the judge has for itself, so that it judges beside the editors, which have the others.
     `placement`: editor and judge share the GPUs (`resident`) or follow each other (`swap`); `auto` shares where both
     fit. `load_concurrency`: models that load at the same time on a machine; `auto` is one on every GPU if its memory
     holds the checkpoint and the processes, else one. `hosts` names machines on which workers run in place of this
@@ -114,6 +115,7 @@ class WorkersSettings(_Section):
     """
 
     gpus: str = "auto"
+    judge_gpus: str | None = None
     gpus_per_worker: Count = 1
     executor: Literal["local", "ray"] = "local"
     hosts: tuple[str, ...] = ()
@@ -134,7 +136,7 @@ class WorkersSettings(_Section):
             raise ValueError('expected a list such as ["ssh=user@host", "popen"]')
         return value
 
-    @field_validator("gpus", mode="before")
+    @field_validator("gpus", "judge_gpus", mode="before")
     @classmethod
     def _one_gpu(cls, value: object) -> object:
         return str(value) if isinstance(value, int) and not isinstance(value, bool) else value

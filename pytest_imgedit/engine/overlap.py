@@ -13,12 +13,12 @@ from pytest_imgedit.workers.pool import Pool
 class Overlap:
     """A score stage in a thread, which judges edits while others are made.
 
-    `score` runs it over what comes through a feed, and `begin` is called before. The judge loads once all editors have
-    loaded, so that two models never load on a GPU at once.
+    `score` runs it over what comes through a feed, and `before` is called before. Unless it was begun, the judge loads
+    once all editors have loaded, so that two models never load on a GPU at once.
     """
 
-    def __init__(self, score: Callable[[Feed], None], begin: Callable[[], None], clock: Callable[[], float]) -> None:
-        self._score, self._begin, self._clock = score, begin, clock
+    def __init__(self, score: Callable[[Feed], None], before: Callable[[], None], clock: Callable[[], float]) -> None:
+        self._score, self._before, self._clock = score, before, clock
         self.feed = Feed()
         self.began_at = 0.0
         self.error: BaseException | None = None
@@ -32,9 +32,13 @@ class Overlap:
             self.feed.put(work)
         loading = any(worker.state in ("starting", "waiting", "loading") for worker in editors.workers)
         if not self.has_begun and not loading:
-            self._begin()
-            self.began_at = self._clock()
-            self._thread.start()
+            self.begin()
+
+    def begin(self) -> None:
+        """Have the judge load, and judge what comes."""
+        self._before()
+        self.began_at = self._clock()
+        self._thread.start()
 
     @property
     def has_begun(self) -> bool:

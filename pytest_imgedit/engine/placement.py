@@ -15,6 +15,7 @@ from pytest_imgedit.workers.gpus import Gpu, group_gpus, require_memory
 from pytest_imgedit.workers.hardware import Hardware
 
 Mode = Literal["auto", "swap", "resident"]
+PlacedMode = Literal["cpu", "swap", "resident", "apart"]
 #: The host and the GPUs of one worker.
 Group = tuple[str, tuple[str, ...]]
 #: Memory to work in beside the weights: a share of them and a part of its own, generous for images of a megapixel.
@@ -64,9 +65,12 @@ def working_bytes(memory: Memory) -> int:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where models are: on the `cpu`, one after the other (`swap`), or both at a time (`resident`)."""
+    """Where models are: on the `cpu`, one after the other (`swap`), or both at a time.
 
-    mode: Literal["cpu", "swap", "resident"]
+    Both are on the same GPUs (`resident`), or each is on its own (`apart`).
+    """
+
+    mode: PlacedMode
     lines: tuple[str, ...] = ()
 
 
@@ -80,7 +84,7 @@ def groups_of(model: Model, hardware: Hardware) -> list[Group]:
     numbered: list[tuple[int, Group]] = []
     for host in hardware.hosts:
         if host.gpus or not hardware.remote:
-            groups = group_gpus(host.gpus, model.gpus, GPUS_OPTION[model.role])
+            groups = group_gpus(host.gpus_of(model.role), model.gpus, GPUS_OPTION[model.role])
             numbered += [(number, (host.name, group)) for number, group in enumerate(groups)]
     return [group for _, group in sorted(numbered, key=lambda one: one[0])]  # few jobs go to all hosts
 
@@ -99,8 +103,14 @@ def place(
     for need in needs:
         _require_host_memory(need, hardware)
         _require_gpu_memory(need, hardware)
-    mode = "resident" if overlaps else _mode(wanted, needs, hardware.gpus)
-    return Placement(mode, (*_warnings(hardware), _plan_line(mode, needs, hardware.gpus)))
+    mode: PlacedMode
+    if hardware.is_split and len(needs) > 1:
+        mode, why = "apart", "side by side, workers.judge_gpus"
+    elif overlaps:
+        mode, why = "resident", "both stay, no swap"
+    else:
+        mode, why = _mode(wanted, needs, hardware.gpus)
+    return Placement(mode, (*_warnings(hardware), _plan_line(why, needs, hardware.gpus)))
 
 
 def need_of(model: Model, hardware: Hardware) -> Need:
@@ -150,19 +160,23 @@ def _require_host_memory(need: Need, hardware: Hardware) -> None:
             )
 
 
-def _mode(wanted: Mode, needs: Sequence[Need], gpus: Sequence[Gpu]) -> Literal["swap", "resident"]:
-    if wanted == "swap" or len(needs) < 2:
-        return "swap"
+def _mode(wanted: Mode, needs: Sequence[Need], gpus: Sequence[Gpu]) -> tuple[Literal["swap", "resident"], str]:
+    """Decide whether both models stay on all GPUs, and say why."""
+    after, both = "one after the other", "both stay, no swap"
+    if len(needs) < 2:
+        return "swap", "stays"
+    if wanted == "swap":
+        return "swap", f"{after}, workers.placement"
     if not gpus or any(need.memory.weights is None for need in needs):
-        return "resident" if wanted == "resident" else "swap"
+        return ("resident", both) if wanted == "resident" else ("swap", f"{after}, whether both fit is not known")
     together = sum(need.total / (need.model.gpus if need.groups else 1) for need in needs)
     smallest = min(gpu.free_gib for gpu in gpus) * GIB
     if together <= smallest and (wanted == "resident" or all(need.model.gpus == 1 for need in needs if need.groups)):
-        return "resident"  # parts of one model may differ in size, so that only the user can know of groups
+        return "resident", both  # parts of one model may differ in size, so that only the user can know of groups
     if wanted == "resident":
         room = f"{_gib(together)} a GPU with room to work, {_gib(smallest)} free"
         raise UsageError(f"workers.placement: found 'resident', but editor and judge do not fit together: {room}")
-    return "swap"
+    return "swap", f"{after}, each on all GPUs: together they would take {_gib(together)} of {_gib(smallest)}"
 
 
 def _warnings(hardware: Hardware) -> list[str]:
@@ -179,14 +193,14 @@ def _warnings(hardware: Hardware) -> list[str]:
     return [*idle, *busy]
 
 
-def _plan_line(mode: Literal["swap", "resident"], needs: Sequence[Need], gpus: Sequence[Gpu]) -> str:
+def _plan_line(why: str, needs: Sequence[Need], gpus: Sequence[Gpu]) -> str:
     sizes = [
         f"{STAGE_OF[need.model.role]} {need.memory}{f' ({need.peak})' if need.peak else ''}"
         for need in needs
         if need.memory.weights != 0
     ]
     room = ", ".join(f"GPU {gpu} {gpu.free_gib} of {gpu.total_gib} GiB free" for gpu in gpus)
-    where = {"swap": "one after the other", "resident": "both stay, no swap"}[mode] if len(sizes) > 1 else "stays"
+    where = why if len(sizes) > 1 else "stays"
     return f"plan: {' and '.join(sizes) or 'no model'} on {room or 'GPUs that do not tell their memory'}: {where}"
 
 

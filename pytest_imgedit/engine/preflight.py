@@ -79,6 +79,20 @@ def check_hosts(settings: Settings) -> None:
         names.add(name)
 
 
+def check_judge_gpus(settings: Settings, judge: Model | None) -> None:
+    """Raise `UsageError` for GPUs of the judge alone where it is to use others, or none."""
+    workers = settings.workers
+    if workers.judge_gpus is None:
+        return
+    where = f"{settings.place('workers', 'judge_gpus')}workers.judge_gpus"
+    if workers.hosts or workers.executor == "ray":
+        raise UsageError(f"{where}: on this machine only, expected no workers.hosts and the executor 'local'")
+    if workers.placement != "auto":
+        raise UsageError(f"{where}: not with workers.placement={workers.placement!r}, the judge is beside the editors")
+    if judge is not None and judge.is_served:
+        raise UsageError(f"{where}: judge {judge.spec} takes no GPU here, a server computes for it")
+
+
 def check_rubric(settings: Settings, suite: Suite) -> None:
     """Raise `UsageError` if a rubric of the user's own cannot be rendered for a pair of the suite."""
     if settings.judge.rubric in settings.rubrics:

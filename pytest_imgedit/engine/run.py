@@ -105,8 +105,8 @@ class Run:
         try:
             try:
                 mode = self.place("editor", "judge").mode if missing else None
-                if mode == "resident":
-                    overlap = self._edit_and_overlap(missing, scorer, swap)
+                if mode in ("resident", "apart"):
+                    overlap = self._edit_and_overlap(missing, scorer, swap, shares_gpus=mode == "resident")
                 elif missing:
                     swap.keeps_editors = mode == "cpu" and "editor" in self.around.keeps
                     self.edit_missing(missing, swap, len(plan.works))
@@ -166,8 +166,11 @@ class Run:
         self.progress.advance("score", work)
         self.around.hooks.item_scored(work.pair, SeedResult(work.seed, work.edit, work.verdict, work.error))
 
-    def _edit_and_overlap(self, missing: Sequence[Work], scorer: Scorer, swap: Swap) -> Overlap:
-        """Make edits, and judge them beside that; return the overlap, which is over."""
+    def _edit_and_overlap(self, missing: Sequence[Work], scorer: Scorer, swap: Swap, shares_gpus: bool) -> Overlap:
+        """Make edits, and judge them beside that; return the overlap, which is over.
+
+        A judge that has its own GPUs loads at once, one that shares those of the editors when they have loaded.
+        """
         waiting = self.take_stored_verdicts([work for work in self.plan.works if work.edit is not None], scorer)
         judged, total = list(waiting), len(waiting) + len(missing)
 
@@ -183,10 +186,12 @@ class Run:
 
         overlap = Overlap(score, lambda: self.around.hooks.before_stage("score", self.plan), self.clock)
         self.around.hooks.before_stage("edit", self.plan)
-        started, editors = self.clock(), self.around.launch("editor", shares_gpus=True)
+        started, editors = self.clock(), self.around.launch("editor", shares_gpus=shares_gpus)
         try:
             editors.start(len(missing))
             swap.prefetch(len(self.plan.works))
+            if not shares_gpus:
+                overlap.begin()
             self.edit(missing, editors, done, started)
         except BaseException:
             overlap.abort()

@@ -114,9 +114,11 @@ class Evaluation:
     @cached_property
     def hardware(self) -> Hardware:
         """What this machine has for the run, looked at once; raises `UsageError` for GPUs that are not there."""
-        gpus = "none" if is_remote(self.settings) else self.settings.workers.gpus
+        workers = self.settings.workers
         with self._blaming_gpus():
-            return Hardware.here(gpus)
+            if is_remote(self.settings):
+                return Hardware.here("none")
+            return Hardware.here(workers.gpus, workers.judge_gpus)
 
     @cached_property
     def models(self) -> Models:
@@ -139,6 +141,7 @@ class Evaluation:
             return
         self._checked = True
         preflight.check_hosts(self.settings)
+        preflight.check_judge_gpus(self.settings, self.models.judge)
         preflight.check_models(self.settings, self.models, self.hardware)
         if not is_remote(self.settings):
             with self._blaming_gpus():
@@ -159,6 +162,8 @@ class Evaluation:
         """Say in one line what is evaluated, and on what."""
         names = self.hardware.hosts[0].gpus
         gpus = f"GPUs {','.join(names)}" if names else "CPU"
+        if apart := self.hardware.hosts[0].judge_gpus:
+            gpus += f" (the judge on {','.join(apart)})"
         if is_remote(self.settings):
             gpus = ", ".join(map(mask_variables, self.settings.workers.hosts)) or "a Ray cluster"
         elif not names and self.settings.workers.gpus == "auto":

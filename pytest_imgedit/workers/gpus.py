@@ -14,23 +14,27 @@ from typing import Any
 from pytest_imgedit.core.errors import UsageError
 
 _PART = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?", re.ASCII)
+OPTION = "--imgedit-gpus"
 EXPECTED = "expected a list such as 0-5, 0,2 or 0-3,6, or auto, or none"
 
 
-def parse_gpus(text: str) -> list[int]:
-    """Parse a GPU list such as `0-3,6` to sorted-as-written, distinct numbers; raise `UsageError` otherwise."""
+def parse_gpus(text: str, option: str = OPTION) -> list[int]:
+    """Parse a GPU list such as `0-3,6` to sorted-as-written, distinct numbers.
+
+    Raises `UsageError`, naming the option, for anything else.
+    """
     numbers: list[int] = []
     for part in text.split(","):
         match = _PART.fullmatch(part.strip(" "))
         if not match:
-            raise UsageError(f"--imgedit-gpus={text}: {part!r}, {EXPECTED}")
+            raise UsageError(f"{option}={text}: {part!r}, {EXPECTED}")
         first = int(match[1])
         last = int(match[2] or match[1])
         if last < first:
-            raise UsageError(f"--imgedit-gpus={text}: {part!r} counts down, {EXPECTED}")
+            raise UsageError(f"{option}={text}: {part!r} counts down, {EXPECTED}")
         numbers.extend(range(first, last + 1))
     if len(set(numbers)) != len(numbers):
-        raise UsageError(f"--imgedit-gpus={text}: a GPU is named twice, {EXPECTED}")
+        raise UsageError(f"{option}={text}: a GPU is named twice, {EXPECTED}")
     return numbers
 
 
@@ -54,26 +58,27 @@ class Gpu:
         return f"{self.name} of {self.host}" if self.host else self.name
 
 
-def find_gpus(text: str) -> tuple[list[str], list[Gpu]]:
+def find_gpus(text: str, option: str = OPTION) -> tuple[list[str], list[Gpu]]:
     """Return the CUDA names of the GPUs to use, none for the CPU, and descriptions of those that tell their memory.
 
-    `text` is a list as `--imgedit-gpus` takes it; its numbers count from 0 over the visible GPUs, as in PyTorch. The
-    driver is asked once, and no CUDA context is made. Raises `UsageError` for a GPU that is not there.
+    `text` is a list as `--imgedit-gpus` takes it, given with an `option`; its numbers count from 0 over the visible
+    GPUs, as in PyTorch. The driver is asked once, and no CUDA context is made. Raises `UsageError` for a GPU that is
+    not there.
     """
     if text == "none":
         return [], []
-    wanted = None if text == "auto" else parse_gpus(text)
+    wanted = None if text == "auto" else parse_gpus(text, option)
     driver = _driver()
     visible = [] if driver is None else _visible(driver.nvmlDeviceGetCount())
-    names = visible if wanted is None else _choose(text, wanted, visible)
+    names = visible if wanted is None else _choose(f"{option}={text}", wanted, visible)
     return names, [gpu for name in names if driver is not None and (gpu := _describe(driver, name)) is not None]
 
 
-def _choose(text: str, numbers: Sequence[int], visible: Sequence[str]) -> list[str]:
+def _choose(given: str, numbers: Sequence[int], visible: Sequence[str]) -> list[str]:
     for number in numbers:
         if number >= len(visible):
             have = f"GPUs 0-{len(visible) - 1}" if visible else "no GPU"
-            raise UsageError(f"--imgedit-gpus={text}: no GPU {number}, this machine shows {have}")
+            raise UsageError(f"{given}: no GPU {number}, this machine shows {have}")
     return [visible[number] for number in numbers]
 
 

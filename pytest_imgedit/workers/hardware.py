@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.workers.gpus import Gpu, find_gpus
 
 
@@ -13,7 +14,8 @@ from pytest_imgedit.workers.gpus import Gpu, find_gpus
 class HostHardware:
     """What one host has for a run; `name` is empty for this machine.
 
-    `gpus` are the CUDA names of the GPUs that the run may use, `known` describes those of them that tell their memory.
+    `gpus` are the CUDA names of the GPUs that the run may use, `judge_gpus` those that the judge has for itself, if it
+    has any; `known` describes those that tell their memory.
     `memory` are bytes of host memory that processes can still take, 0 if the system does not tell. Several hosts may
     be on one `machine`.
     """
@@ -24,6 +26,15 @@ class HostHardware:
     known: tuple[Gpu, ...] = ()
     memory: int = 0
     cores: int = 1
+    judge_gpus: tuple[str, ...] = ()
+
+    def gpus_of(self, role: str) -> tuple[str, ...]:
+        """Return the GPUs that the editor or the judge may use."""
+        if not self.judge_gpus:
+            return self.gpus
+        if role == "judge":
+            return self.judge_gpus
+        return tuple(name for name in self.gpus if name not in self.judge_gpus)
 
 
 @dataclass(frozen=True)
@@ -34,11 +45,29 @@ class Hardware:
     remote: bool = False
 
     @classmethod
-    def here(cls, gpus: str) -> Hardware:
-        """Look at this machine; `gpus` is a list as `--imgedit-gpus` takes it. Raises `UsageError`."""
+    def here(cls, gpus: str, judge_gpus: str | None = None) -> Hardware:
+        """Look at this machine; `gpus` is a list as `--imgedit-gpus` takes it, `judge_gpus` that of the judge alone.
+
+        Raises `UsageError`.
+        """
         names, known = find_gpus(gpus)
-        host = HostHardware(gpus=tuple(names), known=tuple(known), memory=available_memory(), cores=available_cores())
+        apart, known_apart = find_gpus(judge_gpus, "workers.judge_gpus") if judge_gpus is not None else ([], [])
+        if apart and not set(names) - set(apart):
+            raise UsageError(f"workers.judge_gpus={judge_gpus}: leaves the editor none of --imgedit-gpus={gpus}")
+        described = {gpu.name: gpu for gpu in (*known, *known_apart)}
+        host = HostHardware(
+            gpus=tuple(dict.fromkeys([*names, *apart])),
+            judge_gpus=tuple(apart),
+            known=tuple(described.values()),
+            memory=available_memory(),
+            cores=available_cores(),
+        )
         return cls((host,))
+
+    @property
+    def is_split(self) -> bool:
+        """Whether the judge has GPUs for itself."""
+        return any(host.judge_gpus for host in self.hosts)
 
     @property
     def has_gpus(self) -> bool:

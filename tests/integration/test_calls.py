@@ -66,7 +66,7 @@ def test_each_model_is_loaded_once_a_session(called, xdist, together):
         (called.path / "conftest.py").write_text(
             "from pytest_imgedit.engine import run, session_workers\n"
             "from pytest_imgedit.engine.placement import Placement\n"
-            "run.place = session_workers.place = lambda models, hardware, wanted: Placement('resident')\n"
+            "run.place = session_workers.place = lambda *given: Placement('resident')\n"
         )
     called.run(*MODELS, *xdist).assert_outcomes(passed=5 + 6)
     assert (called.lines().count("Editor"), called.lines().count("Judge")) == (1, 1)
@@ -85,7 +85,7 @@ def test_where_both_do_not_fit_the_one_that_is_called_takes_the_place_of_the_oth
     (called.path / "conftest.py").write_text(
         "from pytest_imgedit.engine import run, session_workers\n"
         "from pytest_imgedit.engine.placement import Placement\n"
-        "run.place = session_workers.place = lambda models, hardware, wanted: Placement('swap')\n"
+        "run.place = session_workers.place = lambda *given: Placement('swap')\n"
     )
     called.run(*MODELS, "--deselect=test_own.py::test_scores").assert_outcomes(passed=5 + 3, deselected=3)
     assert (called.lines().count("Editor"), called.lines().count("Judge")) == (2, 1)

@@ -7,7 +7,7 @@ import pytest
 TOGETHER = """
 from pytest_imgedit.engine import run
 from pytest_imgedit.engine.placement import Placement
-run.place = lambda models, hardware, wanted: Placement("resident")
+run.place = lambda *given: Placement("resident")
 """
 FAKES = ("--imgedit-editor=oracle", "--imgedit-judge=fakes:Constant")
 

@@ -85,7 +85,9 @@ def test_models_that_do_not_fit_together_follow_each_other(machine):
     here = machine(total=80)
     found = place(both(), here, "auto")
     assert found.mode == "swap"
-    assert found.lines[-1].endswith("one after the other")
+    assert found.lines[-1].endswith(
+        "one after the other, each on all GPUs: together they would take 130.8 GiB of 80.0 GiB"
+    )
     with pytest.raises(UsageError, match=r"workers.placement.*do not fit together: 130.8 GiB.*80.0 GiB free"):
         place(both(), here, "resident")
 
@@ -241,7 +243,8 @@ def test_what_a_server_computes_overlaps_anything(machine):
 def test_gpus_that_do_not_tell_their_memory_are_taken_as_they_are(machine):
     here = machine(memory=50, tells=False)
     found = place(both(), here, "auto")
-    plan = "plan: edit 54.0 GiB and judge 58.0 GiB on GPUs that do not tell their memory: one after the other"
+    sizes = "plan: edit 54.0 GiB and judge 58.0 GiB on GPUs that do not tell their memory"
+    plan = f"{sizes}: one after the other, whether both fit is not known"
     assert (found.mode, found.lines) == ("swap", (plan,))
     assert place(both(), here, "resident").mode == "resident"
     with pytest.raises(UsageError, match="1 workers that offload"):
