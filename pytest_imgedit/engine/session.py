@@ -210,7 +210,6 @@ class Evaluation:
             workers.close()
             raise
         finally:
-            workers.audience.progress = self._calls_progress(file)
             progress.close()
         self.interrupted = progress.stopping
         results = results.model_copy(update={"sections": self._ask_for_sections(results)})
@@ -259,12 +258,6 @@ class Evaluation:
             self._workers = SessionWorkers(self.settings, models, self.hardware, self.open_store(), progress)
         return self._workers
 
-    def _calls_progress(self, file: TextIO) -> RunProgress:
-        """Return what writes the log of calls from tests."""
-        if self._calls_log is None:
-            self._calls_log = RunProgress(self.store.folder / "fixtures.log", file, quiet=True)
-        return self._calls_log
-
     def _surroundings(self, workers: SessionWorkers, progress: RunProgress) -> Surroundings:
         hooks = GuardedHooks(self.hooks.of_run, partial(self._hook_failed, progress))
         return Surroundings(workers.launch, progress, hooks, give_back=workers.give_back, keeps=workers.keeps)
@@ -303,7 +296,10 @@ class Evaluation:
         self.check()
         if self._calls is None:
             self.open_store()
-            self._calls = SessionCalls(self._session_workers(self._calls_progress(file)))
+            self._calls_log = RunProgress(self.store.folder / "fixtures.log", file, quiet=True)
+            workers = self._session_workers(self._calls_log)
+            workers.audience.progress = self._calls_log  # that of the run is closed
+            self._calls = SessionCalls(workers)
         return self._calls
 
     def check_calls(self, name: str) -> None:

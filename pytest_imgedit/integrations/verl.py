@@ -8,7 +8,7 @@ others wait for its part in vain, and edits no more.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import distributed as dist
-from verl import DataProto
+from verl.protocol import DataProto
 from verl.single_controller.base import Worker
 from verl.single_controller.base.decorator import Dispatch, register
 
@@ -39,6 +39,10 @@ EDITED, ERRORS = "final_edited_images", "edit_errors"
 _STRATEGIES: dict[str, Literal["full", "grad_op"]] = {"FULL_SHARD": "full", "SHARD_GRAD_OP": "grad_op"}
 
 
+#: An edited image, or `None` and why there is none.
+Outcome = tuple[Image.Image | None, str]
+
+
 @dataclass
 class ImageEditConfig:
     """What `worker.image_edit` holds.
@@ -47,7 +51,8 @@ class ImageEditConfig:
     `enable_fsdp`). `fsdp_cpu_offload` keeps shards in host memory also while they are used, `enable_cpu_offload` moves
     the editor there between calls. Without `fsdp_sync_module_states` every rank reads the weights itself. `image_size`
     is the side in pixels of a square as large as each edited image, whose shape is that of its source. `batch_size` is
-    how many of its sources a rank holds decoded at a time; they are edited one by one.
+    how many edits a rank makes in one call of the pipeline, where that takes several sources of one size; with shared
+    weights they go into one call only if the sources of all ranks are of one size.
     """
 
     model_path: str
@@ -130,8 +135,10 @@ class ImageEditWorker(Worker):
         edited, errors = np.empty(len(images), dtype=object), np.empty(len(images), dtype=object)
         with self._at_work():
             for start in range(0, len(images), self.config.batch_size):
-                for n in range(start, min(start + self.config.batch_size, len(images))):
-                    edited[n], errors[n] = self._edit(images[n], instructions[n], seed)
+                chunk = slice(start, start + self.config.batch_size)
+                outcomes = self._edit_chunk(list(zip(images[chunk], instructions[chunk], strict=True)), seed)
+                for n, outcome in enumerate(outcomes, start):
+                    edited[n], errors[n] = outcome
         return DataProto(non_tensor_batch={EDITED: edited, ERRORS: errors})
 
     @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
@@ -140,36 +147,64 @@ class ImageEditWorker(Worker):
         found: DataProto = self.edit_images_batch(data)
         return found
 
-    def _edit(self, image: Any, instruction: Any, seed: int) -> tuple[Image.Image | None, str]:
-        """Edit one image; where ranks share weights, one that cannot be edited still takes its part in the calls."""
+    def _edit_chunk(self, asked: Sequence[tuple[Any, Any]], seed: int) -> list[Outcome]:
+        """Edit up to `batch_size` images: those of one size in one call, the others one by one.
+
+        Where ranks share weights, an image that cannot be edited still takes its part in the calls.
+        """
         assert self.editor is not None, "init_model comes first"
         if self.out_of_step:
             raise RuntimeError(f"this rank fell out of step ({self.out_of_step}): make a new worker group")
-        problem = ""
-        try:
-            source = _picture(image)
-            if not isinstance(instruction, str):
-                raise TypeError(f"an instruction that is {instruction!r:.80}")
-        except Exception as error:
-            problem = f"{type(error).__name__}: {one_line(error)}"
-            if not self.sharded:
-                return None, problem
-            source, instruction = Image.new("RGB", (256, 256)), ""
         if self.config.image_size is not None:
             self.editor.area = self.config.image_size**2
-        seed_all(seed)
+        read = [_read(image, instruction, seed) for image, instruction in asked]
+        outcomes: dict[int, Outcome] = {
+            n: (None, problem) for n, problem in enumerate(read) if isinstance(problem, str)
+        }
+        requests = {n: request for n, request in enumerate(read) if not isinstance(request, str)}
+        if self.sharded:
+            requests |= {n: EditRequest("edit", "default", "", Image.new("RGB", (256, 256)), seed) for n in outcomes}
+        for places in self._calls(requests):
+            made = self._call([requests[n] for n in places])
+            outcomes = {**dict(zip(places, made, strict=True)), **outcomes}
+        return [outcomes[n] for n in range(len(asked))]
+
+    def _calls(self, requests: Mapping[int, EditRequest]) -> list[list[int]]:
+        """Say which requests go into one call: those of one size, or with shared weights all or none."""
+        assert self.editor is not None
+        by_size: dict[tuple[int, int], list[int]] = {}
+        for n in sorted(requests):
+            by_size.setdefault(requests[n].source.size, []).append(n)
+        together = self.editor.adapter.batches and (not self.sharded or self._agree(len(by_size) == 1))
+        return list(by_size.values()) if together else [[n] for n in sorted(requests)]
+
+    def _agree(self, mine: bool) -> bool:
+        """Tell whether something holds on all ranks."""
+        flag = torch.tensor(int(mine))
+        dist.all_reduce(flag, op=dist.ReduceOp.MIN)
+        return bool(flag.item())
+
+    def _call(self, requests: Sequence[EditRequest]) -> list[Outcome]:
+        """Edit in one call, and one by one where that fails; raises where ranks share weights."""
+        assert self.editor is not None
+        seed_all(requests[0].seed)
         try:
-            output = self.editor.run(EditRequest("edit", "default", instruction, source, seed), "pt")
+            output = self.editor.run(requests[0], "pt") if len(requests) == 1 else self.editor.run_batch(requests)
         except Exception as error:
             problem = f"{type(error).__name__}: {one_line(error)}"
             if self.sharded:  # the others wait for its part, and what they send next would answer that
                 self.out_of_step = problem
                 raise
-            return None, problem
-        if problem:
-            return None, problem
+            if len(requests) == 1:
+                return [(None, problem)]
+        else:
+            return [self._finished(output, place, request) for place, request in enumerate(requests)]
+        return [outcome for request in requests for outcome in self._call([request])]
+
+    def _finished(self, output: Any, place: int, request: EditRequest) -> Outcome:
+        assert self.editor is not None
         try:
-            return checked(self.editor.picture(output), source, may_be_blank=False), ""
+            return checked(self.editor.picture(output, place), request.source, may_be_blank=False), ""
         except Exception as error:
             return None, f"{type(error).__name__}: {one_line(error)}"
 
@@ -190,6 +225,17 @@ class ImageEditWorker(Worker):
                 component.to("cpu" if to_rest else self.place)
         if to_rest and self.place.type == "cuda":
             torch.cuda.empty_cache()
+
+
+def _read(image: Any, instruction: Any, seed: int) -> EditRequest | str:
+    """Read what is to be edited; return why it cannot be, if so."""
+    try:
+        source = _picture(image)
+        if not isinstance(instruction, str):
+            raise TypeError(f"an instruction that is {instruction!r:.80}")
+    except Exception as error:
+        return f"{type(error).__name__}: {one_line(error)}"
+    return EditRequest("edit", "default", instruction, source, seed)
 
 
 def _bytes(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -96,6 +96,13 @@ class SecondRankFails(ImageEditWorker):
             self.editor.run = fail
 
 
+class OnlyBatches(ImageEditWorker):
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def init_model(self):
+        super().init_model()
+        self.editor.run = fail
+
+
 class SecondRankMakesNan(ImageEditWorker):
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def init_model(self):
@@ -107,6 +114,22 @@ class SecondRankMakesNan(ImageEditWorker):
 
 def fail(*args):
     raise MemoryError("nothing left")
+
+
+@pytest.mark.parametrize("config", [{}, {"enable_fsdp": False}])
+def test_sources_of_one_size_are_edited_in_one_call(group, config):
+    photos = [photo(n) for n in range(4)]
+    found = group(OnlyBatches, batch_size=2, **config).edit_images_batch(batch(photos, ["a", "b", "c", "d"]))
+    assert list(found.non_tensor_batch["edit_errors"]) == [""] * 4
+
+
+@pytest.mark.parametrize("config", [{}, {"enable_fsdp": False}])
+def test_a_rank_with_sources_of_two_sizes_holds_up_no_other(group, config):
+    photos = [photo(0), photo(1), photo(2), photo(3, (48, 64))]
+    found = group(batch_size=2, **config).edit_images_batch(batch(photos, ["a", "b", "c", "d"]))
+    assert list(found.non_tensor_batch["edit_errors"]) == [""] * 4
+    edited = found.non_tensor_batch["final_edited_images"]
+    assert [image.width > image.height for image in edited] == [True, True, True, False]
 
 
 def test_where_ranks_share_weights_one_whose_pipeline_fails_fails_the_call_and_those_after_it(group):
