@@ -199,15 +199,15 @@ def test_what_a_stop_cut_off_is_neither_scored_nor_an_error(world, edit, needs_v
         assert items[0].error.message == "the run was stopped before this was done, by a full disk"
 
 
-def test_scores_and_aspects_of_seeds_are_averaged(world):
+def test_scores_and_aspects_of_seeds_are_averaged(swapping):
     grades = iter([8, 4])
 
     def judge(message):
         grade = next(grades)
         return judged(message, reply=f"instruction: {grade}\npreservation: {grade}\nrealism: {grade}")
 
-    world.judge = judge
-    world.pairs = pairs_of("physics")
-    items = make_items(world.run(editor={"seeds": 2}, judge={"batch_size": 1}).plan.works, True, "the user")
+    swapping.judge = judge
+    swapping.pairs = pairs_of("physics")
+    items = make_items(swapping.run(editor={"seeds": 2}, judge={"batch_size": 1}).plan.works, True, "the user")
     assert items[0].score == pytest.approx(6.0)
     assert items[0].aspects["realism"] == pytest.approx(6.0)
