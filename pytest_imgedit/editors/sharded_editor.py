@@ -10,16 +10,16 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-import execnet
 import torch
 from PIL import Image
 from torch import distributed as dist
 
 from pytest_imgedit.core.errors import SetupError
+from pytest_imgedit.core.frames import receive, send
 from pytest_imgedit.core.images import decode, encode_png
-from pytest_imgedit.core.protocol import RankEdit, RankSetup, ToRank
+from pytest_imgedit.core.protocol import RankEdit, RankSetup
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.core.sanitize import one_line
 from pytest_imgedit.editors.acceleration import accelerate
@@ -124,11 +124,11 @@ class _Follower:
         self._out_of_step: threading.Timer | None = None
         threading.Thread(target=self._listen, daemon=True).start()
         assert self.process.stdin is not None
-        _send(self.process.stdin, setup)
+        send(self.process.stdin, setup)
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
-        while (failure := _receive(self.process.stdout)) is not None:
+        while (failure := receive(self.process.stdout)) is not None:
             if failure:  # rank 0 may wait for this rank in the middle of a call
                 self._out_of_step = threading.Timer(PATIENCE, _end, [f"rank {self.rank} alone failed: {failure}"])
                 self._out_of_step.daemon = True
@@ -146,7 +146,7 @@ class _Follower:
             "source": encode_png(request.source),
             "override": override,
         }
-        _send(self.process.stdin, edit)
+        send(self.process.stdin, edit)
 
     def report(self, error: Exception | None) -> None:
         """Wait for what a rank says of its part; end the process if it is not what became of rank 0's."""
@@ -168,11 +168,11 @@ def follow() -> None:
     jobs: queue.Queue[RankEdit] = queue.Queue()
 
     def listen() -> None:
-        while (message := _receive(inbox)) is not None:
+        while (message := receive(inbox)) is not None:
             jobs.put(message)
         os._exit(0)
 
-    setup = _receive(inbox)
+    setup = receive(inbox)
     threading.Thread(target=listen, daemon=True).start()
     editor = ShardedEditor.__new__(ShardedEditor)
     editor.followers = []
@@ -183,7 +183,7 @@ def follow() -> None:
             call(*arguments, **named)
         except Exception as error:
             failure = f"{type(error).__name__}: {one_line(error)}"
-        _send(outbox, failure)
+        send(outbox, failure)
 
     attempt(editor._join, setup)
     while True:
@@ -191,18 +191,6 @@ def follow() -> None:
         request = EditRequest(job["pair"], job["category"], job["instruction"], decode(job["source"]), job["seed"])
         seed_all(request.seed)
         attempt(editor.run, request, "latent", **job["override"])
-
-
-def _send(file: IO[bytes], message: ToRank | str) -> None:
-    data = execnet.dumps(message)
-    file.write(len(data).to_bytes(8, "big") + data)
-    file.flush()
-
-
-def _receive(file: IO[bytes]) -> Any:
-    """Read one message; `None` at the end of the file."""
-    head = file.read(8)
-    return None if len(head) < 8 else execnet.loads(file.read(int.from_bytes(head, "big")))
 
 
 def _end(why: str) -> None:

@@ -14,7 +14,8 @@ from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, Ra
 from pytest_imgedit.core.images import encode_png
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.editors.diffusers import DiffusersEditor
-from pytest_imgedit.integrations.verl import ImageEditConfig, ImageEditWorker, _picture
+from pytest_imgedit.integrations.image_edit import ImageEditConfig, picture
+from pytest_imgedit.integrations.verl import ImageEditWorker
 
 STEPS = 2
 
@@ -93,14 +94,14 @@ class SecondRankFails(ImageEditWorker):
     def init_model(self):
         super().init_model()
         if self.rank == 1:
-            self.editor.run = fail
+            self.editor.editor.run = fail
 
 
 class OnlyBatches(ImageEditWorker):
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def init_model(self):
         super().init_model()
-        self.editor.run = fail
+        self.editor.editor.run = fail
 
 
 class SecondRankMakesNan(ImageEditWorker):
@@ -108,8 +109,8 @@ class SecondRankMakesNan(ImageEditWorker):
     def init_model(self):
         super().init_model()
         if self.rank == 1:
-            run = self.editor.run
-            self.editor.run = lambda *arguments: SimpleNamespace(images=run(*arguments).images * float("nan"))
+            run = self.editor.editor.run
+            self.editor.editor.run = lambda *arguments: SimpleNamespace(images=run(*arguments).images * float("nan"))
 
 
 def fail(*args):
@@ -169,18 +170,18 @@ def test_a_config_that_means_nothing_is_refused():
 )
 def test_arrays_are_read_by_a_stated_rule(pixels, expected):
     """F: a float array in [0, 1] became black."""
-    assert _picture(pixels).getpixel((0, 0)) == (expected,) * 3
+    assert picture(pixels).getpixel((0, 0)) == (expected,) * 3
 
 
 def test_pictures_are_read_as_everywhere():
-    assert _picture(Image.new("RGBA", (8, 8), (255, 0, 0, 0))).getpixel((0, 0)) == (255, 255, 255)
-    assert _picture(Image.fromarray(np.full((8, 8), 30000, dtype=np.uint16))).getpixel((0, 0)) == (117,) * 3
+    assert picture(Image.new("RGBA", (8, 8), (255, 0, 0, 0))).getpixel((0, 0)) == (255, 255, 255)
+    assert picture(Image.fromarray(np.full((8, 8), 30000, dtype=np.uint16))).getpixel((0, 0)) == (117,) * 3
     for strange in (Image.new("F", (8, 8), 0.5), np.ones((8, 8, 3), dtype=bool)):
         with pytest.raises(ValueError, match="expected"):
-            _picture(strange)
+            picture(strange)
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.5, 128.0, float("nan"), float("inf")])
 def test_floats_that_do_not_say_what_white_is_are_refused(value):
     with pytest.raises(ValueError, match=r"expected \[0, 1\]"):
-        _picture(np.full((8, 8, 3), value))
+        picture(np.full((8, 8, 3), value))

@@ -1,0 +1,1 @@
+raise ImportError("this is no diffusers: EasyR1 brings none")

@@ -1,0 +1,1 @@
+raise ImportError("this is EasyR1's transformers, which the editor cannot use")
