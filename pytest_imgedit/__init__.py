@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pytest_imgedit.core.results import Edit, ItemError, Results, SeedResult, Verdict
     from pytest_imgedit.engine.callable_models import EditFailed, EditWorkers, RewardModel
     from pytest_imgedit.engine.results import FinishedRun
+    from pytest_imgedit.engine.standalone import open_models
     from pytest_imgedit.models.checkpoint_kinds import CheckpointModel
     from pytest_imgedit.models.checkpoints import Layout
     from pytest_imgedit.models.kinds import Model
@@ -68,6 +69,7 @@ __all__ = [
     "Workload",
     "__version__",
     "indifferent",
+    "open_models",
     "read_results",
 ]
 
@@ -84,6 +86,7 @@ _MODULES = {
     "core.pairs": ("EditPair", "ImageSource"),
     "engine.callable_models": ("EditFailed", "EditWorkers", "RewardModel"),
     "engine.results": ("FinishedRun",),
+    "engine.standalone": ("open_models",),
     "store.documents": ("read_results",),
     "suites.base": ("SuiteLoader",),
 }

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 COUNTED = """
@@ -158,3 +162,19 @@ def test_runs_of_two_base_seeds_draw_apart(bench):
         assert bench.results["run"]["options"]["editor"]["seed"] == seed
     assert blobs[1] == blobs[2]
     assert not set(blobs[0]) & set(blobs[1])
+
+
+def test_models_of_a_config_can_be_called_outside_of_pytest(called):
+    script = (
+        "from PIL import Image\n"
+        "from pytest_imgedit import open_models\n"
+        "photo = Image.new('RGB', (40, 30), 'red')\n"
+        "with open_models(editor={'spec': 'counted:Editor'}, judge={'spec': 'counted:Judge'}) as models:\n"
+        "    edited = models.edit_workers.edit(photo, 'turn it')\n"
+        "    print(models.reward_model.score(photo, edited, 'turn it').score, edited.size)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=called.path, env=os.environ, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["7.0 (40, 30)"]
+    assert (called.lines().count("Editor"), called.lines().count("Judge")) == (1, 1)
