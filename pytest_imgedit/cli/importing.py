@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,8 @@ from pytest_imgedit.core.sanitize import number, one_line
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import terminal
 
-#: The most bytes of a config.
-MOST = 2**20
+#: The most bytes of a config, and tables inside each other.
+MOST, DEEPEST = 2**20, 8
 #: Keys that are a key here with the same value.
 SAME = {
     "diffusion_model.params.dtype": "editor.dtype",
@@ -100,8 +101,13 @@ def _config(path: Path, to: Path) -> Printed:
                 rows.append({**row, "why": f"{name} is {_value(sections[section][key])} already"})
             else:
                 rows.append({**row, "as": name, "value": value})
+    text = _toml(sections)
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: holds what a TOML config cannot say: {one_line(error)}") from None
     to.parent.mkdir(parents=True, exist_ok=True)
-    write_text(to, _toml(sections))
+    write_text(to, text)
     lines = [_line(row) for row in rows]
     lines += [f"wrote {to}; next: pytest --imgedit --imgedit-config={to}"]
     return Printed({"config": str(to), "keys": rows}, "\n".join(lines), 0)
@@ -126,6 +132,8 @@ def _entries(path: Path) -> Iterator[_Entry]:
 
 
 def _below(node: yaml.MappingNode, prefix: str, path: Path) -> Iterator[_Entry]:
+    if prefix.count(".") > DEEPEST:  # also where an alias is below what it names
+        raise UsageError(f"{path}:{node.start_mark.line + 1}: more than {DEEPEST} tables inside each other")
     for name, value in node.value:
         key = f"{prefix}{name.value}"
         if isinstance(value, yaml.MappingNode) and key != "prompts":
@@ -134,7 +142,7 @@ def _below(node: yaml.MappingNode, prefix: str, path: Path) -> Iterator[_Entry]:
         loader = yaml.SafeLoader("")
         try:
             plain = loader.construct_object(value, deep=True)
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, RecursionError) as error:
             raise UsageError(f"{path}:{value.start_mark.line + 1}: {key}: {one_line(error)}") from None
         yield _Entry(key, plain, f"{path}:{name.start_mark.line + 1}")
 
@@ -142,6 +150,8 @@ def _below(node: yaml.MappingNode, prefix: str, path: Path) -> Iterator[_Entry]:
 def _counterpart(entry: _Entry, folder: Path, target: Path) -> dict[str, Any] | str:
     """Return the keys here with their values, or why there is none."""
     key, value = entry.key, entry.value
+    if value is None:
+        return "it has no value"
     if key in SAME:
         return {SAME[key]: value}
     if key == "benchmark.data_path":

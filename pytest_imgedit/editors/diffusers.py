@@ -136,14 +136,19 @@ class DiffusersEditor:
         return self.picture(self.run(request, "pt"))
 
     def edit_batch(self, requests: Sequence[EditRequest]) -> list[Image.Image | Exception]:
-        """Edit several images of one size in one call, each with its own generator.
-
-        Raises `SetupError` for a pipeline that takes one source a call.
-        """
-        if not self.adapter.batches:
-            raise SetupError(f"editor.batch_size: {self._takes_one}")
+        """Edit several images of one size in one call, each with its own generator; one by one if they take none."""
+        if not self.adapter.takes_batch(self.pipeline, requests[0].source):
+            return [self._edited_alone(request) for request in requests]
         output = self.run_batch(requests)
         return [self._picture_or_error(output, place) for place in range(len(requests))]
+
+    def _edited_alone(self, request: EditRequest) -> Image.Image | Exception:
+        try:
+            return self.edit(request)
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            return error
 
     def _picture_or_error(self, output: Any, place: int) -> Image.Image | Exception:
         try:
@@ -151,17 +156,17 @@ class DiffusersEditor:
         except Exception as error:
             return error
 
-    @property
-    def _takes_one(self) -> str:
-        return f"{type(self.pipeline).__name__} takes one source a call"
+    def refuses_batches(self) -> str:
+        """Say why one call makes one edit only; an empty text if it can make more."""
+        return "" if self.adapter.batches else f"{type(self.pipeline).__name__} takes one source a call"
 
     def measure_batch_size(self, most: int, memory: int | None) -> tuple[int, str]:
         """Find by how many edits a call the most edits are made a second; return that number, and why in a few words.
 
         A batch may take `memory` bytes of the GPU beside the weights, or all that is free. See `batching.py`.
         """
-        if not self.adapter.batches:
-            return 1, f"one edit a call: {self._takes_one}"
+        if reason := self.refuses_batches():
+            return 1, f"one edit a call: {reason}"
         few = {"num_inference_steps": 2} if self._counts_steps else {}
         return fastest_batch(lambda requests: self._batch_values(requests, few), most, memory)
 

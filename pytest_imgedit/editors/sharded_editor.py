@@ -8,12 +8,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image
 from torch import distributed as dist
 
 from pytest_imgedit.core.errors import SetupError
@@ -84,13 +83,9 @@ class ShardedEditor(DiffusersEditor):
         self._take(pipeline, options.model_extra or {}, options.area)
         dist.barrier()
 
-    def measure_batch_size(self, most: int, memory: int | None) -> tuple[int, str]:
-        """Make one edit a call: ranks follow rank 0 call by call."""
-        return 1, "one edit a call: the editor is sharded"
-
-    def edit_batch(self, requests: Sequence[EditRequest]) -> list[Image.Image | Exception]:
-        """Raise `SetupError`: ranks follow rank 0 one edit at a time."""
-        raise SetupError("editor.batch_size: a sharded editor makes one edit a call")
+    def refuses_batches(self) -> str:
+        """Say that ranks follow rank 0 one edit at a time."""
+        return "a sharded editor makes one edit a call"
 
     def run(self, request: EditRequest, output_type: str, **override: int) -> Any:
         """Call the pipeline on all ranks; raises what it raises on all of them."""

@@ -41,6 +41,12 @@ class SessionCalls:
     def __init__(self, workers: SessionWorkers) -> None:
         self.workers, self.settings, self.store = workers, workers.settings, workers.store
         self._one_at_a_time = threading.Lock()
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Answer no more calls, once that which is being answered has ended."""
+        with self._one_at_a_time:
+            self._is_closed = True
 
     def edit(self, calls: Sequence[EditCall]) -> list[bytes]:
         """Return the edited images as PNGs; raises `EditFailed` for the first that failed."""
@@ -52,7 +58,8 @@ class SessionCalls:
                 work.edit = stored_edit(work, identity, self.store, self.settings.run.reuse)
             pending = {work.content: work for work in works if work.edit is None and work.error is None}
             if pending:
-                EditStage(identity, self.workers.pool("editor"), self.store, _ignore).run(list(pending.values()))
+                pool = self.workers.pool("editor", len(pending))
+                EditStage(identity, pool, self.store, _ignore).run(list(pending.values()))
         return [self._image(pending.get(work.content, work)) for work in works]
 
     def _image(self, work: Work) -> bytes:
@@ -79,7 +86,7 @@ class SessionCalls:
                 work.verdict = scorer.stored_verdict(work, self.settings.run.reuse)
             pending = [work for work in works if work.verdict is None and work.error is None]
             if pending:
-                ScoreStage(scorer, self.workers.pool("judge"), _ignore, time.perf_counter).run(pending)
+                ScoreStage(scorer, self.workers.pool("judge", len(pending)), _ignore, time.perf_counter).run(pending)
         failed = next((work for work in works if work.verdict is None), None)
         if failed is not None:
             raise EditFailed(str(failed.error))
@@ -93,6 +100,8 @@ class SessionCalls:
     def _calling(self, role: Role) -> Iterator[None]:
         """Turn a refusal of hosts or workers to start into a failure of the call, which leaves none of them."""
         with self._one_at_a_time:
+            if self._is_closed:
+                raise EditFailed("the session has ended")
             try:
                 yield
             except UsageError as error:

@@ -45,15 +45,18 @@ def expected_lines(settings: Settings, suite: Suite, pairs: Sequence[EditPair], 
     return lines
 
 
-def known_peaks(settings: Settings, models: Mapping[Role, Identity], store: Store) -> dict[Role, Peak]:
+def known_peaks(settings: Settings, models: Mapping[Role, Identity], suite: Suite, store: Store) -> dict[Role, Peak]:
     """Return what the newest runs of the store tell of the GPU memory that workers of these models take.
 
-    A run counts whose model has the same weights, parameters, GPUs a worker, and setting of its batch size.
+    A run of the whole suite counts whose model has the same weights, parameters, GPUs a worker, and setting of its
+    batch size.
     """
     peaks: dict[Role, Peak] = {}
     for path in finished_runs(store.folder)[: -MOST - 1 : -1]:
         with suppress(UsageError, OSError):
             results = read_results(path)
+            if results.suite.name != suite.name or results.selection.selected < results.selection.whole:
+                continue
             for role, identity in models.items():
                 if (peak := _peak_of(role, results, settings, identity)) is not None:
                     peaks.setdefault(role, peak)
@@ -78,7 +81,9 @@ def _peak_of(role: Role, results: Results, settings: Settings, identity: Identit
     used = [worker for worker in results.workers if worker.stage == stage and worker.gpu_peak is not None]
     if not used:
         return None
-    return Peak(max(worker.gpu_peak or 0 for worker in used), results.run.id, max(w.batch_size for w in used))
+    asked = 1 if before[0] == "auto" else int(str(before[0]))  # one that ran out of memory has ended with less
+    batch_size = max(asked, *(worker.batch_size for worker in used))
+    return Peak(max(worker.gpu_peak or 0 for worker in used), results.run.id, batch_size)
 
 
 def _runs(settings: Settings, suite: Suite, store: Store) -> Iterator[Results]:

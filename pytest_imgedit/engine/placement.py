@@ -26,7 +26,7 @@ STAGE_OF: Mapping[Role, str] = {"editor": "edit", "judge": "judge"}
 
 @dataclass(frozen=True)
 class Peak:
-    """The most bytes that a worker of a model took on a GPU in an earlier `run`, with `batch_size` jobs a call."""
+    """The most bytes that PyTorch took on a GPU for a model in an earlier `run`, with `batch_size` jobs a call."""
 
     size: int
     run: str
@@ -54,7 +54,7 @@ class Need:
     def total(self) -> int:
         """Bytes of weights and of memory to work in."""
         if self.peak is not None and self.peak.batch_size == 1 and self.model.gpus == 1:
-            return self.peak.size
+            return self.peak.size + WORKING_BYTES
         return (self.memory.weights or 0) + working_bytes(self.memory)
 
 

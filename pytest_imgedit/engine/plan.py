@@ -126,7 +126,7 @@ def make_plan(request: Request, store: Store, launcher: Launcher, note: Callable
         models["judge"] = request.models.judge
     blocks = Blocks(settings.gates, works, request.baseline) if settings.gates.until == "decided" else None
     identities: dict[Role, Identity] = {"editor": editor} if judge is None else {"editor": editor, "judge": judge}
-    peaks = known_peaks(settings, identities, store) if launcher.hardware.has_gpus else {}
+    peaks = known_peaks(settings, identities, request.suite, store) if launcher.hardware.has_gpus else {}
     return RunPlan(request, store, launcher.hardware, models, editor, judge, rubric, works, scorer, blocks, peaks)
 
 

@@ -106,7 +106,8 @@ class Run:
             try:
                 mode = self.place("editor", "judge").mode if missing else None
                 if mode in ("resident", "apart"):
-                    overlap = self._edit_and_overlap(missing, scorer, swap, shares_gpus=mode == "resident")
+                    shares_gpus = mode == "resident" and not self.is_served
+                    overlap = self._edit_and_overlap(missing, scorer, swap, shares_gpus)
                 elif missing:
                     swap.keeps_editors = mode == "cpu" and "editor" in self.around.keeps
                     self.edit_missing(missing, swap, len(plan.works))
@@ -118,6 +119,11 @@ class Run:
             if overlap is not None and overlap.has_begun:
                 self.remember("score", swap.judge, overlap.began_at)
             self.around.give_back("judge", swap.judge)
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a server computes for one of the models, which then takes no GPU from the other."""
+        return any(model.is_served for model in self.plan.models.values())
 
     def place(self, *roles: Role) -> Placement:
         """Decide whether models fit, and tell; raises `UsageError`."""
@@ -190,7 +196,7 @@ class Run:
         try:
             editors.start(len(missing))
             swap.prefetch(len(self.plan.works))
-            if not shares_gpus:
+            if self.plan.hardware.is_split:
                 overlap.begin()
             self.edit(missing, editors, done, started)
         except BaseException:
@@ -201,13 +207,13 @@ class Run:
             swap.release(editors)
             self.remember("edit", editors, started)
             self.around.give_back("editor", editors)
+        self.around.hooks.after_stage("edit", self)
         overlap.finish()
         if overlap.has_begun and swap.edits_ended is not None:
             self.timing.score_s = max(0.0, self.clock() - swap.edits_ended)
             self.timing.verdicts = sum(work.verdict is not None for work in judged)
             swap.edits_ended = None  # the judge was there before
             self.around.hooks.after_stage("score", self)
-        self.around.hooks.after_stage("edit", self)
         return overlap
 
     def edit(self, missing: Sequence[Work], editors: Pool, done: Callable[[Work], None], started: float) -> None:

@@ -6,7 +6,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -30,7 +30,7 @@ from pytest_imgedit.engine.plan import Models, Request, ask_servers, make_plan
 from pytest_imgedit.engine.progress import RunProgress
 from pytest_imgedit.engine.results import FinishedRun
 from pytest_imgedit.engine.run import Run, RunHooks, Surroundings
-from pytest_imgedit.engine.session_workers import SessionWorkers
+from pytest_imgedit.engine.session_workers import SessionWorkers, Silence
 from pytest_imgedit.engine.until_decided import BlockRun
 from pytest_imgedit.models.kinds import Model, Role
 from pytest_imgedit.report import terminal
@@ -202,14 +202,15 @@ class Evaluation:
                 f"baseline {settings.run.save} is not there yet: this run makes it, and is compared with nothing"
             )
         request = Request(settings, self.models, self.suite, pairs, selection, resting, self.baselines.reference)
-        workers = self._session_workers(progress)
-        workers.keeps = keeps
+        workers = self._session_workers()
+        workers.audience.progress, workers.keeps = progress, keeps
         try:
             results = self._run(request, folder, progress, workers)
         except BaseException:
             workers.close()
             raise
         finally:
+            workers.audience.progress = Silence()
             progress.close()
         self.interrupted = progress.stopping
         results = results.model_copy(update={"sections": self._ask_for_sections(results)})
@@ -251,11 +252,11 @@ class Evaluation:
                 workers.close()
         return make_results(Ended(run, folder.name, started, stopped_by, origins))
 
-    def _session_workers(self, progress: RunProgress) -> SessionWorkers:
-        """Return the workers of this session, whose doings go to `progress` until it is another's turn."""
+    def _session_workers(self) -> SessionWorkers:
+        """Return the workers of this session."""
         if self._workers is None:
             models: dict[Role, Model] = {model.role: model for model in self.models}
-            self._workers = SessionWorkers(self.settings, models, self.hardware, self.open_store(), progress)
+            self._workers = SessionWorkers(self.settings, models, self.hardware, self.open_store())
         return self._workers
 
     def _surroundings(self, workers: SessionWorkers, progress: RunProgress) -> Surroundings:
@@ -297,8 +298,8 @@ class Evaluation:
         if self._calls is None:
             self.open_store()
             self._calls_log = RunProgress(self.store.folder / "fixtures.log", file, quiet=True)
-            workers = self._session_workers(self._calls_log)
-            workers.audience.progress = self._calls_log  # that of the run is closed
+            workers = self._session_workers()
+            workers.audience.progress = self._calls_log
             self._calls = SessionCalls(workers)
         return self._calls
 
@@ -307,6 +308,8 @@ class Evaluation:
         stage = self.settings.run.stage
         if stage == "report" or (stage == "score" and name == "edit_workers"):
             raise UsageError(f"{name}: --imgedit-stage={stage} starts no such workers")
+        if name == "reward_model" and stage == "edit" and self.settings.judge.scores:
+            raise UsageError("reward_model: --imgedit-stage=edit starts no judge")
         if name == "reward_model" and not self.settings.judge.scores:
             raise UsageError(f"reward_model: judge {self.settings.judge.spec!r} scores nothing, name another one")
 
@@ -319,13 +322,16 @@ class Evaluation:
 
     def close(self) -> None:
         """End the session's workers, and let go of the store."""
-        if self._workers is not None:
-            self._workers.close()
-        if self._calls_log is not None:
-            self._calls_log.close()
-        if self._opened:
-            self.store.__exit__()
-            self._opened = False
+        with ExitStack() as last_to_first:
+            if self._opened:
+                last_to_first.callback(self.store.__exit__)
+                self._opened = False
+            if self._calls_log is not None:
+                last_to_first.callback(self._calls_log.close)
+            if self._workers is not None:
+                last_to_first.callback(self._workers.close)
+            if self._calls is not None:
+                last_to_first.callback(self._calls.close)
 
     def summary(self, width: int, color: bool) -> str:
         """Render what the terminal shows at the end."""

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from pytest_imgedit.config.settings import Settings
+from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.engine.launch import Launcher, connect
-from pytest_imgedit.engine.placement import place, settle
+from pytest_imgedit.engine.placement import Peak, Placement, place, settle
 from pytest_imgedit.engine.plan import RunPlan
-from pytest_imgedit.engine.run import Progress
 from pytest_imgedit.models.identity import Identity
 from pytest_imgedit.models.kinds import Model, Role
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.workers.base import Slot, Worker
 from pytest_imgedit.workers.hardware import Hardware
-from pytest_imgedit.workers.pool import Pool
+from pytest_imgedit.workers.pool import Pool, Watcher
 from pytest_imgedit.workers.remote.hosts import Hosts
 
 
 class Audience:
     """Passes what workers do on to whoever listens at the time: to a run, or to the calls after it."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: Watcher) -> None:
         self.progress = progress
 
     @property
@@ -41,6 +41,18 @@ class Audience:
         self.progress.note(text)
 
 
+class Silence:
+    """Hears nothing: workers that wait for calls have no one to tell."""
+
+    stopping = False
+
+    def worker_changed(self, worker: Worker) -> None: ...
+
+    def worker_said(self, slot: Slot, line: str) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+
 class SessionWorkers:
     """Pools of workers by role, each started once and kept until the session ends or the other one needs its GPUs.
 
@@ -48,11 +60,10 @@ class SessionWorkers:
     the run has settled, `identities` what it has found out.
     """
 
-    def __init__(
-        self, settings: Settings, models: Mapping[Role, Model], hardware: Hardware, store: Store, progress: Progress
-    ) -> None:
+    def __init__(self, settings: Settings, models: Mapping[Role, Model], hardware: Hardware, store: Store) -> None:
         self.settings, self.models, self.store = settings, dict(models), store
-        self.audience = Audience(progress)
+        self.audience = Audience(Silence())
+        self.peaks: Mapping[Role, Peak] = {}
         self.identities: dict[Role, Identity] = {}
         self.keeps: Collection[Role] = ()
         self._hardware = hardware
@@ -83,6 +94,7 @@ class SessionWorkers:
     def adopt(self, plan: RunPlan) -> None:
         """Take what a run has found out of its models, and settled."""
         self.models |= plan.models
+        self.peaks = plan.peaks
         self.identities["editor"] = plan.editor
         if plan.judge is not None:
             self.identities["judge"] = plan.judge
@@ -104,22 +116,34 @@ class SessionWorkers:
         else:
             pool.close()
 
-    def pool(self, role: Role) -> Pool:
-        """Return loaded workers for calls, or start them; raises `UsageError` for a model that does not fit."""
-        if role not in self._pools:
-            if role not in self.identities:  # no run has settled it
-                self.models[role] = settle(self.models[role], 0, self.launcher.hardware)
-            together = [model for name, model in self.models.items() if name == role or name in self._pools]
-            placement = place(together, self.launcher.hardware, self.settings.workers.placement)
-            for line in placement.lines:
-                self.audience.note(line)
-            if placement.mode == "swap":
-                for rival in [name for name in self._pools if name != role]:
-                    self.release(rival)
-            pool = self.launch(role, shares_gpus=bool(self._pools))
-            pool.start(sys.maxsize)
-            self._pools[role] = pool
-        return self._pools[role]
+    def pool(self, role: Role, jobs: int) -> Pool:
+        """Return workers for so many jobs, started if need be; raises `UsageError` for a model that does not fit."""
+        if role in self._pools:
+            self._pools[role].extend(jobs)
+            return self._pools[role]
+        if role not in self.identities:  # no run has settled it
+            self.models[role] = settle(self.models[role], 0, self.launcher.hardware)
+        placement = self._place(role)
+        for line in placement.lines:
+            self.audience.note(line)
+        if placement.mode == "swap":
+            for rival in [name for name in self._pools if name != role]:
+                self.release(rival)
+        pool = self.launch(role, shares_gpus=placement.mode == "resident" and not self._is_served)
+        pool.start(jobs)
+        self._pools[role] = pool
+        return pool
+
+    @property
+    def _is_served(self) -> bool:
+        return any(model.is_served for model in self.models.values())
+
+    def _place(self, role: Role) -> Placement:
+        """Decide whether both models stay; where the other one does not fit at all, this one is alone."""
+        hardware, wanted = self.launcher.hardware, self.settings.workers.placement
+        with suppress(UsageError):
+            return place(list(self.models.values()), hardware, wanted, self.peaks)
+        return place([self.models[role]], hardware, wanted, self.peaks)
 
     def release(self, role: Role) -> None:
         """End the workers of a role, which gives their memory back; the next call starts new ones."""

@@ -24,17 +24,19 @@ class BlockRun(Run):
 
     def edit_and_judge(self, missing: Sequence[Work], scorer: Scorer) -> None:
         self.timing.edits_cached = 0
-        if not missing or self.place("editor", "judge").mode != "swap":
-            self._stay_loaded(scorer, bool(missing))
-        else:
-            self._swap_each_time(scorer)
-        self.timing.edit_gpu_busy = self.timing.score_gpu_busy = None  # known of the last block only
-        if self.progress.stopping:
-            return
-        swap = Swap(self.around.launch("judge"), self.clock)
+        mode = self.place("editor", "judge").mode if missing else None
+        swap = Swap(self.around.launch("judge"), self.clock, stays=mode != "swap")
         try:
-            self.finish([], self.blocks.leave_out(self.plan.request.pairs), scorer, swap)
+            if swap.stays:
+                self._stay_loaded(scorer, swap, bool(missing), shares_gpus=mode == "resident" and not self.is_served)
+            else:
+                self._swap_each_time(scorer)
+            self.timing.edit_gpu_busy = self.timing.score_gpu_busy = None  # known of the last block only
+            if not self.progress.stopping:
+                self.finish([], self.blocks.leave_out(self.plan.request.pairs), scorer, swap)
         finally:
+            if swap.stays:
+                self.remember("score", swap.judge, 0.0)
             self.around.give_back("judge", swap.judge)
 
     def _swap_each_time(self, scorer: Scorer) -> None:
@@ -48,9 +50,8 @@ class BlockRun(Run):
             finally:
                 swap.judge.close()
 
-    def _stay_loaded(self, scorer: Scorer, edits_any: bool) -> None:
-        editors = self.around.launch("editor", shares_gpus=True) if edits_any else None
-        swap = Swap(self.around.launch("judge"), self.clock, stays=True)
+    def _stay_loaded(self, scorer: Scorer, swap: Swap, edits_any: bool, shares_gpus: bool) -> None:
+        editors = self.around.launch("editor", shares_gpus=shares_gpus) if edits_any else None
         try:
             if editors is not None:
                 editors.start(len(missing_edits(self.plan.works)))
@@ -64,8 +65,6 @@ class BlockRun(Run):
             if editors is not None:
                 self.remember("edit", editors, 0.0)
                 self.around.give_back("editor", editors)
-            swap.judge.close()
-            self.remember("score", swap.judge, 0.0)
 
     def _score_and_look(self, works: Sequence[Work], scorer: Scorer, swap: Swap) -> None:
         pending = self.take_stored_verdicts(works, scorer)

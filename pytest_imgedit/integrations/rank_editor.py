@@ -100,8 +100,14 @@ class RankEditor:
         by_size: dict[tuple[int, int], list[int]] = {}
         for n in sorted(requests):
             by_size.setdefault(requests[n].source.size, []).append(n)
-        together = self.editor.adapter.batches and (not self.sharded or self._agree(len(by_size) == 1))
-        return list(by_size.values()) if together else [[n] for n in sorted(requests)]
+        adapter, pipeline = self.editor.adapter, self.editor.pipeline
+        calls: list[list[int]] = []
+        for places in by_size.values():
+            fits = adapter.takes_batch(pipeline, requests[places[0]].source)
+            calls += [places] if fits else [[n] for n in places]
+        if self.sharded and not self._agree(len(calls) == 1):
+            return [[n] for n in sorted(requests)]
+        return calls
 
     def _agree(self, mine: bool) -> bool:
         """Tell whether something holds on all ranks."""

@@ -56,8 +56,9 @@ class Adapter:
     the call as `width` and `height`; an adapter that does neither leaves the size to the pipeline, which keeps the
     aspect ratio. `prepare` changes the pipeline before each call, `further` gives arguments beside these. The edit is
     what `pick` takes of the output's field `output`. Where one call `batches` edits, it takes a list of sources of one
-    size, each resized by `resize` where the pipeline does that for a single source only; other pipelines take a list
-    for several references of one edit. `needs` names packages without which the class cannot run.
+    size; other pipelines take a list for several references of one edit. `resize` resizes each where the pipeline does
+    that for a single source only; it returns `None` where the edit would have another size then. `needs` names packages
+    without which the class cannot run.
     """
 
     size: str
@@ -74,7 +75,7 @@ class Adapter:
     output: str = "images"
     pick: Callable[[Any], Any] = lambda images: images[0]
     batches: bool = False
-    resize: Callable[[Any, Image.Image], Image.Image] = lambda pipeline, source: source
+    resize: Callable[[Any, Image.Image], Image.Image | None] = lambda pipeline, source: source
     needs: tuple[str, ...] = ()
 
     @property
@@ -107,12 +108,21 @@ class Adapter:
     def batch_arguments(
         self, pipeline: Any, asked: Sequence[tuple[Image.Image, str]], call: JsonObject, area: int | None
     ) -> JsonObject:
-        """Return the arguments of one call for several (source, instruction), whose sources are of one size."""
+        """Return the arguments of one call for several (source, instruction), whose sources are of one size.
+
+        Raises `ValueError` for sources that `takes_batch` refuses.
+        """
+        if not self.takes_batch(pipeline, asked[0][0]):
+            raise ValueError(f"sources of {asked[0][0].size}: their edits would have another size in a batch")
         each = [self.arguments(pipeline, source, instruction, call, area) for source, instruction in asked]
-        lists = {self.image, "prompt", *(name for name in call if name.startswith("negative_prompt"))}
+        lists = {self.image, "prompt", *(name for name in call if name.startswith(("prompt_", "negative_prompt")))}
         listed = {name: [arguments[name] for arguments in each] for name in lists}
         sources = [self.resize(pipeline, source) for source in listed[self.image]]
         return {**each[0], **listed, self.image: sources}
+
+    def takes_batch(self, pipeline: Any, source: Image.Image) -> bool:
+        """Tell whether sources of the size of this one can be edited in one call."""
+        return self.batches and self.resize(pipeline, source) is not None
 
     def edited(self, output: Any, place: int = 0) -> Any:
         """Return an edited image of a pipeline's output: a tensor (3, H, W), or (4, H, W) with alpha, on [0, 1]."""
@@ -152,10 +162,16 @@ def _snap_to(name: str) -> Callable[[Any, Size], None]:
     return prepare
 
 
-def _qwen_size(pipeline: Any, source: Image.Image) -> Image.Image:
-    """Resize a source as Qwen-Image-Edit does a single one."""
+def _qwen_size(pipeline: Any, source: Image.Image) -> Image.Image | None:
+    """Resize a source as Qwen-Image-Edit does a single one.
+
+    In a batch the pipeline derives its size from the resized source, which for some aspect ratios is another size:
+    `None` then.
+    """
     code: Any = importlib.import_module("diffusers.pipelines.qwenimage.pipeline_qwenimage_edit")
     width, height, _ = code.calculate_dimensions(MEGAPIXEL, source.width / source.height)
+    if code.calculate_dimensions(MEGAPIXEL, width / height)[:2] != (width, height):
+        return None
     resized: Image.Image = pipeline.image_processor.resize(source, height, width)
     return resized
 

@@ -42,7 +42,7 @@ class CallServer:
     """
 
     def __init__(self, folder: Path, token: bytes, answer: Callable[[str], Calls]) -> None:
-        self._answer, self._answering = answer, threading.Lock()
+        self._answer, self._answering, self._is_closed = answer, threading.Lock(), False
         folder.mkdir(mode=0o700, exist_ok=True)
         self._folder = _Folder(folder)
         self._listener = Listener(self._folder.address, "AF_UNIX", authkey=token)
@@ -54,8 +54,10 @@ class CallServer:
                 connection = self._listener.accept()
             except (AuthenticationError, EOFError, ConnectionError):  # whoever it was does not know the token
                 continue
-            except OSError:  # it is closed
-                return
+            except OSError:
+                if self._is_closed:
+                    return
+                continue
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: Connection) -> None:
@@ -75,6 +77,7 @@ class CallServer:
 
     def close(self) -> None:
         """Take no more calls."""
+        self._is_closed = True
         self._listener.close()
         self._folder.close()
 

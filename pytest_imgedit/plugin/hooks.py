@@ -184,11 +184,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    state.stop_serving(config)
-    if EVALUATION in config.stash:
-        config.stash[EVALUATION].close()
-    state.let_go_of_streams(config)
-    xdist.Exchange.remove(config)
+    try:
+        state.stop_serving(config)
+        if EVALUATION in config.stash:
+            config.stash[EVALUATION].close()
+    finally:
+        state.let_go_of_streams(config)
+        xdist.Exchange.remove(config)
 
 
 def _only_plans(config: pytest.Config) -> bool:

@@ -56,6 +56,9 @@ class EditCalls:
         name = type(self.editor).__name__
         takes_batches = callable(getattr(self.editor, "edit_batch", None))
         measure = getattr(self.editor, "measure_batch_size", None)
+        refuses = getattr(self.editor, "refuses_batches", str)
+        if limits.wanted != "auto" and limits.wanted > 1 and (reason := refuses()):
+            raise SetupError(f"editor.batch_size: found {limits.wanted}, but {reason}")
         if limits.wanted != "auto":
             if limits.wanted > 1 and not takes_batches:
                 raise SetupError(f"editor.batch_size: found {limits.wanted}, but {name} has no method edit_batch")
@@ -99,7 +102,10 @@ class EditCalls:
             self.batch_size = len(batch) // 2
             free_memory()
             return []
-        return [self._edit_one(request) for request in batch]
+        alone = [self._edit_one(request) for request in batch]
+        if not any(isinstance(output.value, BaseException) for output in alone):
+            self.batch_size = 1  # it is the batch that fails
+        return alone
 
     def _edit_one(self, request: EditRequest) -> Output:
         """Edit one request; whatever an editor raises, SystemExit too, is the error of this edit alone."""

@@ -79,6 +79,7 @@ class Pool:
         self._given_up = ""
         self._any_ready = False
         self._jobs = 0
+        self._spare: list[Slot] = []
         self._has_remarked = False
         self._last_words: dict[str, str] = {}
         # Jobs that a worker left when it went. One of them may be why it went, with the reply on the job before it not
@@ -92,10 +93,16 @@ class Pool:
         """
         if self.workers or self.gone:
             return
-        self.slots = self.slots[: max(1, jobs)]
+        self._spare, self.slots = self.slots[max(1, jobs) :], self.slots[: max(1, jobs)]
         self._jobs = math.ceil(jobs / len(self.slots))
         for slot in self.slots:
             self._spawn(slot)
+
+    def extend(self, jobs: int) -> None:
+        """Start processes on further slots, where more jobs come than when it was started."""
+        while self._spare and len(self.slots) < jobs:
+            self.slots.append(self._spare.pop(0))
+            self._spawn(self.slots[-1])
 
     def _spawn(self, slot: Slot) -> None:
         """Start a process on a slot, in a thread, since an interpreter that hangs must not hold up the others."""
@@ -267,7 +274,7 @@ class Pool:
         now = time.monotonic()
         for worker in self.workers:
             limit = self.setup.deadlines.get(worker.state)
-            if limit is not None and now - worker.since > limit.seconds:
+            if limit is not None and now - worker.since > limit.seconds * _edits_at_once(worker):
                 doing = {"busy": "a job"}.get(worker.state, worker.state)
                 what = f"was ended: {doing} took longer than {limit.seconds:g} s ({limit.option})"
                 yield from self._lost(worker, "timeout", what)
@@ -346,6 +353,12 @@ class Pool:
                 worker.connection.terminate()
         for worker in list(self.workers):
             self._remove(worker)
+
+
+def _edits_at_once(worker: Worker) -> int:
+    """How many edits the running job is for, each of which may take its time; a batch of questions counts as one."""
+    message = worker.jobs[0][1] if worker.state == "busy" else None
+    return len(message["edits"]) if message is not None and message["op"] == "edit" else 1
 
 
 def _sane(seconds: Any) -> float:

@@ -96,6 +96,28 @@ def test_where_both_do_not_fit_the_one_that_is_called_takes_the_place_of_the_oth
     assert called.timing["swaps"] == 1
 
 
+@pytest.mark.parametrize("xdist", [(), ("-n", "1")])
+def test_workers_that_were_kept_and_never_called_end_with_the_session(called, xdist):
+    (called.path / "test_a.py").write_text("def test_fails(edit_result): raise ValueError\n")
+    result = called.run(*MODELS, "-x", *xdist)
+    assert result.ret == (2 if xdist else 1)  # pytest-xdist stops so
+    assert "INTERNALERROR" not in result.stdout.str()
+    assert not [line for line in result.errlines if line.startswith("Traceback")], result.errlines
+    called.run(*MODELS).assert_outcomes(passed=11, failed=5)  # nothing holds the store
+
+
+def test_a_run_that_ends_early_loads_each_model_once_too(called):
+    until = ("--imgedit-until=decided", "--imgedit-fail-under=overall:0", "--imgedit-set=judge.controls=false")
+    called.run(*MODELS, *until)
+    assert (called.lines().count("Editor"), called.lines().count("Judge")) == (1, 1)
+
+
+def test_a_run_that_only_edits_has_no_judge_to_call(called):
+    result = called.run(*MODELS, "--imgedit-stage=edit", "test_own.py")
+    result.assert_outcomes(passed=3, errors=3)
+    result.stdout.fnmatch_lines(["*reward_model: --imgedit-stage=edit starts no judge*"])
+
+
 def test_without_calls_the_workers_of_a_run_end_with_it(called):
     (called.path / "test_own.py").write_text(
         "import psutil\ndef test_own(imgedit_run):\n    assert not psutil.Process().children(recursive=True)\n"

@@ -97,6 +97,14 @@ def leaves(table, prefix=""):
             yield key
 
 
+def test_what_has_no_value_is_left_out(theirs, capsys):
+    text = CONFIG.replace("seed: 0", "seed:").replace('negative_prompt: " "', "negative_prompt: null")
+    (theirs / "conf" / "config.yaml").write_text(text)
+    assert main(["import", "conf/config.yaml"]) == 0
+    assert "diffusion_model.params.seed: no counterpart: it has no value" in capsys.readouterr().out
+    assert make_settings(read_tables(theirs / "imgedit.toml")).editor.seed == 0
+
+
 def test_a_config_that_is_there_is_kept(theirs, capsys):
     (theirs / "imgedit.toml").write_text("mine")
     assert main(["import", "conf/config.yaml"]) == 4
@@ -111,6 +119,7 @@ def test_a_config_that_is_there_is_kept(theirs, capsys):
     [
         ("a: [", "not valid YAML"),
         ("- 1", "holds no keys, expected a config in YAML"),
+        ("benchmark: &a {b: *a}", "more than 8 tables inside each other"),
         ("a: 1", "expected the keys benchmark, diffusion_model and reward_model"),
         (
             "benchmark: {data_path: !!python/object/apply:os.system [id]}",

@@ -76,6 +76,17 @@ def test_an_exception_in_the_place_of_an_image_is_the_error_of_that_edit():
     assert editor.calls == [3]
 
 
+def test_an_editor_whose_batches_fail_is_asked_one_by_one_from_then_on(capsys):
+    class Raises(Batching):
+        def edit_batch(self, requests):
+            self.calls.append(len(requests))
+            raise KeyError("a bug")
+
+    editor = Raises()
+    EditCalls(editor, BatchLimits(3)).edit(requests(6))
+    assert editor.calls == [3, 1, 1, 1, 1, 1, 1]
+
+
 def test_a_batch_that_raises_is_made_one_by_one(capsys):
     class Raises(Batching):
         def edit_batch(self, requests):
