@@ -223,8 +223,9 @@ class Pool:
         if message["op"] == "ended":
             yield from self._lost(worker, "worker_died", "died")
         elif message["op"] == "step":
-            worker.step = (message["step"], message["steps"])
-            self.watcher.worker_changed(worker)
+            if worker.state == "busy":
+                worker.step = (message["step"], message["steps"])
+                self.watcher.worker_changed(worker)
         elif message["op"] == "not_started":
             self._remove(worker)
             self._replace(worker.slot, message["message"])

@@ -174,9 +174,9 @@ class _Worker:
         if callable(self_check):
             self_check()
         self._memory.look()  # measuring batches resets PyTorch's own count
+        self.edits = None if self.limits is None else EditCalls(self.model, self.limits)
         if hasattr(self.model, "on_step"):
             self.model.on_step = self._tell_step
-        self.edits = None if self.limits is None else EditCalls(self.model, self.limits)
         return {
             "op": "loaded",
             "batch_size": self._batch_size(),

@@ -38,6 +38,10 @@ def test_by_default_the_embedded_editor_edits_and_the_embedded_judge_scores(embe
     assert document["judge"]["rubric"] == "aspects"
     assert all(item["status"] == "scored" for item in embedded.items.values())
     assert document["overall"]["macro"]["mean"] > 4
+    assert {worker["stage"] for worker in document["workers"]} == {"edit", "score"}
+    for worker in document["workers"]:  # torch alone takes more than that
+        assert 100 * 2**20 < worker["host_peak"] < 20 * 2**30
+        assert worker["gpu_peak"] is None
     seed = embedded.items["physics-0000"]["seeds"][0]
     assert seed["verdict"]["reply"].startswith("instruction: ")
     scores = _scores(embedded)

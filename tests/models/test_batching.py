@@ -164,3 +164,11 @@ def test_a_slow_pipeline_that_gains_nothing_is_not_tried_for_long(monkeypatch):
     timed = Timed(0.0, 0.03)
     assert fastest_batch(timed, 8, None)[0] == 1
     assert max(timed.calls) == 2
+
+
+def test_each_denoising_step_is_told():
+    editor = DiffusersEditor(str(WEIGHTS / "editor"), device="cpu", num_inference_steps=3, guidance_scale=1.0)
+    told = []
+    editor.on_step = lambda step, steps: told.append((step, steps))
+    editor.edit(requests()[0])
+    assert told == [(1, 3), (2, 3), (3, 3)]

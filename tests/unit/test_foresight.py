@@ -1,0 +1,67 @@
+"""What earlier runs of a store tell of the memory that a model takes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from documents import a_run
+
+from pytest_imgedit.config.settings import make_settings
+from pytest_imgedit.config.toml_file import ConfigFile
+from pytest_imgedit.engine.foresight import known_peaks
+from pytest_imgedit.report.write import write_results
+
+GIB = 2**30
+WORKER = {"device": "GPU 0", "stage": "edit", "jobs": 4, "busy_s": 1.0, "load_s": 0.5, "ready_s": 0.5}
+IDENTITY = SimpleNamespace(told={"fingerprint": "0" * 64, "params": {}})
+
+
+def worker(name, gib, batch_size=1):
+    peak = None if gib is None else gib * GIB
+    return {**WORKER, "name": name, "batch_size": batch_size, "gpu_peak": peak, "host_peak": GIB}
+
+
+@pytest.fixture
+def known(tmp_path):
+    def ask(run, asked=1, name="s"):
+        folder = tmp_path / "runs" / "r1"
+        folder.mkdir(parents=True, exist_ok=True)
+        write_results(run, folder)
+        settings = make_settings({"run": {"config_file": ConfigFile.empty()}, "editor": {"batch_size": asked}})
+        store, suite = SimpleNamespace(folder=tmp_path), SimpleNamespace(name=name)
+        return known_peaks(settings, {"editor": IDENTITY}, suite, store).get("editor")
+
+    return ask
+
+
+def run(*workers, asked=1, **changes):
+    made = a_run(workers=list(workers), **changes)
+    options = made.run.options
+    editor = options.editor.model_copy(update={"batch_size": asked})
+    told = options.model_copy(update={"editor": editor, "workers": {"gpus_per_worker": 1}})
+    return made.model_copy(update={"run": made.run.model_copy(update={"options": told})})
+
+
+def test_the_most_of_all_workers_is_known(known):
+    peak = known(run(worker("edit-0", 5), worker("edit-1", 7)))
+    assert (peak.size, peak.run, peak.batch_size) == (7 * GIB, "r1", 1)
+
+
+def test_a_worker_that_halved_its_batches_took_what_the_larger_one_takes(known):
+    assert known(run(worker("edit-0", 70), asked=8), asked=8).batch_size == 8
+
+
+@pytest.mark.parametrize(
+    ("made", "asked", "name"),
+    [
+        (run(worker("edit-0", None)), 1, "s"),
+        (run(worker("edit-0", 5)), 2, "s"),
+        (run(worker("edit-0", 5)), 1, "another suite"),
+        (run(worker("edit-0", 5), selection={"selected": 1, "whole": 4, "skipped": 0}), 1, "s"),
+        (run(worker("edit-0", 5), editor={"spec": "identity", "fingerprint": "1" * 64}), 1, "s"),
+    ],
+    ids=["cpu", "batch size", "suite", "a part", "weights"],
+)
+def test_a_run_of_something_else_tells_nothing(known, made, asked, name):
+    assert known(made, asked, name) is None
