@@ -1,7 +1,8 @@
 """A run from its plan to its items, over pools that are made up."""
 
 import pytest
-from engine_world import World, failed, judged, pairs_of
+from engine_world import World, edited, failed, judged, pairs_of
+from waiting import wait_until
 
 from pytest_imgedit.engine.blocks import Blocks
 from pytest_imgedit.engine.results import make_items
@@ -35,6 +36,12 @@ def test_the_editors_are_gone_before_the_judge_loads(swapping):
 
 
 def test_models_that_fit_together_overlap(world):
+    def edit(message):
+        if message["edits"][0]["pair"] != "p0":  # the judge loads once an edit is done
+            wait_until(lambda: "load judge" in world.log, 10)
+        return edited(message)
+
+    world.edit = edit
     world.run()
     assert world.log.index("load judge") < world.log.index("close editor")
 
