@@ -9,7 +9,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from pytest_imgedit.core.errors import ImageError, OutputError, ReplyError, SettingError, SetupError, UsageError
+from pytest_imgedit.core.errors import (
+    EditFailed,
+    ImageError,
+    OutputError,
+    ReplyError,
+    SettingError,
+    SetupError,
+    UsageError,
+)
 from pytest_imgedit.core.versions import __version__
 
 if TYPE_CHECKING:
@@ -18,7 +26,7 @@ if TYPE_CHECKING:
     from pytest_imgedit.core.pairs import EditPair, ImageSource
     from pytest_imgedit.core.requests import Answer, Editor, EditRequest, Judge, Question
     from pytest_imgedit.core.results import Edit, ItemError, Results, SeedResult, Verdict
-    from pytest_imgedit.engine.callable_models import EditFailed, EditWorkers, RewardModel
+    from pytest_imgedit.engine.callable_models import EditWorkers, RewardModel
     from pytest_imgedit.engine.results import FinishedRun
     from pytest_imgedit.engine.standalone import open_models
     from pytest_imgedit.models.checkpoint_kinds import CheckpointModel
@@ -84,7 +92,7 @@ _MODULES = {
     "models.places": ("Memory", "Room", "Site", "Where", "Workload"),
     "models.parameters": ("ComputeParameters", "Parameters", "indifferent"),
     "core.pairs": ("EditPair", "ImageSource"),
-    "engine.callable_models": ("EditFailed", "EditWorkers", "RewardModel"),
+    "engine.callable_models": ("EditWorkers", "RewardModel"),
     "engine.results": ("FinishedRun",),
     "engine.standalone": ("open_models",),
     "store.documents": ("read_results",),

@@ -30,6 +30,10 @@ class OutputError(ValueError):
     """What an editor returned is no edit: not an image, not finite, blank, or of an impossible size."""
 
 
+class EditFailed(Exception):
+    """An edit or a verdict that a test asked for could not be had; the text says why."""
+
+
 class ReplyError(ValueError):
     """A judge's reply that does not follow the rubric's format."""
 

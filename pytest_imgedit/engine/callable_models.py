@@ -13,10 +13,6 @@ from pytest_imgedit.core.results import Verdict
 from pytest_imgedit.core.strict_json import JsonObject
 
 
-class EditFailed(Exception):
-    """An edit or a verdict that a test asked for could not be had; the text says why."""
-
-
 class EditCall(TypedDict):
     """An edit that is asked for; `source` is a PNG."""
 

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 
 from pytest_imgedit.core.environments import Environment, key
-from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.errors import EditFailed, UsageError
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import Edit
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.engine.callable_models import EditCall, EditFailed, ScoreCall
+from pytest_imgedit.engine.callable_models import EditCall, ScoreCall
 from pytest_imgedit.engine.edit_stage import EditStage, stored_edit
 from pytest_imgedit.engine.score_stage import ScoreStage
 from pytest_imgedit.engine.scoring import Scorer

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import execnet
 
-from pytest_imgedit.engine.callable_models import EditFailed
+from pytest_imgedit.core.errors import EditFailed
 
 if TYPE_CHECKING:
     from pytest_imgedit.core.strict_json import JsonObject

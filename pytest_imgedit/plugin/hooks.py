@@ -10,6 +10,7 @@ import pytest
 from pytest_imgedit.core import streams
 from pytest_imgedit.plugin import command_line, failures, selection, shipped, state, xdist
 from pytest_imgedit.plugin.fixtures import edit_pair, edit_result, edit_workers, imgedit_run, reward_model
+from pytest_imgedit.plugin.plan import Plan
 from pytest_imgedit.plugin.state import EVALUATION, PROBLEM, RUN, evaluation, usage_errors
 
 __all__ = ["edit_pair", "edit_result", "edit_workers", "imgedit_run", "reward_model"]
@@ -121,15 +122,14 @@ def pytest_xdist_node_collection_finished(node: Any) -> None:
     plan = exchange.read_plan(node)
     if plan is None:
         selection.refuse_gates_without_items(config)
-        return
+        plan = Plan()
     if plan.problem:
         raise pytest.UsageError(plan.problem)
     with usage_errors():
         xdist.check_modes(config.option)
     if plan.ids:
         exchange.leave_results(state.execute(config, plan).results)
-    if plan.calls:
-        state.serve_calls(config, plan)
+    state.serve_calls(config, plan)  # also for tests that ask for a fixture as they run
 
 
 @pytest.hookimpl(wrapper=True)

@@ -191,10 +191,7 @@ def calls_of(config: pytest.Config, fixture: str) -> Calls:
         pytest.fail(str(error), pytrace=False)
     from pytest_imgedit.plugin.call_server import RemoteCalls
 
-    try:
-        return RemoteCalls(exchange.folder, exchange.token.encode())
-    except OSError:
-        pytest.fail(f"{fixture}: under -n a test must request it as an argument", pytrace=False)
+    return RemoteCalls(exchange.folder, exchange.token.encode())
 
 
 def serve_calls(config: pytest.Config, plan: Plan) -> None:
@@ -203,7 +200,8 @@ def serve_calls(config: pytest.Config, plan: Plan) -> None:
         return
     from pytest_imgedit.plugin.call_server import CallServer
 
-    config.stash.setdefault(NEAR, Path(plan.near))
+    if plan.near:
+        config.stash.setdefault(NEAR, Path(plan.near))
     exchange = Exchange.of_controller(config)
     config.stash[_SERVER] = CallServer(
         exchange.folder, exchange.token.encode(), lambda fixture: evaluation(config).calls(fixture, sys.stdout)

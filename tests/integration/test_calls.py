@@ -144,11 +144,16 @@ def test_a_failed_call_says_why_under_xdist_too(called):
         called.run("--imgedit-editor=counted:Editor", "test_own.py", *xdist).assert_outcomes(passed=1)
 
 
-def test_a_fixture_that_no_item_names_is_not_served_under_xdist(called):
-    (called.path / "test_own.py").write_text("def test_own(request): request.getfixturevalue('edit_workers')\n")
-    result = called.run(*MODELS, "-n", "1", "test_own.py")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*edit_workers: under -n a test must request it as an argument*"])
+@pytest.mark.parametrize("xdist", [(), ("-n", "1")])
+def test_a_fixture_that_a_test_asks_for_as_it_runs_is_there(called, xdist):
+    (called.path / "test_own.py").write_text(
+        "from PIL import Image\n"
+        "def test_own(request):\n"
+        "    workers = request.getfixturevalue('edit_workers')\n"
+        "    assert workers.edit(Image.new('RGB', (8, 8)), 'x').size == (8, 8)\n"
+    )
+    called.run(*MODELS, *xdist, "test_own.py").assert_outcomes(passed=1)
+    called.run(*MODELS, *xdist).assert_outcomes(passed=6)
 
 
 def test_calls_are_answered_to_those_who_know_the_token_alone(tmp_path):

@@ -126,7 +126,7 @@ def test_services_that_cannot_start_say_why_at_every_call(bench, spec):
     (bench.path / "test_own.py").write_text(
         "from PIL import Image\n"
         "import pytest\n"
-        "from pytest_imgedit.engine.callable_models import EditFailed\n"
+        "from pytest_imgedit import EditFailed\n"
         "def test_own(edit_workers):\n"
         "    for color in ('red', 'blue'):\n"
         "        with pytest.raises(EditFailed, match='not on a Friday|does not start as a worker'):\n"

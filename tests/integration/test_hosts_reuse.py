@@ -161,7 +161,7 @@ def test_a_call_that_hosts_refuse_fails_and_leaves_no_connection(bench, hosts):
     (bench.path / "test_own.py").write_text(
         "import pytest\n"
         "from PIL import Image\n"
-        "from pytest_imgedit.engine.callable_models import EditFailed\n"
+        "from pytest_imgedit import EditFailed\n"
         "def test_own(edit_workers):\n"
         "    for _ in range(2):\n"
         "        with pytest.raises(EditFailed, match='did not tell the versions'):\n"
