@@ -24,6 +24,11 @@ import pytest_imgedit.engine.session  # noqa: F401 - else pytester forgets it af
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+if find_spec("hypothesis"):
+    import hypothesis
+
+    hypothesis.settings.register_profile("no deadline", deadline=None)  # other load is to fail no test
+    hypothesis.settings.load_profile("no deadline")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of tests that run side by side are in each other's way
 if find_spec("torchvision"):

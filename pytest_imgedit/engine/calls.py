@@ -106,6 +106,8 @@ class SessionCalls:
                 yield
             except UsageError as error:
                 self.workers.release(role)
+                if not self.workers.has_any:
+                    self.workers.close()  # the connections to hosts too
                 raise EditFailed(str(error)) from None
 
 

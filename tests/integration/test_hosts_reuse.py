@@ -166,7 +166,7 @@ def test_a_call_that_hosts_refuse_fails_and_leaves_no_connection(bench, hosts):
         "    for _ in range(2):\n"
         "        with pytest.raises(EditFailed, match='did not tell the versions'):\n"
         "            edit_workers.edit(Image.new('RGB', (64, 64)), 'x')\n"
-        "        assert edit_workers._launcher is None\n"
+        "        assert edit_workers._calls.workers._launcher is None\n"
     )
     refused = hosts("popen", more='editor_python = "/bin/false"')
     bench.run("test_own.py", *OWN, refused).assert_outcomes(passed=1)
