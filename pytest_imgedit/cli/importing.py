@@ -51,7 +51,6 @@ NO_COUNTERPART = {
     "reward_model.params.use_batch_inference": "edits are always judged in batches",
     "reward_model.params.conda_env": "name the interpreter of that environment as workers.judge_python",
     "reward_model.params.temperature": "replies are decoded greedily",
-    "prompts": "whole prompts for each category and judges that see the edit alone are not supported yet",
     "evaluation.save_generated_images": "edits are always kept, imgedit export writes them under readable names",
     "evaluation.resume_from_checkpoint": "a run always goes on where an earlier one ended; --imgedit-fresh does not",
     "evaluation.checkpoint_path": "the store is the checkpoint, --imgedit-out says where",
@@ -62,7 +61,6 @@ NO_COUNTERPART = {
     "logging": "a run always writes run.log",
     "runtime": "workers are processes, one a GPU",
 }
-CUDA = "cuda"
 
 
 @dataclass(frozen=True)
@@ -178,8 +176,8 @@ def _counterpart(entry: _Entry, folder: Path, target: Path) -> dict[str, Any] | 
 def _device(value: str) -> dict[str, Any] | str:
     if value == "cpu":
         return {"workers.gpus": "none"}
-    if value.startswith(f"{CUDA}:"):
-        return {"workers.gpus": value.removeprefix(f"{CUDA}:")}
+    if value.startswith("cuda:"):
+        return {"workers.gpus": value.removeprefix("cuda:")}
     return "all GPUs that are visible are used"
 
 

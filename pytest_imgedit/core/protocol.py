@@ -416,6 +416,3 @@ class RankEdit(TypedDict):
     seed: int
     source: bytes
     override: dict[str, int]
-
-
-ToRank = RankSetup | RankEdit

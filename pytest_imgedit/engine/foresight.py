@@ -26,7 +26,9 @@ MOST = 10
 def expected_lines(settings: Settings, suite: Suite, pairs: Sequence[EditPair], store: Store) -> list[str]:
     """One line a gate on a mean: the MDE to expect with these pairs, if an earlier run of the suite tells."""
     lines, gates = [], settings.gates
-    earlier = list(_runs(settings, suite, store)) if gates.fail_under or gates.max_drop else []
+    earlier = []
+    if gates.fail_under or gates.max_drop:
+        earlier = [results for results in _newest(suite, store) if results.judge.spec == settings.judge.spec]
     kinds: tuple[tuple[Literal["fail_under", "max_drop"], dict[str, float]], ...] = (
         ("fail_under", gates.fail_under),
         ("max_drop", gates.max_drop),
@@ -52,14 +54,12 @@ def known_peaks(settings: Settings, models: Mapping[Role, Identity], suite: Suit
     batch size.
     """
     peaks: dict[Role, Peak] = {}
-    for path in finished_runs(store.folder)[: -MOST - 1 : -1]:
-        with suppress(UsageError, OSError):
-            results = read_results(path)
-            if results.suite.name != suite.name or results.selection.selected < results.selection.whole:
-                continue
-            for role, identity in models.items():
-                if (peak := _peak_of(role, results, settings, identity)) is not None:
-                    peaks.setdefault(role, peak)
+    for results in _newest(suite, store):
+        if results.selection.selected < results.selection.whole:
+            continue
+        for role, identity in models.items():
+            if (peak := _peak_of(role, results, settings, identity)) is not None:
+                peaks.setdefault(role, peak)
     return peaks
 
 
@@ -86,10 +86,10 @@ def _peak_of(role: Role, results: Results, settings: Settings, identity: Identit
     return Peak(max(worker.gpu_peak or 0 for worker in used), results.run.id, batch_size)
 
 
-def _runs(settings: Settings, suite: Suite, store: Store) -> Iterator[Results]:
-    """Read the newest runs of this suite with this judge; those that cannot be read tell nothing."""
+def _newest(suite: Suite, store: Store) -> Iterator[Results]:
+    """Read the newest runs of a suite; those that cannot be read tell nothing."""
     for path in finished_runs(store.folder)[: -MOST - 1 : -1]:
         with suppress(UsageError, OSError):
             results = read_results(path)
-            if (results.suite.name, results.judge.spec) == (suite.name, settings.judge.spec):
+            if results.suite.name == suite.name:
                 yield results

@@ -14,7 +14,7 @@ from pytest_imgedit.core.results import Edit, ItemError, SeedResult, Stage, Timi
 from pytest_imgedit.engine.edit_stage import EditStage
 from pytest_imgedit.engine.judge_checks.trials import Trials, plan_trials
 from pytest_imgedit.engine.overlap import Overlap
-from pytest_imgedit.engine.placement import Placement, place
+from pytest_imgedit.engine.placement import Placement, place, shares_gpus
 from pytest_imgedit.engine.plan import RunPlan
 from pytest_imgedit.engine.score_stage import Feed, ScoreStage
 from pytest_imgedit.engine.scoring import Scorer
@@ -106,8 +106,8 @@ class Run:
             try:
                 mode = self.place("editor", "judge").mode if missing else None
                 if mode in ("resident", "apart"):
-                    shares_gpus = mode == "resident" and not self.is_served
-                    overlap = self._edit_and_overlap(missing, scorer, swap, shares_gpus)
+                    together = shares_gpus(mode, plan.models.values())
+                    overlap = self._edit_and_overlap(missing, scorer, swap, together)
                 elif missing:
                     swap.keeps_editors = mode == "cpu" and "editor" in self.around.keeps
                     self.edit_missing(missing, swap, len(plan.works))
@@ -119,11 +119,6 @@ class Run:
             if overlap is not None and overlap.has_begun:
                 self.remember("score", swap.judge, overlap.began_at)
             self.around.give_back("judge", swap.judge)
-
-    @property
-    def is_served(self) -> bool:
-        """Whether a server computes for one of the models, which then takes no GPU from the other."""
-        return any(model.is_served for model in self.plan.models.values())
 
     def place(self, *roles: Role) -> Placement:
         """Decide whether models fit, and tell; raises `UsageError`."""
@@ -172,7 +167,7 @@ class Run:
         self.progress.advance("score", work)
         self.around.hooks.item_scored(work.pair, SeedResult(work.seed, work.edit, work.verdict, work.error))
 
-    def _edit_and_overlap(self, missing: Sequence[Work], scorer: Scorer, swap: Swap, shares_gpus: bool) -> Overlap:
+    def _edit_and_overlap(self, missing: Sequence[Work], scorer: Scorer, swap: Swap, together: bool) -> Overlap:
         """Make edits, and judge them beside that; return the overlap, which is over.
 
         A judge that has its own GPUs loads at once, one that shares those of the editors when they have loaded.
@@ -192,7 +187,7 @@ class Run:
 
         overlap = Overlap(score, lambda: self.around.hooks.before_stage("score", self.plan), self.clock)
         self.around.hooks.before_stage("edit", self.plan)
-        started, editors = self.clock(), self.around.launch("editor", shares_gpus=shares_gpus)
+        started, editors = self.clock(), self.around.launch("editor", shares_gpus=together)
         try:
             editors.start(len(missing))
             swap.prefetch(len(self.plan.works))

@@ -10,7 +10,7 @@ from pathlib import Path
 from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.engine.launch import Launcher, connect
-from pytest_imgedit.engine.placement import Peak, Placement, place, settle
+from pytest_imgedit.engine.placement import Peak, Placement, place, settle, shares_gpus
 from pytest_imgedit.engine.plan import RunPlan
 from pytest_imgedit.models.identity import Identity
 from pytest_imgedit.models.kinds import Model, Role
@@ -129,14 +129,10 @@ class SessionWorkers:
         if placement.mode == "swap":
             for rival in [name for name in self._pools if name != role]:
                 self.release(rival)
-        pool = self.launch(role, shares_gpus=placement.mode == "resident" and not self._is_served)
+        pool = self.launch(role, shares_gpus=shares_gpus(placement.mode, self.models.values()))
         pool.start(jobs)
         self._pools[role] = pool
         return pool
-
-    @property
-    def _is_served(self) -> bool:
-        return any(model.is_served for model in self.models.values())
 
     def _place(self, role: Role) -> Placement:
         """Decide whether both models stay; where the other one does not fit at all, this one is alone."""

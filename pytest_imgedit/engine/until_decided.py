@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_imgedit.engine.blocks import Blocks
+from pytest_imgedit.engine.placement import shares_gpus
 from pytest_imgedit.engine.plan import RunPlan
 from pytest_imgedit.engine.run import Run, Surroundings
 from pytest_imgedit.engine.scoring import Scorer
@@ -28,7 +29,7 @@ class BlockRun(Run):
         swap = Swap(self.around.launch("judge"), self.clock, stays=mode != "swap")
         try:
             if swap.stays:
-                self._stay_loaded(scorer, swap, bool(missing), shares_gpus=mode == "resident" and not self.is_served)
+                self._stay_loaded(scorer, swap, bool(missing), shares_gpus(mode, self.plan.models.values()))
             else:
                 self._swap_each_time(scorer)
             self.timing.edit_gpu_busy = self.timing.score_gpu_busy = None  # known of the last block only
@@ -50,8 +51,8 @@ class BlockRun(Run):
             finally:
                 swap.judge.close()
 
-    def _stay_loaded(self, scorer: Scorer, swap: Swap, edits_any: bool, shares_gpus: bool) -> None:
-        editors = self.around.launch("editor", shares_gpus=shares_gpus) if edits_any else None
+    def _stay_loaded(self, scorer: Scorer, swap: Swap, edits_any: bool, together: bool) -> None:
+        editors = self.around.launch("editor", shares_gpus=together) if edits_any else None
         try:
             if editors is not None:
                 editors.start(len(missing_edits(self.plan.works)))

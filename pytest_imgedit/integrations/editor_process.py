@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import queue
 import subprocess
 import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 from pytest_imgedit.core.frames import receive, send
 from pytest_imgedit.core.images import decode, encode_png
@@ -72,22 +72,17 @@ def serve() -> None:
     """Be the child process: load, then edit, until the parent is gone."""
     inbox, outbox = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what is printed is no message
-    requests: list[Any] = []
-    arrived = threading.Condition()
+    requests: queue.Queue[JsonObject] = queue.Queue()
 
     def listen() -> None:
         while (message := receive(inbox)) is not None:
-            with arrived:
-                requests.append(message)
-                arrived.notify()
+            requests.put(message)
         os._exit(0)  # the parent is gone, in the middle of an edit too
 
     threading.Thread(target=listen, daemon=True).start()
     server = _Server()
     while True:
-        with arrived:
-            arrived.wait_for(lambda: bool(requests))
-            message = requests.pop(0)
+        message = requests.get()
         try:
             reply = server.answer(message)
         except Exception as error:

@@ -71,7 +71,7 @@ class CallServer:
                 calls = self._answer(message["fixture"])
             if message["fixture"] == "edit_workers":
                 return {"values": list(calls.edit(message["calls"]))}
-            return {"values": [_plain(verdict) for verdict in calls.score(message["calls"])]}
+            return {"values": list(calls.score(message["calls"]))}
         except Exception as error:
             return {"error": str(error) if isinstance(error, EditFailed) else f"{type(error).__name__}: {error}"}
 
@@ -108,7 +108,3 @@ class RemoteCalls:
             raise EditFailed(reply["error"])
         values: list[Any] = reply["values"]
         return values
-
-
-def _plain(verdict: JsonObject) -> JsonObject:
-    return {**verdict, "aspects": dict(verdict["aspects"])}

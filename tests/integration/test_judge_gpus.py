@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from nvml_driver import driver
 
-DRIVER = """
-import pynvml
-from types import SimpleNamespace
-gib = 2**30
-pynvml.nvmlInit = lambda: None
-pynvml.nvmlDeviceGetCount = lambda: 4
-pynvml.nvmlDeviceGetHandleByIndex = lambda index: index
-pynvml.nvmlDeviceGetName = lambda handle: "X"
-pynvml.nvmlDeviceGetMemoryInfo = lambda handle: SimpleNamespace(free=80 * gib, total=80 * gib, used=0)
-pynvml.nvmlDeviceGetComputeRunningProcesses = lambda handle: []
-pynvml.nvmlDeviceGetUtilizationRates = lambda handle: SimpleNamespace(gpu=25)
+HOOKS = """
 def pytest_imgedit_item_edited(pair): open("order", "a").write(f"edited {pair.id}\\n")
 def pytest_imgedit_item_scored(pair): open("order", "a").write(f"scored {pair.id}\\n")
 """
@@ -23,7 +14,7 @@ FAKES = ("--imgedit-editor=fakes:Slow", "--imgedit-judge=fakes:Constant", "--img
 
 @pytest.fixture
 def shown(bench):
-    (bench.path / "conftest.py").write_text(DRIVER)
+    (bench.path / "conftest.py").write_text(driver(4) + HOOKS)
     return bench
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from nvml_driver import driver
 
 COUNTS = """
-import json, os, pynvml
+import json, pynvml
 from pathlib import Path
-from types import SimpleNamespace
 from pytest_imgedit.models import specs
 from pytest_imgedit.suites import base
 
@@ -29,15 +29,6 @@ def opened():
 
 specs.resolve = base.resolve = counted
 pynvml.nvmlInit = opened
-if os.environ["SHOWN_GPUS"] == "1":  # a driver that shows one GPU, on which nothing is computed
-    start = lambda: None
-    gib = 2**30
-    pynvml.nvmlDeviceGetCount = lambda: 1
-    pynvml.nvmlDeviceGetHandleByIndex = lambda index: index
-    pynvml.nvmlDeviceGetName = lambda handle: "X"
-    pynvml.nvmlDeviceGetMemoryInfo = lambda handle: SimpleNamespace(free=80 * gib, total=80 * gib, used=0)
-    pynvml.nvmlDeviceGetComputeRunningProcesses = lambda handle: []
-    pynvml.nvmlDeviceGetUtilizationRates = lambda handle: SimpleNamespace(gpu=25)
 
 
 def pytest_unconfigure():
@@ -46,10 +37,9 @@ def pytest_unconfigure():
 
 
 @pytest.mark.parametrize(("gpus", "placement"), [(0, "auto"), (1, "auto"), (1, "swap")])
-def test_a_run_of_five_pairs_resolves_each_spec_once_and_opens_nvml_once(bench, monkeypatch, gpus, placement):
-    monkeypatch.setenv("SHOWN_GPUS", str(gpus))
+def test_a_run_of_five_pairs_resolves_each_spec_once_and_opens_nvml_once(bench, gpus, placement):
     options = ("--imgedit-limit=1", "--imgedit-gpus=auto", f"--imgedit-set=workers.placement={placement}")
-    (bench.path / "conftest.py").write_text(COUNTS)
+    (bench.path / "conftest.py").write_text((driver(gpus) if gpus else "") + COUNTS)
     bench.run(*options).assert_outcomes(passed=5)
     assert {worker["device"] for worker in bench.results["workers"]} == {"GPU 0" if gpus else "CPU"}
     found = json.loads((bench.path / "counts.json").read_text())
