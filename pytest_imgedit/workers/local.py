@@ -32,6 +32,9 @@ ENVIRONMENT = (
     *("PYTHONUNBUFFERED=1", "TQDM_DISABLE=1", "HF_HUB_DISABLE_TELEMETRY=1", "DO_NOT_TRACK=1"),
     "PYTHONIOENCODING=utf-8",  # execnet's first words are ASCII, whatever the user's terminal takes
 )
+#: How often a thread without a GPU looks whether the others are done before it sleeps (docs/performance.md). libgomp's
+#: own 300,000 times keep a core from other processes, and so from the very thread that is waited for.
+SPIN_COUNT = 1000
 #: By its path where it is there, since PATH may be empty.
 _ENV = next((path for path in ("/usr/bin/env", "/bin/env") if os.access(path, os.X_OK)), "env")
 _SERVE = """
@@ -52,10 +55,9 @@ else:
 class LocalExecutor:
     """Starts workers with their own interpreter and GPUs; what they print passes through files in `folder`.
 
-    Without a GPU a worker computes in `threads` threads, unless OMP_NUM_THREADS says otherwise: where another process
-    has one of their cores, threads that wait for each other take several times as long. An interpreter has `patience`
-    seconds to come up. What is passed on of its output holds no secrets. Workers may be started from several threads
-    at once. They import from `paths` too, by default those of this process.
+    Without a GPU a worker computes in `threads` threads, unless OMP_NUM_THREADS says otherwise. An interpreter has
+    `patience` seconds to come up. What is passed on of its output holds no secrets. Workers may be started from several
+    threads at once. They import from `paths` too, by default those of this process.
     """
 
     def __init__(
@@ -92,8 +94,8 @@ class LocalExecutor:
             raise NotStarted(f"{path}: {error.strerror}") from None
         keeping = [sys.executable, "-I", "-S", supervisor.__file__, str(path), str(self.patience)]
         environment = [f"CUDA_VISIBLE_DEVICES={','.join(slot.gpus)}", *ENVIRONMENT]
-        if not slot.gpus and "OMP_NUM_THREADS" not in os.environ:
-            environment.append(f"OMP_NUM_THREADS={self.threads}")
+        if not slot.gpus:
+            environment += _openmp(self.threads)
         spec = execnet.XSpec("popen")
         spec.python = shlex.join([*keeping, _ENV, *environment, self.python])
         try:
@@ -110,6 +112,14 @@ class LocalExecutor:
             if self._starting.get(slot.name) == path:  # else another process has taken the place meanwhile
                 del self._starting[slot.name]
             path.unlink(missing_ok=True)  # both sides have it open: nothing is left of it, however this process ends
+
+
+def _openmp(threads: int) -> list[str]:
+    """What a worker without a GPU is told of its threads, where the user's environment says nothing of that."""
+    told = {"OMP_NUM_THREADS": threads}
+    if "OMP_WAIT_POLICY" not in os.environ:
+        told["GOMP_SPINCOUNT"] = SPIN_COUNT
+    return [f"{name}={value}" for name, value in told.items() if name not in os.environ]
 
 
 def _children_of(pid: int) -> list[int]:
