@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -18,8 +19,11 @@ import torchvision_ops
 from folders import fill
 from required import require
 from waiting import wait_until
+from worker_threads import ThreadExecutor
 
 import pytest_imgedit.engine.session  # noqa: F401 - else pytester forgets it after each run in this process, numpy and all
+from pytest_imgedit.suites.scenes import SceneImage
+from pytest_imgedit.workers.local import SPIN_COUNT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,6 +35,7 @@ if find_spec("hypothesis"):
     hypothesis.settings.load_profile("no deadline")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of tests that run side by side are in each other's way
+os.environ.setdefault("GOMP_SPINCOUNT", str(SPIN_COUNT))
 if find_spec("torchvision"):
     torchvision_ops.install()
 #: verl wants an older transformers than the one that all else is tested with, so it has an environment of its own.
@@ -82,8 +87,36 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def scenes_drawn_once() -> Iterator[None]:
+    """Draw each scene once a session: a second of a run over fifty pairs, and always the same image."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SceneImage, "read", functools.cache(SceneImage.read))
+        yield
+
+
+class KeptImports:
+    """Keeps the modules of libraries that a run in this process has imported: pytester forgets them after each run.
+
+    What was imported from the test's `folder` is forgotten, as the next test has another.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = str(folder)
+        self.modules: dict[str, Any] = {}
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_unconfigure(self) -> None:
+        self.modules = dict(sys.modules)
+
+    def put_back(self) -> None:
+        for name, module in self.modules.items():
+            if not str(getattr(module, "__file__", None) or "").startswith(self.folder):
+                sys.modules.setdefault(name, module)
+
+
 class Bench:
-    """A folder with the benchmark file and `fakes.py`, in which pytest runs in a process of its own."""
+    """A folder with the benchmark file and `fakes.py`, in which pytest runs as a user runs it."""
 
     def __init__(self, pytester: pytest.Pytester) -> None:
         self.pytester = pytester
@@ -91,7 +124,21 @@ class Bench:
         fill(self.path)
 
     def run(self, *arguments: str) -> pytest.RunResult:
-        """Run pytest to its end."""
+        """Run pytest to its end in this process, with threads for worker processes."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("pytest_imgedit.engine.launch.LocalExecutor", ThreadExecutor)
+            return self.run_with_workers(*arguments)
+
+    def run_with_workers(self, *arguments: str) -> pytest.RunResult:
+        """Run pytest to its end in this process, with worker processes."""
+        kept = KeptImports(self.path)
+        try:
+            return self.pytester.runpytest_inprocess(*arguments, plugins=[kept])
+        finally:
+            kept.put_back()
+
+    def run_subprocess(self, *arguments: str) -> pytest.RunResult:
+        """Run pytest to its end in a process of its own, with worker processes."""
         return self.pytester.runpytest_subprocess(*arguments, timeout=240)
 
     def refuses(self, line: str, *arguments: str) -> None:

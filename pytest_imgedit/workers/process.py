@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from pytest_imgedit.core import protocol
 from pytest_imgedit.core.errors import ImageError, SetupError, is_out_of_memory
@@ -52,20 +52,21 @@ def serve(channel: Any) -> None:
         else:
             inbox.put((message, worker.read_ahead(message)))
 
-    worker = _Worker(channel.send)
+    worker = JobLoop(channel.send, sys.stderr)
     channel.setcallback(receive, endmarker=None)
     while True:
         worker.handle(*inbox.get())
 
 
-class _Worker:
+class JobLoop:
     """Does jobs in order, one at a time, while threads read the images of the next one and finish the one before.
 
-    So the GPU waits neither for images to be decoded or prepared, nor for edits to be checked and encoded.
+    So the GPU waits neither for images to be decoded or prepared, nor for edits to be checked and encoded. Replies go
+    to `send`, tracebacks to `log`.
     """
 
-    def __init__(self, send: Callable[[protocol.FromWorker], None]) -> None:
-        self.send = send
+    def __init__(self, send: Callable[[protocol.FromWorker], None], log: TextIO) -> None:
+        self.send, self.log = send, log
         self.preprocess: Callable[[Question], Any] | None = None
         self.dropping = False  # jobs that have not begun are not to be done any more
         self.base: tuple[Target, dict[str, Any]] | None = None  # what is loaded, apart from adapters
@@ -78,6 +79,11 @@ class _Worker:
         self._readers = ThreadPoolExecutor(min(READERS, max(1, (os.cpu_count() or 1) // 2)))
         self._finisher = ThreadPoolExecutor(1)  # one, so that replies keep the order of their jobs
         self.redactor = Redactor(os.environ)
+
+    def close(self) -> None:
+        """End its threads once they are done with what they do."""
+        self._readers.shutdown(wait=False)
+        self._finisher.shutdown(wait=False)
 
     def read_ahead(self, message: protocol.ToWorker) -> Read:
         """Start to read the images of a job that waits."""
@@ -135,7 +141,7 @@ class _Worker:
     def _describe(self, error: BaseException) -> tuple[str, str]:
         """Log an error; return its kind, and one line that holds no secrets."""
         with suppress(BaseException):  # the disk with the log may be full, stderr closed, the error unprintable
-            traceback.print_exception(error)
+            traceback.print_exception(error, file=self.log)
         kind, text = describe(error)
         return kind, shorten(self.redactor.text(text))
 
@@ -200,7 +206,7 @@ class _Worker:
             assert self.edits is not None
             return encode_png(to_rgb(self.edits.edit_alone(edit_request(self.canary))))
         except Exception as error:  # an editor of the user's own may know the pairs of its suite alone
-            traceback.print_exception(error)
+            traceback.print_exception(error, file=self.log)
             return None
 
     def _build(self) -> None:

@@ -56,7 +56,7 @@ def deadly(bench):
     ],
 )
 def test_editor_is_killed_by_exactly_the_deadly_pairs(bench, deadly, workers, pairs, how):
-    result = bench.run(
+    result = bench.run_with_workers(
         *("--imgedit-editor=deadly:Model", f"--imgedit-set=editor.pairs={pairs}", f"--imgedit-set=editor.how='{how}'"),
         *(CONSTANT, "--imgedit-limit=4", f"--imgedit-set=workers.cpu_workers={workers}"),
         "--imgedit-set=workers.edit_timeout=0.7" if how == "hang" else "-q",
@@ -72,7 +72,7 @@ def test_editor_is_killed_by_exactly_the_deadly_pairs(bench, deadly, workers, pa
 
 def test_judge_is_killed_by_exactly_the_deadly_pairs(bench, deadly):
     pairs = [NAMES[n] for n in (0, 1, 2, 7, 12, 19)]
-    result = bench.run(
+    result = bench.run_with_workers(
         *(*FAST, "--imgedit-judge=deadly:Model", f"--imgedit-set=judge.pairs={pairs}", "--imgedit-limit=4")
     )
     result.assert_outcomes(passed=14, failed=6)
@@ -81,7 +81,7 @@ def test_judge_is_killed_by_exactly_the_deadly_pairs(bench, deadly):
 
 def test_every_pair_that_is_deadly_has_its_own_error(bench, deadly):
     names = NAMES[::4] + NAMES[1::4]
-    bench.run(
+    bench.run_with_workers(
         *("--imgedit-editor=deadly:Model", f"--imgedit-set=editor.pairs={names}", CONSTANT, "--imgedit-limit=2"),
         "--imgedit-set=workers.cpu_workers=2",
     ).assert_outcomes(failed=10)
@@ -99,7 +99,7 @@ def test_editor_that_dies_before_any_job_is_given_up_after_three(bench, moment):
         "    def __init__(self, *, device): die()\n" + ("die()\n" if moment == "import" else "")
     )
     started = time.monotonic()
-    result = bench.run("--imgedit-editor=dies:Editor", CONSTANT, "--imgedit-limit=2")
+    result = bench.run_with_workers("--imgedit-editor=dies:Editor", CONSTANT, "--imgedit-limit=2")
     assert (bench.path / "starts").read_text() == "xxx"
     assert time.monotonic() - started < 30
     if moment == "import":
@@ -123,7 +123,7 @@ def test_editor_that_does_not_load_again_is_given_up_after_three(bench):
         "            open('died', 'w').close(); os._exit(4)\n"
         "        return ImageOps.invert(request.source)\n"
     )
-    bench.run("--imgedit-editor=once:Editor", CONSTANT, "--imgedit-limit=4")
+    bench.run_with_workers("--imgedit-editor=once:Editor", CONSTANT, "--imgedit-limit=4")
     assert (bench.path / "starts").read_text() == "x" * 4  # one that worked, and three that did not come up
     # The edit before the deadly one may still have been on its way, and was to be done again.
     assert [bench.items[name]["status"] for name in NAMES[:7]] == ["scored"] * 7

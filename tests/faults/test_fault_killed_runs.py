@@ -66,14 +66,14 @@ def uninterrupted():
 @pytest.mark.parametrize("point", POINTS)
 def test_resumed_run_equals_an_uninterrupted_one(bench, monkeypatch, uninterrupted, point):
     if not uninterrupted:
-        bench.run(*RUN, "--imgedit-out=other").assert_outcomes(passed=4)
+        bench.run_subprocess(*RUN, "--imgedit-out=other").assert_outcomes(passed=4)
         uninterrupted.update(timeless(bench.document_of("other")))
     (bench.path / "conftest.py").write_text(KILLER.read_text())
     monkeypatch.setenv("KILL_AT", point)
-    assert bench.run(*RUN).ret == -signal.SIGKILL
+    assert bench.run_subprocess(*RUN).ret == -signal.SIGKILL
     (bench.path / "conftest.py").unlink()
     edits, verdicts = (bench.records(name) for name in ("edits", "verdicts"))
-    bench.run(*RUN).assert_outcomes(passed=4)
+    bench.run_subprocess(*RUN).assert_outcomes(passed=4)
     assert timeless(bench.results) == uninterrupted
     assert (bench.timing["edits_cached"], bench.timing["edits"]) == (edits, 4 - edits)
     assert (bench.timing["verdicts_cached"], bench.timing["verdicts"]) == (verdicts, 4 - verdicts)

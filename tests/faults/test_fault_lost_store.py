@@ -12,9 +12,9 @@ SLOW = ("--imgedit-editor=fakes:Slow", "--imgedit-judge=fakes:Constant", "--imge
 
 
 def test_store_without_its_lock_file_is_still_a_store(bench):
-    bench.run(*NOISE).assert_outcomes(passed=10)
+    bench.run_with_workers(*NOISE).assert_outcomes(passed=10)
     (bench.path / ".imgedit" / "lock").unlink()
-    bench.run(*NOISE).assert_outcomes(passed=10)
+    bench.run_with_workers(*NOISE).assert_outcomes(passed=10)
     assert (bench.timing["edits_cached"], bench.timing["verdicts_cached"]) == (10, 10)
     assert len(bench.runs) == 2
 
@@ -25,14 +25,14 @@ def test_store_that_loses_its_lock_file_during_a_run_is_still_a_store(bench):
     (bench.path / ".imgedit" / "lock").unlink()
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
-    bench.run(*SLOW).assert_outcomes(passed=10)
+    bench.run_with_workers(*SLOW).assert_outcomes(passed=10)
     assert bench.timing["edits_cached"] == 10
 
 
 def test_folder_with_other_files_is_no_store(bench):
     (bench.path / "photos").mkdir()
     (bench.path / "photos" / "a.png").write_text("")
-    result = bench.run("--imgedit-limit=1", "--imgedit-out=photos")
+    result = bench.run_with_workers("--imgedit-limit=1", "--imgedit-out=photos")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: *photos: holds other files, expected a store or an empty or new folder"])
     assert [path.name for path in (bench.path / "photos").iterdir()] == ["a.png"]
@@ -76,5 +76,5 @@ def test_store_that_goes_away_during_a_run_is_said_once(bench, left, how):
     assert "the edited image is not in the store any more" not in output, "the items are told an odd reason"
     assert "took longer" not in output
     assert not left()
-    again = bench.run(*SLOW, "-q")
+    again = bench.run_with_workers(*SLOW, "-q")
     again.assert_outcomes(passed=10)

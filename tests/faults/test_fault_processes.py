@@ -17,7 +17,7 @@ CONSTANT = ("--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
 
 @pytest.mark.parametrize("how", ["sleep", "native", "stopped"])
 def test_hanging_edit_is_ended_at_its_deadline_and_the_others_go_on(bench, how):
-    result = bench.run(
+    result = bench.run_with_workers(
         *CONSTANT,
         "--imgedit-editor=fakes:Hangs",
         f"--imgedit-set=editor.how={how}",
@@ -54,7 +54,7 @@ def test_a_clock_that_jumps_ends_no_edit_and_spares_none(bench, jump):
 
 def test_worker_that_ignores_sigterm_is_killed(bench, left):
     started = time.monotonic()
-    bench.run(
+    bench.run_with_workers(
         *CONSTANT,
         "--imgedit-editor=fakes:Hangs",
         "--imgedit-set=editor.how=deaf",
@@ -68,7 +68,7 @@ def test_worker_that_ignores_sigterm_is_killed(bench, left):
 
 
 def test_hanging_judge_is_ended_and_spoils_only_its_own_pair(bench):
-    result = bench.run(
+    result = bench.run_with_workers(
         "--imgedit-judge=fakes:Hangs",
         "--imgedit-set=judge.batch_size=4",
         "--imgedit-set=workers.judge_timeout=0.7",
@@ -80,7 +80,7 @@ def test_hanging_judge_is_ended_and_spoils_only_its_own_pair(bench):
 
 
 def test_hanging_load_is_ended_and_every_pair_says_so(bench):
-    result = bench.run(
+    result = bench.run_with_workers(
         *CONSTANT,
         "--imgedit-editor=fakes:Hangs",
         "--imgedit-set=editor.how=loading",
@@ -93,7 +93,9 @@ def test_hanging_load_is_ended_and_every_pair_says_so(bench):
 
 def test_hanging_import_is_ended_and_refused(bench):
     (bench.path / "stuck.py").write_text("import time\ntime.sleep(600)\nclass Editor: pass\n")
-    result = bench.run("--imgedit-editor=stuck:Editor", "--imgedit-set=workers.load_timeout=1", "--imgedit-limit=1")
+    result = bench.run_with_workers(
+        "--imgedit-editor=stuck:Editor", "--imgedit-set=workers.load_timeout=1", "--imgedit-limit=1"
+    )
     assert result.ret == 4
     result.stderr.fnmatch_lines(
         ["ERROR: worker edit-0 (CPU) was ended: starting took longer than 1 s (workers.load_timeout) before it was *"]
@@ -101,7 +103,7 @@ def test_hanging_import_is_ended_and_refused(bench):
 
 
 def test_job_of_a_killed_worker_is_done_once_more_in_a_fresh_process(bench):
-    result = bench.run(
+    result = bench.run_with_workers(
         "--imgedit-editor=fakes:Fragile", "--imgedit-set=editor.once=causal-0001", "--imgedit-judge=fakes:Constant"
     )
     result.assert_outcomes(passed=50)
@@ -110,7 +112,7 @@ def test_job_of_a_killed_worker_is_done_once_more_in_a_fresh_process(bench):
 
 
 def test_job_that_kills_its_worker_twice_is_an_error_and_the_others_go_on(bench):
-    result = bench.run(
+    result = bench.run_with_workers(
         "--imgedit-editor=fakes:Fragile",
         "--imgedit-set=editor.always=causal-0001",
         "--imgedit-judge=fakes:Constant",
@@ -122,12 +124,12 @@ def test_job_that_kills_its_worker_twice_is_an_error_and_the_others_go_on(bench)
 
 
 def test_judge_that_dies_on_one_pair_spoils_only_that_pair(bench):
-    bench.run("--imgedit-judge=fakes:Deadly", "--imgedit-limit=2").assert_outcomes(passed=9, failed=1)
+    bench.run_with_workers("--imgedit-judge=fakes:Deadly", "--imgedit-limit=2").assert_outcomes(passed=9, failed=1)
     assert bench.error_kinds == {"causal-0001": "worker_died"}
 
 
 def test_place_that_loses_a_process_to_every_pair_blames_the_pairs(bench):
-    result = bench.run(*CONSTANT, "--imgedit-editor=fakes:Dies")
+    result = bench.run_with_workers(*CONSTANT, "--imgedit-editor=fakes:Dies")
     result.assert_outcomes(failed=10)
     assert set(bench.error_kinds.values()) == {"worker_died"}
 
@@ -164,7 +166,9 @@ def cmdline(process: psutil.Process) -> list[str]:
 
 
 def test_leaking_worker_is_replaced_and_every_pair_is_edited(bench):
-    result = bench.run("--imgedit-editor=fakes:Leaks", "--imgedit-judge=fakes:Constant", "--imgedit-limit=5")
+    result = bench.run_with_workers(
+        "--imgedit-editor=fakes:Leaks", "--imgedit-judge=fakes:Constant", "--imgedit-limit=5"
+    )
     result.assert_outcomes(passed=25)
     processes = [worker for worker in bench.results["workers"] if worker["stage"] == "edit"]
     assert 3 <= len(processes) <= 13
@@ -172,7 +176,7 @@ def test_leaking_worker_is_replaced_and_every_pair_is_edited(bench):
 
 
 def test_edit_that_needs_too_much_memory_has_a_second_try_and_is_an_oom_error(bench):
-    result = bench.run(*CONSTANT, "--imgedit-editor=fakes:Greedy")
+    result = bench.run_with_workers(*CONSTANT, "--imgedit-editor=fakes:Greedy")
     result.assert_outcomes(passed=9, failed=1)
     assert bench.error_kinds == {"physics-0001": "oom"}
     attempts = [line.split() for line in (bench.path / "attempts").read_text().splitlines()]
@@ -182,15 +186,15 @@ def test_edit_that_needs_too_much_memory_has_a_second_try_and_is_an_oom_error(be
 
 
 def test_judge_out_of_memory_halves_its_batches_and_records_their_size(bench):
-    bench.run("--imgedit-judge=fakes:Greedy", "--imgedit-limit=2").assert_outcomes(passed=10)
+    bench.run_with_workers("--imgedit-judge=fakes:Greedy", "--imgedit-limit=2").assert_outcomes(passed=10)
     sizes = [seed["verdict"]["batch_size"] for item in bench.results["items"] for seed in item["seeds"]]
     assert max(sizes) == 2
-    bench.run("--imgedit-judge=fakes:Greedy", "--imgedit-set=judge.most=1", "--imgedit-limit=2")
+    bench.run_with_workers("--imgedit-judge=fakes:Greedy", "--imgedit-set=judge.most=1", "--imgedit-limit=2")
     assert {s["verdict"]["batch_size"] for item in bench.results["items"] for s in item["seeds"]} == {1}
 
 
 def test_judge_out_of_memory_with_a_single_question_is_an_oom_error(bench):
-    result = bench.run("--imgedit-judge=fakes:Greedy", "--imgedit-set=judge.most=0", "--imgedit-limit=1")
+    result = bench.run_with_workers("--imgedit-judge=fakes:Greedy", "--imgedit-set=judge.most=0", "--imgedit-limit=1")
     result.assert_outcomes(failed=5)
     assert set(bench.error_kinds.values()) == {"oom"}
 
@@ -206,7 +210,7 @@ def test_worker_whose_child_holds_its_pipes_is_missed_all_the_same(bench, left):
         "        os._exit(3)\n"
     )
     started = time.monotonic()
-    bench.run(*CONSTANT, "--imgedit-editor=forks:Editor", "-kphysics-0000")
+    bench.run_with_workers(*CONSTANT, "--imgedit-editor=forks:Editor", "-kphysics-0000")
     assert bench.error_kinds == {"physics-0000": "worker_died"}
     assert "died (exit status 3)" in bench.items["physics-0000"]["error"]["message"]
     assert time.monotonic() - started < 20
@@ -215,7 +219,7 @@ def test_worker_whose_child_holds_its_pipes_is_missed_all_the_same(bench, left):
 def test_interpreter_that_never_answers_is_ended_and_refused(bench):
     (bench.path / "python").write_text("#!/bin/sh\nexec sleep 600\n")
     (bench.path / "python").chmod(0o755)
-    result = bench.run(
+    result = bench.run_with_workers(
         "--imgedit-set=workers.editor_python=./python", "--imgedit-set=workers.load_timeout=0.5", "--imgedit-limit=1"
     )
     assert result.ret == 4
@@ -225,7 +229,7 @@ def test_interpreter_that_never_answers_is_ended_and_refused(bench):
 def test_interpreter_that_talks_before_python_does_is_refused(bench):
     (bench.path / "python").write_text(f"#!/bin/sh\necho Activating environment\nexec {sys.executable} $@\n")
     (bench.path / "python").chmod(0o755)
-    result = bench.run("--imgedit-set=workers.editor_python=./python", "--imgedit-limit=1")
+    result = bench.run_with_workers("--imgedit-set=workers.editor_python=./python", "--imgedit-limit=1")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: edit-0: *does not start as a worker: it does not answer as Python does"])
 
@@ -247,7 +251,7 @@ def test_worker_that_does_not_come_back_holds_up_no_other(bench):
         "        return ImageOps.invert(request.source)\n"
     )
     started = time.monotonic()
-    bench.run(
+    bench.run_with_workers(
         *("--imgedit-editor=dies:Editor", "--imgedit-judge=fakes:Constant", "--imgedit-limit=4"),
         *("--imgedit-set=workers.editor_python=./python", "--imgedit-set=workers.cpu_workers=2"),
     ).assert_outcomes(passed=20)
@@ -275,7 +279,7 @@ def test_stopped_worker_does_not_stop_the_run(bench):
         "            queue.Queue.get = stop\n"
         "        return ImageOps.invert(request.source.convert('RGB'))\n"
     )
-    result = bench.run(
+    result = bench.run_with_workers(
         *("--imgedit-suite=pairs.json", "--imgedit-editor=stops:Editor", "--imgedit-judge=fakes:Constant"),
         "--imgedit-set=workers.edit_timeout=2",
     )
@@ -298,7 +302,7 @@ def test_whatever_an_editor_raises_is_the_error_of_its_pair(bench, error):
         "    def __init__(self, *, device): pass\n"
         f"    def edit(self, request): raise {error}\n"
     )
-    result = bench.run(*CONSTANT, "--imgedit-editor=raises:Editor", "-kphysics")
+    result = bench.run_with_workers(*CONSTANT, "--imgedit-editor=raises:Editor", "-kphysics")
     result.assert_outcomes(failed=2)
     assert set(bench.error_kinds.values()) == {"exception"}
     assert all(len(item["error"]["message"]) < 1100 for item in bench.results["items"])
@@ -310,6 +314,6 @@ def test_judge_without_a_batch_size_is_refused(bench, size):
     (bench.path / "sizes.py").write_text(
         f"class Judge:\n    batch_size = {size}\n    def __init__(self, *, device): pass\n"
     )
-    result = bench.run("--imgedit-judge=sizes:Judge", "--imgedit-limit=1")
+    result = bench.run_with_workers("--imgedit-judge=sizes:Judge", "--imgedit-limit=1")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: Judge.batch_size is *, expected a count of at least 1"])

@@ -58,7 +58,7 @@ def test_signal_in_the_edit_stage_keeps_what_is_finished(bench, left, number, se
     assert sum(item["seeds"][0]["edit"] is not None for item in document["items"]) == done
     assert document["overall"]["micro"]["errors"] == 0
     assert "INCOMPLETE: stopped by" in output
-    bench.run(*SLOW, *arguments).assert_outcomes(passed=10)
+    bench.run_subprocess(*SLOW, *arguments).assert_outcomes(passed=10)
     assert (bench.timing["edits_cached"], bench.timing["edits"]) == (done, 10 - done)
 
 

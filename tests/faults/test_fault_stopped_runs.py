@@ -12,7 +12,7 @@ CONSTANT = ("--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
 
 
 def test_children_of_workers_end_with_a_run_that_ends_well(bench, left):
-    bench.run(*CONSTANT, "--imgedit-editor=fakes:Spawns").assert_outcomes(passed=10)
+    bench.run_subprocess(*CONSTANT, "--imgedit-editor=fakes:Spawns").assert_outcomes(passed=10)
     assert not left()
 
 
@@ -102,7 +102,7 @@ def test_ctrl_c_keeps_what_is_finished_and_exits_2(bench, left):
     assert document["overall"]["micro"]["errors"] == 0
     assert document["timing"]["edits"] == bench.stored_edits()
     done = bench.stored_edits()
-    bench.run(*slow).assert_outcomes(passed=20)
+    bench.run_subprocess(*slow).assert_outcomes(passed=20)
     assert bench.timing["edits_cached"] == done
 
 
@@ -114,5 +114,5 @@ def test_terminated_run_leaves_no_process_and_loses_no_edit(bench, left):
     process.communicate(timeout=30)
     bench.wait_for(lambda: not left(), seconds=10)
     done = bench.stored_edits()
-    bench.run(*slow).assert_outcomes(passed=10)
+    bench.run_subprocess(*slow).assert_outcomes(passed=10)
     assert (bench.timing["edits_cached"], bench.timing["edits"]) == (done, 10 - done)

@@ -19,8 +19,8 @@ MODES = ("load", "worksteal", "loadscope", "loadfile")
 
 @pytest.mark.parametrize("mode", MODES)
 def test_every_mode_gives_the_items_of_a_plain_run(bench, mode):
-    bench.run("--imgedit-editor=noise", "--imgedit-limit=1", "--imgedit-out=alone").assert_outcomes(passed=5)
-    result = bench.run("--imgedit-editor=noise", "--imgedit-limit=1", "-n3", f"--dist={mode}")
+    bench.run_subprocess("--imgedit-editor=noise", "--imgedit-limit=1", "--imgedit-out=alone").assert_outcomes(passed=5)
+    result = bench.run_subprocess("--imgedit-editor=noise", "--imgedit-limit=1", "-n3", f"--dist={mode}")
     result.assert_outcomes(passed=5)
     alone = bench.document_of("alone")
     assert [(item["id"], item["score"], item["aspects"]) for item in bench.results["items"]] == [
@@ -32,7 +32,7 @@ def test_every_mode_gives_the_items_of_a_plain_run(bench, mode):
 @pytest.mark.parametrize("mode", ["loadgroup", "each"])
 @pytest.mark.parametrize("options", [(), ("--imgedit-limit=1",)])
 def test_mode_that_does_not_survive_a_crash_is_refused(bench, mode, options):
-    result = bench.run("-n2", f"--dist={mode}", *options)
+    result = bench.run_subprocess("-n2", f"--dist={mode}", *options)
     assert result.ret == 4
     result.stderr.fnmatch_lines(
         [f"ERROR: --dist={mode}: pytest-xdist hangs or fails in this mode when *, expected load, *"]
@@ -40,7 +40,7 @@ def test_mode_that_does_not_survive_a_crash_is_refused(bench, mode, options):
 
 
 def test_workers_on_other_machines_are_refused(bench):
-    result = bench.run("--tx=ssh=somewhere", "--dist=load", "--imgedit-limit=1")
+    result = bench.run_subprocess("--tx=ssh=somewhere", "--dist=load", "--imgedit-limit=1")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: --tx=ssh=somewhere: items read their results on this machine, expected popen"])
 
@@ -48,7 +48,7 @@ def test_workers_on_other_machines_are_refused(bench):
 @pytest.mark.parametrize("mode", MODES)
 def test_crashed_worker_loses_no_item(bench, mode):
     (bench.path / "test_image_edit.py").write_text(CRASH)
-    result = bench.run("-n2", f"--dist={mode}", "--imgedit-limit=2", "-rA")
+    result = bench.run_subprocess("-n2", f"--dist={mode}", "--imgedit-limit=2", "-rA")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*FAILED test_image_edit.py::test_image_edit[[]social-0000[]]*crashed while running*"])
     passed = {line.split("::")[1] for line in result.outlines if line.startswith("PASSED ")}
@@ -59,7 +59,7 @@ def test_crashed_worker_loses_no_item(bench, mode):
 def test_items_that_are_never_reported_fail_the_run(bench):
     (bench.path / "test_image_edit.py").write_text(CRASH)
     (bench.path / "always").touch()
-    result = bench.run("-n1", "--max-worker-restart=0", "--imgedit-limit=2")
+    result = bench.run_subprocess("-n1", "--max-worker-restart=0", "--imgedit-limit=2")
     assert result.ret != 0
     result.stdout.fnmatch_lines(["imgedit: FAIL: * selected items were never reported, such as *test_image_edit[[]*"])
 
@@ -73,5 +73,5 @@ def test_ctrl_c_under_xdist_keeps_what_is_finished(bench):
     assert process.returncode == 2, output
     assert "INCOMPLETE: stopped by the user" in output
     done = bench.stored_edits()
-    bench.run(*slow).assert_outcomes(passed=20)
+    bench.run_subprocess(*slow).assert_outcomes(passed=20)
     assert bench.timing["edits_cached"] == done

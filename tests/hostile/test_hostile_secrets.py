@@ -85,7 +85,7 @@ def run(bench, *names: str, more: tuple[str, ...] = ()):
     rows = [{"id": name, "category": "physics", "instruction": "x", "image": "a.png"} for name in names]
     (bench.path / "pairs.json").write_text(json.dumps(rows))
     models = ("--imgedit-suite=pairs.json", "--imgedit-editor=talker:Editor", "--imgedit-judge=talker:Judge")
-    return bench.run(*models, "--imgedit-config=c.toml", "--junitxml=junit.xml", "-v", "-rA", *more)
+    return bench.run_with_workers(*models, "--imgedit-config=c.toml", "--junitxml=junit.xml", "-v", "-rA", *more)
 
 
 def leaks(bench, result, values) -> list[str]:

@@ -85,7 +85,7 @@ def check(result, *codes: int) -> None:
 
 @pytest.mark.parametrize("how", ["mute", "exits"])
 def test_error_that_cannot_say_what_it_is_costs_one_pair(bench, odd, how):
-    result = bench.run("--imgedit-editor=odd:Editor", f"--imgedit-set=editor.how='{how}'", *FAST[1:])
+    result = bench.run_with_workers("--imgedit-editor=odd:Editor", f"--imgedit-set=editor.how='{how}'", *FAST[1:])
     check(result, 1)
     result.assert_outcomes(passed=4, failed=1)
     assert bench.error_kinds == {"physics-0000": "exception"}
@@ -96,14 +96,17 @@ def test_error_that_cannot_say_what_it_is_costs_one_pair(bench, odd, how):
 @pytest.mark.parametrize("how", ["mute", "exits"])
 def test_error_that_cannot_say_what_it_is_is_named_at_load(bench, odd, how):
     options = (f"--imgedit-set=editor.how='{how}'", "--imgedit-set=editor.at='load'", *FAST[1:])
-    check(bench.run("--imgedit-editor=odd:Editor", *options), 1, 4)
+    check(bench.run_with_workers("--imgedit-editor=odd:Editor", *options), 1, 4)
     assert set(bench.error_kinds.values()) == {"no_worker"}
     assert f"could not load: {how.capitalize()}" in bench.items["physics-0000"]["error"]["message"]
 
 
 @pytest.mark.parametrize(("how", "said"), [("raises", "no such weights"), ("exits", "died (exit status 3)")])
 def test_judge_that_cannot_load_is_the_error_of_every_verdict(bench, odd, how, said):
-    check(bench.run("--imgedit-judge=odd:Unloadable", f"--imgedit-set=judge.how='{how}'", FAST[0], FAST[2]), 1)
+    check(
+        bench.run_with_workers("--imgedit-judge=odd:Unloadable", f"--imgedit-set=judge.how='{how}'", FAST[0], FAST[2]),
+        1,
+    )
     assert set(bench.error_kinds.values()) == {"no_worker"}
     assert len(bench.error_kinds) == 5
     assert said in bench.items["physics-0000"]["error"]["message"]
@@ -112,7 +115,7 @@ def test_judge_that_cannot_load_is_the_error_of_every_verdict(bench, odd, how, s
 
 @pytest.mark.parametrize("how", ["clock-text", "clock-nan", "clock-back"])
 def test_editor_that_breaks_its_clock_costs_no_edit(bench, odd, how):
-    result = bench.run("--imgedit-editor=odd:Editor", f"--imgedit-set=editor.how='{how}'", *FAST[1:])
+    result = bench.run_with_workers("--imgedit-editor=odd:Editor", f"--imgedit-set=editor.how='{how}'", *FAST[1:])
     check(result, 0)
     result.assert_outcomes(passed=5)
     for item in bench.results["items"]:
@@ -122,14 +125,16 @@ def test_editor_that_breaks_its_clock_costs_no_edit(bench, odd, how):
 
 
 def test_attributes_that_mean_something_else_in_an_own_class_do_no_harm(bench, odd):
-    check(bench.run("--imgedit-editor=odd:Named", "--imgedit-judge=odd:Named", "--imgedit-limit=1"), 0)
+    check(bench.run_with_workers("--imgedit-editor=odd:Named", "--imgedit-judge=odd:Named", "--imgedit-limit=1"), 0)
     assert [one["compiled"] for one in bench.results["environments"].values()] == [None]
 
 
 @pytest.mark.parametrize("what", ["int", "none", "nan", "infinite", "huge-aspect", "expected", "tokens"])
 def test_odd_answer_of_an_own_judge_costs_one_pair(bench, odd, what):
     judge = ("--imgedit-judge=odd:Judge", f"--imgedit-set=judge.what='{what}'", "--imgedit-seeds=2")
-    check(bench.run("--imgedit-editor=noise", *judge, "--imgedit-limit=1", "-k", "physics or social"), 0, 1)
+    check(
+        bench.run_with_workers("--imgedit-editor=noise", *judge, "--imgedit-limit=1", "-k", "physics or social"), 0, 1
+    )
     error = bench.items["physics-0000"]["error"]
     assert bench.items["social-0000"]["score"] == 5.0
     if what in ("int", "none"):
@@ -139,7 +144,7 @@ def test_odd_answer_of_an_own_judge_costs_one_pair(bench, odd, what):
 
 
 def test_judge_that_answers_with_no_list_says_what_was_expected(bench, odd):
-    check(bench.run("--imgedit-editor=noise", "--imgedit-judge=odd:Whole", "--imgedit-limit=1"), 1)
+    check(bench.run_with_workers("--imgedit-editor=noise", "--imgedit-judge=odd:Whole", "--imgedit-limit=1"), 1)
     assert "expected a list of answers" in bench.items["physics-0000"]["error"]["message"].replace("Answers", "answers")
 
 
@@ -184,13 +189,13 @@ def test_path_that_is_not_utf8(bench, option, arguments):
 
 def test_failing_pair_without_pytests_terminal(bench):
     fails = ("--imgedit-editor=fakes:Raises", "--imgedit-set=editor.on='physics-0000'", *FAST[1:])
-    check(bench.run("-p", "no:terminal", *fails), 1)
+    check(bench.run_with_workers("-p", "no:terminal", *fails), 1)
     assert bench.error_kinds == {"physics-0000": "exception"}
 
 
 @pytest.mark.parametrize("spec", ["socket=127.0.0.1:9", "popen//via=x"])
 def test_xdist_workers_that_cannot_be_are_refused(bench, spec):
-    result = bench.run("--dist=load", f"--tx={spec}", *FAST)
+    result = bench.run_with_workers("--dist=load", f"--tx={spec}", *FAST)
     check(result, 4)
     assert len([line for line in result.errlines if line.strip()]) == 1
 

@@ -62,7 +62,7 @@ def talk(bench):
 
 
 def test_no_output_and_no_report_holds_a_character_that_steers_a_terminal(bench, talk):
-    result = bench.run(*talk, "-v", "--junitxml=junit.xml", "--imgedit-max-errors=3", "-rA")
+    result = bench.run_with_workers(*talk, "-v", "--junitxml=junit.xml", "--imgedit-max-errors=3", "-rA")
     result.assert_outcomes(passed=1, xfailed=3)
     texts = {
         "stdout": result.stdout.str(),
@@ -86,7 +86,7 @@ def test_planted_secrets_are_in_no_file_and_on_no_screen(bench, talk, monkeypatc
         f"[editor]\napi_key = '{planted['param']}'\nclient = {{ token = '{planted['nested']}' }}\n"
         f"[judge]\npassword = '{planted['judge']}'\n"
     )
-    result = bench.run(*talk, "--imgedit-config=config.toml", "--junitxml=junit.xml", "-v", "-rA")
+    result = bench.run_with_workers(*talk, "--imgedit-config=config.toml", "--junitxml=junit.xml", "-v", "-rA")
     result.assert_outcomes(passed=1, failed=3)
     files = [bench.path / "junit.xml", *(path for path in (bench.path / ".imgedit").rglob("*") if path.is_file())]
     assert {"results.json", "run.log", "report.html", "verdicts.jsonl"} <= {path.name for path in files}
@@ -125,7 +125,9 @@ def test_secrets_in_the_last_words_of_a_worker_come_into_no_file(bench, monkeypa
         "    def edit(self, request):\n"
         f"        print('my key is', os.environ['OPENAI_API_KEY'], flush=True); {end}\n"
     )
-    result = bench.run("--imgedit-editor=leaky:Editor", "--imgedit-limit=1", "--imgedit-set=workers.edit_timeout=0.5")
+    result = bench.run_with_workers(
+        "--imgedit-editor=leaky:Editor", "--imgedit-limit=1", "--imgedit-set=workers.edit_timeout=0.5"
+    )
     assert "its last words: my key is ***" in bench.items["physics-0000"]["error"]["message"]
     for path in (bench.path / ".imgedit").rglob("*"):
         assert not path.is_file() or planted.encode() not in path.read_bytes(), path
@@ -146,7 +148,7 @@ def test_instruction_is_no_template_and_no_control_token(bench):
         f"        assert any({text!r} in part for _, part in questions[0].parts)\n"
         "        return [Answer(score=5.0) for _ in questions]\n"
     )
-    bench.run("--imgedit-suite=pairs.json", "--imgedit-judge=sees:Judge").assert_outcomes(passed=1)
+    bench.run_with_workers("--imgedit-suite=pairs.json", "--imgedit-judge=sees:Judge").assert_outcomes(passed=1)
 
 
 @given(st.text(min_size=1))
@@ -170,6 +172,6 @@ def test_finished_images_are_read_from_their_folder_only(bench):
     rows = [{"id": "../secret", "category": "..", "instruction": "x", "image": "a.png"}]
     (bench.path / "pairs.json").write_text(json.dumps(rows))
     options = ("--imgedit-suite=pairs.json", "--imgedit-editor=folder:out", "--imgedit-judge=fakes:Constant")
-    result = bench.run(*options)
+    result = bench.run_with_workers(*options)
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: 1 of 1 pairs have no finished image for folder:out (secret); out holds no *"])

@@ -82,7 +82,7 @@ def said(request, bench, printed, monkeypatch):
         (bench.path / "talker.py").write_text(TALKER)
         (bench.path / "conftest.py").write_text(CONFTEST)
         suite = ("--imgedit-suite=talker:load", "--imgedit-editor=talker:Editor", "--imgedit-judge=talker:Judge")
-        result = bench.run(*suite, *options, "-p", "no:cacheprovider")
+        result = bench.run_with_workers(*suite, *options, "-p", "no:cacheprovider")
         assert {item["status"] for item in bench.results["items"]} == {"scored", "edit_error", "judge_error"}
         not_passed = [gate for gate in bench.results["gates"] if gate["state"] != "PASS"]
         printed[request.param] = result.outlines + result.errlines, len(not_passed)
@@ -108,13 +108,13 @@ def test_name_of_a_suite_is_no_command(bench, monkeypatch):
     row = {"id": "::error file=x::y", "category": "::add-mask::x", "instruction": "x", "image": "a.png"}
     name = "a b c d e f g h ::error file=x::y ::error file=x::y ##[error]x.json"
     (bench.path / name).write_text(json.dumps([row]))
-    result = bench.run(f"--imgedit-suite={name}", "--imgedit-judge=fakes:Constant", "-v")
+    result = bench.run_with_workers(f"--imgedit-suite={name}", "--imgedit-judge=fakes:Constant", "-v")
     result.assert_outcomes(passed=1)
     assert [line for line in result.outlines + result.errlines if COMMAND.match(line)] == []
 
 
 def test_command_line_passes_on_no_command(bench):
-    bench.run("--imgedit-limit=1").assert_outcomes(passed=5)
+    bench.run_with_workers("--imgedit-limit=1").assert_outcomes(passed=5)
     (bench.path / "people.csv").write_text('id,score\nphysics-0000,5\n"a\n::error file=x::y",5\n')
     result = subprocess.run(
         [sys.executable, "-m", "pytest_imgedit.cli.main", "agreement", "latest", "people.csv"],

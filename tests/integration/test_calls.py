@@ -184,7 +184,7 @@ def test_runs_of_two_base_seeds_draw_apart(bench):
     noise = ("--imgedit-editor=noise", "--imgedit-judge=fakes:Constant", "--imgedit-limit=1")
     blobs = []
     for seed in (0, 7, 7):
-        bench.run(*noise, f"--imgedit-set=editor.seed={seed}", "--imgedit-fresh").assert_outcomes(passed=5)
+        bench.run_subprocess(*noise, f"--imgedit-set=editor.seed={seed}", "--imgedit-fresh").assert_outcomes(passed=5)
         blobs.append([item["seeds"][0]["edit"]["blob"] for item in bench.items.values()])
         assert bench.results["run"]["options"]["editor"]["seed"] == seed
     assert blobs[1] == blobs[2]

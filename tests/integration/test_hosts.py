@@ -135,16 +135,16 @@ def workers_alive():
 
 def test_the_same_pairs_end_alike_on_this_machine_ssh_exec_and_on_ray(bench, hosts, cluster, monkeypatch):
     before = {process.pid for process in workers_alive()}
-    bench.run(*MODELS)
+    bench.run_subprocess(*MODELS)
     expected = outcome(bench)
     assert len(expected) == 10
-    bench.run(*MODELS, hosts("node-a", "node-b"), "--imgedit-fresh")
+    bench.run_subprocess(*MODELS, hosts("node-a", "node-b"), "--imgedit-fresh")
     assert outcome(bench) == expected
     assert {worker["device"] for worker in bench.results["workers"]} == {"CPU of node-a", "CPU of node-b"}
     assert [host["name"] for host in bench.results["run"]["hosts"]] == ["node-a", "node-b"]
     assert all(host["versions"] == bench.results["run"]["versions"] for host in bench.results["run"]["hosts"])
     ray = ("--imgedit-executor=ray", "--imgedit-set=workers.cpu_workers=2")
-    bench.run(*MODELS, *ray, f"--imgedit-set=workers.ray_address={cluster.address}", "--imgedit-fresh")
+    bench.run_subprocess(*MODELS, *ray, f"--imgedit-set=workers.ray_address={cluster.address}", "--imgedit-fresh")
     assert outcome(bench) == expected
     assert {worker["device"] for worker in bench.results["workers"]} == {"CPU of ray-0", "CPU of ray-1"}
     bench.wait_for(lambda: not left_over(before))
@@ -245,7 +245,7 @@ def other(bench, tmp_path):
 def test_a_host_with_another_source_of_an_own_class_is_refused(bench, hosts, other):
     (other / "own.py").write_text(OWN + "# changed\n")
     option = hosts("node-a", f"node-b//env:PYTHONPATH={other}")
-    result = bench.run("--imgedit-editor=own:Editor", "--imgedit-limit=1", option)
+    result = bench.run_subprocess("--imgedit-editor=own:Editor", "--imgedit-limit=1", option)
     assert result.ret == 4
     line = f"ERROR: {other / 'own.py'}: another source on *, expected that of own where the run started"
     result.stderr.fnmatch_lines([line])
@@ -255,7 +255,7 @@ def test_a_host_with_another_source_of_an_own_class_is_refused(bench, hosts, oth
 def test_a_host_without_a_file_that_a_parameter_names_is_refused(bench, hosts, other):
     (bench.path / "levels.txt").write_text("1 2 3")  # its workers start in another folder
     table = "--imgedit-set=editor.table=levels.txt"
-    result = bench.run("--imgedit-editor=own:Editor", table, "--imgedit-limit=1", hosts("node-a"))
+    result = bench.run_subprocess("--imgedit-editor=own:Editor", table, "--imgedit-limit=1", hosts("node-a"))
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: levels.txt on *: no such file, expected SHA-256 *"])
     assert bench.stored_edits() == 0
@@ -265,7 +265,7 @@ def test_a_host_that_edits_the_canary_pair_otherwise_is_refused(bench, hosts, ot
     (other / "sitecustomize.py").write_text(INVERTED)
     model = (f"--imgedit-editor=diffusers:{tiny('instruct-pix2pix')}", "--imgedit-set=editor.num_inference_steps=1")
     option = hosts("node-a", f"node-b//env:PYTHONPATH={other}")
-    result = bench.run(*model, "--imgedit-limit=2", "--imgedit-stage=edit", option)
+    result = bench.run_subprocess(*model, "--imgedit-limit=2", "--imgedit-stage=edit", option)
     assert result.ret == 4
     line = "ERROR: CPU of node-* and CPU of node-* edit the canary pair by * expected equal pixels"
     result.stderr.fnmatch_lines([line])
@@ -273,18 +273,21 @@ def test_a_host_that_edits_the_canary_pair_otherwise_is_refused(bench, hosts, ot
 
 def test_an_own_editor_that_edits_it_otherwise_is_named(bench, hosts, other):
     option = hosts("node-a", "node-b//env:THRESHOLD=64")
-    assert bench.run("--imgedit-editor=own:Editor", "--imgedit-limit=2", "--imgedit-stage=edit", option).ret == 0
+    assert (
+        bench.run_subprocess("--imgedit-editor=own:Editor", "--imgedit-limit=2", "--imgedit-stage=edit", option).ret
+        == 0
+    )
     assert bench.log_says("edit the canary pair by")
 
 
 def test_a_host_without_the_package_is_refused_in_one_line(bench, hosts):
-    result = bench.run(*MODELS, hosts("node-a", python="/usr/bin/python3"))
+    result = bench.run_subprocess(*MODELS, hosts("node-a", python="/usr/bin/python3"))
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: host node-a: /usr/bin/python3 cannot run workers: No module named *"])
 
 
 def test_a_host_that_is_not_there_is_refused_in_one_line(bench, hosts):
-    result = bench.run(*MODELS, hosts("nowhere.invalid"))
+    result = bench.run_subprocess(*MODELS, hosts("nowhere.invalid"))
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: host nowhere.invalid: *ould not resolve hostname *"])
 
@@ -294,7 +297,7 @@ def test_variables_of_hosts_stand_in_no_file_and_no_line(bench, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(bench.path / "tmp"))
     (bench.path / "hosts.toml").write_text(CONFIG + '[workers]\nhosts = ["popen//env:SOME_TOKEN=abcdefgh12345"]\n')
     options = ("--imgedit-editor=identity", "-k", "physics", "--imgedit-stage=edit", "--imgedit-config=hosts.toml")
-    result = bench.run(*options)
+    result = bench.run_subprocess(*options)
     assert result.ret == 0
     assert "abcdefgh12345" not in result.stdout.str() + result.stderr.str()
     assert not [path for path in bench.runs[-1].iterdir() if "abcdefgh12345" in path.read_text("utf-8", "replace")]
@@ -339,6 +342,6 @@ def test_ray_takes_no_list_of_gpus_or_hosts(bench):
 
 
 def test_a_cluster_that_is_not_there_is_refused_in_one_line(bench):
-    result = bench.run(*MODELS, "--imgedit-executor=ray", "--imgedit-set=workers.ray_address=127.0.0.1:9")
+    result = bench.run_subprocess(*MODELS, "--imgedit-executor=ray", "--imgedit-set=workers.ray_address=127.0.0.1:9")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: workers.ray_address: 127.0.0.1:9: *refused"])

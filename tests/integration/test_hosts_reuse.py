@@ -68,12 +68,12 @@ def cached(bench):
 
 def test_what_hosts_without_gpus_computed_counts_as_that_and_is_taken_up(bench, hosts):
     there = (*MODELS, hosts("popen"))
-    bench.run(*there)
+    bench.run_subprocess(*there)
     expected = outcome(bench)
     models = Journal(bench.path / ".imgedit" / "models.jsonl", ModelRecord, reads_only=True).records.values()
     assert [model.recipe["dtype"] for model in models] == ["float32", "float32"]
     for options in (there, (*there, "--imgedit-stage=score"), (*there, "--imgedit-stage=report"), MODELS):
-        bench.run(*options)
+        bench.run_subprocess(*options)
         assert (bench.timing["edits_cached"], bench.timing["verdicts_cached"]) == (10, 10), options
         assert outcome(bench) == expected
     assert (bench.stored_edits(), bench.records("verdicts")) == (10, 10)
@@ -81,17 +81,17 @@ def test_what_hosts_without_gpus_computed_counts_as_that_and_is_taken_up(bench, 
 
 def test_versions_are_those_of_the_hosts(bench, hosts, older):
     there = (*OWN, hosts(f"popen//env:PYTHONPATH={older}"))
-    bench.run(*there)
+    bench.run_subprocess(*there)
     (made,) = [one for one in bench.results["environments"].values() if one["edits"]]
     assert made["versions"]["pillow"] == "11.0.0"
-    bench.run(*there)
+    bench.run_subprocess(*there)
     assert cached(bench) == (5, 5)
-    bench.run(*there, "--imgedit-reuse=exact")
+    bench.run_subprocess(*there, "--imgedit-reuse=exact")
     assert cached(bench) == (5, 5)
-    bench.run(*OWN)  # here is another Pillow
+    bench.run_subprocess(*OWN)  # here is another Pillow
     assert cached(bench) == (0, 0)
-    bench.run(*there, "--imgedit-fresh")
-    bench.run(*there, "--imgedit-stage=report")
+    bench.run_subprocess(*there, "--imgedit-fresh")
+    bench.run_subprocess(*there, "--imgedit-stage=report")
     assert cached(bench) == (5, 5)
     assert {one["versions"]["pillow"] for one in bench.results["environments"].values()} == {"11.0.0"}
     assert bench.results["reuse"]["edits"] == 0
@@ -103,7 +103,7 @@ def test_versions_are_those_of_the_interpreter_that_a_role_names(bench, hosts, o
     python.chmod(0o755)
     there = (*OWN, hosts("popen", more=f'editor_python = "{python}"'))
     for found in ((0, 0), (5, 5)):
-        bench.run(*there)
+        bench.run_subprocess(*there)
         assert cached(bench) == found
     assert {one["versions"]["pillow"] == "11.0.0" for one in bench.results["environments"].values()} == {True, False}
 
@@ -114,7 +114,7 @@ def test_a_server_is_asked_from_here_whatever_hosts_have(server, bench, hosts, o
     there = ("--imgedit-suite=scenes", "--imgedit-editor=oracle", judge, "--imgedit-limit=1")
     option = hosts(f"popen//env:PYTHONPATH={older}")
     for found in ((0, 0), (5, 5)):
-        bench.run(*there, option)
+        bench.run_subprocess(*there, option)
         assert cached(bench) == found
     assert len(server.asked) == 5
 
@@ -123,9 +123,9 @@ def test_served_edits_that_hosts_without_gpus_judged_are_reported(server, bench,
     server.reset()
     editor = f"--imgedit-editor=openai-images:{server.url}#scenes"
     there = ("--imgedit-suite=scenes", editor, "--imgedit-judge=scenes", "--imgedit-limit=1", hosts("popen"))
-    bench.run(*there)
+    bench.run_subprocess(*there)
     expected = outcome(bench)
-    bench.run(*there, "--imgedit-stage=report")
+    bench.run_subprocess(*there, "--imgedit-stage=report")
     assert cached(bench) == (5, 5)
     assert outcome(bench) == expected
 
@@ -137,7 +137,7 @@ def test_a_report_of_hosts_finds_what_is_beside_a_pair_that_failed(bench, hosts)
     (bench.path / "suite.json").write_text(json.dumps(pairs))
     there = (*SUITE[1:], "--imgedit-suite=suite.json", "--imgedit-judge=fakes:Constant", hosts("popen"))
     for options, found in (((), (0, 0)), (("--imgedit-stage=report",), (2, 2))):
-        bench.run(*there, *options)
+        bench.run_subprocess(*there, *options)
         assert cached(bench) == found
         assert bench.error_kinds == {"p-c": "bad_image"}
 
@@ -145,14 +145,14 @@ def test_a_report_of_hosts_finds_what_is_beside_a_pair_that_failed(bench, hosts)
 def test_calls_on_hosts_without_gpus_are_taken_up(bench, calls, hosts):
     models = ("--imgedit-suite=scenes", "--imgedit-editor=scenes", "--imgedit-judge=scenes")
     for _ in range(2):
-        bench.run("test_own.py", *models, hosts("popen")).assert_outcomes(passed=1)
+        bench.run_subprocess("test_own.py", *models, hosts("popen")).assert_outcomes(passed=1)
         assert (bench.records("edits"), bench.records("verdicts"), bench.records("models")) == (1, 1, 2)
 
 
 def test_calls_take_from_the_store_what_the_hosts_have_computed_alone(bench, calls, hosts, older):
     there = hosts(f"popen//env:PYTHONPATH={older}", more='gpus = "none"')
     for options, records in (((), 1), ((there,), 2), ((there,), 2), ((), 2)):
-        bench.run("test_own.py", *OWN, *options).assert_outcomes(passed=1)
+        bench.run_subprocess("test_own.py", *OWN, *options).assert_outcomes(passed=1)
         assert (bench.records("edits"), bench.records("verdicts")) == (records, records), options
 
 
@@ -169,4 +169,4 @@ def test_a_call_that_hosts_refuse_fails_and_leaves_no_connection(bench, hosts):
         "        assert edit_workers._calls.workers._launcher is None\n"
     )
     refused = hosts("popen", more='editor_python = "/bin/false"')
-    bench.run("test_own.py", *OWN, refused).assert_outcomes(passed=1)
+    bench.run_subprocess("test_own.py", *OWN, refused).assert_outcomes(passed=1)

@@ -57,11 +57,11 @@ def test_a_module_behind_a_package_is_edited_with_again(bench):
     for name, text in PACKAGE.items():
         (folder / name).write_text(text)
     options = ("--imgedit-editor=mypkg:Ed", JUDGE, "--imgedit-limit=1")
-    bench.run(*options)
-    bench.run(*options)
+    bench.run_with_workers(*options)
+    bench.run_with_workers(*options)
     assert bench.timing["edits_cached"] == 5
     (folder / "core.py").write_text(PACKAGE["core.py"].replace("255 - value", "value // 2"))
-    bench.run(*options)
+    bench.run_with_workers(*options)
     assert bench.timing["edits"] == 5
 
 
@@ -80,11 +80,11 @@ def test_a_module_that_is_imported_by_a_computed_name_is_seen_too(bench, source)
     (bench.path / "dynamic.py").write_text(source)
     (bench.path / "plugin.py").write_text("def change(request): return request.source.transpose(0)\n")
     options = ("--imgedit-editor=dynamic:Ed", JUDGE, "--imgedit-limit=1")
-    bench.run(*options)
-    bench.run(*options)
+    bench.run_with_workers(*options)
+    bench.run_with_workers(*options)
     assert bench.timing["edits_cached"] == 5
     (bench.path / "plugin.py").write_text("def change(request): return request.source.transpose(1)\n")
-    bench.run(*options)
+    bench.run_with_workers(*options)
     assert bench.timing["edits"] == 5
 
 

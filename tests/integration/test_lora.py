@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from pytest_imgedit.judges.qwen_vl import QwenVLJudge
 from pytest_imgedit.models.identity import identify
 from pytest_imgedit.models.places import Site
 from pytest_imgedit.models.specs import make_model
-from pytest_imgedit.workers.process import _Worker
+from pytest_imgedit.workers.process import JobLoop
 
 peft = pytest.importorskip("peft")
 
@@ -79,7 +80,7 @@ def test_another_adapter_is_taken_without_loading_the_base_again(model, loras, m
     load = editor_module.load_pipeline
     monkeypatch.setattr(editor_module, "load_pipeline", lambda *given: loaded.append(given) or load(*given))
     target = make_model("editor", f"diffusers:{model}", {}).target
-    worker, images = _Worker(lambda message: None), []
+    worker, images = JobLoop(lambda message: None, sys.stderr), []
     for own in ([loras[0]], [loras[1]], [], [loras[0]]):
         params = {"num_inference_steps": 2, "loras": [{"path": path} for path in own]}
         named = {name: getattr(target, name) for name in ("module", "attribute", "argument")}

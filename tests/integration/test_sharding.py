@@ -126,11 +126,11 @@ def test_a_group_of_ranks_is_one_worker(bench, tiny, monkeypatch):
     (bench.path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(bench.path / "tmp"))
     editor = (f"--imgedit-editor=diffusers:{tiny('instruct-pix2pix')}", "--imgedit-set=editor.num_inference_steps=2")
-    bench.run(*editor, *PAIRS)
+    bench.run_subprocess(*editor, *PAIRS)
     expected = edits(bench)
-    bench.run(*editor, *GROUP, *PAIRS)
+    bench.run_subprocess(*editor, *GROUP, *PAIRS)
     assert bench.timing["edits_cached"] == len(expected)  # where it is computed is no part of what it is
-    bench.run(*editor, *GROUP, *PAIRS, "--imgedit-fresh")
+    bench.run_subprocess(*editor, *GROUP, *PAIRS, "--imgedit-fresh")
     found = edits(bench)
     assert all(abs(found[name] - expected[name]).max() <= 1 for name in expected)
     assert [worker["name"] for worker in bench.results["workers"]] == ["edit-0"]

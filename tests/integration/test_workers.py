@@ -19,7 +19,7 @@ from pytest_imgedit.workers import supervisor
 from pytest_imgedit.workers.base import Slot, Worker
 from pytest_imgedit.workers.editing import BatchLimits, EditCalls
 from pytest_imgedit.workers.messages import describe
-from pytest_imgedit.workers.process import _Worker
+from pytest_imgedit.workers.process import JobLoop
 
 
 def keep(tmp_path, script, patience="60"):
@@ -170,7 +170,7 @@ class OutOfMemoryError(RuntimeError):
 
 @pytest.mark.parametrize("error", [MemoryError(), OutOfMemoryError(), RuntimeError("CUDA error: out of memory")])
 def test_batch_is_halved_when_memory_runs_out_and_stays_small(error):
-    worker = _Worker(print)
+    worker = JobLoop(print, sys.stderr)
     worker.model = Halving(2, error)
     questions = [(Question(str(n), "physics", "x", {}), None) for n in range(9)]
     answers = worker._ask(questions)
@@ -194,7 +194,7 @@ def test_errors_are_named_by_kind():
 
 def test_secrets_of_the_parameters_leave_no_worker():
     sent = []
-    worker = _Worker(sent.append)
+    worker = JobLoop(sent.append, sys.stderr)
     message = {"op": "prepare", "target": {"module": "json", "attribute": "loads", "argument": None}}
     told = {
         "params": {"api_key": "0123456789"},
@@ -243,7 +243,7 @@ class Plain(Prepares):
 @pytest.mark.parametrize(("name", "reply"), [("Prepares", "aa"), ("Plain", "a")])
 def test_judge_is_given_what_it_prepared_if_its_answer_takes_that(name, reply):
     sent = []
-    worker = _Worker(sent.append)
+    worker = JobLoop(sent.append, sys.stderr)
     target = {"module": __name__, "attribute": name, "argument": None}
     told = {"target": target, "params": {}, "device": "cpu", "libraries": [], "is_served": False, "may_be_blank": True}
     told["jobs"] = 1

@@ -14,15 +14,17 @@ def comparable(bench):
 
 
 def test_same_items_with_and_without_xdist(bench):
-    bench.run("--imgedit-editor=noise", "--imgedit-limit=3", "--imgedit-fresh").assert_outcomes(passed=15)
+    bench.run_subprocess("--imgedit-editor=noise", "--imgedit-limit=3", "--imgedit-fresh").assert_outcomes(passed=15)
     alone = comparable(bench)
-    bench.run("--imgedit-editor=noise", "--imgedit-limit=3", "--imgedit-fresh", "-n", "2").assert_outcomes(passed=15)
+    bench.run_subprocess("--imgedit-editor=noise", "--imgedit-limit=3", "--imgedit-fresh", "-n", "2").assert_outcomes(
+        passed=15
+    )
     assert comparable(bench) == alone
     assert bench.timing["edits"] == 15
 
 
 def test_stages_run_once_and_only_for_selected_pairs(bench):
-    result = bench.run("-n", "2", "-k", "physics")
+    result = bench.run_subprocess("-n", "2", "-k", "physics")
     result.assert_outcomes(passed=10)
     assert len(bench.runs) == 1
     assert bench.timing["edits"] == 10
@@ -30,7 +32,9 @@ def test_stages_run_once_and_only_for_selected_pairs(bench):
 
 
 def test_failures_and_properties_come_back_from_xdist_workers(bench):
-    result = bench.run("-n", "2", "--imgedit-editor=fakes:Raises", "--imgedit-limit=2", "--junitxml=junit.xml")
+    result = bench.run_subprocess(
+        "-n", "2", "--imgedit-editor=fakes:Raises", "--imgedit-limit=2", "--junitxml=junit.xml"
+    )
     result.assert_outcomes(passed=9, failed=1)
     assert result.ret == 1
     text = (bench.path / "junit.xml").read_text()
@@ -39,19 +43,19 @@ def test_failures_and_properties_come_back_from_xdist_workers(bench):
 
 
 def test_gate_fails_the_run_under_xdist_too(bench):
-    result = bench.run("-n", "2", "--imgedit-limit=2", "--imgedit-fail-under=overall:9")
+    result = bench.run_subprocess("-n", "2", "--imgedit-limit=2", "--imgedit-fail-under=overall:9")
     result.assert_outcomes(passed=10)
     assert result.ret == 1
     result.stdout.fnmatch_lines(["imgedit: FAIL: overall 0.00 < 9 (p *); a part: 10 of 50 pairs"])
 
 
 def test_usage_error_is_one_line_under_xdist_too(bench):
-    result = bench.run("-n", "2", "--imgedit-editor=nope")
+    result = bench.run_subprocess("-n", "2", "--imgedit-editor=nope")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: unknown editor 'nope', expected one of *"])
 
 
 def test_collection_errors_stop_the_run_before_any_edit_under_xdist_too(bench):
     (bench.path / "test_broken.py").write_text("import nosuchmodule\n")
-    assert bench.run("-n", "2").ret == 2
+    assert bench.run_subprocess("-n", "2").ret == 2
     assert not (bench.path / ".imgedit").exists()

@@ -53,13 +53,14 @@ class Raises:
 
 
 class Threads:
-    """Fails with how many threads it may compute in."""
+    """Fails with how many threads it may compute in, and how they wait for each other."""
 
     def __init__(self, *, device):
         pass
 
     def edit(self, request):
-        raise RuntimeError(f"threads: {os.environ['OMP_NUM_THREADS']}")
+        waits = [f"{name}={os.environ[name]}" for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT") if name in os.environ]
+        raise RuntimeError(f"threads: {os.environ['OMP_NUM_THREADS']} {' '.join(waits)}")
 
 
 class Constant:

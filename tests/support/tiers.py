@@ -1,0 +1,107 @@
+"""The tiers of this repository's tests, and what each test costs of the processor.
+
+Tests marked `full` run with `--tier=full` (they alone) or `--tier=all`, and where a test is named. Of these,
+`IMGEDIT_QUARTER` 0 to 3 runs a quarter. `--cpu-budget` fails the session where a test costs more than
+`[tool.imgedit-tests]` allows.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+QUARTERS = 4
+COSTLIEST = 10
+COST = "cpu_seconds"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("tiers of tests")
+    group.addoption("--tier", choices=("everyday", "full", "all"), default="everyday", help="tests to run")
+    group.addoption("--cpu-budget", type=float, metavar="SECONDS", help="fail if a test costs more CPU seconds")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "full: runs in the tier `full` only")
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Costs(config.getoption("--cpu-budget")), "costs")
+
+
+def is_selected(nodeid: str, is_full: bool, tier: str, quarter: str) -> bool:
+    """Tell whether a test belongs to a tier and, if it is `full`, to the quarter `0` to `3` or `all`."""
+    if tier != "all" and is_full != (tier == "full"):
+        return False
+    return not is_full or quarter == "all" or zlib.crc32(nodeid.encode()) % QUARTERS == int(quarter)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if any("::" in argument for argument in config.args):
+        return
+    tier, quarter = config.getoption("--tier"), os.environ.get("IMGEDIT_QUARTER", "all")
+    chosen = [i for i in items if is_selected(i.nodeid, bool(i.get_closest_marker("full")), tier, quarter)]
+    left_out = set(items).difference(chosen)
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = chosen
+
+
+def cpu_seconds() -> float:
+    """User and system time of this process and of the children that it has reaped."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+STARTED = pytest.StashKey[float]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Note what the processor had done when the test began."""
+    item.stash[STARTED] = cpu_seconds()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """Tell the controller what the test cost, with the fixtures that it was the first to use."""
+    report: pytest.TestReport = yield
+    if call.when == "teardown":
+        report.user_properties.append((COST, round(cpu_seconds() - item.stash[STARTED], 2)))
+    return report
+
+
+class Costs:
+    """Lists the costliest tests at the end, and fails the session if one costs more than `most` CPU seconds."""
+
+    def __init__(self, most: float | None) -> None:
+        self.most = most
+        self.seconds: dict[str, float] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        for cost in (float(value) for name, value in report.user_properties if name == COST):
+            self.seconds[report.nodeid] = cost
+
+    @property
+    def over_budget(self) -> dict[str, float]:
+        return {} if self.most is None else {name: cost for name, cost in self.seconds.items() if cost > self.most}
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.over_budget and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if len(self.seconds) <= COSTLIEST:
+            return
+        terminalreporter.section(f"costliest tests, of {sum(self.seconds.values()):.0f} CPU s")
+        for name, cost in sorted(self.seconds.items(), key=lambda pair: -pair[1])[:COSTLIEST]:
+            terminalreporter.write_line(f"{cost:6.1f} s  {name}")
+        for name, cost in self.over_budget.items():
+            terminalreporter.write_line(f"ERROR: {name} took {cost:.1f} CPU s, {self.most:g} allowed", red=True)

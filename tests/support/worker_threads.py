@@ -1,0 +1,86 @@
+"""Workers that are threads of the test's process: all of a run but its processes, for tests of what comes of it.
+
+The controller, its pools, the messages and the code inside a worker are the real ones. A fake that dies, hangs, prints
+or looks at its process needs `Bench.run_subprocess`.
+"""
+
+from __future__ import annotations
+
+import io
+import queue
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import execnet
+
+from pytest_imgedit.models.source import user_import_paths
+from pytest_imgedit.workers.base import ENDED
+from pytest_imgedit.workers.process import JobLoop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_imgedit.workers.base import Slot
+
+
+class ThreadExecutor:
+    """Takes the place of `LocalExecutor`, and what that is made with."""
+
+    def __init__(self, *_: object) -> None:
+        sys.path += [path for path in user_import_paths() if path not in sys.path]
+
+    def start(self, slot: Slot) -> ThreadConnection:
+        return ThreadConnection(slot)
+
+    def abandon(self, slot: Slot) -> None: ...
+
+
+class ThreadConnection:
+    """One worker in a thread; what is sent to and from it passes through execnet's serializer, as on the wire."""
+
+    def __init__(self, slot: Slot) -> None:
+        self._inbox: queue.Queue[Any] = queue.Queue()
+        self._outbox: queue.Queue[Any] = queue.Queue()
+        self._log = io.StringIO()
+        self._printed = 0
+        self._loop = JobLoop(lambda message: self._outbox.put(execnet.dumps(message)), self._log)
+        self._thread = threading.Thread(target=self._work, name=slot.name, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        while (entry := self._inbox.get()) is not None:
+            self._loop.handle(*entry)
+
+    def listen(self, hear: Callable[[Any], None]) -> None:
+        def pass_on() -> None:
+            while (data := self._outbox.get()) is not None:
+                hear(execnet.loads(data))
+            hear(ENDED)
+
+        threading.Thread(target=pass_on, daemon=True).start()
+
+    def send(self, message: Any) -> None:
+        message = execnet.loads(execnet.dumps(dict(message)))
+        if message["op"] == "drop":
+            self._loop.dropping = True
+        else:
+            self._inbox.put((message, self._loop.read_ahead(message)))
+
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def lines(self, final: bool = False) -> list[str]:
+        text = self._log.getvalue()[self._printed :]
+        self._printed += len(text)
+        return [line for line in text.splitlines() if line.strip()]
+
+    def terminate(self) -> None:
+        self._inbox.put(None)
+
+    def close(self) -> str:
+        self.terminate()
+        self._thread.join(timeout=60)
+        self._loop.close()
+        self._outbox.put(None)
+        return "exit status 0"
