@@ -17,9 +17,9 @@ import psutil
 import pytest
 import torchvision_ops
 from folders import fill
+from in_process import run_here, run_with_threads
 from required import require
 from waiting import wait_until
-from worker_threads import ThreadExecutor
 
 import pytest_imgedit.engine.session  # noqa: F401 - else pytester forgets it after each run in this process, numpy and all
 from pytest_imgedit.suites.scenes import SceneImage
@@ -95,26 +95,6 @@ def scenes_drawn_once() -> Iterator[None]:
         yield
 
 
-class KeptImports:
-    """Keeps the modules of libraries that a run in this process has imported: pytester forgets them after each run.
-
-    What was imported from the test's `folder` is forgotten, as the next test has another.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = str(folder)
-        self.modules: dict[str, Any] = {}
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_unconfigure(self) -> None:
-        self.modules = dict(sys.modules)
-
-    def put_back(self) -> None:
-        for name, module in self.modules.items():
-            if not str(getattr(module, "__file__", None) or "").startswith(self.folder):
-                sys.modules.setdefault(name, module)
-
-
 class Bench:
     """A folder with the benchmark file and `fakes.py`, in which pytest runs as a user runs it."""
 
@@ -125,17 +105,11 @@ class Bench:
 
     def run(self, *arguments: str) -> pytest.RunResult:
         """Run pytest to its end in this process, with threads for worker processes."""
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("pytest_imgedit.engine.launch.LocalExecutor", ThreadExecutor)
-            return self.run_with_workers(*arguments)
+        return run_with_threads(self.pytester, *arguments)
 
     def run_with_workers(self, *arguments: str) -> pytest.RunResult:
         """Run pytest to its end in this process, with worker processes."""
-        kept = KeptImports(self.path)
-        try:
-            return self.pytester.runpytest_inprocess(*arguments, plugins=[kept])
-        finally:
-            kept.put_back()
+        return run_here(self.pytester, *arguments)
 
     def run_subprocess(self, *arguments: str) -> pytest.RunResult:
         """Run pytest to its end in a process of its own, with worker processes."""

@@ -67,7 +67,7 @@ class SessionWorkers:
         self.identities: dict[Role, Identity] = {}
         self.keeps: Collection[Role] = ()
         self._hardware = hardware
-        self._folder = tempfile.TemporaryDirectory(prefix="imgedit-")
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._launcher: Launcher | None = None
         self._pools: dict[Role, Pool] = {}
 
@@ -80,6 +80,8 @@ class SessionWorkers:
     def launcher(self) -> Launcher:
         """What makes pools; connected to the other hosts, if there are any, until `close`. Raises `UsageError`."""
         if self._launcher is None:
+            if self._folder is None:
+                self._folder = tempfile.TemporaryDirectory(prefix="imgedit-")
             folder = Path(self._folder.name)
             hosts = None if self.settings.run.stage == "report" else connect(self.settings, folder)
             hardware = self._hardware if hosts is None else hosts.hardware
@@ -153,5 +155,6 @@ class SessionWorkers:
         if self._launcher is not None and self._launcher.hosts is not None:
             self._launcher.hosts.close()
         self._launcher = None
-        self._folder.cleanup()
-        self._folder = tempfile.TemporaryDirectory(prefix="imgedit-")
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None

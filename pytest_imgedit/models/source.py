@@ -8,6 +8,7 @@ import sysconfig
 from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -133,13 +134,17 @@ def _defaults(arguments: ast.arguments) -> JsonObject:
 
 def is_installed(path: Path) -> bool:
     """Tell whether a path lies in the folders of this interpreter: its library and what is installed there."""
-    own = (Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-    return any(path.is_relative_to(folder) for folder in own)
+    return any(path.is_relative_to(folder) for folder in _own_folders())
+
+
+@cache
+def _own_folders() -> tuple[Path, ...]:
+    return tuple({Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 def is_third_party(path: Path) -> bool:
     """Tell whether a file belongs to an interpreter's library or to an installed package, of whatever environment."""
-    return is_installed(path) or bool({"site-packages", "dist-packages"} & set(path.parts))
+    return bool({"site-packages", "dist-packages"} & set(path.parts)) or is_installed(path)
 
 
 def user_import_paths() -> list[str]:

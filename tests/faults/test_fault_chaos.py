@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import sys
 
+import pytest
 
+
+@pytest.mark.full
 def test_random_kills_lose_nothing_and_repeat_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from tiers import full_but
 
 KILLER = Path(__file__).parent.parent / "support" / "killer.py"
 # One edit or question at a time, so that the batches of a resumed run are those of an uninterrupted one.
@@ -45,6 +46,10 @@ POINTS = [
 ]
 
 
+#: One point of each stage; the others are in the tier `full`.
+EVERYDAY = ("edited-image-written", "edit-record-half-written", "verdict-record-half-written", "results-written")
+
+
 def timeless(document):
     """The results document without what differs between any two runs: its id, times, and who did how much when."""
     document = json.loads(json.dumps(document))
@@ -63,7 +68,7 @@ def uninterrupted():
     return {}
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", full_but(EVERYDAY, POINTS))
 def test_resumed_run_equals_an_uninterrupted_one(bench, monkeypatch, uninterrupted, point):
     if not uninterrupted:
         bench.run_subprocess(*RUN, "--imgedit-out=other").assert_outcomes(passed=4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tiers import full_but
 
 CRASH = """
 import os, signal
@@ -17,7 +18,7 @@ def test_image_edit(edit_result):
 MODES = ("load", "worksteal", "loadscope", "loadfile")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", full_but(["worksteal"], MODES))
 def test_every_mode_gives_the_items_of_a_plain_run(bench, mode):
     bench.run_subprocess("--imgedit-editor=noise", "--imgedit-limit=1", "--imgedit-out=alone").assert_outcomes(passed=5)
     result = bench.run_subprocess("--imgedit-editor=noise", "--imgedit-limit=1", "-n3", f"--dist={mode}")
@@ -45,7 +46,7 @@ def test_workers_on_other_machines_are_refused(bench):
     result.stderr.fnmatch_lines(["ERROR: --tx=ssh=somewhere: items read their results on this machine, expected popen"])
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", full_but(["worksteal"], MODES))
 def test_crashed_worker_loses_no_item(bench, mode):
     (bench.path / "test_image_edit.py").write_text(CRASH)
     result = bench.run_subprocess("-n2", f"--dist={mode}", "--imgedit-limit=2", "-rA")

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-from pathlib import Path
-
 import pytest
-from PIL import Image
 from required import require
-from user_folder import Repository, has
-
-TEMPLATE = Path(__file__).parent / "template"
-collect_ignore = ["template"]  # its tests are run in copies of it
+from user_folder import Repository, fill_repository, has
 
 
 @pytest.fixture
@@ -35,7 +27,5 @@ def empty(tmp_path) -> Repository:
 def repository(tmp_path) -> Repository:
     """A copy of the template repository, with its six photographs."""
     folder = tmp_path / "repository"
-    shutil.copytree(TEMPLATE, folder)
-    for line in (folder / "data" / "pairs.jsonl").read_text().splitlines():
-        Image.effect_noise((48, 40), 60).convert("RGB").save(folder / "data" / json.loads(line)["image"])
+    fill_repository(folder)
     return Repository(folder)

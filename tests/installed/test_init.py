@@ -272,6 +272,7 @@ def follow(folder, commands):
             assert outcome.code == 0, (command, outcome.output)
 
 
+@pytest.mark.full
 def test_the_page_on_ci_followed_word_by_word(empty):
     """All but uploads and caches, which are the CI system's, and the index from which the package comes."""
     new_repository(empty.path, "github")

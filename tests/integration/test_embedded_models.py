@@ -28,6 +28,7 @@ def embedded(bench: Bench) -> Bench:
     return bench
 
 
+@pytest.mark.full
 def test_by_default_the_embedded_editor_edits_and_the_embedded_judge_scores(embedded: Bench) -> None:
     result = embedded.run(SUITE)
     assert result.ret == 0
@@ -62,6 +63,7 @@ def test_an_untouched_image_is_worth_nothing_to_the_embedded_judge(embedded: Ben
     assert embedded.results["overall"]["macro"]["mean"] < 1.5
 
 
+@pytest.mark.full
 def test_fewer_steps_fail_against_a_baseline_by_name_of_the_category(embedded: Bench) -> None:
     social = ("--imgedit-suite=scenes:n=12", "-k", "social")
     gates = ("--imgedit-compare=main", "--imgedit-max-drop=overall:0", "--imgedit-max-drop=social:0")

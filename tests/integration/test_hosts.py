@@ -133,6 +133,7 @@ def workers_alive():
     return found
 
 
+@pytest.mark.full
 def test_the_same_pairs_end_alike_on_this_machine_ssh_exec_and_on_ray(bench, hosts, cluster, monkeypatch):
     before = {process.pid for process in workers_alive()}
     bench.run_subprocess(*MODELS)
@@ -167,6 +168,7 @@ def test_without_an_address_ray_starts_on_this_machine(bench):
     bench.wait_for(lambda: not left_over(before))
 
 
+@pytest.mark.full
 def test_a_lost_node_of_ray_loses_no_edit(bench, cluster):
     options = ("--imgedit-executor=ray", "--imgedit-set=workers.cpu_workers=3", "--imgedit-stage=edit")
     run = bench.start(

@@ -66,6 +66,7 @@ def cached(bench):
     return bench.timing["edits_cached"], bench.timing["verdicts_cached"]
 
 
+@pytest.mark.full
 def test_what_hosts_without_gpus_computed_counts_as_that_and_is_taken_up(bench, hosts):
     there = (*MODELS, hosts("popen"))
     bench.run_subprocess(*there)
@@ -79,6 +80,7 @@ def test_what_hosts_without_gpus_computed_counts_as_that_and_is_taken_up(bench, 
     assert (bench.stored_edits(), bench.records("verdicts")) == (10, 10)
 
 
+@pytest.mark.full
 def test_versions_are_those_of_the_hosts(bench, hosts, older):
     there = (*OWN, hosts(f"popen//env:PYTHONPATH={older}"))
     bench.run_subprocess(*there)
@@ -119,6 +121,7 @@ def test_a_server_is_asked_from_here_whatever_hosts_have(server, bench, hosts, o
     assert len(server.asked) == 5
 
 
+@pytest.mark.full
 def test_served_edits_that_hosts_without_gpus_judged_are_reported(server, bench, hosts):
     server.reset()
     editor = f"--imgedit-editor=openai-images:{server.url}#scenes"
@@ -130,6 +133,7 @@ def test_served_edits_that_hosts_without_gpus_judged_are_reported(server, bench,
     assert outcome(bench) == expected
 
 
+@pytest.mark.full
 def test_a_report_of_hosts_finds_what_is_beside_a_pair_that_failed(bench, hosts):
     for name in "ab":
         Image.new("RGB", (64, 64), "white").save(bench.path / f"{name}.png")
@@ -142,6 +146,7 @@ def test_a_report_of_hosts_finds_what_is_beside_a_pair_that_failed(bench, hosts)
         assert bench.error_kinds == {"p-c": "bad_image"}
 
 
+@pytest.mark.full
 def test_calls_on_hosts_without_gpus_are_taken_up(bench, calls, hosts):
     models = ("--imgedit-suite=scenes", "--imgedit-editor=scenes", "--imgedit-judge=scenes")
     for _ in range(2):
@@ -149,6 +154,7 @@ def test_calls_on_hosts_without_gpus_are_taken_up(bench, calls, hosts):
         assert (bench.records("edits"), bench.records("verdicts"), bench.records("models")) == (1, 1, 2)
 
 
+@pytest.mark.full
 def test_calls_take_from_the_store_what_the_hosts_have_computed_alone(bench, calls, hosts, older):
     there = hosts(f"popen//env:PYTHONPATH={older}", more='gpus = "none"')
     for options, records in (((), 1), ((there,), 2), ((there,), 2), ((), 2)):

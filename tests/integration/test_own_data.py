@@ -161,7 +161,7 @@ def test_what_some_pairs_lack_is_said_before_the_others_are_edited(bench):
 
 
 def test_equal_reasons_are_folded_and_counted_in_full(bench):
-    result = bench.run("--imgedit-editor=fakes:Dies", "--imgedit-limit=2", "-k", "physics or social")
+    result = bench.run_with_workers("--imgedit-editor=fakes:Dies", "--imgedit-limit=2", "-k", "physics or social")
     result.assert_outcomes(failed=4)
     reasons = [line for line in result.outlines if "edit error" in line and not line.startswith("FAILED ")]
     assert len([line for line in reasons if " more as " in line]) == 1

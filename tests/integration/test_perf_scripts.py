@@ -12,6 +12,7 @@ import pytest
 FOLDER = Path(__file__).parents[2] / "perf"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("script", "figures"),
     [
@@ -21,6 +22,7 @@ FOLDER = Path(__file__).parents[2] / "perf"
         ("judge_stage --images 1", {"first_run_items_s", "1 images"}),
         ("sharding --ways full", {"one GPU", "full"}),
         ("overhead", {"runs", "rates", "start_up_ms"}),
+        ("threads --policies 1000", {"policies"}),
     ],
 )
 def test_script_writes_its_figures(tmp_path, script, figures):

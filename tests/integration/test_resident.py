@@ -52,8 +52,8 @@ def test_edits_that_were_stored_are_judged_too_and_trials_follow(resident):
 
 
 def test_a_run_of_trials_alone_has_no_negative_times(bench):
-    bench.run(*FAKES, "--imgedit-limit=2").assert_outcomes(passed=10)
-    bench.run(*FAKES, "--imgedit-limit=2", "--imgedit-judge-repeats=1").assert_outcomes(passed=10)
+    bench.run_subprocess(*FAKES, "--imgedit-limit=2").assert_outcomes(passed=10)
+    bench.run_subprocess(*FAKES, "--imgedit-limit=2", "--imgedit-judge-repeats=1").assert_outcomes(passed=10)
     assert bench.timing["score_s"] == 0
     assert bench.timing["trials_s"] >= 0
 

@@ -81,6 +81,7 @@ def test_stages_run_by_themselves(bench):
     assert {item["status"] for item in bench.results["items"]} == {"scored"}
 
 
+@pytest.mark.full
 def test_a_verdict_is_the_same_alone_in_a_batch_and_after_a_resume(bench):
     """What is judged beside an edit decides nothing: not a bit of its expected grades."""
     scored = ("--imgedit-editor=oracle", "--imgedit-judge=scenes", "--imgedit-limit=2")

@@ -79,8 +79,8 @@ def both(folder, shard, env=None, **call):
 @pytest.mark.parametrize(
     ("model", "shard", "share"),
     [
-        ("qwen-image-edit", {}, 0.5),
-        ("flux-kontext", {"strategy": "full", "cpu_offload": True}, 0.5),
+        pytest.param("qwen-image-edit", {}, 0.5, marks=pytest.mark.full),
+        pytest.param("flux-kontext", {"strategy": "full", "cpu_offload": True}, 0.5, marks=pytest.mark.full),
         ("instruct-pix2pix", {"strategy": "grad_op", "text_encoder": "replicate"}, 1.0),
     ],
 )
@@ -98,6 +98,7 @@ def test_modules_that_stay_in_float32_are_whole_on_every_rank(tiny):
     assert 0.4 < found["share"] < 0.9
 
 
+@pytest.mark.full
 def test_ranks_may_share_the_sequence(tiny, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     (tmp_path / "sitecustomize.py").write_text(ACCELERATOR)
@@ -122,6 +123,7 @@ def edits(bench):
     return {name: np.asarray(Image.open(folder / blob[:2] / f"{blob}.png"), int) for name, blob in blobs.items()}
 
 
+@pytest.mark.full
 def test_a_group_of_ranks_is_one_worker(bench, tiny, monkeypatch):
     (bench.path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(bench.path / "tmp"))
@@ -137,6 +139,7 @@ def test_a_group_of_ranks_is_one_worker(bench, tiny, monkeypatch):
     assert not list(bench.path.glob("tmp/imgedit-*"))
 
 
+@pytest.mark.full
 def test_one_rank_that_dies_ends_its_group_and_another_takes_the_place(bench, tiny):
     editor = (f"--imgedit-editor=diffusers:{tiny('instruct-pix2pix')}", "--imgedit-set=editor.num_inference_steps=60")
     run = bench.start(*editor, *GROUP, *PAIRS)

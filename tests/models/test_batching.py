@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tiers import full_but
 from tiny_models import BUILDERS as MODELS
 from tiny_pipelines import BUILDERS as FURTHER
 
@@ -48,7 +49,7 @@ def test_every_pipeline_that_batches_is_tried_here():
     assert {name for name, adapter in ADAPTERS.items() if adapter.batches} == set(BATCHING)
 
 
-@pytest.mark.parametrize("name", BATCHING)
+@pytest.mark.parametrize("name", full_but(["StableDiffusionInstructPix2PixPipeline"], BATCHING))
 def test_an_edit_in_a_batch_is_what_it_is_alone(name, tmp_path):
     builder, tolerance = BATCHING[name]
     BUILDERS[builder](tmp_path / "model")
@@ -59,7 +60,9 @@ def test_an_edit_in_a_batch_is_what_it_is_alone(name, tmp_path):
     assert float((alone[0] - alone[1]).abs().max()) > 1  # the edits themselves differ
 
 
-@pytest.mark.parametrize("size", [(720, 424), (512, 304), (640, 376), (300, 300)])
+@pytest.mark.parametrize(
+    "size", full_but(["(720, 424)"], map(pytest.param, [(720, 424), (512, 304), (640, 376), (300, 300)]))
+)
 def test_an_edit_in_a_batch_has_the_size_that_it_has_alone(size, tmp_path):
     BUILDERS["qwen-image-edit"](tmp_path / "model")
     editor = DiffusersEditor(str(tmp_path / "model"), device="cpu", num_inference_steps=1)
@@ -67,6 +70,7 @@ def test_an_edit_in_a_batch_has_the_size_that_it_has_alone(size, tmp_path):
     assert [image.size for image in editor.edit_batch(asked)] == [editor.edit(asked[0]).size] * 2
 
 
+@pytest.mark.full
 def test_a_guided_edit_in_a_batch_is_what_it_is_alone(tmp_path):
     BUILDERS["qwen-image-edit"](tmp_path / "model")
     params = {"num_inference_steps": 2, "true_cfg_scale": 4.0, "negative_prompt": "blurred"}

@@ -62,6 +62,7 @@ def _logged(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.full
 def test_trained_models_load_as_any_other_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "CHUNK", 8)
     work, out = tmp_path / "work", tmp_path / "out"

@@ -47,6 +47,7 @@ def ranges(column):
     return {row[0]: [float(end) / 100 for end in row[place].strip("%").split("–")] for row in rows}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("cell", CELLS, ids=" ".join)
 def test_gates_are_as_often_wrong_as_their_page_says(simulation, cell):
     what, layout, family = cell

@@ -13,9 +13,10 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from _pytest.mark import ParameterSet
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Container, Generator, Iterable
 
 QUARTERS = 4
 COSTLIEST = 10
@@ -32,6 +33,18 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "full: runs in the tier `full` only")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Costs(config.getoption("--cpu-budget")), "costs")
+
+
+def full_but(everyday: Container[str], values: Iterable[Any]) -> list[Any]:
+    """Mark the parameters of a test `full`, but for those that are named: their ids, or else their first values."""
+    found = []
+    for value in values:
+        values_of = value if isinstance(value, tuple) and not isinstance(value, ParameterSet) else (value,)
+        parameters = value if isinstance(value, ParameterSet) else pytest.param(*values_of)
+        name = parameters.id or str(parameters.values[0])
+        marks = () if name in everyday else (pytest.mark.full,)
+        found.append(pytest.param(*parameters.values, id=parameters.id, marks=[*parameters.marks, *marks]))
+    return found
 
 
 def is_selected(nodeid: str, is_full: bool, tier: str, quarter: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -12,6 +13,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
+from in_process import run_with_threads
+from PIL import Image
+
+TEMPLATE = Path(__file__).parent / "repository"
 PYTHON = os.environ.get("IMGEDIT_INSTALLED_PYTHON", sys.executable)
 
 
@@ -49,8 +55,7 @@ class Repository:
 
     def call(self, *command: str, cwd: str = ".") -> Outcome:
         """Run a command to its end."""
-        edited = self.path / "edited.txt"
-        edited.unlink(missing_ok=True)
+        (self.path / "edited.txt").unlink(missing_ok=True)
         result = subprocess.run(
             command,
             cwd=self.path / cwd,
@@ -61,8 +66,12 @@ class Repository:
             timeout=300,
             check=False,
         )
-        names = edited.read_text().splitlines() if edited.exists() else []
-        return Outcome(result.returncode, result.stdout, sorted(names))
+        return Outcome(result.returncode, result.stdout, self.edited())
+
+    def edited(self) -> list[str]:
+        """The pairs that the last call has edited, in order."""
+        path = self.path / "edited.txt"
+        return sorted(path.read_text().splitlines()) if path.exists() else []
 
     def pytest(self, *arguments: str, cwd: str = ".") -> Outcome:
         """Run pytest in the order in which items are collected."""
@@ -83,6 +92,32 @@ class Repository:
             )
             for case in cases
         }
+
+
+def fill_repository(folder: Path) -> None:
+    """Copy the template of a user's repository into a folder, with its six photographs."""
+    shutil.copytree(TEMPLATE, folder, dirs_exist_ok=True)
+    for line in (folder / "data" / "pairs.jsonl").read_text().splitlines():
+        Image.effect_noise((48, 40), 60).convert("RGB").save(folder / "data" / json.loads(line)["image"])
+
+
+class RepositoryHere(Repository):
+    """The same, with pytest in the test's own process and threads for workers."""
+
+    def __init__(self, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(pytester.path)
+        self.pytester = pytester
+        for name, value in self.environment.items():
+            monkeypatch.setenv(name, value)
+        for name in set(os.environ) - set(self.environment):
+            monkeypatch.delenv(name)
+
+    def pytest(self, *arguments: str, cwd: str = ".") -> Outcome:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(self.path / cwd)
+            (self.path / "edited.txt").unlink(missing_ok=True)
+            result = run_with_threads(self.pytester, "-p", "no:hypothesispytest", *arguments)
+        return Outcome(int(result.ret), "\n".join([*result.errlines, *result.outlines]), self.edited())
 
 
 def has(module: str) -> bool:

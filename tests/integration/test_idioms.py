@@ -1,4 +1,4 @@
-"""The installed plugin in a user's repository, used in the ways in which people use pytest."""
+"""The plugin in a user's repository, called in the ways in which people call pytest; tests/installed has the wheel."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import shutil
 
 import pytest
-from user_folder import PYTHON
+from user_folder import RepositoryHere, fill_repository
 
 BAGS = ["bags-0", "bags-1", "bags-2"]
 SHOES = ["shoes-0", "shoes-1", "shoes-2"]
@@ -58,6 +58,13 @@ PASSING = {
     "xdist-one-item": (("-n", "2", "-k", "image_edit and bags-0"), ["bags-0"], 1),
     "xdist-shipped-item": (("-n", "2", "--imgedit", "-k", "shoes"), SHOES, 3),
 }  # fmt: skip
+
+
+@pytest.fixture
+def repository(pytester, monkeypatch):
+    """A copy of the template repository, with its six photographs."""
+    fill_repository(pytester.path)
+    return RepositoryHere(pytester, monkeypatch)
 
 
 @pytest.mark.parametrize("name", PASSING)
@@ -290,63 +297,3 @@ def test_a_category_that_is_not_there_names_those_that_are(repository):
     outcome = repository.pytest("benchmarks", "-k", "bgs")
     assert outcome.code == 5
     assert "imgedit: 'bgs' selects none of 6 pairs; categories: bags, shoes; did you mean 'bags'?" in outcome.output
-
-
-def test_rerunfailures(repository, needs):
-    needs("pytest_rerunfailures")
-    outcome = repository.pytest("benchmarks/test_image_edit.py", "--reruns=2", LOW)
-    assert (outcome.code, outcome.counts()) == (1, {"failed": 1, "passed": 5, "rerun": 2})
-    assert outcome.edited == ALL
-
-
-def test_randomly(repository, needs):
-    needs("pytest_randomly")
-    outcome = repository.call("pytest", "benchmarks", "-p", "randomly", "-p", "no:cacheprovider")
-    assert (outcome.code, outcome.edited) == (0, ALL), outcome.output
-
-
-def test_split(repository, needs):
-    needs("pytest_split")
-    parts = [
-        repository.pytest("benchmarks/test_image_edit.py", "--splits=2", f"--group={group}").edited for group in (1, 2)
-    ]
-    assert sorted(parts[0] + parts[1]) == ALL
-    assert all(parts)
-
-
-def test_repeat(repository, needs):
-    needs("pytest_repeat")
-    outcome = repository.pytest("benchmarks/test_image_edit.py", "--count=2")
-    assert (outcome.code, outcome.edited) == (0, ALL), outcome.output
-    assert outcome.counts() == {"passed": 12}
-
-
-def test_html(repository, needs):
-    needs("pytest_html")
-    outcome = repository.pytest("benchmarks", "--html=page.html", "--self-contained-html", LOW)
-    assert outcome.code == 1
-    page = (repository.path / "page.html").read_text()
-    assert "min_score 1" in page
-    assert "Traceback" not in page
-
-
-def test_cov(repository, needs):
-    needs("pytest_cov")
-    outcome = repository.pytest("benchmarks", "--cov=own_models", "--cov-fail-under=0", "-W", "default")
-    assert (outcome.code, outcome.edited) == (0, ALL), outcome.output
-
-
-def test_main_called_twice_in_one_process(repository):
-    code = (
-        "import pytest, sys\n"
-        "always = ['-q', 'benchmarks', '-p', 'no:randomly', '-k']\n"
-        "codes = [int(pytest.main([*always, name])) for name in ('bags', 'shoes')]\n"
-        "sys.exit(codes != [0, 0])"
-    )
-    outcome = repository.call(PYTHON, "-c", code)
-    assert (outcome.code, outcome.edited) == (0, ALL), outcome.output
-
-
-def test_switched_off(repository):
-    outcome = repository.pytest("tests", "-p", "no:imgedit", "-o", "addopts=")
-    assert outcome.code == 0, outcome.output
