@@ -39,7 +39,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", str(SPIN_COUNT))
 if find_spec("torchvision"):
     torchvision_ops.install()
 #: verl wants an older transformers than the one that all else is tested with, so it has an environment of its own.
-collect_ignore = [] if find_spec("verl") else ["with_verl"]
+collect_ignore = ["support"] if find_spec("verl") else ["support", "with_verl"]
 
 CHROMIUM: dict[str, Any] = {
     "executable_path": "/usr/bin/chromium",
