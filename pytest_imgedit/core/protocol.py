@@ -69,7 +69,7 @@ class JudgeJob(TypedDict):
 
 
 class Preparing(TypedDict):
-    """What every worker of a model is told of it.
+    """What every worker of a model is told of it; `unused` are packages that it is to do without.
 
     Of an editor, `batch_size` is how many edits go into one call. With `"auto"` a worker decides, which may use
     `batch_memory` bytes of its GPU beside the weights, or all that is free. `code` and `files` are SHA-256 by name that
@@ -79,6 +79,7 @@ class Preparing(TypedDict):
     target: TargetMessage
     params: JsonObject
     libraries: list[str]
+    unused: list[str]
     is_served: bool
     may_be_blank: bool
     batch_size: NotRequired[int | Literal["auto"]]

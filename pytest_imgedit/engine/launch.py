@@ -124,6 +124,7 @@ class Launcher:
             "target": {"module": target.module, "attribute": target.attribute, "argument": target.argument},
             "params": model.worker_params,
             "libraries": list(identity.libraries),
+            "unused": list(model.unused_packages),
             "is_served": model.is_served,
             "may_be_blank": model.may_be_blank,
         }

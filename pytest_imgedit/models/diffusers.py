@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -206,6 +207,11 @@ class Diffusers(CheckpointModel):
         return (*self.libraries, *(name for name, value in used.items() if value), *kernels(self._backend))
 
     @property
+    def unused_packages(self) -> tuple[str, ...]:
+        used = {"peft": self.options.loras, "scipy": _schedules_with_scipy(Path(self.argument or ""))}
+        return tuple(name for name, value in used.items() if not value)
+
+    @property
     def _backend(self) -> str:
         return self.options.attention_backend or ""
 
@@ -261,6 +267,16 @@ class Diffusers(CheckpointModel):
         if options.step_cache:
             named.append(f"step_cache_threshold={options.step_cache_threshold}")
         return named
+
+
+def _schedules_with_scipy(folder: Path) -> bool:
+    """Tell whether the scheduler of a pipeline may need scipy; one that is not where others are may."""
+    try:
+        config = json.loads((folder / "scheduler" / "scheduler_config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return True
+    name = str(config.get("_class_name"))
+    return bool(config.get("use_beta_sigmas")) or name.startswith(("LMS", "DPMSolverSDE"))
 
 
 def kernels(name: str) -> list[str]:

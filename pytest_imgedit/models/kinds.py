@@ -153,6 +153,11 @@ class Model:
         return self.libraries
 
     @property
+    def unused_packages(self) -> tuple[str, ...]:
+        """Names of optional packages that its libraries import where they are installed, and that it never uses."""
+        return ()
+
+    @property
     def weight_bytes(self) -> int | None:
         """Bytes of weights that loading reads; `None` where that is not known."""
         return None

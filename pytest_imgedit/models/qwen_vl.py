@@ -85,6 +85,11 @@ class QwenVL(CheckpointModel):
         return further
 
     @property
+    def unused_packages(self) -> tuple[str, ...]:
+        """Scipy is for losses of object detection, which transformers imports with every model."""
+        return ("scipy",) if self.options.adapter else ("scipy", "peft")
+
+    @property
     def packages(self) -> tuple[str, ...]:
         adapting = ("peft",) if self.options.adapter else ()
         return (*self.libraries, *adapting, *kernels(self.options.attention))

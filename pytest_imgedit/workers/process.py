@@ -7,7 +7,7 @@ import os
 import queue
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -47,6 +47,8 @@ def serve(channel: Any) -> None:
     def receive(message: protocol.ToWorker | None) -> None:
         if message is None:
             os._exit(0)
+        if message["op"] == "prepare":
+            hide(message["unused"])
         if message["op"] == "drop":
             worker.dropping = True
         else:
@@ -56,6 +58,15 @@ def serve(channel: Any) -> None:
     channel.setcallback(receive, endmarker=None)
     while True:
         worker.handle(*inbox.get())
+
+
+def hide(packages: Iterable[str]) -> None:
+    """Have packages look as if they were not installed, for as long as the process lives.
+
+    diffusers and transformers import optional packages wherever they find them: seconds of every start.
+    """
+    for name in packages:
+        sys.modules.setdefault(name, None)  # type: ignore[arg-type]
 
 
 class JobLoop:

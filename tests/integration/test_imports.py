@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 HEAVY = {
     "torch",
     "diffusers",
@@ -77,6 +79,22 @@ def test_session_without_items_of_ours_imports_nothing_heavy(tmp_path):
     (tmp_path / "test_plain.py").write_text("def test_plain(): pass\n")
     code = f"import pytest; assert pytest.main(['-q', '-p', 'no:cacheprovider', r'{tmp_path}']) == 0"
     assert not modules_after(code) & (HEAVY - {"execnet"})  # pytest-xdist imports execnet
+
+
+@pytest.mark.parametrize(("role", "further"), [("editor", {"diffusers"}), ("judge", set())])
+def test_worker_of_an_embedded_model_imports_nothing_that_it_never_uses(role, further):
+    """It loads a model in a fresh process, which is five seconds of imports."""
+    imported = modules_after(
+        "from pytest_imgedit.models.specs import make_model\n"
+        "from pytest_imgedit.workers.process import hide\n"
+        f"model = make_model({role!r}, 'scenes', {{}})\n"
+        "hide(model.unused_packages)\n"
+        "model.target.build('cpu', model.worker_params)\n"
+        "for name in model.unused_packages: assert sys.modules.pop(name) is None, name\n"
+    )
+    heavy = {"torch", "transformers", "diffusers", "accelerate", "scipy", "peft", "torchvision", "ray", "openai"}
+    assert imported & heavy == {"torch", "transformers", "accelerate", *further}
+    assert not imported & {"pytest", "execnet"}
 
 
 def test_controller_of_a_run_never_imports_torch(bench):

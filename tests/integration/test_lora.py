@@ -84,7 +84,15 @@ def test_another_adapter_is_taken_without_loading_the_base_again(model, loras, m
     for own in ([loras[0]], [loras[1]], [], [loras[0]]):
         params = {"num_inference_steps": 2, "loras": [{"path": path} for path in own]}
         named = {name: getattr(target, name) for name in ("module", "attribute", "argument")}
-        told = {"device": "cpu", "libraries": [], "is_served": False, "may_be_blank": False, "batch_size": 1, "jobs": 1}
+        told = {
+            "device": "cpu",
+            "libraries": [],
+            "unused": [],
+            "is_served": False,
+            "may_be_blank": False,
+            "batch_size": 1,
+            "jobs": 1,
+        }
         worker.prepare({"target": named, "params": params, **told})
         worker.load()
         asked = {"pair": "a", "category": "c", "instruction": "x", "reference": None, "seed": 3}

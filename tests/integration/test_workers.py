@@ -245,7 +245,15 @@ def test_judge_is_given_what_it_prepared_if_its_answer_takes_that(name, reply):
     sent = []
     worker = JobLoop(sent.append, sys.stderr)
     target = {"module": __name__, "attribute": name, "argument": None}
-    told = {"target": target, "params": {}, "device": "cpu", "libraries": [], "is_served": False, "may_be_blank": True}
+    told = {
+        "target": target,
+        "params": {},
+        "device": "cpu",
+        "libraries": [],
+        "unused": [],
+        "is_served": False,
+        "may_be_blank": True,
+    }
     told["jobs"] = 1
     worker.handle({"op": "prepare", **told}, [])
     worker.handle({"op": "load"}, [])
