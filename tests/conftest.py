@@ -19,6 +19,13 @@ import torchvision_ops
 from folders import fill
 from in_process import run_here, run_with_threads
 from required import require
+from tiers import (  # noqa: F401 - hooks
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_configure,
+    pytest_runtest_makereport,
+    pytest_runtest_protocol,
+)
 from waiting import wait_until
 
 import pytest_imgedit.engine.session  # noqa: F401 - else pytester forgets it after each run in this process, numpy and all

@@ -25,6 +25,7 @@ def table(folder, names=("file", "prompt"), suffix=".jpg", count=30):
     (folder / "prompts.csv").write_text("\n".join([",".join(names), *rows]) + "\n")
 
 
+@pytest.mark.full
 def test_the_shipped_item_in_an_empty_folder(empty):
     outcome = empty.pytest("--imgedit")
     assert outcome.code == 0, outcome.output
@@ -226,6 +227,7 @@ def test_what_is_not_used_is_named(empty):
     ]
 
 
+@pytest.mark.full
 def test_in_a_folder_of_a_repository(empty):
     new_repository(empty.path, "github")
     (empty.path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")

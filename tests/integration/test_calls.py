@@ -72,7 +72,7 @@ def test_each_model_is_loaded_once_a_session(called, xdist, together):
             "from pytest_imgedit.engine.placement import Placement\n"
             "run.place = session_workers.place = lambda *given: Placement('resident')\n"
         )
-    called.run(*MODELS, *xdist).assert_outcomes(passed=5 + 6)
+    called.run_subprocess(*MODELS, *xdist).assert_outcomes(passed=5 + 6)
     assert (called.lines().count("Editor"), called.lines().count("Judge")) == (1, 1)
     assert called.timing["swaps"] == 0
     assert "batch of 6" in called.lines()
@@ -80,7 +80,7 @@ def test_each_model_is_loaded_once_a_session(called, xdist, together):
 
 @pytest.mark.parametrize("xdist", [(), ("-n", "2")])
 def test_calls_without_a_run_start_workers_of_their_own(called, xdist):
-    called.run(*MODELS, *xdist, "test_own.py").assert_outcomes(passed=6)
+    called.run_subprocess(*MODELS, *xdist, "test_own.py").assert_outcomes(passed=6)
     assert (called.lines().count("Editor"), called.lines().count("Judge")) == (1, 1)
     assert not (called.path / ".imgedit" / "runs").exists()
 
@@ -91,7 +91,7 @@ def test_where_both_do_not_fit_the_one_that_is_called_takes_the_place_of_the_oth
         "from pytest_imgedit.engine.placement import Placement\n"
         "run.place = session_workers.place = lambda *given: Placement('swap')\n"
     )
-    called.run(*MODELS, "--deselect=test_own.py::test_scores").assert_outcomes(passed=5 + 3, deselected=3)
+    called.run_subprocess(*MODELS, "--deselect=test_own.py::test_scores").assert_outcomes(passed=5 + 3, deselected=3)
     assert (called.lines().count("Editor"), called.lines().count("Judge")) == (2, 1)
     assert called.timing["swaps"] == 1
 
@@ -99,21 +99,21 @@ def test_where_both_do_not_fit_the_one_that_is_called_takes_the_place_of_the_oth
 @pytest.mark.parametrize("xdist", [(), ("-n", "1")])
 def test_workers_that_were_kept_and_never_called_end_with_the_session(called, xdist):
     (called.path / "test_a.py").write_text("def test_fails(edit_result): raise ValueError\n")
-    result = called.run(*MODELS, "-x", *xdist)
+    result = called.run_subprocess(*MODELS, "-x", *xdist)
     assert result.ret == (2 if xdist else 1)  # pytest-xdist stops so
     assert "INTERNALERROR" not in result.stdout.str()
     assert not [line for line in result.errlines if line.startswith("Traceback")], result.errlines
-    called.run(*MODELS).assert_outcomes(passed=11, failed=5)  # nothing holds the store
+    called.run_subprocess(*MODELS).assert_outcomes(passed=11, failed=5)  # nothing holds the store
 
 
 def test_a_run_that_ends_early_loads_each_model_once_too(called):
     until = ("--imgedit-until=decided", "--imgedit-fail-under=overall:0", "--imgedit-set=judge.controls=false")
-    called.run(*MODELS, *until)
+    called.run_subprocess(*MODELS, *until)
     assert (called.lines().count("Editor"), called.lines().count("Judge")) == (1, 1)
 
 
 def test_a_run_that_only_edits_has_no_judge_to_call(called):
-    result = called.run(*MODELS, "--imgedit-stage=edit", "test_own.py")
+    result = called.run_subprocess(*MODELS, "--imgedit-stage=edit", "test_own.py")
     result.assert_outcomes(passed=3, errors=3)
     result.stdout.fnmatch_lines(["*reward_model: --imgedit-stage=edit starts no judge*"])
 
@@ -122,7 +122,7 @@ def test_without_calls_the_workers_of_a_run_end_with_it(called):
     (called.path / "test_own.py").write_text(
         "import psutil\ndef test_own(imgedit_run):\n    assert not psutil.Process().children(recursive=True)\n"
     )
-    called.run(*MODELS).assert_outcomes(passed=5 + 1)
+    called.run_subprocess(*MODELS).assert_outcomes(passed=5 + 1)
 
 
 def test_a_failed_call_says_why_under_xdist_too(called):
@@ -141,7 +141,7 @@ def test_a_failed_call_says_why_under_xdist_too(called):
         "            edit_workers.edit(Image.new('RGB', (side, side)), 'x')\n"
     )
     for xdist in ((), ("-n", "1")):
-        called.run("--imgedit-editor=counted:Editor", "test_own.py", *xdist).assert_outcomes(passed=1)
+        called.run_subprocess("--imgedit-editor=counted:Editor", "test_own.py", *xdist).assert_outcomes(passed=1)
 
 
 @pytest.mark.parametrize("xdist", [(), ("-n", "1")])
@@ -152,8 +152,8 @@ def test_a_fixture_that_a_test_asks_for_as_it_runs_is_there(called, xdist):
         "    workers = request.getfixturevalue('edit_workers')\n"
         "    assert workers.edit(Image.new('RGB', (8, 8)), 'x').size == (8, 8)\n"
     )
-    called.run(*MODELS, *xdist, "test_own.py").assert_outcomes(passed=1)
-    called.run(*MODELS, *xdist).assert_outcomes(passed=6)
+    called.run_subprocess(*MODELS, *xdist, "test_own.py").assert_outcomes(passed=1)
+    called.run_subprocess(*MODELS, *xdist).assert_outcomes(passed=6)
 
 
 def test_calls_are_answered_to_those_who_know_the_token_alone(tmp_path):

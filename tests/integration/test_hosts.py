@@ -151,6 +151,7 @@ def test_the_same_pairs_end_alike_on_this_machine_ssh_exec_and_on_ray(bench, hos
     bench.wait_for(lambda: not left_over(before))
 
 
+@pytest.mark.full
 def test_without_an_address_ray_starts_on_this_machine(bench):
     before = {process.pid for process in workers_alive()}
     ray = ("--imgedit-executor=ray", "--imgedit-set=workers.cpu_workers=2", "-k", "physics")

@@ -50,7 +50,7 @@ CLASSES = {
     "ZImageOmniPipeline": ("zimage-omni", 640 * 400),
 }
 #: Those that are run every day: one of each way to take a source, as cheap as that can be.
-EVERYDAY = ("FluxKontextPipeline", "QwenImageEditPlusPipeline", "StableDiffusionInstructPix2PixPipeline")
+EVERYDAY = ("DreamLitePipeline", "FluxKontextPipeline", "StableDiffusionInstructPix2PixPipeline", "ZImageOmniPipeline")
 VISIBLE = 2
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 
 import pytest
 from folders import fill
+from in_process import run_in
 
 from pytest_imgedit.cli.main import main
 
@@ -22,8 +21,8 @@ def nights(tmp_path_factory):
     folder = fill(tmp_path_factory.mktemp("nights"))
     for night, level in enumerate(LEVELS):
         checkpoint = (f"--imgedit-set=editor.night={night}", f"--imgedit-set=editor.level={level}")
-        command = [sys.executable, "-m", "pytest", "-q", *MODELS, *checkpoint, "--imgedit-seeds=2"]
-        subprocess.run([*command, f"--imgedit-save=night{night}"], cwd=folder, check=True, timeout=120)
+        code, printed = run_in(folder, *MODELS, *checkpoint, "--imgedit-seeds=2", f"--imgedit-save=night{night}")
+        assert code == 0, printed
     return folder
 
 
@@ -142,11 +141,7 @@ def test_the_plan_of_a_run_says_what_its_gates_are_about_to_show(nights, tmp_pat
     folder = shutil.copytree(nights, tmp_path / "nights")
     gates = ("--imgedit-fail-under=overall:3", "--imgedit-compare=night0", "--imgedit-max-drop=overall:1")
     other = ("--imgedit-set=editor.night=9", "--imgedit-seeds=2")
-    command = [sys.executable, "-m", "pytest", *MODELS, *other, *gates]
-    said = []
-    for _ in range(2):
-        result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
-        said.append(pytest.LineMatcher(result.stdout.splitlines()))
+    said = [pytest.LineMatcher(run_in(folder, *MODELS, *other, *gates)[1].splitlines()) for _ in range(2)]
     said[0].fnmatch_lines(
         [
             "imgedit: plan: fail_under overall:3: 50 pairs are about to show 0.* beyond the limit, by run *",

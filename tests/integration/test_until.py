@@ -94,7 +94,7 @@ def test_a_gate_that_is_decided_waits_for_the_others(saved):
 def test_models_that_do_not_fit_together_swap_between_blocks(saved):
     (saved.path / "conftest.py").write_text(SWAPS)
     worse = ("--imgedit-set=editor.level=5.4", "--imgedit-set=editor.night=1")
-    result = saved.run(*UNTIL, *DROP, *worse)
+    result = saved.run_subprocess(*UNTIL, *DROP, *worse)
     assert result.ret == 1
     # The first block holds a fifth. Swaps take longer than these edits, so that the second holds all that is left.
     assert saved.timing["swaps"] == 2

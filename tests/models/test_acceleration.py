@@ -5,6 +5,7 @@ import pytest
 import torch
 from diffusers import QwenImageTransformer2DModel
 from PIL import Image
+from tiers import full_but
 
 from pytest_imgedit.core.errors import SettingError, SetupError
 from pytest_imgedit.core.requests import EditRequest
@@ -30,6 +31,7 @@ def values(editor, source, seed=5):
     return editor.adapter.edited(editor.run(EditRequest("a", "physics", "make it snow", source, seed), "pt"))
 
 
+@pytest.mark.full
 def test_negative_prompt_is_encoded_once_a_source_and_changes_nothing(tiny, monkeypatch):
     folder = str(tiny("qwen-image-edit"))
     editor, plain = (DiffusersEditor(folder, device="cpu", **SMALL) for _ in range(2))
@@ -75,7 +77,7 @@ def test_named_attention_backend_is_used_or_refused(tiny):
         DiffusersEditor(folder, device="cpu", attention_backend="wrong", **SMALL)
 
 
-@pytest.mark.parametrize("model", ["qwen-image-edit", "instruct-pix2pix"])
+@pytest.mark.parametrize("model", full_but(["instruct-pix2pix"], ["qwen-image-edit", "instruct-pix2pix"]))
 def test_compiling_where_possible_leaves_a_network_without_repeated_blocks_as_it_is(tiny, monkeypatch, model):
     compiled = []
     monkeypatch.setattr(QwenImageTransformer2DModel, "compile_repeated_blocks", lambda *_, **__: compiled.append(1))

@@ -1,12 +1,18 @@
-"""Runs pytest in the test's own process."""
+"""Runs pytest in the test's own process.
+
+A conftest that changes modules of the package would change them for good, so such a test needs a subprocess.
+"""
 
 from __future__ import annotations
 
 import gc
+import io
 import sys
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from _pytest.pytester import SysModulesSnapshot, SysPathsSnapshot
 from worker_threads import ThreadExecutor
 
 if TYPE_CHECKING:
@@ -49,3 +55,21 @@ def run_with_threads(pytester: pytest.Pytester, *arguments: str) -> pytest.RunRe
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pytest_imgedit.engine.launch.LocalExecutor", ThreadExecutor)
         return run_here(pytester, *arguments)
+
+
+def run_in(folder: Path, *arguments: str) -> tuple[int, str]:
+    """Run pytest in the folder of a fixture that outlives a test, with threads for workers.
+
+    Return the exit code and what was printed.
+    """
+    modules, paths, kept = SysModulesSnapshot(), SysPathsSnapshot(), KeptImports(folder)
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as printed:
+        patch.setattr("pytest_imgedit.engine.launch.LocalExecutor", ThreadExecutor)
+        patch.chdir(folder)
+        try:
+            code = pytest.main(["-p", "no:hypothesispytest", *arguments], plugins=[kept])
+        finally:
+            paths.restore()
+            modules.restore()
+            kept.put_back()
+    return int(code), printed.getvalue()

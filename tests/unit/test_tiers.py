@@ -1,0 +1,71 @@
+"""The tiers of tests, their quarters, and the budget of the processor."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiers import QUARTERS, full_but, is_selected
+
+ROOT = Path(__file__).parents[2]
+BURN = "import time\nwhile time.process_time() < {seconds}: pass"
+
+
+def test_every_full_test_is_in_one_quarter_and_each_quarter_has_some():
+    names = [f"tests/test_some.py::test_{number}" for number in range(100)]
+    quarters = [[name for name in names if is_selected(name, True, "full", str(n))] for n in range(QUARTERS)]
+    assert sorted(name for quarter in quarters for name in quarter) == sorted(names)
+    assert all(quarters)
+
+
+@pytest.mark.parametrize(
+    ("tier", "is_full", "selected"),
+    [
+        ("everyday", False, True),
+        ("everyday", True, False),
+        ("full", False, False),
+        ("full", True, True),
+        ("all", False, True),
+        ("all", True, True),
+    ],
+)
+def test_a_tier_selects_what_is_its_own(tier, is_full, selected):
+    assert is_selected("tests/test_some.py::test_it", is_full, tier, "all") == selected
+
+
+def test_parameters_that_are_not_named_are_full():
+    by_id, by_value, other = full_but(["x", "b"], [pytest.param("a", id="x"), "b", "c"])
+    assert (by_id.marks, by_value.marks) == ([], [])
+    assert other.marks == [pytest.mark.full]
+
+
+@pytest.mark.parametrize(("budget", "code"), [("60", 0), ("0.01", 1)])
+def test_a_test_over_the_budget_fails_the_session_by_name(pytester, budget, code):
+    pytester.makepyfile(
+        "def test_costly():\n    import time\n    end = time.process_time() + 0.1\n"
+        "    while time.process_time() < end: pass\n" + "".join(f"def test_{n}(): pass\n" for n in range(10))
+    )
+    result = pytester.runpytest_inprocess("-p", "tiers", "-p", "no:cacheprovider", f"--cpu-budget={budget}")
+    assert result.ret == code
+    result.stdout.fnmatch_lines(["*costliest tests, of * CPU s*", "*0.1 s  *::test_costly"])
+    told = [line for line in result.outlines if line.startswith("ERROR: ")]
+    assert bool(told) == bool(code)
+    assert all("test_costly took 0.1 CPU s, 0.01 allowed" in line for line in told)
+
+
+@pytest.mark.parametrize(
+    ("most", "command", "code"),
+    [
+        ("1", "exit 0", 0),
+        ("1", "exit 3", 3),
+        # One whose parent ends before it counts too.
+        ("0.001", f'("{sys.executable}" -c "{BURN.format(seconds=0.4)}" &) ; sleep 2', 1),
+    ],
+)
+def test_cpu_minutes_of_all_processes_are_counted(most, command, code):
+    call = [sys.executable, "-m", "tools.cpu_minutes", most, "bash", "-c", command]
+    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert f"CPU minutes, {most} allowed" in done.stdout

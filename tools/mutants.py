@@ -1,0 +1,136 @@
+"""Changes one thing in each of some modules, and tells which changes the everyday tests catch.
+
+    python -m coverage run --source=pytest_imgedit -m pytest tests/unit tests/integration
+    python -m tools.mutants --seed 41 --count 20
+
+A seed chooses modules, and in each one change in a line that the tests execute (`.coverage`): a comparison, an
+arithmetic or boolean operator turned around, a number that is one more, a condition that is negated. The tests that
+import the module run first, then the others, up to the first failure. Nothing else may use the working tree meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+PACKAGE = Path("pytest_imgedit")
+OPERATORS: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Lt: ast.GtE,
+    ast.LtE: ast.Gt,
+    ast.Gt: ast.LtE,
+    ast.GtE: ast.Lt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Add,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+}
+EVERYDAY = ["-n", "2", "--dist", "worksteal", "-x", "-q", "-p", "no:cacheprovider"]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A module with one thing changed."""
+
+    path: Path
+    line: int
+    change: str
+    source: str
+
+
+def mutants(path: Path, executed: set[int]) -> Iterator[Mutant]:
+    """Yield all changes of a module in lines inside functions that are executed."""
+    tree = ast.parse(path.read_text())
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    inside = {id(node) for function in functions for part in function.body for node in ast.walk(part)}
+    for place, node in enumerate(ast.walk(tree)):
+        line = getattr(node, "lineno", 0)
+        if id(node) not in inside or line not in executed:
+            continue
+        mutated = copy.deepcopy(tree)
+        twin = next(other for number, other in enumerate(ast.walk(mutated)) if number == place)
+        if change := _change(twin):
+            yield Mutant(path, line, change, ast.unparse(ast.fix_missing_locations(mutated)))
+
+
+def _change(node: ast.AST) -> str:
+    """Change a node in its place and say how; an empty text if there is nothing to change."""
+    before = ast.unparse(node)
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in OPERATORS:
+        node.ops[0] = OPERATORS[type(node.ops[0])]()  # type: ignore[call-overload]
+    elif isinstance(node, ast.BinOp | ast.BoolOp) and type(node.op) in OPERATORS:
+        node.op = OPERATORS[type(node.op)]()  # type: ignore[assignment]
+    elif isinstance(node, ast.Constant) and type(node.value) is int:
+        node.value += 1
+    elif isinstance(node, ast.If | ast.IfExp | ast.While) and not isinstance(node.test, ast.Compare | ast.BoolOp):
+        before = ast.unparse(node.test)
+        node.test = ast.UnaryOp(ast.Not(), node.test)
+        return f"{before} → not ({before})"
+    else:
+        return ""
+    return f"{before} → {ast.unparse(node)}"
+
+
+def tests_of(path: Path) -> list[str]:
+    """The test files that import a module, whose tests run first."""
+    name = ".".join(path.with_suffix("").parts)
+    files = sorted(Path("tests").glob("*/test_*.py"))
+    return [str(file) for file in files if f"{name} import" in (text := file.read_text()) or f"import {name}" in text]
+
+
+def catches(mutant: Mutant) -> str:
+    """Return the test that fails with a mutant, or an empty text if none does."""
+    original = mutant.path.read_text()
+    mutant.path.write_text(mutant.source)
+    try:
+        for tests in filter(None, (tests_of(mutant.path), ["tests"])):
+            command = [sys.executable, "-m", "pytest", *tests, *EVERYDAY]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode not in (0, 5):
+                failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+                return failed[-1] if failed else f"pytest ended with {done.returncode}"
+    finally:
+        mutant.path.write_text(original)
+    return ""
+
+
+def main() -> int:
+    from coverage import CoverageData
+
+    described = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    described.add_argument("--seed", type=int, default=0)
+    described.add_argument("--count", type=int, default=20)
+    options = described.parse_args()
+    data, chosen = CoverageData(), random.Random(options.seed)
+    data.read()
+    modules = [path for path in sorted(PACKAGE.rglob("*.py")) if "scenes" not in path.parts]
+    survivors = caught = 0
+    for path in chosen.sample(modules, len(modules)):
+        candidates = list(mutants(path, set(data.lines(str(path.absolute())) or ())))
+        if not candidates:
+            continue
+        mutant = chosen.choice(candidates)
+        test = catches(mutant)
+        caught, survivors = caught + bool(test), survivors + (not test)
+        print(f"{'caught' if test else 'SURVIVED'}  {path}:{mutant.line}  {mutant.change}  {test}", flush=True)
+        if caught + survivors == options.count:
+            break
+    print(f"{caught} of {caught + survivors} caught")
+    return int(survivors > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
