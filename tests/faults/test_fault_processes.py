@@ -186,15 +186,15 @@ def test_edit_that_needs_too_much_memory_has_a_second_try_and_is_an_oom_error(be
 
 
 def test_judge_out_of_memory_halves_its_batches_and_records_their_size(bench):
-    bench.run_with_workers("--imgedit-judge=fakes:Greedy", "--imgedit-limit=2").assert_outcomes(passed=10)
+    bench.run("--imgedit-judge=fakes:Greedy", "--imgedit-limit=2").assert_outcomes(passed=10)
     sizes = [seed["verdict"]["batch_size"] for item in bench.results["items"] for seed in item["seeds"]]
     assert max(sizes) == 2
-    bench.run_with_workers("--imgedit-judge=fakes:Greedy", "--imgedit-set=judge.most=1", "--imgedit-limit=2")
+    bench.run("--imgedit-judge=fakes:Greedy", "--imgedit-set=judge.most=1", "--imgedit-limit=2")
     assert {s["verdict"]["batch_size"] for item in bench.results["items"] for s in item["seeds"]} == {1}
 
 
 def test_judge_out_of_memory_with_a_single_question_is_an_oom_error(bench):
-    result = bench.run_with_workers("--imgedit-judge=fakes:Greedy", "--imgedit-set=judge.most=0", "--imgedit-limit=1")
+    result = bench.run("--imgedit-judge=fakes:Greedy", "--imgedit-set=judge.most=0", "--imgedit-limit=1")
     result.assert_outcomes(failed=5)
     assert set(bench.error_kinds.values()) == {"oom"}
 
@@ -314,6 +314,6 @@ def test_judge_without_a_batch_size_is_refused(bench, size):
     (bench.path / "sizes.py").write_text(
         f"class Judge:\n    batch_size = {size}\n    def __init__(self, *, device): pass\n"
     )
-    result = bench.run_with_workers("--imgedit-judge=sizes:Judge", "--imgedit-limit=1")
+    result = bench.run("--imgedit-judge=sizes:Judge", "--imgedit-limit=1")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: Judge.batch_size is *, expected a count of at least 1"])

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SLOW = ("--imgedit-editor=fakes:Slow", "--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
-BOTH = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["sigterm", "sighup"])
+BOTH = pytest.mark.parametrize(
+    "number",
+    [pytest.param(signal.SIGTERM, id="sigterm"), pytest.param(signal.SIGHUP, id="sighup", marks=pytest.mark.full)],
+)
 
 
 @pytest.fixture(autouse=True)
@@ -41,8 +44,8 @@ def check_drained(bench, left, process, number: int) -> str:
     [
         pytest.param(signal.SIGTERM, os.kill, (), id="sigterm"),
         pytest.param(signal.SIGHUP, os.killpg, (), id="sighup-to-the-group"),
-        pytest.param(signal.SIGTERM, os.kill, ("-n1",), id="xdist-sigterm"),
-        pytest.param(signal.SIGHUP, os.killpg, ("-n1",), id="xdist-sighup-to-the-group"),
+        pytest.param(signal.SIGTERM, os.kill, ("-n1",), id="xdist-sigterm", marks=pytest.mark.full),
+        pytest.param(signal.SIGHUP, os.killpg, ("-n1",), id="xdist-sighup-to-the-group", marks=pytest.mark.full),
     ],
 )
 def test_signal_in_the_edit_stage_keeps_what_is_finished(bench, left, number, send, arguments):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from tiers import full_but
 
 COUNTED = """
 import os, pathlib
@@ -64,7 +65,7 @@ def called(bench):
 
 
 @pytest.mark.parametrize("xdist", [(), ("-n", "2")])
-@pytest.mark.parametrize("together", ["", "resident"])
+@pytest.mark.parametrize("together", full_but([""], ["", "resident"]))
 def test_each_model_is_loaded_once_a_session(called, xdist, together):
     if together:
         (called.path / "conftest.py").write_text(
@@ -78,7 +79,7 @@ def test_each_model_is_loaded_once_a_session(called, xdist, together):
     assert "batch of 6" in called.lines()
 
 
-@pytest.mark.parametrize("xdist", [(), ("-n", "2")])
+@pytest.mark.parametrize("xdist", [(), pytest.param(("-n", "2"), marks=pytest.mark.full)])
 def test_calls_without_a_run_start_workers_of_their_own(called, xdist):
     called.run_subprocess(*MODELS, *xdist, "test_own.py").assert_outcomes(passed=6)
     assert (called.lines().count("Editor"), called.lines().count("Judge")) == (1, 1)
@@ -96,7 +97,7 @@ def test_where_both_do_not_fit_the_one_that_is_called_takes_the_place_of_the_oth
     assert called.timing["swaps"] == 1
 
 
-@pytest.mark.parametrize("xdist", [(), ("-n", "1")])
+@pytest.mark.parametrize("xdist", [(), pytest.param(("-n", "1"), marks=pytest.mark.full)])
 def test_workers_that_were_kept_and_never_called_end_with_the_session(called, xdist):
     (called.path / "test_a.py").write_text("def test_fails(edit_result): raise ValueError\n")
     result = called.run_subprocess(*MODELS, "-x", *xdist)

@@ -73,7 +73,7 @@ def test_suite_of_another_package_is_found_by_its_entry_point(bench):
     from PIL import Image
 
     Image.new("RGB", (20, 20), "red").save(bench.path / "photo.png")
-    result = bench.run("--imgedit-suite=theirs:3", "--imgedit-judge=fakes:Constant")
+    result = bench.run_subprocess("--imgedit-suite=theirs:3", "--imgedit-judge=fakes:Constant")
     result.assert_outcomes(passed=3)
     assert list(bench.results["categories"]) == ["style-of-photo"]
 
@@ -132,7 +132,7 @@ def test_services_that_cannot_start_say_why_at_every_call(bench, spec):
         "        with pytest.raises(EditFailed, match='not on a Friday|does not start as a worker'):\n"
         "            edit_workers.edit(Image.new('RGB', (32, 32), color), 'x')\n"
     )
-    bench.run(f"--imgedit-set={spec}", "test_own.py").assert_outcomes(passed=1)
+    bench.run_with_workers(f"--imgedit-set={spec}", "test_own.py").assert_outcomes(passed=1)
 
 
 def test_a_judge_that_scores_nothing_is_no_reward_model(bench):
@@ -204,15 +204,15 @@ def test_editor_runs_in_an_interpreter_of_its_own(bench):
     script.write_text(f'#!/bin/sh\ntouch started\nexec {sys.executable} "$@"\n')
     script.chmod(0o755)
     options = ("--imgedit-limit=1", "--imgedit-judge=fakes:Constant")
-    bench.run(f"--imgedit-set=workers.editor_python={script}", *options).assert_outcomes(passed=5)
+    bench.run_with_workers(f"--imgedit-set=workers.editor_python={script}", *options).assert_outcomes(passed=5)
     assert (bench.path / "started").exists()
 
 
 def test_interpreter_that_is_missing_or_cannot_run_workers_is_named(bench):
-    result = bench.run("--imgedit-set=workers.judge_python=/no/such/python", "--imgedit-limit=1")
+    result = bench.run_with_workers("--imgedit-set=workers.judge_python=/no/such/python", "--imgedit-limit=1")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: workers.judge_python: no interpreter '/no/such/python'"])
-    result = bench.run("--imgedit-set=workers.editor_python=/bin/false", "--imgedit-limit=1")
+    result = bench.run_with_workers("--imgedit-set=workers.editor_python=/bin/false", "--imgedit-limit=1")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: edit-0: /bin/false does not start as a worker: *"])
 
@@ -223,7 +223,9 @@ def test_interpreter_without_the_package_is_a_usage_error(bench):
 
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "empty"], cwd=bench.path, check=True)
     for key, worker in (("editor_python", "edit-0"), ("judge_python", "judge-0")):
-        result = bench.run(f"--imgedit-set=workers.{key}={bench.path}/empty/bin/python", "--imgedit-limit=1")
+        result = bench.run_with_workers(
+            f"--imgedit-set=workers.{key}={bench.path}/empty/bin/python", "--imgedit-limit=1"
+        )
         assert result.ret == 4
         result.stderr.fnmatch_lines(
             [f"ERROR: worker {worker} (CPU) died (exit status 1) before it was ready*cannot run workers: No module*"]

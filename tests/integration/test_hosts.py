@@ -183,6 +183,7 @@ def test_a_lost_node_of_ray_loses_no_edit(bench, cluster):
     assert any("ray-" in line and "died" in line for line in (bench.runs[-1] / "run.log").read_text().splitlines())
 
 
+@pytest.mark.full
 def test_a_connection_that_breaks_is_made_anew(bench, hosts):
     before = {process.pid for process in workers_alive()}
     run = bench.start("--imgedit-editor=fakes:Slow", HALF_A_SECOND, hosts("node-a", "node-b"), "--imgedit-stage=edit")
@@ -196,6 +197,7 @@ def test_a_connection_that_breaks_is_made_anew(bench, hosts):
     bench.wait_for(lambda: not left_over(before))
 
 
+@pytest.mark.full
 def test_ctrl_c_drains_workers_of_other_hosts_too(bench, hosts):
     before = {process.pid for process in workers_alive()}
     run = bench.start("--imgedit-editor=fakes:Slow", HALF_A_SECOND, hosts("node-a"), "--imgedit-stage=edit")
@@ -245,6 +247,7 @@ def other(bench, tmp_path):
     return tmp_path / "other"
 
 
+@pytest.mark.full
 def test_a_host_with_another_source_of_an_own_class_is_refused(bench, hosts, other):
     (other / "own.py").write_text(OWN + "# changed\n")
     option = hosts("node-a", f"node-b//env:PYTHONPATH={other}")
@@ -255,6 +258,7 @@ def test_a_host_with_another_source_of_an_own_class_is_refused(bench, hosts, oth
     assert bench.stored_edits() == 0
 
 
+@pytest.mark.full
 def test_a_host_without_a_file_that_a_parameter_names_is_refused(bench, hosts, other):
     (bench.path / "levels.txt").write_text("1 2 3")  # its workers start in another folder
     table = "--imgedit-set=editor.table=levels.txt"
@@ -274,6 +278,7 @@ def test_a_host_that_edits_the_canary_pair_otherwise_is_refused(bench, hosts, ot
     result.stderr.fnmatch_lines([line])
 
 
+@pytest.mark.full
 def test_an_own_editor_that_edits_it_otherwise_is_named(bench, hosts, other):
     option = hosts("node-a", "node-b//env:THRESHOLD=64")
     assert (
@@ -283,6 +288,7 @@ def test_an_own_editor_that_edits_it_otherwise_is_named(bench, hosts, other):
     assert bench.log_says("edit the canary pair by")
 
 
+@pytest.mark.full
 def test_a_host_without_the_package_is_refused_in_one_line(bench, hosts):
     result = bench.run_subprocess(*MODELS, hosts("node-a", python="/usr/bin/python3"))
     assert result.ret == 4

@@ -6,6 +6,7 @@ import re
 import shutil
 
 import pytest
+from tiers import full_but
 from user_folder import RepositoryHere, fill_repository
 
 BAGS = ["bags-0", "bags-1", "bags-2"]
@@ -59,6 +60,9 @@ PASSING = {
     "xdist-shipped-item": (("-n", "2", "--imgedit", "-k", "shoes"), SHOES, 3),
 }  # fmt: skip
 
+#: Further ways to distribute items under xdist.
+OTHER_DISTRIBUTIONS = {"xdist-load", "xdist-loadscope", "xdist-loadfile", "xdist-one-item"}
+
 
 @pytest.fixture
 def repository(pytester, monkeypatch):
@@ -67,7 +71,7 @@ def repository(pytester, monkeypatch):
     return RepositoryHere(pytester, monkeypatch)
 
 
-@pytest.mark.parametrize("name", PASSING)
+@pytest.mark.parametrize("name", full_but(set(PASSING) - OTHER_DISTRIBUTIONS, PASSING))
 def test_idiom_edits_what_is_selected_and_passes(repository, name):
     arguments, edited, passed = PASSING[name]
     outcome = repository.pytest(*arguments)
@@ -147,7 +151,7 @@ def test_stepwise_goes_on_where_it_stopped(repository):
     assert (outcome.code, outcome.edited) == (0, ["bags-1", "bags-2", *SHOES])
 
 
-@pytest.mark.parametrize("family", ["xunit1", "xunit2", "legacy"])
+@pytest.mark.parametrize("family", full_but(["xunit2"], ["xunit1", "xunit2", "legacy"]))
 @pytest.mark.parametrize("more", [(), ("-n", "2")], ids=["plain", "xdist"])
 def test_junit_agrees_with_the_exit_code(repository, family, more):
     options = ("benchmarks/test_image_edit.py", "-W", "error", "--junitxml=junit.xml", "-o", f"junit_family={family}")

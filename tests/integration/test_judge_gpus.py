@@ -19,7 +19,12 @@ def shown(bench):
 
 
 @pytest.mark.parametrize(
-    ("gpus", "editors"), [("auto", ["GPU 0", "GPU 1"]), ("0-3", ["GPU 0", "GPU 1"]), ("1", ["GPU 1"])]
+    ("gpus", "editors"),
+    [
+        ("auto", ["GPU 0", "GPU 1"]),
+        pytest.param("0-3", ["GPU 0", "GPU 1"], marks=pytest.mark.full),
+        pytest.param("1", ["GPU 1"], marks=pytest.mark.full),
+    ],
 )
 def test_the_judge_scores_beside_the_editors_from_the_first_edit_on(shown, gpus, editors):
     result = shown.run_subprocess(*FAKES, f"--imgedit-gpus={gpus}", "--imgedit-set=workers.judge_gpus='2-3'")

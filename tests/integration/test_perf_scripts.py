@@ -23,6 +23,7 @@ FOLDER = Path(__file__).parents[2] / "perf"
         ("sharding --ways full", {"one GPU", "full"}),
         ("overhead", {"runs", "rates", "start_up_ms"}),
         ("threads --policies 1000", {"policies"}),
+        ("start_up", {"cpu_seconds"}),
     ],
 )
 def test_script_writes_its_figures(tmp_path, script, figures):

@@ -5,7 +5,6 @@ import pytest
 import torch
 from diffusers import QwenImageTransformer2DModel
 from PIL import Image
-from tiers import full_but
 
 from pytest_imgedit.core.errors import SettingError, SetupError
 from pytest_imgedit.core.requests import EditRequest
@@ -77,7 +76,8 @@ def test_named_attention_backend_is_used_or_refused(tiny):
         DiffusersEditor(folder, device="cpu", attention_backend="wrong", **SMALL)
 
 
-@pytest.mark.parametrize("model", full_but(["instruct-pix2pix"], ["qwen-image-edit", "instruct-pix2pix"]))
+@pytest.mark.full
+@pytest.mark.parametrize("model", ["qwen-image-edit", "instruct-pix2pix"])
 def test_compiling_where_possible_leaves_a_network_without_repeated_blocks_as_it_is(tiny, monkeypatch, model):
     compiled = []
     monkeypatch.setattr(QwenImageTransformer2DModel, "compile_repeated_blocks", lambda *_, **__: compiled.append(1))
@@ -88,6 +88,7 @@ def test_compiling_where_possible_leaves_a_network_without_repeated_blocks_as_it
     assert len(compiled) <= 1
 
 
+@pytest.mark.full
 def test_an_editor_says_whether_it_is_compiled(tiny, monkeypatch):
     monkeypatch.setattr(QwenImageTransformer2DModel, "compile_repeated_blocks", lambda *_, **__: None)
     assert DiffusersEditor(str(tiny("qwen-image-edit")), device="cpu", compile=True).compiled

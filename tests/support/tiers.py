@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
 import zlib
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +77,8 @@ STARTED = pytest.StashKey[float]()
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Note what the processor had done when the test began."""
+    """Note what the processor had done when the test began; what earlier tests have left running is not its own."""
+    subprocess._cleanup()  # reaps processes that nobody waits for, which the next `Popen` would
     item.stash[STARTED] = cpu_seconds()
     return (yield)
 

@@ -1,20 +1,18 @@
 """Workers that are threads of the test's process: all of a run but its processes, for tests of what comes of it.
 
 The controller, its pools, the messages and the code inside a worker are the real ones. A fake that dies, hangs, prints
-or looks at its process needs `Bench.run_subprocess`.
+or looks at its process needs `Bench.run_with_workers`.
 """
 
 from __future__ import annotations
 
 import io
 import queue
-import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 import execnet
 
-from pytest_imgedit.models.source import user_import_paths
 from pytest_imgedit.workers.base import ENDED
 from pytest_imgedit.workers.process import JobLoop
 
@@ -27,8 +25,7 @@ if TYPE_CHECKING:
 class ThreadExecutor:
     """Takes the place of `LocalExecutor`, and what that is made with."""
 
-    def __init__(self, *_: object) -> None:
-        sys.path += [path for path in user_import_paths() if path not in sys.path]
+    def __init__(self, *_: object) -> None: ...
 
     def start(self, slot: Slot) -> ThreadConnection:
         return ThreadConnection(slot)
