@@ -49,10 +49,10 @@ def deadly(bench):
     ("workers", "pairs", "how"),
     [
         pytest.param(1, NAMES[:3], "kill", id="one-worker-3-in-a-row"),
-        pytest.param(1, [*NAMES[2:4], *NAMES[10:12]], "exit", id="one-worker-4-in-two-places"),
-        pytest.param(1, NAMES[15:], "kill", id="one-worker-5-last"),
+        pytest.param(1, [*NAMES[2:4], *NAMES[10:12]], "exit", id="one-worker-4-in-two-places", marks=pytest.mark.full),
+        pytest.param(1, NAMES[15:], "kill", id="one-worker-5-last", marks=pytest.mark.full),
         pytest.param(3, NAMES[:9], "exit", id="three-workers-9-in-a-row"),
-        pytest.param(1, NAMES[2:5], "hang", id="one-worker-3-that-hang"),
+        pytest.param(1, NAMES[2:5], "hang", id="one-worker-3-that-hang", marks=pytest.mark.full),
     ],
 )
 def test_editor_is_killed_by_exactly_the_deadly_pairs(bench, deadly, workers, pairs, how):

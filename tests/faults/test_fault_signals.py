@@ -44,7 +44,7 @@ def check_drained(bench, left, process, number: int) -> str:
     [
         pytest.param(signal.SIGTERM, os.kill, (), id="sigterm"),
         pytest.param(signal.SIGHUP, os.killpg, (), id="sighup-to-the-group"),
-        pytest.param(signal.SIGTERM, os.kill, ("-n1",), id="xdist-sigterm", marks=pytest.mark.full),
+        pytest.param(signal.SIGTERM, os.kill, ("-n1",), id="xdist-sigterm"),
         pytest.param(signal.SIGHUP, os.killpg, ("-n1",), id="xdist-sighup-to-the-group", marks=pytest.mark.full),
     ],
 )

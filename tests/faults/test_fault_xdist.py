@@ -65,6 +65,7 @@ def test_items_that_are_never_reported_fail_the_run(bench):
     result.stdout.fnmatch_lines(["imgedit: FAIL: * selected items were never reported, such as *test_image_edit[[]*"])
 
 
+@pytest.mark.full
 def test_ctrl_c_under_xdist_keeps_what_is_finished(bench):
     slow = ("--imgedit-editor=fakes:Slow", "--imgedit-judge=fakes:Constant", "--imgedit-limit=4", "-n2")
     process = bench.start(*slow)

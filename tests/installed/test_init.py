@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from PIL import Image
+from tiers import full_but
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 
@@ -44,8 +45,8 @@ def test_nothing_asked_for_in_an_empty_folder(empty):
 @pytest.mark.parametrize(
     ("where", "names", "suffix"),
     [
-        pytest.param(".", ("file", "prompt"), ".jpg", id="beside"),
-        pytest.param("photos", ("file", "prompt"), "", id="without-suffix"),
+        pytest.param(".", ("file", "prompt"), ".jpg", id="beside", marks=pytest.mark.full),
+        pytest.param("photos", ("file", "prompt"), "", id="without-suffix", marks=pytest.mark.full),
         pytest.param("data/photos", ("bild", "was"), ".jpg", id="other-names"),
     ],
 )
@@ -135,7 +136,9 @@ def test_an_empty_folder_gets_the_embedded_suite(empty):
     assert limited.counts() == {"passed": 5}
 
 
-@pytest.mark.parametrize("name", ["qwen-image-edit", "qwen-image-edit-plus", "flux-kontext", "one-gpu"])
+@pytest.mark.parametrize(
+    "name", full_but(["one-gpu"], ["qwen-image-edit", "qwen-image-edit-plus", "flux-kontext", "one-gpu"])
+)
 def test_ready_configs_take_the_users_suite(empty, name):
     photographs(empty.path)
     table(empty.path)
@@ -295,7 +298,7 @@ def test_the_page_on_ci_followed_word_by_word(empty):
     assert (empty.path / "report" / "index.html").exists()
 
 
-@pytest.mark.parametrize("system", ["github", "gitlab"])
+@pytest.mark.parametrize("system", full_but(["github"], ["github", "gitlab"]))
 def test_the_workflow_of_a_new_repository_works_as_it_stands(empty, system):
     photographs(empty.path / "photos", 3)
     table(empty.path, count=3)
@@ -318,6 +321,7 @@ def workflow(folder, system):
     return [step["run"] for step in document["jobs"]["evaluate"]["steps"] if "run" in step]
 
 
+@pytest.mark.full
 def test_a_workflow_compares_with_the_baseline_once_there_is_one(empty):
     (empty.path / "own.py").write_text(
         "from PIL import ImageOps\n"

@@ -9,6 +9,9 @@ import sys
 import pytest
 from tiers import full_but
 
+from pytest_imgedit.engine import run, session_workers
+from pytest_imgedit.engine.placement import Placement
+
 COUNTED = """
 import os, pathlib
 from pytest_imgedit import Answer
@@ -54,6 +57,12 @@ def test_scores(reward_model, n):
 MODELS = ("--imgedit-editor=counted:Editor", "--imgedit-judge=counted:Judge", "--imgedit-limit=1")
 
 
+def place(monkeypatch, mode):
+    """Have the models of all runs and calls stay together, or not."""
+    for module in (run, session_workers):
+        monkeypatch.setattr(module, "place", lambda *given: Placement(mode))
+
+
 @pytest.fixture
 def called(bench):
     log = bench.path / "loads"
@@ -66,14 +75,10 @@ def called(bench):
 
 @pytest.mark.parametrize("xdist", [(), ("-n", "2")])
 @pytest.mark.parametrize("together", full_but([""], ["", "resident"]))
-def test_each_model_is_loaded_once_a_session(called, xdist, together):
+def test_each_model_is_loaded_once_a_session(called, monkeypatch, xdist, together):
     if together:
-        (called.path / "conftest.py").write_text(
-            "from pytest_imgedit.engine import run, session_workers\n"
-            "from pytest_imgedit.engine.placement import Placement\n"
-            "run.place = session_workers.place = lambda *given: Placement('resident')\n"
-        )
-    called.run_subprocess(*MODELS, *xdist).assert_outcomes(passed=5 + 6)
+        place(monkeypatch, "resident")
+    called.run(*MODELS, *xdist).assert_outcomes(passed=5 + 6)
     assert (called.lines().count("Editor"), called.lines().count("Judge")) == (1, 1)
     assert called.timing["swaps"] == 0
     assert "batch of 6" in called.lines()
@@ -86,13 +91,9 @@ def test_calls_without_a_run_start_workers_of_their_own(called, xdist):
     assert not (called.path / ".imgedit" / "runs").exists()
 
 
-def test_where_both_do_not_fit_the_one_that_is_called_takes_the_place_of_the_other(called):
-    (called.path / "conftest.py").write_text(
-        "from pytest_imgedit.engine import run, session_workers\n"
-        "from pytest_imgedit.engine.placement import Placement\n"
-        "run.place = session_workers.place = lambda *given: Placement('swap')\n"
-    )
-    called.run_subprocess(*MODELS, "--deselect=test_own.py::test_scores").assert_outcomes(passed=5 + 3, deselected=3)
+def test_where_both_do_not_fit_the_one_that_is_called_takes_the_place_of_the_other(called, monkeypatch):
+    place(monkeypatch, "swap")
+    called.run(*MODELS, "--deselect=test_own.py::test_scores").assert_outcomes(passed=5 + 3, deselected=3)
     assert (called.lines().count("Editor"), called.lines().count("Judge")) == (2, 1)
     assert called.timing["swaps"] == 1
 
@@ -109,12 +110,12 @@ def test_workers_that_were_kept_and_never_called_end_with_the_session(called, xd
 
 def test_a_run_that_ends_early_loads_each_model_once_too(called):
     until = ("--imgedit-until=decided", "--imgedit-fail-under=overall:0", "--imgedit-set=judge.controls=false")
-    called.run_subprocess(*MODELS, *until)
+    called.run(*MODELS, *until)
     assert (called.lines().count("Editor"), called.lines().count("Judge")) == (1, 1)
 
 
 def test_a_run_that_only_edits_has_no_judge_to_call(called):
-    result = called.run_subprocess(*MODELS, "--imgedit-stage=edit", "test_own.py")
+    result = called.run(*MODELS, "--imgedit-stage=edit", "test_own.py")
     result.assert_outcomes(passed=3, errors=3)
     result.stdout.fnmatch_lines(["*reward_model: --imgedit-stage=edit starts no judge*"])
 
@@ -142,7 +143,7 @@ def test_a_failed_call_says_why_under_xdist_too(called):
         "            edit_workers.edit(Image.new('RGB', (side, side)), 'x')\n"
     )
     for xdist in ((), ("-n", "1")):
-        called.run_subprocess("--imgedit-editor=counted:Editor", "test_own.py", *xdist).assert_outcomes(passed=1)
+        called.run("--imgedit-editor=counted:Editor", "test_own.py", *xdist).assert_outcomes(passed=1)
 
 
 @pytest.mark.parametrize("xdist", [(), ("-n", "1")])
@@ -153,8 +154,8 @@ def test_a_fixture_that_a_test_asks_for_as_it_runs_is_there(called, xdist):
         "    workers = request.getfixturevalue('edit_workers')\n"
         "    assert workers.edit(Image.new('RGB', (8, 8)), 'x').size == (8, 8)\n"
     )
-    called.run_subprocess(*MODELS, *xdist, "test_own.py").assert_outcomes(passed=1)
-    called.run_subprocess(*MODELS, *xdist).assert_outcomes(passed=6)
+    called.run(*MODELS, *xdist, "test_own.py").assert_outcomes(passed=1)
+    called.run(*MODELS, *xdist).assert_outcomes(passed=6)
 
 
 def test_calls_are_answered_to_those_who_know_the_token_alone(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from nvml_driver import driver
+from nvml_driver import show_gpus
 
 HOOKS = """
 def pytest_imgedit_item_edited(pair): open("order", "a").write(f"edited {pair.id}\\n")
@@ -13,8 +13,9 @@ FAKES = ("--imgedit-editor=fakes:Slow", "--imgedit-judge=fakes:Constant", "--img
 
 
 @pytest.fixture
-def shown(bench):
-    (bench.path / "conftest.py").write_text(driver(4) + HOOKS)
+def shown(bench, monkeypatch):
+    show_gpus(monkeypatch, 4)
+    (bench.path / "conftest.py").write_text(HOOKS)
     return bench
 
 
@@ -27,7 +28,7 @@ def shown(bench):
     ],
 )
 def test_the_judge_scores_beside_the_editors_from_the_first_edit_on(shown, gpus, editors):
-    result = shown.run_subprocess(*FAKES, f"--imgedit-gpus={gpus}", "--imgedit-set=workers.judge_gpus='2-3'")
+    result = shown.run(*FAKES, f"--imgedit-gpus={gpus}", "--imgedit-set=workers.judge_gpus='2-3'")
     result.assert_outcomes(passed=20)
     devices = {
         stage: sorted(w["device"] for w in shown.results["workers"] if w["stage"] == stage)
@@ -43,11 +44,11 @@ def test_the_judge_scores_beside_the_editors_from_the_first_edit_on(shown, gpus,
 
 
 def test_the_plan_says_why_models_are_where_they_are(shown):
-    result = shown.run_subprocess(*FAKES, "--imgedit-set=workers.judge_gpus='3'")
+    result = shown.run(*FAKES, "--imgedit-set=workers.judge_gpus='3'")
     result.stdout.fnmatch_lines(["*plan: *: side by side, workers.judge_gpus"])
-    result = shown.run_subprocess(*FAKES, "--imgedit-fresh", "--imgedit-set=workers.placement=swap")
+    result = shown.run(*FAKES, "--imgedit-fresh", "--imgedit-set=workers.placement=swap")
     result.stdout.fnmatch_lines(["*plan: *: one after the other, workers.placement"])
-    result = shown.run_subprocess(*FAKES, "--imgedit-fresh")
+    result = shown.run(*FAKES, "--imgedit-fresh")
     result.stdout.fnmatch_lines(["*plan: *: one after the other, whether both fit is not known"])
 
 
@@ -71,12 +72,12 @@ def test_the_plan_says_why_models_are_where_they_are(shown):
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(shown, settings, line):
-    result = shown.run_subprocess(*FAKES[:1], *(f"--imgedit-set={setting}" for setting in settings))
+    result = shown.run(*FAKES[:1], *(f"--imgedit-set={setting}" for setting in settings))
     assert result.ret == 4
     result.stderr.fnmatch_lines([f"ERROR: {line}"])
 
 
 def test_a_judge_that_has_all_gpus_is_refused(shown):
-    result = shown.run_subprocess(*FAKES, "--imgedit-gpus=2-3", "--imgedit-set=workers.judge_gpus='2-3'")
+    result = shown.run(*FAKES, "--imgedit-gpus=2-3", "--imgedit-set=workers.judge_gpus='2-3'")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: workers.judge_gpus=2-3: leaves the editor none of --imgedit-gpus=2-3"])

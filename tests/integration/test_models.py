@@ -12,7 +12,9 @@ SMALL = ("--imgedit-set=editor.height=64", "--imgedit-set=editor.width=64")
     ("pipeline", "options"),
     [
         pytest.param("qwen-image-edit", [*SMALL, "--imgedit-limit=1"], id="QwenImageEdit"),
-        pytest.param("qwen-image-edit-plus", [*SMALL, "--imgedit-limit=1"], id="QwenImageEditPlus"),
+        pytest.param(
+            "qwen-image-edit-plus", [*SMALL, "--imgedit-limit=1"], id="QwenImageEditPlus", marks=pytest.mark.full
+        ),
         pytest.param(
             "flux-kontext", ["--imgedit-set=editor.guidance_scale=2.5", "--imgedit-limit=1"], id="FluxKontext"
         ),

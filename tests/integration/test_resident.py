@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_imgedit.engine import run
+from pytest_imgedit.engine.placement import Placement
+
+#: The same for a process of its own.
 TOGETHER = """
 from pytest_imgedit.engine import run
 from pytest_imgedit.engine.placement import Placement
@@ -14,9 +18,11 @@ FAKES = ("--imgedit-editor=oracle", "--imgedit-judge=fakes:Constant")
 
 @pytest.fixture
 def resident(bench):
-    """A benchmark whose editor and judge stay side by side."""
-    (bench.path / "conftest.py").write_text(TOGETHER)
-    return bench
+    """A benchmark whose editor and judge stay side by side, until `apart` is called."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "place", lambda *given: Placement("resident"))
+        bench.apart = patch.undo
+        yield bench
 
 
 def without_times(items):
@@ -27,24 +33,24 @@ def without_times(items):
 
 
 def test_every_edit_is_judged_once_and_nothing_is_swapped(resident):
-    result = resident.run_subprocess("--imgedit-limit=3", "--imgedit-seeds=2")
+    result = resident.run("--imgedit-limit=3", "--imgedit-seeds=2")
     result.assert_outcomes(passed=15)
     assert (resident.timing["swaps"], resident.timing["edits"], resident.timing["verdicts"]) == (0, 30, 30)
     assert resident.records("verdicts") == 30
     assert {worker["stage"] for worker in resident.results["workers"]} == {"edit", "score"}
     beside = without_times(resident.items)
-    again = resident.run_subprocess("--imgedit-limit=3", "--imgedit-seeds=2")
+    again = resident.run("--imgedit-limit=3", "--imgedit-seeds=2")
     again.assert_outcomes(passed=15)
     assert (resident.timing["edits_cached"], resident.timing["verdicts_cached"]) == (30, 30)
-    (resident.path / "conftest.py").unlink()
-    resident.run_subprocess("--imgedit-limit=3", "--imgedit-seeds=2", "--imgedit-fresh").assert_outcomes(passed=15)
+    resident.apart()
+    resident.run("--imgedit-limit=3", "--imgedit-seeds=2", "--imgedit-fresh").assert_outcomes(passed=15)
     assert resident.timing["swaps"] == 1
     assert without_times(resident.items) == beside
 
 
 def test_edits_that_were_stored_are_judged_too_and_trials_follow(resident):
-    resident.run_subprocess(*FAKES, "--imgedit-limit=2", "--imgedit-stage=edit")
-    result = resident.run_subprocess(*FAKES, "--imgedit-limit=4", "--imgedit-judge-repeats=1")
+    resident.run(*FAKES, "--imgedit-limit=2", "--imgedit-stage=edit")
+    result = resident.run(*FAKES, "--imgedit-limit=4", "--imgedit-judge-repeats=1")
     result.assert_outcomes(passed=20)
     assert resident.timing["verdicts"] == 20
     assert resident.timing["edits_cached"] == 10
@@ -52,16 +58,14 @@ def test_edits_that_were_stored_are_judged_too_and_trials_follow(resident):
 
 
 def test_a_run_of_trials_alone_has_no_negative_times(bench):
-    bench.run_subprocess(*FAKES, "--imgedit-limit=2").assert_outcomes(passed=10)
-    bench.run_subprocess(*FAKES, "--imgedit-limit=2", "--imgedit-judge-repeats=1").assert_outcomes(passed=10)
+    bench.run(*FAKES, "--imgedit-limit=2").assert_outcomes(passed=10)
+    bench.run(*FAKES, "--imgedit-limit=2", "--imgedit-judge-repeats=1").assert_outcomes(passed=10)
     assert bench.timing["score_s"] == 0
     assert bench.timing["trials_s"] >= 0
 
 
 def test_failed_edits_do_not_hold_up_the_judge(resident):
-    result = resident.run_subprocess(
-        "--imgedit-editor=fakes:Raises", "--imgedit-judge=fakes:Constant", "--imgedit-limit=2"
-    )
+    result = resident.run("--imgedit-editor=fakes:Raises", "--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
     assert result.ret == 1
     statuses = {item["status"] for item in resident.items.values()}
     assert statuses == {"edit_error", "scored"} or statuses == {"edit_error"}
@@ -75,12 +79,13 @@ def test_judge_that_refuses_its_settings_ends_the_run(resident):
         "    def __init__(self, *, device): raise SetupError('no such luck')\n"
         "    def answer(self, questions): return []\n"
     )
-    result = resident.run_subprocess("--imgedit-editor=oracle", "--imgedit-judge=refusing:Judge", "--imgedit-limit=2")
+    result = resident.run("--imgedit-editor=oracle", "--imgedit-judge=refusing:Judge", "--imgedit-limit=2")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: no such luck"])
 
 
 def test_interrupted_run_keeps_what_is_done(resident):
+    (resident.path / "conftest.py").write_text(TOGETHER)
     process = resident.start("--imgedit-limit=10")
     resident.wait_for(lambda: resident.stored_edits() >= 3)
     resident.interrupt(process)

@@ -91,6 +91,7 @@ def test_two_ranks_make_the_image_of_one(tiny, model, shard, share):
     assert found["failed"] in ("TypeError", "ValueError", "AttributeError")
 
 
+@pytest.mark.full
 def test_modules_that_stay_in_float32_are_whole_on_every_rank(tiny):
     """A12: a rank that broadcast float32 met ranks that expected bfloat16, and the group died."""
     found = both(tiny("joyimage"), {}, num_inference_steps=2, dtype="bfloat16")
@@ -108,6 +109,7 @@ def test_ranks_may_share_the_sequence(tiny, tmp_path, monkeypatch):
     assert found["share"] == 1
 
 
+@pytest.mark.full
 def test_blocks_may_compute_in_another_precision(tiny):
     found = both(tiny("instruct-pix2pix"), {"param_dtype": "bfloat16"}, num_inference_steps=2)
     assert 0 < max(found["differences"]) < 64

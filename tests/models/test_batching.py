@@ -151,6 +151,7 @@ def test_a_size_that_does_not_fit_into_memory_ends_the_search():
     assert fastest_batch(Timed(0.05, 0.001, largest=1), 8, None) == (1, "one edit a call: 2 do not fit into its memory")
 
 
+@pytest.mark.full
 def test_a_pipeline_that_mixes_up_a_batch_makes_one_edit_a_call():
     size, remark = fastest_batch(Timed(0.05, 0.001, mixes_up=True), 8, None)
     assert (size, remark) == (1, "one edit a call: in a batch, an edit is not what it is alone")

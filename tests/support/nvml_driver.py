@@ -1,4 +1,15 @@
-"""A driver that shows GPUs on which nothing is computed, as text for a conftest."""
+"""A driver that shows GPUs on which nothing is computed, for a test's process or as text for a conftest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pynvml
+
+from pytest_imgedit.workers import gpus as workers_gpus
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def driver(gpus: int) -> str:
@@ -15,3 +26,11 @@ pynvml.nvmlDeviceGetMemoryInfo = lambda handle: SimpleNamespace(free=80 * gib, t
 pynvml.nvmlDeviceGetComputeRunningProcesses = lambda handle: []
 pynvml.nvmlDeviceGetUtilizationRates = lambda handle: SimpleNamespace(gpu=25)
 """
+
+
+def show_gpus(patch: pytest.MonkeyPatch, gpus: int) -> None:
+    """Make NVML show so many GPUs in this process, until `patch` is undone."""
+    for name in [name for name in dir(pynvml) if f"pynvml.{name} = " in driver(gpus)]:
+        patch.setattr(pynvml, name, getattr(pynvml, name))
+    patch.setattr(workers_gpus, "_driver", lambda: pynvml)  # it remembers what it has found
+    exec(driver(gpus), {})
