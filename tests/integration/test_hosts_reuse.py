@@ -110,6 +110,7 @@ def test_versions_are_those_of_the_interpreter_that_a_role_names(bench, hosts, o
     assert {one["versions"]["pillow"] == "11.0.0" for one in bench.results["environments"].values()} == {True, False}
 
 
+@pytest.mark.full
 def test_a_server_is_asked_from_here_whatever_hosts_have(server, bench, hosts, older):
     server.reset()
     judge = f"--imgedit-judge=openai:{server.url}#scenes"

@@ -11,7 +11,7 @@ SMALL = ("--imgedit-set=editor.height=64", "--imgedit-set=editor.width=64")
 @pytest.mark.parametrize(
     ("pipeline", "options"),
     [
-        pytest.param("qwen-image-edit", [*SMALL, "--imgedit-limit=1"], id="QwenImageEdit"),
+        pytest.param("qwen-image-edit", [*SMALL, "--imgedit-limit=1"], id="QwenImageEdit", marks=pytest.mark.full),
         pytest.param(
             "qwen-image-edit-plus", [*SMALL, "--imgedit-limit=1"], id="QwenImageEditPlus", marks=pytest.mark.full
         ),

@@ -84,6 +84,7 @@ def test_judge_that_refuses_its_settings_ends_the_run(resident):
     result.stderr.fnmatch_lines(["ERROR: no such luck"])
 
 
+@pytest.mark.full
 def test_interrupted_run_keeps_what_is_done(resident):
     (resident.path / "conftest.py").write_text(TOGETHER)
     process = resident.start("--imgedit-limit=10")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 
 def comparable(bench):
     """Items without what differs between any two runs: seconds."""
@@ -42,6 +44,7 @@ def test_failures_and_properties_come_back_from_xdist_workers(bench):
     assert 'name="imgedit_error"' in text
 
 
+@pytest.mark.full
 def test_gate_fails_the_run_under_xdist_too(bench):
     result = bench.run_subprocess("-n", "2", "--imgedit-limit=2", "--imgedit-fail-under=overall:9")
     result.assert_outcomes(passed=10)

@@ -55,6 +55,7 @@ def test_few_sources_are_remembered(tiny, monkeypatch):
     assert len(calls) == 6
 
 
+@pytest.mark.full
 def test_step_cache_starts_afresh_for_every_edit(tiny):
     folder = str(tiny("qwen-image-edit"))
     options = {"step_cache": "first_block", "step_cache_threshold": 0.9, **SMALL}

@@ -85,9 +85,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """Tell the controller what the test cost, with the fixtures that it was the first to use."""
+    """Tell the controller what the test cost, with the fixtures that it was the first to use.
+
+    What ends with it is left out: the servers of a module's tests end with the last of them.
+    """
     report: pytest.TestReport = yield
-    if call.when == "teardown":
+    if call.when == "call":
         report.user_properties.append((COST, round(cpu_seconds() - item.stash[STARTED], 2)))
     return report
 
