@@ -23,10 +23,10 @@ from tiers import (  # noqa: F401 - hooks
     pytest_addoption,
     pytest_collection_modifyitems,
     pytest_configure,
-    pytest_runtest_makereport,
+    pytest_runtest_call,
     pytest_runtest_protocol,
 )
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 import pytest_imgedit.engine.session  # noqa: F401 - else pytester forgets it after each run in this process, numpy and all
 from pytest_imgedit.suites.scenes import SceneImage
@@ -196,9 +196,15 @@ class Bench:
         logs = sorted((self.path / ".imgedit" / "runs").glob("*/run.log"))
         return bool(logs) and text in logs[-1].read_text()
 
-    def wait_for(self, condition: Callable[[], bool], seconds: float = 60) -> None:
+    @staticmethod
+    def wait_for(condition: Callable[[], bool]) -> None:
         """Wait until something is true of the running benchmark."""
-        wait_until(condition, seconds)
+        wait_until(condition)
+
+    @staticmethod
+    def finish(process: subprocess.Popen[str]) -> str:
+        """Wait for the end of a run, and return what it wrote."""
+        return process.communicate(timeout=PATIENCE)[0]
 
 
 @pytest.fixture

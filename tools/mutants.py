@@ -1,11 +1,11 @@
 """Changes one thing in each of some modules, and tells which changes the everyday tests catch.
 
-    python -m coverage run --source=pytest_imgedit -m pytest tests/unit tests/integration
+    python -m coverage run -m pytest tests -n 2 && python -m coverage combine
     python -m tools.mutants --seed 41 --count 20
 
 A seed chooses modules, and in each one change in a line that the tests execute (`.coverage`): a comparison, an
 arithmetic or boolean operator turned around, a number that is one more, a condition that is negated. The tests that
-import the module run first, then the others, up to the first failure. Nothing else may use the working tree meanwhile.
+execute the line run first, then the others, up to the first failure. Nothing else may use the working tree meanwhile.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ import argparse
 import ast
 import copy
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from coverage import CoverageData
 
 PACKAGE = Path("pytest_imgedit")
 OPERATORS: dict[type[ast.AST], type[ast.AST]] = {
@@ -84,19 +87,27 @@ def _change(node: ast.AST) -> str:
     return f"{before} → {ast.unparse(node)}"
 
 
-def tests_of(path: Path) -> list[str]:
-    """The test files that import a module, whose tests run first."""
-    name = ".".join(path.with_suffix("").parts)
-    files = sorted(Path("tests").glob("*/test_*.py"))
-    return [str(file) for file in files if f"{name} import" in (text := file.read_text()) or f"import {name}" in text]
+def tests_of(mutant: Mutant, data: CoverageData) -> list[str]:
+    """Arguments of pytest for the tests that execute a line, or else for those that import its module.
+
+    What a thread executes belongs to no test.
+    """
+    contexts = data.contexts_by_lineno(str(mutant.path.absolute())).get(mutant.line, [])
+    names = sorted(context.rpartition(".")[::2] for context in contexts if context)
+    if names:
+        files = sorted({str(file) for module, _ in names for file in Path("tests").rglob(f"{module}.py")})
+        return [*files, "-k", " or ".join(name for _, name in names)]
+    module = ".".join(mutant.path.with_suffix("").parts)
+    imports = re.compile(rf"(from|import) {re.escape(module)}\b")
+    return [str(path) for path in sorted(Path("tests").glob("*/test_*.py")) if imports.search(path.read_text())]
 
 
-def catches(mutant: Mutant) -> str:
-    """Return the test that fails with a mutant, or an empty text if none does."""
+def catches(mutant: Mutant, first: list[str]) -> str:
+    """Return the test that fails with a mutant, or an empty text if none does; `first` names tests to begin with."""
     original = mutant.path.read_text()
     mutant.path.write_text(mutant.source)
     try:
-        for tests in filter(None, (tests_of(mutant.path), ["tests"])):
+        for tests in filter(None, (first, ["tests"])):
             command = [sys.executable, "-m", "pytest", *tests, *EVERYDAY]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode not in (0, 5):
@@ -108,8 +119,6 @@ def catches(mutant: Mutant) -> str:
 
 
 def main() -> int:
-    from coverage import CoverageData
-
     described = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     described.add_argument("--seed", type=int, default=0)
     described.add_argument("--count", type=int, default=20)
@@ -123,7 +132,7 @@ def main() -> int:
         if not candidates:
             continue
         mutant = chosen.choice(candidates)
-        test = catches(mutant)
+        test = catches(mutant, tests_of(mutant, data))
         caught, survivors = caught + bool(test), survivors + (not test)
         print(f"{'caught' if test else 'SURVIVED'}  {path}:{mutant.line}  {mutant.change}  {test}", flush=True)
         if caught + survivors == options.count:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 
 import pytest
@@ -59,7 +58,7 @@ def test_editor_is_killed_by_exactly_the_deadly_pairs(bench, deadly, workers, pa
     result = bench.run_with_workers(
         *("--imgedit-editor=deadly:Model", f"--imgedit-set=editor.pairs={pairs}", f"--imgedit-set=editor.how='{how}'"),
         *(CONSTANT, "--imgedit-limit=4", f"--imgedit-set=workers.cpu_workers={workers}"),
-        "--imgedit-set=workers.edit_timeout=0.7" if how == "hang" else "-q",
+        "--imgedit-set=workers.edit_timeout=2" if how == "hang" else "-q",
     )
     result.assert_outcomes(passed=20 - len(pairs), failed=len(pairs))
     assert bench.error_kinds == dict.fromkeys(pairs, "timeout" if how == "hang" else "worker_died")
@@ -98,10 +97,8 @@ def test_editor_that_dies_before_any_job_is_given_up_after_three(bench, moment):
         "class Editor:\n"
         "    def __init__(self, *, device): die()\n" + ("die()\n" if moment == "import" else "")
     )
-    started = time.monotonic()
     result = bench.run_with_workers("--imgedit-editor=dies:Editor", CONSTANT, "--imgedit-limit=2")
     assert (bench.path / "starts").read_text() == "xxx"
-    assert time.monotonic() - started < 30
     if moment == "import":
         assert result.ret == 4
         result.stderr.fnmatch_lines(["ERROR: worker edit-0 (CPU) died (exit status 3) before it was ready*"])

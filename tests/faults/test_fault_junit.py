@@ -14,7 +14,7 @@ def test_an_interrupted_run_is_a_failing_case(bench, more):
     process = bench.start(*slow, "--junitxml=junit.xml", *more)
     bench.wait_for(lambda: bench.stored_edits() > 0)
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=120)
+    output = bench.finish(process)
     assert process.returncode == 2, output
     cases = ElementTree.parse(bench.path / "junit.xml").iter("testcase")
     failed = {f"{case.get('classname')}::{case.get('name')}": case.find("failure") for case in cases}

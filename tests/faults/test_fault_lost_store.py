@@ -23,7 +23,7 @@ def test_store_that_loses_its_lock_file_during_a_run_is_still_a_store(bench):
     process = bench.start(*SLOW)
     bench.wait_for(lambda: bench.stored_edits() >= 1)
     (bench.path / ".imgedit" / "lock").unlink()
-    output, _ = process.communicate(timeout=60)
+    output = bench.finish(process)
     assert process.returncode == 0, output
     bench.run_with_workers(*SLOW).assert_outcomes(passed=10)
     assert bench.timing["edits_cached"] == 10
@@ -47,7 +47,7 @@ def test_pipe_in_the_place_of_a_file_is_not_waited_for(bench, name):
     os.mkfifo(store / name)
     process = bench.start(*NOISE)
     try:
-        output, _ = process.communicate(timeout=20)
+        output = bench.finish(process)
     finally:
         process.kill()
     assert "INTERNALERROR" not in output
@@ -66,7 +66,7 @@ def test_store_that_goes_away_during_a_run_is_said_once(bench, left, how):
         shutil.rmtree(store)
     else:
         store.rename(bench.path / "elsewhere")
-    output, _ = process.communicate(timeout=60)
+    output = bench.finish(process)
     assert "INTERNALERROR" not in output
     assert "Traceback" not in output
     assert process.returncode == 1, output

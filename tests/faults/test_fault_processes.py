@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sys
-import time
 
 import psutil
 import pytest
@@ -22,12 +21,12 @@ def test_hanging_edit_is_ended_at_its_deadline_and_the_others_go_on(bench, how):
         *CONSTANT,
         "--imgedit-editor=fakes:Hangs",
         f"--imgedit-set=editor.how={how}",
-        "--imgedit-set=workers.edit_timeout=0.7",
+        "--imgedit-set=workers.edit_timeout=2",
     )
     result.assert_outcomes(passed=9, failed=1)
     assert bench.error_kinds == {"physics-0001": "timeout"}
     message = bench.items["physics-0001"]["error"]["message"]
-    assert "a job took longer than 0.7 s (workers.edit_timeout)" in message
+    assert "a job took longer than 2 s (workers.edit_timeout)" in message
     assert "about to hang" in message
     # The edit before it may be blamed once for what was its reply's delay; then both are done alone.
     assert 3 <= len([worker for worker in bench.results["workers"] if worker["stage"] == "edit"]) <= 4
@@ -48,23 +47,21 @@ def test_a_clock_that_jumps_ends_no_edit_and_spares_none(bench, jump):
         *CONSTANT,
         "--imgedit-set=workers.cpu_workers=2",
     )
-    process.communicate(timeout=60)
+    bench.finish(process)
     assert process.returncode == 1
     assert bench.error_kinds == {"physics-0001": "timeout"}
 
 
 def test_worker_that_ignores_sigterm_is_killed(bench, left):
-    started = time.monotonic()
     bench.run_with_workers(
         *CONSTANT,
         "--imgedit-editor=fakes:Hangs",
         "--imgedit-set=editor.how=deaf",
-        "--imgedit-set=workers.edit_timeout=0.7",
+        "--imgedit-set=workers.edit_timeout=2",
         "-k",
         "physics-0001",
     )
     assert bench.error_kinds == {"physics-0001": "timeout"}
-    assert time.monotonic() - started < 60
     assert not left()
 
 
@@ -72,7 +69,7 @@ def test_hanging_judge_is_ended_and_spoils_only_its_own_pair(bench):
     result = bench.run_with_workers(
         "--imgedit-judge=fakes:Hangs",
         "--imgedit-set=judge.batch_size=4",
-        "--imgedit-set=workers.judge_timeout=0.7",
+        "--imgedit-set=workers.judge_timeout=2",
         "--imgedit-limit=2",
     )
     result.assert_outcomes(passed=9, failed=1)
@@ -85,11 +82,11 @@ def test_hanging_load_is_ended_and_every_pair_says_so(bench):
         *CONSTANT,
         "--imgedit-editor=fakes:Hangs",
         "--imgedit-set=editor.how=loading",
-        "--imgedit-set=workers.load_timeout=2",
+        "--imgedit-set=workers.load_timeout=4",
     )
     result.assert_outcomes(failed=10)
     assert set(bench.error_kinds.values()) == {"no_worker"}
-    assert "loading took longer than 2 s (workers.load_timeout)" in bench.items["social-0000"]["error"]["message"]
+    assert "loading took longer than 4 s (workers.load_timeout)" in bench.items["social-0000"]["error"]["message"]
 
 
 def test_hanging_import_is_ended_and_refused(bench):
@@ -145,7 +142,7 @@ def test_worker_killed_at_any_moment_costs_nothing(bench, moment):
             lambda: bench.log_says("edit-0 (CPU): loading") and (moment == "loading" or bench.stored_edits())
         )
     os.kill(workers_of(bench, process)[0].pid, signal.SIGKILL)
-    output, _ = process.communicate(timeout=60)
+    output = bench.finish(process)
     assert process.returncode == 0, output
     assert bench.error_kinds == {}
 
@@ -207,14 +204,13 @@ def test_worker_whose_child_holds_its_pipes_is_missed_all_the_same(bench, left):
         "    def __init__(self, *, device): pass\n"
         "    def edit(self, request):\n"
         "        if os.fork() == 0:\n"
-        "            os.setsid(); time.sleep(30); os._exit(0)\n"
+        "            os.setsid(); time.sleep(60); open('let go', 'w'); os._exit(0)\n"
         "        os._exit(3)\n"
     )
-    started = time.monotonic()
     bench.run_with_workers(*CONSTANT, "--imgedit-editor=forks:Editor", "-kphysics-0000")
+    assert not (bench.path / "let go").exists()
     assert bench.error_kinds == {"physics-0000": "worker_died"}
     assert "died (exit status 3)" in bench.items["physics-0000"]["error"]["message"]
-    assert time.monotonic() - started < 20
 
 
 def test_interpreter_that_never_answers_is_ended_and_refused(bench):
@@ -237,7 +233,7 @@ def test_interpreter_that_talks_before_python_does_is_refused(bench):
 
 def test_worker_that_does_not_come_back_holds_up_no_other(bench):
     (bench.path / "python").write_text(
-        f'#!/bin/sh\nif [ -e died ]; then exec sleep 600; fi\nexec {sys.executable} "$@"\n'
+        f'#!/bin/sh\nif [ -e died ]; then sleep 600; touch waited; fi\nexec {sys.executable} "$@"\n'
     )
     (bench.path / "python").chmod(0o755)
     (bench.path / "dies.py").write_text(
@@ -251,12 +247,11 @@ def test_worker_that_does_not_come_back_holds_up_no_other(bench):
         "        time.sleep(0.2)\n"
         "        return ImageOps.invert(request.source)\n"
     )
-    started = time.monotonic()
     bench.run_with_workers(
         *("--imgedit-editor=dies:Editor", "--imgedit-judge=fakes:Constant", "--imgedit-limit=4"),
         *("--imgedit-set=workers.editor_python=./python", "--imgedit-set=workers.cpu_workers=2"),
     ).assert_outcomes(passed=20)
-    assert time.monotonic() - started < 30  # and not the hour that a start may take
+    assert not (bench.path / "waited").exists()  # a start may take an hour
 
 
 def test_stopped_worker_does_not_stop_the_run(bench):

@@ -28,11 +28,11 @@ def hearing_hangups() -> Iterator[None]:
 
 def check_drained(bench, left, process, number: int) -> str:
     """Check that a signalled run ended by its own report with nothing left behind; return its output."""
-    output, _ = process.communicate(timeout=40)
+    output = bench.finish(process)
     assert process.returncode in (2, -number, 128 + number), output
     assert "INTERNALERROR" not in output
     assert "Traceback" not in output
-    bench.wait_for(lambda: not left(), seconds=10)
+    bench.wait_for(lambda: not left())
     assert (bench.runs[-1] / "results.json").exists(), output
     assert bench.results["run"]["status"] == "incomplete"
     assert (bench.runs[-1] / "report.md").exists()
@@ -86,7 +86,7 @@ def test_second_signal_stops_at_once_and_still_reports(bench, left, number):
     )
     bench.wait_for(lambda: bench.log_says("about to hang"))
     process.send_signal(number)
-    bench.wait_for(lambda: bench.log_says("stopping: running jobs are finished"), seconds=10)
+    bench.wait_for(lambda: bench.log_says("stopping: running jobs are finished"))
     assert process.poll() is None
     process.send_signal(number)
     check_drained(bench, left, process, number)
@@ -101,7 +101,7 @@ def test_run_under_nohup_hears_no_sighup(bench, left):
         signal.signal(signal.SIGHUP, previous)
     bench.wait_for(lambda: bench.stored_edits() >= 2)
     process.send_signal(signal.SIGHUP)
-    output, _ = process.communicate(timeout=40)
+    output = bench.finish(process)
     assert process.returncode == 0, output
     assert bench.results["run"]["status"] == "complete"
     assert not left()

@@ -29,7 +29,7 @@ def test_kill_9_of_the_run_leaves_no_process(bench, left, how):
     assert any(child.name() == "sleep" for child in left())
     process.kill()
     process.communicate()
-    bench.wait_for(lambda: not left(), seconds=10)
+    bench.wait_for(lambda: not left())
 
 
 @pytest.mark.parametrize("target", ["group", "supervisor"])
@@ -41,23 +41,23 @@ def test_kill_9_of_what_keeps_the_workers_leaves_no_process(bench, left, target)
     else:
         hanging = next(child for child in left() if child.name() == "sleep").parent()
         hanging.parent().kill()
-        bench.wait_for(lambda: bench.log_says("its supervisor was killed"), seconds=10)
+        bench.wait_for(lambda: bench.log_says("its supervisor was killed"))
         assert hanging.pid not in {child.pid for child in left()}
         process.kill()
     process.communicate()
-    bench.wait_for(lambda: not left(), seconds=10)
+    bench.wait_for(lambda: not left())
 
 
 def test_stopped_run_goes_on_where_it_was(bench):
     process = bench.start(
         *("--imgedit-editor=fakes:Slow", "--imgedit-set=editor.delay=0.5", "--imgedit-judge=fakes:Constant"),
-        *("--imgedit-set=workers.cpu_workers=2", "--imgedit-set=workers.edit_timeout=1.5", "--imgedit-limit=2"),
+        *("--imgedit-set=workers.cpu_workers=2", "--imgedit-set=workers.edit_timeout=3", "--imgedit-limit=2"),
     )
     bench.wait_for(lambda: bench.stored_edits() >= 2)
     process.send_signal(signal.SIGSTOP)  # as Ctrl-Z does
     time.sleep(4)
     process.send_signal(signal.SIGCONT)
-    output, _ = process.communicate(timeout=60)
+    output = bench.finish(process)
     assert process.returncode == 0, output
     assert "was ended" not in output
     assert len([worker for worker in bench.results["workers"] if worker["stage"] == "edit"]) == 2
@@ -69,9 +69,9 @@ def test_ctrl_c_while_an_interpreter_hangs_ends_the_run(bench, left):
     process = bench.start("--imgedit-set=workers.editor_python=./python", "--imgedit-limit=1")
     bench.wait_for(lambda: bench.log_says("edit-0 (CPU): starting"))
     bench.interrupt(process)
-    output, _ = process.communicate(timeout=20)
+    output = bench.finish(process)
     assert process.returncode == 2, output
-    bench.wait_for(lambda: not left(), seconds=10)
+    bench.wait_for(lambda: not left())
 
 
 def test_second_ctrl_c_stops_at_once_and_leaves_no_process(bench, left):
@@ -81,7 +81,7 @@ def test_second_ctrl_c_stops_at_once_and_leaves_no_process(bench, left):
     bench.wait_for(lambda: bench.log_says("stopping: running jobs are finished"))
     assert process.poll() is None
     bench.interrupt(process)
-    output, _ = process.communicate(timeout=15)
+    output = bench.finish(process)
     assert process.returncode == 2, output
     assert not left()
     assert set(bench.error_kinds.values()) == {"interrupted"}
@@ -92,7 +92,7 @@ def test_ctrl_c_keeps_what_is_finished_and_exits_2(bench, left):
     process = bench.start(*slow)
     bench.wait_for(lambda: bench.stored_edits() >= 3)
     bench.interrupt(process)
-    output, _ = process.communicate(timeout=30)
+    output = bench.finish(process)
     assert process.returncode == 2, output
     assert not left()
     document = bench.results
@@ -112,8 +112,8 @@ def test_terminated_run_leaves_no_process_and_loses_no_edit(bench, left):
     process = bench.start(*slow)
     bench.wait_for(lambda: bench.stored_edits() >= 3)
     process.terminate()
-    process.communicate(timeout=30)
-    bench.wait_for(lambda: not left(), seconds=10)
+    bench.finish(process)
+    bench.wait_for(lambda: not left())
     done = bench.stored_edits()
     bench.run_subprocess(*slow).assert_outcomes(passed=10)
     assert (bench.timing["edits_cached"], bench.timing["edits"]) == (done, 10 - done)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from contextlib import suppress
 
 import psutil
 import pytest
+from waiting import PATIENCE, wait_until
 
 RUN = ("--imgedit-editor=tells:Editor", "--imgedit-judge=fakes:Constant", "--imgedit-limit=1")
-#: What a run may take in all: a supervisor that does not answer is given `supervisor.GRACE` and five seconds.
-SECONDS = 40
 #: Tells which process keeps it.
 TELLS = """
 import os, time
@@ -33,29 +31,20 @@ def tells(bench):
 
 
 def finish(process, left) -> str:
-    """Wait for the end of a run; check that it came in time and that nothing is left, stopped or not."""
+    """Wait for the end of a run and of all that it started, stopped or not."""
     try:
-        output, _ = process.communicate(timeout=SECONDS)
-        orphans = remaining(left)
+        output, _ = process.communicate(timeout=PATIENCE)
+        wait_until(lambda: not left())
     finally:  # what hangs or is left must not outlive this test
         for found in (psutil.Process(process.pid), *left()) if process.poll() is None else left():
             with suppress(psutil.Error):
                 found.kill()
     assert "INTERNALERROR" not in output
-    assert orphans == []
     return output
 
 
-def remaining(left) -> list[str]:
-    """Describe the processes that are still there after some seconds."""
-    end = time.monotonic() + 5
-    while (found := left()) and time.monotonic() < end:
-        time.sleep(0.1)
-    return [f"{one.pid} {one.name()} {one.status()}" for one in found]
-
-
 def test_supervisor_that_is_stopped_during_an_edit(bench, left):
-    process = bench.start(*RUN, "--imgedit-set=workers.edit_timeout=1")
+    process = bench.start(*RUN, "--imgedit-set=workers.edit_timeout=2")
     bench.wait_for(lambda: bench.stored_edits() >= 1)
     os.kill(int((bench.path / "pid").read_text()), signal.SIGSTOP)
     output = finish(process, left)

@@ -171,7 +171,7 @@ def test_run_whose_folder_is_deleted_says_so(bench):
     process = bench.start("--imgedit-editor=fakes:Slow", "--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
     bench.wait_for(lambda: bench.stored_edits() >= 2)
     shutil.rmtree(bench.path / ".imgedit" / "runs")
-    output, _ = process.communicate(timeout=60)
+    output = bench.finish(process)
     assert process.returncode == 1, output
     assert "INTERNALERROR" not in output
     assert "so that the reports are not all there" in output

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from tiers import full_but
+from waiting import PATIENCE
 
 #: An editor whose worker dies once, with last words that need Unicode, so that a line of progress holds them.
 SPEAKER = """
@@ -49,7 +50,7 @@ def begin(bench):
 
 def check(bench, process: subprocess.Popen[bytes], code: int = 0) -> str:
     """Wait for the end of a run; check its exit code and that all it writes is there; return its stderr."""
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=PATIENCE)
     told = (errors or b"").decode("utf-8", "replace")
     assert "INTERNALERROR" not in told
     assert "Traceback" not in told

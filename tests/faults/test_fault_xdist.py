@@ -71,7 +71,7 @@ def test_ctrl_c_under_xdist_keeps_what_is_finished(bench):
     process = bench.start(*slow)
     bench.wait_for(lambda: bench.stored_edits() >= 3)
     bench.interrupt(process)
-    output, _ = process.communicate(timeout=30)
+    output = bench.finish(process)
     assert process.returncode == 2, output
     assert "INCOMPLETE: stopped by the user" in output
     done = bench.stored_edits()

@@ -8,9 +8,8 @@ import subprocess
 import sys
 
 import pytest
+from waiting import PATIENCE
 
-#: Seconds within which every command has to end.
-SECONDS = 20
 LONG = "a" * 5000
 
 
@@ -48,7 +47,7 @@ def call(bench, *arguments: str, stdout=subprocess.PIPE, encoding: str = "utf-8"
         stdout=stdout,
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
-        timeout=SECONDS,
+        timeout=PATIENCE,
         check=False,
         env={**os.environ, "PYTHONIOENCODING": encoding},
     )

@@ -126,7 +126,7 @@ def test_secrets_in_the_last_words_of_a_worker_come_into_no_file(bench, monkeypa
         f"        print('my key is', os.environ['OPENAI_API_KEY'], flush=True); {end}\n"
     )
     result = bench.run_with_workers(
-        "--imgedit-editor=leaky:Editor", "--imgedit-limit=1", "--imgedit-set=workers.edit_timeout=0.5"
+        "--imgedit-editor=leaky:Editor", "--imgedit-limit=1", "--imgedit-set=workers.edit_timeout=2"
     )
     assert "its last words: my key is ***" in bench.items["physics-0000"]["error"]["message"]
     for path in (bench.path / ".imgedit").rglob("*"):

@@ -145,7 +145,7 @@ def test_a_run_that_was_stopped_is_not_saved(bench):
     process = bench.start("--imgedit-editor=fakes:Slow", "--imgedit-save=main")
     bench.wait_for(lambda: bench.stored_edits() > 2)
     bench.interrupt(process)
-    output, _ = process.communicate(timeout=60)
+    output = bench.finish(process)
     assert process.returncode == 2
     assert not (bench.path / "benchmarks").exists()
     assert "main was not saved: the run is INCOMPLETE" in output

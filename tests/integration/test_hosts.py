@@ -60,8 +60,10 @@ def sshd(tmp_path_factory):
 def hosts(bench, sshd):
     """Write a config that names hosts, with more for their specs: `hosts("node-a", "node-b//gpus=0")`."""
 
+    env = f"env:OMP_NUM_THREADS=1//env:MARK={bench.path}"
+
     def write(*names, python=sys.executable):
-        specs = [f"ssh={name}//python={python}//ssh_config={sshd}//env:OMP_NUM_THREADS=1" for name in names]
+        specs = [f"ssh={name}//python={python}//ssh_config={sshd}//{env}" for name in names]
         (bench.path / "hosts.toml").write_text(f"{CONFIG}[workers]\nhosts = {json.dumps(specs)}\n")
         return "--imgedit-config=hosts.toml"
 
@@ -116,26 +118,28 @@ def outcome(bench):
     }
 
 
-def left_over(before):
-    """Processes of workers that were not there before, and are there still."""
-    return [p for p in workers_alive() if p.pid not in before]
+@pytest.fixture(autouse=True)
+def mark(bench, monkeypatch):
+    """Mark the processes of this test, on all hosts, as other tests have workers at the same time."""
+    monkeypatch.setenv("MARK", str(bench.path))
 
 
-def workers_alive():
-    found = []
+def workers_left(bench) -> list[psutil.Process]:
+    """Processes of this test's workers that are there."""
+    left = []
     for process in psutil.process_iter():
         try:
             words = " ".join(process.cmdline())
+            is_marked = process.environ().get("MARK") == str(bench.path)
         except psutil.Error:
             continue
-        if "supervisor.py" in words or "ssh_exec.py" in words or "sys.stdin.readline" in words:
-            found.append(process)
-    return found
+        if is_marked and any(part in words for part in ("supervisor.py", "ssh_exec.py", "sys.stdin.readline")):
+            left.append(process)
+    return left
 
 
 @pytest.mark.full
 def test_the_same_pairs_end_alike_on_this_machine_ssh_exec_and_on_ray(bench, hosts, cluster, monkeypatch):
-    before = {process.pid for process in workers_alive()}
     bench.run_subprocess(*MODELS)
     expected = outcome(bench)
     assert len(expected) == 10
@@ -148,12 +152,11 @@ def test_the_same_pairs_end_alike_on_this_machine_ssh_exec_and_on_ray(bench, hos
     bench.run_subprocess(*MODELS, *ray, f"--imgedit-set=workers.ray_address={cluster.address}", "--imgedit-fresh")
     assert outcome(bench) == expected
     assert {worker["device"] for worker in bench.results["workers"]} == {"CPU of ray-0", "CPU of ray-1"}
-    bench.wait_for(lambda: not left_over(before))
+    bench.wait_for(lambda: not workers_left(bench))
 
 
 @pytest.mark.full
 def test_without_an_address_ray_starts_on_this_machine(bench):
-    before = {process.pid for process in workers_alive()}
     ray = ("--imgedit-executor=ray", "--imgedit-set=workers.cpu_workers=2", "-k", "physics")
     run = bench.start("--imgedit-editor=fakes:Slow", HALF_A_SECOND, *ray, "--imgedit-stage=edit")
     bench.wait_for(lambda: bench.stored_edits() >= 1)
@@ -166,7 +169,7 @@ def test_without_an_address_ray_starts_on_this_machine(bench):
     run.communicate(timeout=120)
     assert run.returncode == 0
     assert {worker["device"] for worker in bench.results["workers"]} == {"CPU of ray-0", "CPU of ray-1"}
-    bench.wait_for(lambda: not left_over(before))
+    bench.wait_for(lambda: not workers_left(bench))
 
 
 @pytest.mark.full
@@ -185,7 +188,6 @@ def test_a_lost_node_of_ray_loses_no_edit(bench, cluster):
 
 @pytest.mark.full
 def test_a_connection_that_breaks_is_made_anew(bench, hosts):
-    before = {process.pid for process in workers_alive()}
     run = bench.start("--imgedit-editor=fakes:Slow", HALF_A_SECOND, hosts("node-a", "node-b"), "--imgedit-stage=edit")
     bench.wait_for(lambda: bench.stored_edits() >= 2)
     ssh = [child for child in bench.children(run) if child.name() == "ssh"]
@@ -194,28 +196,26 @@ def test_a_connection_that_breaks_is_made_anew(bench, hosts):
     assert run.returncode == 0
     assert not bench.error_kinds
     assert len(bench.items) == bench.stored_edits()
-    bench.wait_for(lambda: not left_over(before))
+    bench.wait_for(lambda: not workers_left(bench))
 
 
 @pytest.mark.full
 def test_ctrl_c_drains_workers_of_other_hosts_too(bench, hosts):
-    before = {process.pid for process in workers_alive()}
     run = bench.start("--imgedit-editor=fakes:Slow", HALF_A_SECOND, hosts("node-a"), "--imgedit-stage=edit")
     bench.wait_for(lambda: bench.stored_edits() >= 1)
     bench.interrupt(run)
     run.communicate(timeout=60)
     assert run.returncode == 2
     assert not bench.error_kinds or set(bench.error_kinds.values()) == {"interrupted"}
-    bench.wait_for(lambda: not left_over(before))
+    bench.wait_for(lambda: not workers_left(bench))
 
 
 def test_no_worker_outlives_a_run_that_is_killed(bench, hosts):
-    before = {process.pid for process in workers_alive()}
     run = bench.start("--imgedit-editor=fakes:Slow", HALF_A_SECOND, hosts("node-a"), "--imgedit-stage=edit")
     bench.wait_for(lambda: bench.stored_edits() >= 1)
     os.killpg(run.pid, signal.SIGKILL)
     run.communicate()
-    bench.wait_for(lambda: not left_over(before))
+    bench.wait_for(lambda: not workers_left(bench))
 
 
 OWN = """
@@ -230,12 +230,18 @@ class Editor:
         time.sleep(0.4)  # so that all hosts take part
         return ImageOps.solarize(request.source, int(os.environ.get("THRESHOLD", 128)))
 """
-#: Makes an image library of a host another one.
-INVERTED = """
+#: Makes an image library of a host another one, and slow, so that one host does not edit all before the other is there.
+PILLOW = """
+import time
 from PIL import Image
 
 plain = Image.fromarray
-Image.fromarray = lambda *given, **further: plain(*given, **further).point(lambda value: 255 - value)
+
+def fromarray(*given, **further):
+    time.sleep(0.4)
+    return plain(*given, **further).point(lambda value: {value})
+
+Image.fromarray = fromarray
 """
 
 
@@ -268,11 +274,14 @@ def test_a_host_without_a_file_that_a_parameter_names_is_refused(bench, hosts, o
     assert bench.stored_edits() == 0
 
 
-def test_a_host_that_edits_the_canary_pair_otherwise_is_refused(bench, hosts, other, tiny):
-    (other / "sitecustomize.py").write_text(INVERTED)
+def test_a_host_that_edits_the_canary_pair_otherwise_is_refused(bench, hosts, tmp_path, tiny):
+    specs = []
+    for host, value in (("node-a", "value"), ("node-b", "255 - value")):
+        (tmp_path / host).mkdir()
+        (tmp_path / host / "sitecustomize.py").write_text(PILLOW.format(value=value))
+        specs.append(f"{host}//env:PYTHONPATH={tmp_path / host}")
     model = (f"--imgedit-editor=diffusers:{tiny('instruct-pix2pix')}", "--imgedit-set=editor.num_inference_steps=1")
-    option = hosts("node-a", f"node-b//env:PYTHONPATH={other}")
-    result = bench.run_subprocess(*model, "--imgedit-limit=2", "--imgedit-stage=edit", option)
+    result = bench.run_subprocess(*model, "--imgedit-stage=edit", hosts(*specs))
     assert result.ret == 4
     line = "ERROR: CPU of node-* and CPU of node-* edit the canary pair by * expected equal pixels"
     result.stderr.fnmatch_lines([line])

@@ -191,7 +191,7 @@ def test_ctrl_c_while_the_judge_is_tried_loses_nothing(bench):
     process = bench.start(*slow)
     bench.wait_for(lambda: bench.records("verdicts") > 12)
     bench.interrupt(process)
-    output, _ = process.communicate(timeout=60)
+    output = bench.finish(process)
     assert process.returncode == 2
     assert "imgedit: INCOMPLETE: stopped by the user with 0 pairs and " in output
     assert all(row["errors"] == 0 for row in controls(bench).values())

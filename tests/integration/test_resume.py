@@ -49,7 +49,7 @@ def test_interrupted_run_still_shows_the_verdicts_of_earlier_runs(bench):
     process = bench.start(*SLOW, "--imgedit-set=workers.cpu_workers=1")
     bench.wait_for(lambda: bench.stored_edits() >= 6)
     bench.interrupt(process)
-    process.communicate(timeout=30)
+    bench.finish(process)
     assert bench.results["categories"]["physics"]["scored"] == 4
 
 

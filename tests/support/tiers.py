@@ -83,16 +83,16 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
     return (yield)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """Tell the controller what the test cost, with the fixtures that it was the first to use.
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Note what the test cost, with the fixtures that it was the first to use.
 
     What ends with it is left out: the servers of a module's tests end with the last of them.
     """
-    report: pytest.TestReport = yield
-    if call.when == "call":
-        report.user_properties.append((COST, round(cpu_seconds() - item.stash[STARTED], 2)))
-    return report
+    try:
+        return (yield)
+    finally:
+        item.user_properties.append((COST, round(cpu_seconds() - item.stash[STARTED], 2)))
 
 
 class Costs:
@@ -103,7 +103,7 @@ class Costs:
         self.seconds: dict[str, float] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        for cost in (float(value) for name, value in report.user_properties if name == COST):
+        for cost in (float(str(value)) for name, value in report.user_properties if name == COST):
             self.seconds[report.nodeid] = cost
 
     @property
