@@ -49,6 +49,7 @@ def check_drained(bench, left, process, number: int) -> str:
     ],
 )
 def test_signal_in_the_edit_stage_keeps_what_is_finished(bench, left, number, send, arguments):
+    """Costly with xdist, whose worker is one more process."""
     process = bench.start(*SLOW, *arguments)
     bench.wait_for(lambda: bench.stored_edits() >= 2)
     send(process.pid, number)

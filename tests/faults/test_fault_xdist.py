@@ -20,6 +20,7 @@ MODES = ("load", "worksteal", "loadscope", "loadfile")
 
 @pytest.mark.parametrize("mode", full_but(["worksteal"], MODES))
 def test_every_mode_gives_the_items_of_a_plain_run(bench, mode):
+    """Costly: a run and one with three workers of xdist, which are processes."""
     bench.run_subprocess("--imgedit-editor=noise", "--imgedit-limit=1", "--imgedit-out=alone").assert_outcomes(passed=5)
     result = bench.run_subprocess("--imgedit-editor=noise", "--imgedit-limit=1", "-n3", f"--dist={mode}")
     result.assert_outcomes(passed=5)

@@ -24,6 +24,7 @@ LOW = "--imgedit-set=judge.low=bags-1"  # this pair fails
     ],
 )
 def test_idiom_edits_what_is_selected_and_passes(repository, arguments, edited, passed):
+    """Costly: each is a process with the embedded models, and so are the workers of xdist."""
     outcome = repository.pytest(*arguments)
     assert (outcome.code, outcome.edited) == (0, edited), outcome.output
     assert re.search(rf"\b{passed} passed", outcome.output), outcome.output

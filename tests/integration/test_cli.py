@@ -51,6 +51,7 @@ def runs(folder):
     "command", ["", "init", "compare", "trend", "plan", "report", "runs", "explain", "agreement", "qualify", "doctor"]
 )
 def test_each_command_explains_itself(imgedit, command):
+    """Costly as the first to use the runs of this module."""
     code, out, _ = imgedit(*filter(None, (command, "--help")))
     assert code == 0
     assert "usage: imgedit" in out

@@ -211,6 +211,7 @@ def test_ctrl_c_drains_workers_of_other_hosts_too(bench, hosts):
 
 
 def test_no_worker_outlives_a_run_that_is_killed(bench, hosts):
+    """Costly: waits for an end among all processes of the machine."""
     run = bench.start("--imgedit-editor=fakes:Slow", HALF_A_SECOND, hosts("node-a"), "--imgedit-stage=edit")
     bench.wait_for(lambda: bench.stored_edits() >= 1)
     os.killpg(run.pid, signal.SIGKILL)
@@ -275,6 +276,7 @@ def test_a_host_without_a_file_that_a_parameter_names_is_refused(bench, hosts, o
 
 
 def test_a_host_that_edits_the_canary_pair_otherwise_is_refused(bench, hosts, tmp_path, tiny):
+    """Costly: two hosts import diffusers each."""
     specs = []
     for host, value in (("node-a", "value"), ("node-b", "255 - value")):
         (tmp_path / host).mkdir()

@@ -24,6 +24,7 @@ SMALL = ("--imgedit-set=editor.height=64", "--imgedit-set=editor.width=64")
     ],
 )
 def test_pipeline_edits_photographs_and_a_judge_reads_them(bench, tiny, photographs, pipeline, options):
+    """Costly: a real pipeline and a real judge load and run."""
     result = bench.run(
         f"--imgedit-suite=risebench:{photographs}",
         f"--imgedit-editor=diffusers:{tiny(pipeline)}",

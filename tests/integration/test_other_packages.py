@@ -66,6 +66,7 @@ def models(checkpoints):
 
 @pytest.mark.usefixtures("installed")
 def test_both_run_and_are_identified_by_their_weights(bench, checkpoints, models):
+    """Costly: two runs, each of which loads both models, as their weights are the point."""
     result = bench.run("--imgedit-limit=1", *models)
     result.assert_outcomes(passed=5)
     editor, judge = bench.results["editor"], bench.results["judge"]

@@ -38,6 +38,7 @@ def imgedit(nights, monkeypatch, capsys):
 
 
 def test_a_series_that_has_fallen_says_where(imgedit):
+    """Costly as the first to use the runs of this module, five of 50 pairs."""
     code, out, _ = imgedit("trend", *(f"night{n}" for n in range(5)))
     assert code == 1
     lines = out.splitlines()

@@ -48,6 +48,7 @@ def edited(bench):
 
 
 def test_scores_are_those_of_the_same_judge_in_process(bench, server):
+    """Costly: the embedded judge answers in a worker and behind a server, whose agreement is the point."""
     bench.run(*(option for option in judge(server, editor=EDITED) if "judge" not in option), "--imgedit-judge=scenes")
     expected = verdicts(bench)
     prices = ("--imgedit-set=judge.price_in=2", "--imgedit-set=judge.price_out=8.0")

@@ -85,6 +85,7 @@ def both(folder, shard, env=None, **call):
     ],
 )
 def test_two_ranks_make_the_image_of_one(tiny, model, shard, share):
+    """Costly: a group of two processes, which import torch and diffusers each."""
     found = both(tiny(model), shard, num_inference_steps=2, **SIZES.get(model, {}))
     assert max(found["differences"]) <= 1
     assert found["share"] == pytest.approx(share, abs=0.02)

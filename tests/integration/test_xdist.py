@@ -16,6 +16,7 @@ def comparable(bench):
 
 
 def test_same_items_with_and_without_xdist(bench):
+    """Costly: a run and one with two workers of xdist, which are processes."""
     bench.run_subprocess("--imgedit-editor=noise", "--imgedit-limit=3", "--imgedit-fresh").assert_outcomes(passed=15)
     alone = comparable(bench)
     bench.run_subprocess("--imgedit-editor=noise", "--imgedit-limit=3", "--imgedit-fresh", "-n", "2").assert_outcomes(

@@ -64,6 +64,7 @@ def scenes():
 
 
 def test_the_embedded_judge_grades_alike_packed_and_plain(scenes):
+    """Costly: four real judges answer, as equal grades of theirs are the point."""
     answers = [
         QwenVLJudge(str(WEIGHTS / "judge"), device="cpu", attention=how, batch_invariant=invariant).answer(scenes)
         for how, invariant in (("auto", True), ("auto", False), ("sdpa", False), ("eager", False))
