@@ -129,7 +129,7 @@ def _config(name: str | None, guess: Guess, has_gpu: bool) -> str:
         text = _SHIPPED.joinpath("configs", f"{name}.toml").read_text("utf-8")
         lines = _suite_lines(guess)
         return text if is_embedded else re.sub(r'^spec = "scenes.*$', lambda _: lines, text, count=1, flags=re.M)
-    head = "# What pytest evaluates in this repository; every key is in the README of pytest-imgedit.\n\n"
+    head = "# What pytest evaluates in this repository; docs/reference.md of pytest-imgedit lists every key.\n\n"
     if is_embedded:
         return head + (f'[suite]\nspec = "scenes"\n\n{_WITH_GPU}' if has_gpu else _EMBEDDED)
     return f"{head}[suite]\n{_suite_lines(guess)}\n\n{_WITH_GPU if has_gpu else _WITHOUT_GPU}"
