@@ -6,40 +6,45 @@ import csv
 import io
 import os
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 
 from pytest_imgedit.cli.guess import Guess, guess_suite, to_jsonl
 from pytest_imgedit.cli.printed import Printed
+from pytest_imgedit.cli.requirement import requirement
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.provenance import git
 from pytest_imgedit.core.sanitize import did_you_mean, printable
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.core.versions import __version__
-from pytest_imgedit.workers.gpus import find_gpus
+from pytest_imgedit.models.kinds import ROLES, Role
+from pytest_imgedit.models.places import GIB
+from pytest_imgedit.models.specs import kind_of
+from pytest_imgedit.workers.gpus import Gpu, find_gpus
 
 FOLDER = Path("benchmarks")
+CONFIG = FOLDER / "imgedit.toml"
+REQUIREMENTS = FOLDER / "requirements.txt"
 CI_FILES = {"github": Path(".github/workflows/image-editing.yml"), "gitlab": Path(".gitlab-ci.yml")}
 _SHIPPED = files("pytest_imgedit.benchmark")
-_WITH_GPU = """[editor]
-spec = "diffusers:Qwen/Qwen-Image-Edit" # the model under test: a hub id or a folder; 58 GB in bfloat16
-num_inference_steps = 50      # denoising steps
-true_cfg_scale = 4.0          # classifier-free guidance
+#: What the second line of a ready config says.
+_NEEDS = re.compile(r"^# needs: ((\d+) GPUs? of (\d+) GB), (.+)$", re.M)
+#: The ready config for GPUs of at least so many GB.
+_FOR_GPUS_OF = {80: "one-gpu", 24: "small-gpu"}
+#: GPUs hold a few percent less than the number that they are sold by.
+_ROUNDING = 0.95
+_HEAD = "# What pytest evaluates in this repository; docs/reference.md of pytest-imgedit lists every key.\n\n"
+_WITHOUT_GPU = f"""{_HEAD}[suite]
+spec = "scenes"
 
-[judge]
-spec = "qwen-vl:Qwen/Qwen3-VL-8B-Instruct" # 18 GB in bfloat16
-
-[workers]
-gpus = "auto"                 # all GPUs that CUDA_VISIBLE_DEVICES leaves visible
-"""
-_WITHOUT_GPU = """[editor]
+[editor]
 spec = "identity"             # the model under test, such as diffusers:FOLDER or openai-images:URL#MODEL
 
 [judge]
 spec = "none"                 # edits only; for scores, such as openai:URL#MODEL or qwen-vl:MODEL
 """
-_EMBEDDED = """[suite]
+_EMBEDDED = f"""{_HEAD}[suite]
 spec = "scenes"               # 50 drawn pairs, which the embedded editor and judge know; or the path of your own file
 
 [editor]
@@ -56,43 +61,84 @@ def configs() -> list[str]:
     return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
 
 
-def init(data: Path | None, config: str | None, ci: str) -> Printed:
+def init(data: Path | None, config: str | None, ci: str, editor: str | None, judge: str | None) -> Printed:
     """Write what a repository lacks in order to run `pytest benchmarks`; a file that is there stays as it is."""
     if config is not None and config not in configs():
         near = did_you_mean(config, configs())
         raise UsageError(f"--config={config}: no such config, expected one of: {', '.join(configs())}{near}")
+    specs: dict[Role, str | None] = {"editor": editor, "judge": judge}
     guess = guess_suite(data)
-    is_new = not os.path.lexists(FOLDER / "imgedit.toml")  # a config that is there has its own suite
+    is_new = not os.path.lexists(CONFIG)  # a config that is there has its own suite and models
+    gpus = find_gpus("auto")[1]
+    name = config or (None if editor or judge else _config_for(gpus))
+    text = _config(name, guess, specs)
     notes = [f"not used: {reason}" for reason in guess.unused]
-    systems = _systems(ci)
-    if systems and (top := git("rev-parse", "--show-toplevel")) and Path(top).resolve() != Path.cwd().resolve():
-        notes.append(f"wrote no workflow: CI systems read theirs in {top} only")
-        systems = []
-    written, kept = _write(_wanted(guess, config, systems, is_new))
-    document = {
-        "written": written,
-        "kept": kept,
-        "suite": guess.origin,
-        "notes": notes,
-        "unfinished": guess.unfinished if is_new else "",
-    }
+    systems, reason = _systems(ci)
+    notes += [reason] if reason else []
+    package = requirement("openai" if _is_served(text) else "")
+    if package.is_local:
+        notes.append(
+            f"to do: name what CI can install in {FOLDER / 'requirements.txt'}: {package.line} is on this machine"
+        )
+    to_do = [*_needs(text, gpus), *_to_do(guess, text)] if is_new else []
+    written, kept = _write(_wanted(guess, text, _workflows(systems, name), package.line, is_new))
+    document = {"written": written, "kept": kept, "suite": guess.origin, "notes": notes, "to_do": to_do}
     return Printed(document, _text(document), 0)
 
 
-def _wanted(guess: Guess, config: str | None, systems: Sequence[str], is_new: bool) -> dict[Path, str]:
+def _config_for(gpus: Sequence[Gpu]) -> str | None:
+    """Return the name of the ready config that fits the GPUs of this machine."""
+    smallest = min((gpu.total_gib * GIB / 10**9 for gpu in gpus), default=0.0)
+    return next((name for size, name in _FOR_GPUS_OF.items() if smallest >= size * _ROUNDING), None)
+
+
+def _needs(config: str, gpus: Sequence[Gpu]) -> list[str]:
+    """Say what a config needs, and whether this machine has it."""
+    needed = _NEEDS.search(config)
+    if needed is None:
+        return []
+    count, size = int(needed[2]), int(needed[3])
+    large = [gpu for gpu in gpus if gpu.total_gib * GIB / 10**9 >= size * _ROUNDING]
+    if len(large) >= count:
+        return [f"{CONFIG} needs {needed[1]}, which are here, and {needed[4]}"]
+    return [f"{CONFIG} needs {needed[1]} and {needed[4]}; here are {len(large) or 'none'} of these GPUs"]
+
+
+def _specs(config: str) -> dict[Role, str]:
+    return {role: table["spec"] for role, table in tomllib.loads(config).items() if role in ROLES}
+
+
+def _is_served(config: str) -> bool:
+    return any(getattr(kind_of(role, spec), "is_served", False) for role, spec in _specs(config).items())
+
+
+def _to_do(guess: Guess, config: str) -> list[str]:
+    """Say what is still missing before the run gives scores."""
+    to_do = [f"to do: fill in {guess.unfinished}, in {FOLDER / _suite_name(guess)}"] if guess.unfinished else []
+    specs = _specs(config)
+    if specs["editor"] == "identity":
+        to_do.append(f"to do: name your model in {CONFIG}; its editor is identity, which returns the source")
+    if specs["judge"] == "none":
+        to_do.append(f"to do: name a judge in {CONFIG}; it has none, so there are no scores")
+    return to_do
+
+
+def _wanted(guess: Guess, config: str, workflows: Mapping[Path, str], package: str, is_new: bool) -> dict[Path, str]:
     """Return the text of each file that a repository needs, by its path."""
-    has_gpu = bool(find_gpus("auto")[0])
     wanted = {
         FOLDER / "test_image_edit.py": _SHIPPED.joinpath("test_image_edit.py").read_text("utf-8"),
-        FOLDER / "imgedit.toml": _config(config, guess, has_gpu),
-        FOLDER / "requirements.txt": f"pytest-imgedit=={__version__}\n",
+        CONFIG: config,
+        REQUIREMENTS: f"{package}\n",
     }
     if guess.rows and is_new:
         wanted[FOLDER / _suite_name(guess)] = _suite_text(guess)
-    for system in systems:
-        text = _SHIPPED.joinpath("ci", f"{system}.yml").read_text("utf-8")
-        wanted[CI_FILES[system]] = text if config is None and not has_gpu else _on_gpus(text)
-    return wanted
+    return {**wanted, **workflows}
+
+
+def _workflows(systems: Sequence[str], config: str | None) -> dict[Path, str]:
+    """Return the workflows for CI systems: on GPUs if a ready config is used."""
+    texts = {CI_FILES[system]: _SHIPPED.joinpath("ci", f"{system}.yml").read_text("utf-8") for system in systems}
+    return texts if config is None else {path: _on_gpus(text) for path, text in texts.items()}
 
 
 def _write(wanted: Mapping[Path, str]) -> tuple[list[str], list[str]]:
@@ -117,22 +163,39 @@ def _text(document: JsonObject) -> str:
     lines += [f"wrote {path}" for path in document["written"]]
     lines += [f"kept {path}, which was there before" for path in document["kept"]]
     lines += document["notes"]
-    if document["unfinished"]:
-        lines.append(f"to do: fill in {document['unfinished']}")
-    return "\n".join(map(printable, [*lines, "next: pytest benchmarks"]))
+    return "\n".join(map(printable, [*lines, *document["to_do"], "next: pytest benchmarks"]))
 
 
-def _config(name: str | None, guess: Guess, has_gpu: bool) -> str:
-    """Return the text of the config: that of a name, or one for this machine, with the guessed suite."""
+def _config(name: str | None, guess: Guess, specs: Mapping[Role, str | None]) -> str:
+    """Return the text of the config: that of a name, or one without a GPU, with the guessed suite and given models."""
     is_embedded = guess.spec is None and not guess.rows
     if name is not None:
         text = _SHIPPED.joinpath("configs", f"{name}.toml").read_text("utf-8")
-        lines = _suite_lines(guess)
-        return text if is_embedded else re.sub(r'^spec = "scenes.*$', lambda _: lines, text, count=1, flags=re.M)
-    head = "# What pytest evaluates in this repository; docs/reference.md of pytest-imgedit lists every key.\n\n"
-    if is_embedded:
-        return head + (f'[suite]\nspec = "scenes"\n\n{_WITH_GPU}' if has_gpu else _EMBEDDED)
-    return f"{head}[suite]\n{_suite_lines(guess)}\n\n{_WITH_GPU if has_gpu else _WITHOUT_GPU}"
+    else:
+        text = _EMBEDDED if is_embedded else _WITHOUT_GPU
+    if not is_embedded:
+        text = re.sub(r'^spec = "scenes.*$', lambda _: _suite_lines(guess), text, count=1, flags=re.M)
+    for role, spec in specs.items():
+        if spec is not None:
+            text = _with_model(_NEEDS.sub("", text), role, spec)
+    return text
+
+
+def _with_model(config: str, role: Role, spec: str) -> str:
+    """Replace a model of a config and its parameters."""
+    before, section, after = config.partition(f"[{role}]\n")
+    rest = after[after.index("\n[") :] if "\n[" in after else ""
+    return f"{before}{section}spec = {_quoted(_from_config(role, spec))}\n{rest}"
+
+
+def _from_config(role: Role, spec: str) -> str:
+    """Return a spec whose path, if it has one, is relative to the config's folder."""
+    name, colon, argument = spec.partition(":")
+    argument_is = getattr(kind_of(role, spec), "argument_is", "")
+    is_path = argument_is == "path" or (argument_is == "checkpoint" and Path(argument).is_dir())
+    if not is_path or Path(argument).is_absolute():
+        return spec
+    return f"{name}{colon}{os.path.relpath(argument, FOLDER)}"
 
 
 def _suite_lines(guess: Guess) -> str:
@@ -163,12 +226,21 @@ def _suite_text(guess: Guess) -> str:
     return buffer.getvalue()
 
 
-def _systems(ci: str) -> list[str]:
-    """Return the CI systems to write for: the one of the git remote, or both where that does not tell."""
+def _systems(ci: str) -> tuple[list[str], str]:
+    """Return the CI systems to write for, and why for none if that needs a word: the git remote decides."""
+    if ci == "none":
+        return [], ""
+    top = git("rev-parse", "--show-toplevel")
+    if top and Path(top).resolve() != Path.cwd().resolve():
+        return [], f"wrote no workflow: CI systems read theirs in {top} only"
     if ci != "auto":
-        return [] if ci == "none" else [ci]
+        return [ci], ""
     remote = git("remote", "get-url", "origin") or ""
-    return [name for name in CI_FILES if name in remote] or list(CI_FILES)
+    systems = [name for name in CI_FILES if name in remote]
+    return (
+        systems,
+        "" if systems else "wrote no workflow: no git remote says for which CI system; add --ci=github or --ci=gitlab",
+    )
 
 
 def _on_gpus(text: str) -> str:

@@ -75,11 +75,13 @@ def _parser() -> argparse.ArgumentParser:
     one = add("init", "init:init", "write a benchmark folder, a config, a suite and CI workflows")
     one.add_argument("data", type=Path, metavar="DATA", nargs="?", help="a CSV, a JSON, or a folder of images")
     one.add_argument("--config", metavar="NAME", help="a ready config: qwen-image-edit, flux-kontext, one-gpu, …")
+    one.add_argument("--editor", metavar="SPEC", help="the model under test, as --imgedit-editor")
+    one.add_argument("--judge", metavar="SPEC", help="what scores it, as --imgedit-judge")
     one.add_argument(
         "--ci",
         choices=("auto", "github", "gitlab", "none"),
         default="auto",
-        help="for which system a workflow is written (default: that of the git remote, else both)",
+        help="for which system a workflow is written (default: that of the git remote)",
     )
 
     one = add("compare", "runs:compare_runs", "compare two runs or baselines pair by pair", "a gate did not pass")

@@ -42,7 +42,7 @@ def take_loras(pipeline: Any, loras: Sequence[LoraParameters]) -> None:
     if not hasattr(pipeline, "load_lora_weights"):
         raise SetupError(f"editor.loras: {kind} takes no LoRA adapters")
     if importlib.util.find_spec("peft") is None:
-        raise SetupError("editor.loras: the package peft is not installed: pip install pytest-imgedit[lora]")
+        raise SetupError("editor.loras: the package peft is not installed: pip install peft")
     if getattr(pipeline, "_imgedit_loras", False):
         pipeline.unload_lora_weights()
     names = [lora.name or f"lora_{number}" for number, lora in enumerate(loras)]

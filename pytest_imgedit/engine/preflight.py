@@ -61,7 +61,7 @@ def check_hosts(settings: Settings) -> None:
         if workers.gpus not in ("auto", "none"):
             raise UsageError(f"--imgedit-gpus={workers.gpus}: with the executor 'ray', expected auto or none")
         if find_spec("ray") is None:
-            raise UsageError("--imgedit-executor=ray: ray is not installed, pip install pytest-imgedit[ray]")
+            raise UsageError("--imgedit-executor=ray: ray is not installed, pip install ray")
     elif workers.ray_address is not None:
         where = settings.place("workers", "ray_address")
         raise UsageError(f"{where}workers.ray_address: expected it with --imgedit-executor=ray only")

@@ -16,7 +16,7 @@ def merge(model: Any, folder: Path) -> Any:
     Raises `SetupError` for an adapter that peft cannot load, and for one with tensors that fit nothing in the model.
     """
     if importlib.util.find_spec("peft") is None:
-        raise SetupError("judge.adapter: the package peft is not installed: pip install pytest-imgedit[lora]")
+        raise SetupError("judge.adapter: the package peft is not installed: pip install peft")
     from peft import PeftConfig, PeftModel
 
     try:

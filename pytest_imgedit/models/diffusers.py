@@ -167,7 +167,7 @@ class Diffusers(CheckpointModel):
         if self.gpus > 1 and strategy in ("context", "none") and "strategy" in shard and not site.may_have_gpus:
             raise SettingError("shard.strategy", f"{strategy!r} needs GPUs")
         if self.options.quantize and site.is_here and find_spec("torchao") is None:
-            raise SettingError("quantize", "torchao is not installed, pip install pytest-imgedit[fp8]")
+            raise SettingError("quantize", "torchao is not installed, pip install torchao")
 
     def _check_options(self) -> None:
         """Refuse what cannot do what it says."""

@@ -66,7 +66,7 @@ class Asking:
         try:
             import openai
         except ImportError:
-            raise SetupError("the package openai is not installed: pip install pytest-imgedit[openai]") from None
+            raise SetupError("the package openai is not installed: pip install openai") from None
         url, timeout = self.endpoint.url, min(self.timeout, 20)
         with openai.OpenAI(**{**self.client, "timeout": timeout, "max_retries": 2}) as client:
             try:

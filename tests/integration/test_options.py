@@ -66,7 +66,7 @@ def test_ready_config_is_valid(name):
     ("setting", "line"),
     [
         ("editor.offload=model", "editor.offload: nothing to offload from without a GPU"),
-        ("editor.quantize=fp8", "editor.quantize: torchao is not installed, pip install pytest-imgedit[[]fp8]"),
+        ("editor.quantize=fp8", "editor.quantize: torchao is not installed, pip install torchao"),
     ],
 )
 def test_what_this_machine_cannot_do_is_said_before_anything_loads(bench, setting, line):

@@ -84,7 +84,7 @@ class RayHosts(Hosts):
         try:
             import ray
         except ImportError:
-            raise UsageError("--imgedit-executor=ray: ray is not installed, pip install pytest-imgedit[ray]") from None
+            raise UsageError("--imgedit-executor=ray: ray is not installed, pip install ray") from None
         self.ray = ray
         self._actors: dict[str, Any] = {}
         self._group: Any = None

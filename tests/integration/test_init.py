@@ -1,0 +1,106 @@
+"""`imgedit init` writes what fits the machine, and says what is still missing."""
+
+from __future__ import annotations
+
+import subprocess
+import tomllib
+
+import pytest
+from nvml_driver import show_gpus
+from PIL import Image
+
+from pytest_imgedit.cli.main import main
+
+
+@pytest.fixture
+def init(tmp_path, monkeypatch, capsys):
+    """Call `imgedit init` in a folder with two photographs and their prompts: (config, lines)."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    for name in ("a", "b"):
+        Image.effect_noise((40, 32), 60).convert("RGB").save(tmp_path / "photos" / f"{name}.jpg")
+        (tmp_path / "photos" / f"{name}.txt").write_text("make it snow")
+
+    def call(*arguments):
+        assert main(["init", "photos", *arguments]) == 0
+        return tomllib.loads((tmp_path / "benchmarks/imgedit.toml").read_text()), capsys.readouterr().out.splitlines()
+
+    return call
+
+
+def test_without_a_gpu_models_are_still_to_be_named(init):
+    config, lines = init()
+    assert (config["editor"], config["judge"]) == ({"spec": "identity"}, {"spec": "none"})
+    assert lines[-3:] == [
+        "to do: name your model in benchmarks/imgedit.toml; its editor is identity, which returns the source",
+        "to do: name a judge in benchmarks/imgedit.toml; it has none, so there are no scores",
+        "next: pytest benchmarks",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gib", "judge", "needs"),
+    [
+        (79.6, "qwen-vl:Qwen/Qwen3-VL-8B-Instruct", "needs 1 GPU of 80 GB, which are here, and 76 GB to download"),
+        (23.7, "qwen-vl:Qwen/Qwen3-VL-4B-Instruct", "needs 1 GPU of 24 GB, which are here, and 67 GB to download"),
+    ],
+)
+def test_the_config_fits_the_gpus(init, monkeypatch, gib, judge, needs):
+    show_gpus(monkeypatch, 2, gib)
+    config, lines = init("--ci=github")
+    assert config["editor"]["spec"] == "diffusers:Qwen/Qwen-Image-Edit"
+    assert config["judge"]["spec"] == judge
+    assert config["suite"]["spec"] == "pairs.jsonl"
+    assert f"benchmarks/imgedit.toml {needs}" in lines
+    assert not any(line.startswith("to do: name ") and "requirements" not in line for line in lines)
+
+
+def test_gpus_that_are_too_small_get_no_model(init, monkeypatch):
+    show_gpus(monkeypatch, 1, 8)
+    config, _ = init()
+    assert config["editor"] == {"spec": "identity"}
+
+
+def test_a_ready_config_says_what_this_machine_lacks(init, monkeypatch):
+    show_gpus(monkeypatch, 2, 80)
+    _, lines = init("--config=qwen-image-edit")
+    expected = "benchmarks/imgedit.toml needs 6 GPUs of 80 GB and 120 GB to download; here are 2 of these GPUs"
+    assert expected in lines
+
+
+def test_models_that_are_named_are_written(init, tmp_path):
+    (tmp_path / "checkpoint").mkdir()
+    config, lines = init("--editor=diffusers:checkpoint", "--judge=openai:http://localhost:8000/v1#m", "--ci=gitlab")
+    assert config["editor"] == {"spec": "diffusers:../checkpoint"}
+    assert config["judge"] == {"spec": "openai:http://localhost:8000/v1#m"}
+    assert (tmp_path / "benchmarks/requirements.txt").read_text().startswith("pytest-imgedit[openai]")
+    assert not any(line.startswith("to do: name your") or "needs" in line for line in lines)
+
+
+def test_a_model_replaces_that_of_a_ready_config_with_its_parameters(init):
+    config, lines = init("--config=qwen-image-edit", "--editor=my_editor:Editor")
+    assert config["editor"] == {"spec": "my_editor:Editor"}
+    assert config["judge"]["spec"] == "qwen-vl:Qwen/Qwen3-VL-30B-A3B-Instruct"
+    assert config["workers"]["gpus"] == "0-5"
+    assert not any("needs" in line for line in lines)  # its sizes were those of another editor
+
+
+@pytest.mark.parametrize(
+    ("remote", "arguments", "written"),
+    [
+        (None, (), []),
+        (None, ("--ci=gitlab",), [".gitlab-ci.yml"]),
+        ("https://github.com/me/mine", (), [".github/workflows/image-editing.yml"]),
+        ("git@gitlab.example.org:me/mine", (), [".gitlab-ci.yml"]),
+        ("https://example.org/me/mine", (), []),
+    ],
+)
+def test_the_remote_decides_for_which_system_a_workflow_is_written(init, tmp_path, remote, arguments, written):
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    if remote:
+        subprocess.run(["git", "remote", "add", "origin", remote], cwd=tmp_path, check=True)
+    _, lines = init(*arguments)
+    files = [path for path in (".github/workflows/image-editing.yml", ".gitlab-ci.yml") if (tmp_path / path).exists()]
+    assert files == written
+    asks = "wrote no workflow: no git remote says for which CI system; add --ci=github or --ci=gitlab" in lines
+    assert asks == (not written)
