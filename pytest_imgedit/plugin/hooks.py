@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_imgedit.core import streams
-from pytest_imgedit.plugin import command_line, failures, selection, shipped, state, xdist
+from pytest_imgedit.plugin import command_line, failures, junit, selection, shipped, state, xdist
 from pytest_imgedit.plugin.fixtures import edit_pair, edit_result, edit_workers, imgedit_run, reward_model
 from pytest_imgedit.plugin.plan import Plan
 from pytest_imgedit.plugin.state import EVALUATION, PROBLEM, RUN, evaluation, usage_errors
@@ -180,6 +180,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write(evaluation(config).summary(writer.fullwidth, writer.hasmarkup))
     for line in evaluation(config).annotations():
         terminalreporter.write_line(line)
+    junit.name_failed_gates(terminalreporter, config.stash[RUN].results)
     terminalreporter.write_line(f"imgedit: {outcome.line}", green=outcome.state == "PASS", red=outcome.fails)
 
 

@@ -1,9 +1,9 @@
-"""What JUnit reports hold: properties of each item, and gates as test cases, so that they fail where the run does."""
+"""Gates and properties of items as pytest and JUnit report them, so that these fail where the run does."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -12,6 +12,9 @@ from pytest_imgedit.core.sanitize import printable
 if TYPE_CHECKING:
     from pytest_imgedit.core.items import ItemResult
     from pytest_imgedit.core.results import Comparison, Results
+
+
+Outcome = Literal["passed", "failed", "skipped"]
 
 
 def item_properties(result: ItemResult, comparison: Comparison | None) -> list[tuple[str, object]]:
@@ -28,33 +31,47 @@ def item_properties(result: ItemResult, comparison: Comparison | None) -> list[t
     return properties if result.error is None else [*properties, ("imgedit_error", str(result.error))]
 
 
-def report_gates(config: pytest.Config, results: Results, problems: Sequence[str]) -> None:
-    """Add a test case `imgedit.gates::KIND[FIELD]` for each gate, and `imgedit.run::complete` for what else can fail.
+def gate_reports(results: Results) -> list[pytest.TestReport]:
+    """Return a report `imgedit.gates::KIND[FIELD]` for each gate.
 
-    INCONCLUSIVE that is allowed, and a gate that is NOT SELECTED, are skipped cases. Nothing is added without
-    `--junitxml`.
+    INCONCLUSIVE that is allowed, and a gate that is NOT SELECTED, are skipped.
     """
+    allowed = results.run.options.gates.allow_inconclusive
+    reports = []
+    for gate in results.gates:
+        skips = gate.state == "NOT SELECTED" or (gate.state == "INCONCLUSIVE" and allowed)
+        outcome: Outcome = "passed" if gate.state == "PASS" else "skipped" if skips else "failed"
+        reports.append(_report(f"imgedit.gates::{gate.kind}[{gate.field}]", outcome, f"{gate.state}: {gate.why}"))
+    return reports
+
+
+def report_run(config: pytest.Config, results: Results, problems: Sequence[str]) -> None:
+    """Add a test case for each gate to `--junitxml`, and `imgedit.run::complete` for what else can fail."""
     from _pytest.junitxml import xml_key  # the one way to pytest's report that leaves its own counts alone
 
     xml = config.stash.get(xml_key, None)
     if xml is None:
         return
-    allowed = results.run.options.gates.allow_inconclusive
-    for gate in results.gates:
-        text = f"{gate.state}: {gate.why}"
-        skips = gate.state == "NOT SELECTED" or (gate.state == "INCONCLUSIVE" and allowed)
-        outcome = "passed" if gate.state == "PASS" else "skipped" if skips else "failed"
-        _add(xml, f"imgedit.gates::{gate.kind}[{gate.field}]", outcome, text)
     if results.run.status != "complete":
         problems = [f"INCOMPLETE: stopped by {results.run.stopped_by}", *problems]
-    _add(xml, "imgedit.run::complete", "failed" if problems else "passed", "; ".join(problems))
+    complete = _report("imgedit.run::complete", "failed" if problems else "passed", "; ".join(problems))
+    for report in (*gate_reports(results), complete):
+        xml.pytest_runtest_logreport(report)
+        xml.pytest_runtest_logreport(pytest.TestReport(report.nodeid, report.location, {}, "passed", None, "teardown"))
 
 
-def _add(xml: Any, nodeid: str, outcome: str, text: str) -> None:
-    """Have the report open and close a test case."""
+def name_failed_gates(reporter: pytest.TerminalReporter, results: Results) -> None:
+    """Have pytest's summary name and count gates that failed, as it does tests, but its last-failed cache not.
+
+    A run's errors are left out, as items count and name them.
+    """
+    failed = [report for report in gate_reports(results) if report.failed and "::max_errors[" not in report.nodeid]
+    if failed:
+        reporter.stats.setdefault("failed", []).extend(failed)
+
+
+def _report(nodeid: str, outcome: Outcome, text: str) -> pytest.TestReport:
     path, _, name = nodeid.partition("::")
     shown = printable(text)
     longrepr: Any = {"passed": None, "skipped": (path, 0, shown), "failed": shown}[outcome]
-    phases: Any = (("call", outcome, longrepr), ("teardown", "passed", None))
-    for when, state, told in phases:
-        xml.pytest_runtest_logreport(pytest.TestReport(nodeid, (path, 0, name), {}, state, told, when))
+    return pytest.TestReport(nodeid, (path, 0, name), {}, outcome, longrepr, "call")

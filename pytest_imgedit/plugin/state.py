@@ -157,7 +157,7 @@ def conclude(session: pytest.Session) -> None:
     current, stopped = evaluation(config), bool(session.shouldstop or session.shouldfail)
     # An interrupted run says so itself; that none of its items ran is no news then.
     outcome = current.conclude(ItemCounts() if current.interrupted else config.stash[TALLY].counts(stopped))
-    junit.report_gates(config, config.stash[RUN].results, current.problems())
+    junit.report_run(config, config.stash[RUN].results, current.problems())
     if outcome.fails:
         session.testsfailed += 1
 
