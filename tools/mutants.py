@@ -5,7 +5,8 @@
 
 A seed chooses modules, and in each one change in a line that the tests execute (`.coverage`): a comparison, an
 arithmetic or boolean operator turned around, a number that is one more, a condition that is negated. The tests that
-execute the line run first, then the others, up to the first failure. Nothing else may use the working tree meanwhile.
+execute the line run first, then the others, up to the first failure; `--near` leaves the others out. Nothing else may
+use the working tree meanwhile.
 """
 
 from __future__ import annotations
@@ -102,12 +103,12 @@ def tests_of(mutant: Mutant, data: CoverageData) -> list[str]:
     return [str(path) for path in sorted(Path("tests").glob("*/test_*.py")) if imports.search(path.read_text())]
 
 
-def catches(mutant: Mutant, first: list[str]) -> str:
-    """Return the test that fails with a mutant, or an empty text if none does; `first` names tests to begin with."""
+def catches(mutant: Mutant, *selections: list[str]) -> str:
+    """Return the test that fails with a mutant, in one selection of tests after the other; an empty text if none."""
     original = mutant.path.read_text()
     mutant.path.write_text(mutant.source)
     try:
-        for tests in filter(None, (first, ["tests"])):
+        for tests in filter(None, selections):
             command = [sys.executable, "-m", "pytest", *tests, *EVERYDAY]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode not in (0, 5):
@@ -122,6 +123,7 @@ def main() -> int:
     described = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     described.add_argument("--seed", type=int, default=0)
     described.add_argument("--count", type=int, default=20)
+    described.add_argument("--near", action="store_true", help="run only the tests that execute the changed line")
     options = described.parse_args()
     data, chosen = CoverageData(), random.Random(options.seed)
     data.read()
@@ -132,7 +134,7 @@ def main() -> int:
         if not candidates:
             continue
         mutant = chosen.choice(candidates)
-        test = catches(mutant, tests_of(mutant, data))
+        test = catches(mutant, tests_of(mutant, data), [] if options.near else ["tests"])
         caught, survivors = caught + bool(test), survivors + (not test)
         print(f"{'caught' if test else 'SURVIVED'}  {path}:{mutant.line}  {mutant.change}  {test}", flush=True)
         if caught + survivors == options.count:
