@@ -261,3 +261,12 @@ def test_baselines_live_where_the_config_says(bench):
     result.stdout.fnmatch_lines(["against baseline main: *"])
     command = bench.pytester.run("imgedit", "compare", "main", "latest")
     command.stdout.fnmatch_lines(["*editor identity*"])
+
+
+def test_a_mark_takes_any_name_of_a_category(bench):
+    (bench.path / "test_marked.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.imgedit(category='物理')\n"
+        "def test_category(edit_pair): assert edit_pair.category == 'physics'\n"
+    )
+    bench.run("test_marked.py").assert_outcomes(passed=10)
