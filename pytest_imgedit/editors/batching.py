@@ -78,13 +78,13 @@ def _search(edit: Edit, most: int, memory: int | None) -> tuple[int, str]:
         try:
             trial = _larger(edit, trials[-1], memory)
         except Exception as error:
-            return 1, f"one edit a call: a batch fails with {type(error).__name__}: {one_line(error)}"
+            return 1, f"batch size 1: a batch fails with {type(error).__name__}: {one_line(error)}"
         if trial is None:
-            found.append(f"{2 * trials[-1].size} do not fit into its memory")
+            found.append(f"{2 * trials[-1].size} does not fit into memory")
             break
         if not all(map(_is_alike, trial.images, alone)):
-            return 1, "one edit a call: in a batch, an edit is not what it is alone"
-        found.append(f"{trial.size} make {trial.rate / first.rate:.2f} times as many a second")
+            return 1, "batch size 1: an edit in a batch differs from the same edit alone"
+        found.append(f"{trial.size} was {trial.rate / first.rate:.2f} times as fast")
         trials.append(trial)
         if trial.rate >= GAIN * gained.rate:
             gained = trial
@@ -92,9 +92,9 @@ def _search(edit: Edit, most: int, memory: int | None) -> tuple[int, str]:
             break
     best = max(trials, key=lambda trial: trial.rate)
     if best.rate < GAIN * first.rate:
-        return 1, f"one edit a call: {', '.join(found)}"
+        return 1, f"batch size 1 ({', '.join(found)})" if found else "batch size 1"
     best = [trial for trial in trials if trial.rate >= NEAR_BEST * best.rate][-1]
-    return best.size, f"{best.size} edits a call, {best.rate / first.rate:.2f} times as many a second as one by one"
+    return best.size, f"batch size {best.size} ({best.rate / first.rate:.2f} times as fast as 1)"
 
 
 def _larger(edit: Edit, last: _Trial, memory: int | None) -> _Trial | None:

@@ -166,7 +166,7 @@ class DiffusersEditor:
         A batch may take `memory` bytes of the GPU beside the weights, or all that is free. See `batching.py`.
         """
         if reason := self.refuses_batches():
-            return 1, f"one edit a call: {reason}"
+            return 1, f"batch size 1: {reason}"
         few = {"num_inference_steps": 2} if self._counts_steps else {}
         return fastest_batch(lambda requests: self._batch_values(requests, few), most, memory)
 

@@ -94,7 +94,7 @@ def test_a_pipeline_that_takes_one_source_makes_one_edit_a_call(tmp_path):
     editor = DiffusersEditor(str(tmp_path / "model"), device="cpu", num_inference_steps=1)
     assert editor.measure_batch_size(8, None) == (
         1,
-        "one edit a call: QwenImageEditPlusPipeline takes one source a call",
+        "batch size 1: QwenImageEditPlusPipeline takes one source a call",
     )
     with pytest.raises(SetupError, match="found 4, but QwenImageEditPlusPipeline takes one source a call"):
         EditCalls(editor, BatchLimits(4))
@@ -140,20 +140,20 @@ def test_batches_that_bring_nothing_are_not_made():
     timed = Timed(0.0, 0.03)
     size, remark = fastest_batch(timed, 8, None)
     assert size == 1
-    assert remark.startswith("one edit a call: 2 make ")
+    assert remark.startswith("batch size 1 (2 was ")
     assert max(timed.calls) == 4  # two sizes have brought nothing
 
 
 def test_a_size_that_does_not_fit_into_memory_ends_the_search():
     size, _ = fastest_batch(Timed(0.05, 0.001, largest=2), 8, None)
     assert size == 2
-    assert fastest_batch(Timed(0.05, 0.001, largest=1), 8, None) == (1, "one edit a call: 2 do not fit into its memory")
+    assert fastest_batch(Timed(0.05, 0.001, largest=1), 8, None) == (1, "batch size 1 (2 does not fit into memory)")
 
 
 @pytest.mark.full
 def test_a_pipeline_that_mixes_up_a_batch_makes_one_edit_a_call():
     size, remark = fastest_batch(Timed(0.05, 0.001, mixes_up=True), 8, None)
-    assert (size, remark) == (1, "one edit a call: in a batch, an edit is not what it is alone")
+    assert (size, remark) == (1, "batch size 1: an edit in a batch differs from the same edit alone")
 
 
 def test_trial_requests_differ_in_source_and_seed():
