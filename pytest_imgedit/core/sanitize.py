@@ -86,6 +86,11 @@ def interval(ends: tuple[float, float] | None, signs: bool = False) -> str:
     return " to ".join(signed(end) if signs else number(end) for end in ends)
 
 
+def p_value(p: float) -> str:
+    """Format a p-value."""
+    return "p <0.001" if p < 0.001 else f"p {p:.2g}"
+
+
 def signed(value: float | None) -> str:
     """Format a difference with its sign, or a dash where there is none; what rounds to zero is +0.00."""
     return "–" if value is None else f"{round(value, 2) + 0.0:+.2f}"

@@ -333,7 +333,7 @@ class Evaluation:
             if self._calls is not None:
                 last_to_first.callback(self._calls.close)
 
-    def summary(self, width: int, color: bool) -> str:
+    def summary(self, width: int, color: bool, verbose: bool) -> str:
         """Render what the terminal shows at the end."""
         assert self.run is not None
         reports, name = self._reports, self.settings.run.save
@@ -341,7 +341,7 @@ class Evaluation:
             found = self.outcome()
             why = f"the run is {found.state}" if found.fails else "pytest was stopped"
             reports = {**reports, "baseline": f"{name} was not saved: {why}"}
-        return terminal.render(self.run.results, reports, width, color)
+        return terminal.render(self.run.results, reports, width, color, verbose)
 
     def annotations(self) -> list[str]:
         """Return what marks the gates that did not pass on GitHub; nothing elsewhere."""

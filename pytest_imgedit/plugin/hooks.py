@@ -177,7 +177,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     outcome, writer = evaluation(config).outcome(), terminalreporter._tw
     if config.option.verbose > -2:  # -qq leaves the last line alone
         terminalreporter.section("image editing")
-        terminalreporter.write(evaluation(config).summary(writer.fullwidth, writer.hasmarkup))
+        verbose = config.option.verbose > 0
+        terminalreporter.write(evaluation(config).summary(writer.fullwidth, writer.hasmarkup, verbose))
     for line in evaluation(config).annotations():
         terminalreporter.write_line(line)
     junit.name_failed_gates(terminalreporter, config.stash[RUN].results)

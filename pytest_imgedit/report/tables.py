@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from pytest_imgedit.core.results import Comparison, Controls, Noise, Results
 from pytest_imgedit.core.sanitize import interval, number, signed
-from pytest_imgedit.stats.gates import WORST_FIRST
 
 COMPARISON_HEADER = ("category", "n", "before", "now", "diff", "95% CI", "p of drop", "finding", "MDE")
+#: A note on statistics, for reports and for those who ask for more.
+P_VALUES = "p-values: one-sided, Holm-corrected; intervals: two-sided, uncorrected"
 CONTROLS_HEADER = ("control", "n", "errors", "pending", "mean", "95% CI", "AUC", "judge")
 NOISE_HEADER = ("judged again", "n", "errors", "pending", "changed", "SD", "shift")
 _TOLD = {"PASS": "told apart", "INVALID": "not told apart", "INCONCLUSIVE": "not shown"}
@@ -59,21 +60,23 @@ def comparison_table(comparison: Comparison, pairs: int) -> Table:
 
 
 def _comparison_notes(comparison: Comparison) -> list[str]:
-    """Say whose p values share a family, and which pairs fell and rose most."""
-    gated = sum(row.finding in WORST_FIRST for row in comparison.rows.values())
-    gates = f"over the {gated} gate{'s' * (gated > 1)}"
-    family = "over all rows" if not gated else f"of rows with a gate {gates}, of the others over all rows"
-    over = gates if gated == len(comparison.rows) else family
-    notes = [f"p is one-sided, after Holm {over}; an interval is two-sided, of its row alone"]
+    """Say what the p-values are, and which pairs fell and rose most."""
+    notes = [P_VALUES]
     if comparison.environment:
         notes.append(f"computed in other environments: {'; '.join(comparison.environment)}")
     if comparison.collapsed:
-        notes.append(f"collapsed: {', '.join(comparison.collapsed)}")
+        notes.append(f"collapsed: {_first(comparison.collapsed)}")
     for verb, moved in (("fell", comparison.fell), ("rose", comparison.rose)):
         if moved:
             pairs = (f"{pair.id} {pair.before:.2f} → {pair.now:.2f}" for pair in moved)
             notes.append(f"{verb} most: {', '.join(pairs)}")
     return notes
+
+
+def _first(names: Sequence[str], most: int = 5) -> str:
+    """List the first names, and count the others."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def controls_table(controls: Controls) -> Table:

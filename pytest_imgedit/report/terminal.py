@@ -18,25 +18,34 @@ from pytest_imgedit.report.rows import WORDS
 
 #: Columns that a narrow terminal goes without, the first one first.
 DROPPED_FIRST = (
-    *("std", "median", "busy s", "load s", "min", "max", "device", "p of drop", "before", "MDE", "pending"),
-    *("errors", "95% CI", "scored", "finding"),
+    *("std", "median", "busy s", "load s", "min", "max", "device", "before", "pending", "errors", "scored", "finding"),
+    *("MDE", "p of drop", "95% CI"),
 )
+#: Columns that only `-v` and the reports show.
+ONLY_VERBOSE = ("scored", "std", "median", "AUC")
+#: Columns that are left out where every row has a zero.
+ONLY_COUNTS = ("errors", "pending")
+#: Pairs of a category from which on its interval is shown without `-v`.
+ENOUGH_FOR_AN_INTERVAL = 20
 
 
-def render(results: Results, reports: Mapping[str, str], width: int, color: bool) -> str:
-    """Render the tables and lines of results as text for a terminal."""
+def render(results: Results, reports: Mapping[str, str], width: int, color: bool, verbose: bool = False) -> str:
+    """Render the tables and lines of results as text for a terminal; `verbose` adds statistics and workers."""
     buffer = io.StringIO()
     console = Console(
         file=buffer, width=width, force_terminal=color, color_system="standard" if color else None, highlight=False
     )
     editor, judge = results.editor.spec, rows.judge_name(results)
     console.print(Text(printable(f"suite {results.suite.name} · editor {editor} · judge {judge}")))
-    _print_table(console, rows.CATEGORY_HEADER, rows.category_rows(results), rows.overall_rows(results))
-    for line in rows.remarks(results):
+    if verbose:
+        _print_table(console, rows.CATEGORY_HEADER, rows.category_rows(results), rows.overall_rows(results))
+    else:
+        _print_scores(console, results)
+    for line in rows.remarks(results, verbose):
         console.print(Text(line))
-    _print_further(console, tables.further_tables(results))
+    _print_further(console, tables.further_tables(results), verbose)
     console.print(Text(rows.timing_line(results)))
-    if results.workers:
+    if verbose and results.workers:
         _print_table(console, rows.WORKER_HEADER, rows.worker_rows(results))
     for line in rows.error_lines(results):
         console.print(Text(printable(line), style="yellow"))
@@ -48,10 +57,43 @@ def render(results: Results, reports: Mapping[str, str], width: int, color: bool
     return buffer.getvalue()
 
 
+def _print_scores(console: Console, results: Results) -> None:
+    """Print the scores of categories and of the whole: intervals only where there are pairs enough."""
+    place = rows.CATEGORY_HEADER.index("95% CI")
+    categories, has_few = [], False
+    for row, summary in zip(rows.category_rows(results), results.categories.values(), strict=True):
+        is_few = summary.n < ENOUGH_FOR_AN_INTERVAL
+        has_few |= is_few
+        categories.append((*row[:place], "", *row[place + 1 :]) if is_few else row)
+    macro, micro = rows.overall_rows(results)
+    extremes = rows.CATEGORY_HEADER.index("min")  # of pairs, not of means of categories
+    overall = ("overall", *macro[1:extremes], *micro[extremes:])
+    _print_table(console, *_brief(rows.CATEGORY_HEADER, categories, [overall]))
+    if has_few:
+        console.print(Text(f"no interval for fewer than {ENOUGH_FOR_AN_INTERVAL} pairs (-v shows it)"))
+
+
+Rows = Sequence[Sequence[str]]
+
+
+def _brief(header: Sequence[str], rows: Rows, totals: Rows = ()) -> tuple[Sequence[str], Rows, Rows]:
+    """Leave out columns of statistics, and counts that are all zero."""
+    shown = []
+    for place, name in enumerate(header):
+        is_zero = name in ONLY_COUNTS and all(row[place] == "0" for row in (*rows, *totals))
+        if name not in ONLY_VERBOSE and not is_zero:
+            shown.append(place)
+
+    def cut(lines: Rows) -> Rows:
+        return [[line[place] for place in shown] for line in lines]
+
+    return cut([header])[0], cut(rows), cut(totals)
+
+
 def render_tables(further: Sequence[tables.Table], width: int = 120) -> str:
     """Render tables with their titles and notes as text."""
     buffer = io.StringIO()
-    _print_further(Console(file=buffer, width=width, highlight=False), further)
+    _print_further(Console(file=buffer, width=width, highlight=False), further, verbose=True)
     return buffer.getvalue()
 
 
@@ -62,12 +104,14 @@ def render_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: in
     return "\n".join(line.rstrip() for line in buffer.getvalue().rstrip().splitlines())
 
 
-def _print_further(console: Console, further: Sequence[tables.Table]) -> None:
+def _print_further(console: Console, further: Sequence[tables.Table], verbose: bool) -> None:
     for table in further:
         console.print(Text(f"\n{printable(table.title)}", style="bold"))
-        _print_table(console, table.header, table.rows)
-        for line in table.notes:
-            console.print(Text(printable(line)))
+        header, lines = table.header, table.rows
+        _print_table(console, *((header, lines) if verbose else _brief(header, lines)))
+        for note in table.notes:
+            if verbose or note != tables.P_VALUES:
+                console.print(Text(printable(note)))
 
 
 def _print_table(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core.results import GateResult, State
+from pytest_imgedit.core.sanitize import p_value
 from pytest_imgedit.stats.coverage import allowed_pairs
 from pytest_imgedit.stats.estimates import ENOUGH, signs
 from pytest_imgedit.store.baselines import BaselineItem
@@ -117,9 +118,9 @@ def _decide(
         return "FAIL", f"{unmoved} edits are those of the baseline and have its scores", None
     p = p_falls_outweigh([move for move in compared if move not in fallen[:allowed]], settings.collapse)
     if p <= settings.alpha:
-        return "FAIL", f"falls outweigh rises (p {p:.2g})", p
+        return "FAIL", f"falls outweigh rises ({p_value(p)})", p
     state: State = "INCONCLUSIVE" if settings.strict else "PASS"
-    return state, f"not shown to be more than chance (p {p:.2g}), which more seeds would tell", p
+    return state, f"not shown to be more than chance ({p_value(p)}), which more seeds would tell", p
 
 
 def p_falls_outweigh(moves: Sequence[Move], least: float) -> float:

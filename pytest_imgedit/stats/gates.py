@@ -10,7 +10,7 @@ from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.pairs import category_slug, in_order
 from pytest_imgedit.core.results import GateResult, Results, State
-from pytest_imgedit.core.sanitize import counted, did_you_mean, printable, signed
+from pytest_imgedit.core.sanitize import counted, did_you_mean, p_value, printable, signed
 from pytest_imgedit.stats.estimates import ENOUGH, Estimate, estimate, holm
 from pytest_imgedit.stats.planning import pairs_needed
 
@@ -158,11 +158,11 @@ class _Family:
             state = "PASS"
         why = self.words.measured(field, found.mean)
         if state == "PASS" and found.mean < threshold:
-            why += f", {self.words.doubt} {limit:g} (p {p:.2g})"
+            why += f", {self.words.doubt} {limit:g} ({p_value(p)})"
         else:
             why += self.words.related(found.mean, limit)
         if state == "FAIL":
-            why += f" (p {p:.2g})"
+            why += f" ({p_value(p)})"
         return GateResult(field, self.kind, limit, found.mean, state, why, p, mde)
 
     @property

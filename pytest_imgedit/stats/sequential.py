@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core.results import GateResult
+from pytest_imgedit.core.sanitize import p_value
 from pytest_imgedit.stats.bounded import BETS
 from pytest_imgedit.stats.gates import Observation, Words, estimate_field
 
@@ -188,7 +189,7 @@ class Looks:
         p = min(1.0, len(self.limits) / (LOOKS * shown))
         why = self.words.measured(field, found.mean) + self.words.related(found.mean, limit)
         how = f"not more than {settings.margin:g} beyond the limit, " if state == "PASS" and passes < needed else ""
-        why += f": {how}shown with {len(self._seen)} of {planned} pairs (p {p:.2g})"
+        why += f": {how}shown with {len(self._seen)} of {planned} pairs ({p_value(p)})"
         return GateResult(field, self.kind, limit, found.mean, state, why, p)
 
 

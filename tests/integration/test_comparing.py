@@ -35,7 +35,6 @@ def test_a_worse_editor_fails_by_name_of_the_category_and_the_same_one_passes(sa
             "category * before * now * diff *",
             "physics *10.00*0.00*-10.00*<0.001 FAIL*",
             "overall *10.00*0.00*-10.00*<0.001 FAIL*",
-            "p is one-sided, after Holm of rows with a gate over the 2 gates, of the others over all rows; *",
             "fell most: * 10.00 → 0.00, *",
             "baseline: worse was not saved: the run is FAIL",
             "imgedit: FAIL: overall fell by 10.00 against main, 0 allowed (p *); physics fell by 10.00 *",

@@ -58,7 +58,7 @@ def a_run(**changes: Any) -> Results:
         "timing": {"edit_s": 1.0, "score_s": 2.0, "swaps": 1, "edits": 4, "verdicts": 3},
         "workers": [],
         "categories": {"physics": parts[0], "social": parts[1]},
-        "overall": {"macro": overall, "micro": overall},
+        "overall": {"macro": overall, "micro": summarize([8.0, 6.0, 2.0], ["a", "b", "c"], errors=1)},
         "gates": [GateResult("overall", "max_errors", 0, 1, "FAIL", "1 of 4 pairs without a score, 0 allowed")],
         "items": [
             an_item("p1", "physics", 8.0),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_imgedit.core.results import Comparison, GateResult, ItemError
 from pytest_imgedit.report import charts, html, markdown, terminal
+from pytest_imgedit.stats.estimates import summarize
 from pytest_imgedit.stats.gates import Outcome, outcome
 
 HOSTILE = "<script>alert(1)</script>|[x](javascript:alert(1)) \x1b[31m\u202e\"'&"
@@ -41,13 +42,37 @@ def run(**changes):
 
 def test_terminal_shows_rows_and_hides_control_characters():
     text = terminal.render(run(), {"html": "x.html"}, 100, color=False)
-    assert re.search(r"physics +2 +2 +0 +7\.00", text)
-    assert re.search(r"social +2 +1 +1 +2\.00 +– +–", text)
+    assert re.search(r"^category +n +errors +mean +95% CI +min +max$", text, re.M)
+    assert re.search(r"^physics +2 +0 +7\.00 +6\.00 +8\.00$", text, re.M)
+    assert re.search(r"^social +2 +1 +2\.00 +2\.00 +2\.00$", text, re.M)
+    assert re.search(r"^overall +4 +1 +4\.50 +– +2\.00 +8\.00$", text, re.M)  # the extremes are those of pairs
+    assert "no interval for fewer than 20 pairs (-v shows it)" in text
     assert "best: physics 7.00 · worst: social 2.00" in text
     assert "s2: score error (unreadable_reply)" in text
+    assert "edit-0" not in text
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert "\\x1b[31m" in text
+
+
+def test_verbose_terminal_shows_statistics_and_workers():
+    text = terminal.render(run(), {}, 120, color=False, verbose=True)
+    assert re.search(r"physics +2 +2 +0 +7\.00", text)
+    assert re.search(r"social +2 +1 +1 +2\.00 +– +–", text)
+    assert re.search(r"^overall \(micro\) ", text, re.M)
+    assert re.search(r"^edit-0 ", text, re.M)
+    assert "no interval" not in text
+
+
+def test_categories_of_twenty_pairs_have_an_interval():
+    scores = [5.0 + n / 10 for n in range(20)]
+    categories = {
+        "physics": summarize(scores, [f"p{n}" for n in range(20)]),
+        "social": summarize(scores[:19], [f"s{n}" for n in range(19)]),
+    }
+    text = terminal.render(run(categories=categories), {}, 100, color=False)
+    assert re.search(r"^physics +20 +0 +5\.95 +[\d.]+ to [\d.]+ +5\.00 +6\.90$", text, re.M)
+    assert re.search(r"^social +19 +0 +5\.90 +5\.00 +6\.80$", text, re.M)
 
 
 @given(st.text())

@@ -39,8 +39,8 @@ def test_the_mean_is_never_dropped():
     assert text.splitlines()[0].split() == ["category", "n", "mean"]
 
 
-def test_a_comparison_keeps_the_difference():
+def test_a_comparison_keeps_difference_interval_p_and_mde():
     row = ("environment", "10", "10.00", "9.95", "-0.05", "-0.17 to +0.06", "1.000", "no change shown", "0.20")
     text = terminal.render_table(COMPARISON_HEADER, [row], 60)
-    assert text.splitlines()[2].split()[:4] == ["environment", "10", "9.95", "-0.05"]
-    assert "too narrow for: p of drop, before, MDE" in text
+    assert text.splitlines()[0].split() == ["category", "n", "now", "diff", "95%", "CI", "p", "of", "drop", "MDE"]
+    assert "too narrow for: before, finding" in text
