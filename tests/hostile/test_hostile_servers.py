@@ -7,6 +7,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from PIL import Image
 
 from pytest_imgedit.core.errors import SetupError
 from pytest_imgedit.models.openai import ServerParameters
@@ -149,3 +150,16 @@ def test_cost_that_cannot_be_ends_no_run(bench, server, count):
     assert usage["tokens_in"] >= 0
     assert usage["tokens_out"] >= 0
     assert usage["cost"] is None or usage["cost"] >= 0
+
+
+def test_finished_images_and_a_served_judge_need_no_model_library(bench, server, monkeypatch):
+    """With real workers: any process of the run that imports one of these dies."""
+    for name in ("torch", "diffusers", "transformers"):
+        (bench.path / "blocked").mkdir(exist_ok=True)
+        (bench.path / "blocked" / f"{name}.py").write_text(f"raise SystemError('{name} was imported')\n")
+    monkeypatch.setenv("PYTHONPATH", str(bench.path / "blocked"))
+    for name in ("physics", "environment", "social", "causal", "referential"):
+        Image.effect_noise((64, 64), 60).convert("RGB").save(bench.path / f"{name}-0000.png")
+    options = ("--imgedit-limit=1", "--imgedit-editor=folder:.", f"--imgedit-judge=openai:{url(server)}#m")
+    bench.run_subprocess(*options).assert_outcomes(passed=5)
+    assert bench.error_kinds == {}

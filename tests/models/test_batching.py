@@ -92,10 +92,7 @@ def test_edits_of_the_embedded_editor_are_equal_in_batches_of_any_size():
 def test_a_pipeline_that_takes_one_source_makes_one_edit_a_call(tmp_path):
     BUILDERS["qwen-image-edit-plus"](tmp_path / "model")
     editor = DiffusersEditor(str(tmp_path / "model"), device="cpu", num_inference_steps=1)
-    assert editor.measure_batch_size(8, None) == (
-        1,
-        "batch size 1: QwenImageEditPlusPipeline takes one source a call",
-    )
+    assert editor.measure_batch_size(8, None) == (1, "batch size 1: QwenImageEditPlusPipeline takes one source a call")
     with pytest.raises(SetupError, match="found 4, but QwenImageEditPlusPipeline takes one source a call"):
         EditCalls(editor, BatchLimits(4))
 
