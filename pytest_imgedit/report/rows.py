@@ -183,7 +183,8 @@ def expected_line(results: Results) -> str | None:
 
 
 def remarks(results: Results, verbose: bool = True) -> list[str]:
-    """Lines that follow the table of scores; `verbose` adds what these pairs could show."""
+    """Lines that follow the table of scores; `verbose` adds the MDE, as does a noise floor to compare it with."""
+    shows_mde = verbose or results.noise is not None
     lines = [best_and_worst(results), flat_line(results), *edit_lines(results), reuse_line(results)]
-    lines += [expected_line(results), mde_line(results) if verbose else None, usage_line(results)]
+    lines += [expected_line(results), mde_line(results) if shows_mde else None, usage_line(results)]
     return [line for line in lines if line is not None]

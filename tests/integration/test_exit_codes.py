@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from xml.etree import ElementTree
+
 import pytest
 
 #: A judge whose scores are known, and that is no judge.
@@ -12,7 +14,7 @@ CONSTANT = (
 
 
 @pytest.mark.parametrize(
-    ("gates", "code", "line"),
+    ("gates", "failed", "line"),
     [
         pytest.param(["overall:2"], 0, "imgedit: PASS: overall 5.00; *overall 5.00 >= 2; a part: *", id="pass"),
         pytest.param(
@@ -20,15 +22,29 @@ CONSTANT = (
         ),
         pytest.param(["overall:5.1"], 1, "imgedit: FAIL: overall 5.00 < 5.1 (p <0.001); a part: *", id="fail"),
         pytest.param(
-            ["物理:6", "causal:2"], 1, "imgedit: INCONCLUSIVE: physics 5.00 < 6: too few pairs (2) *", id="few"
+            ["物理:6", "causal:2"], 2, "imgedit: INCONCLUSIVE: physics 5.00 < 6: too few pairs (2) *", id="few"
         ),
     ],
 )
-def test_fail_under(bench, gates, code, line):
+def test_fail_under(bench, gates, failed, line):
     result = bench.run(*CONSTANT, *(f"--imgedit-fail-under={gate}" for gate in gates))
-    result.assert_outcomes(passed=10)
-    assert result.ret == code
+    result.assert_outcomes(passed=10, failed=failed)  # gates that fail count as tests do
+    assert result.ret == int(failed > 0)
     result.stdout.fnmatch_lines([line])
+
+
+def test_gates_that_fail_are_named_in_the_summary_and_are_not_the_last_failed(bench):
+    low = ("--imgedit-fail-under=overall:9", "--imgedit-fail-under=physics:9", "--imgedit-fail-under=causal:1")
+    result = bench.run(*CONSTANT, *low, "--junitxml=junit.xml")
+    result.stdout.fnmatch_lines(
+        [
+            "FAILED imgedit.gates::fail_under[[]overall[]] - FAIL: overall 5.00 < 9 *",
+            "FAILED imgedit.gates::fail_under[[]physics[]] - INCONCLUSIVE: physics 5.00 < 9: too few pairs *",
+        ]
+    )
+    names = [case.get("name") for case in ElementTree.parse(bench.path / "junit.xml").iter("testcase")]
+    assert names.count("fail_under[overall]") == 1
+    assert not (bench.path / ".pytest_cache/v/cache/lastfailed").exists()
 
 
 def test_gate_on_a_category_that_was_not_selected_is_refused_before_any_edit(bench):

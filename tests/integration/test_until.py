@@ -32,7 +32,7 @@ def test_a_drop_ends_the_run_early_and_the_rest_is_not_needed(saved):
     assert result.ret == 1
     needed = statuses(saved).count("scored")
     assert 10 <= needed <= 25
-    result.assert_outcomes(passed=needed, skipped=50 - needed)
+    result.assert_outcomes(passed=needed, skipped=50 - needed, failed=1)
     assert statuses(saved).count("not_needed") == 50 - needed
     assert (saved.stored_edits(), saved.records("verdicts")) == (edits + needed, verdicts + needed)
     assert (saved.timing["edits"], saved.timing["verdicts"], saved.timing["swaps"]) == (needed, needed, 0)
@@ -49,7 +49,7 @@ def test_a_drop_ends_the_run_early_and_the_rest_is_not_needed(saved):
     (tail,) = [gate for gate in saved.results["gates"] if gate["kind"] == "max_collapsed"]
     assert tail["why"].endswith(f"({50 - needed} more were not looked at)")
     again = saved.run(*worse)
-    again.assert_outcomes(passed=needed, skipped=50 - needed)
+    again.assert_outcomes(passed=needed, skipped=50 - needed, failed=1)
     assert (saved.timing["edits_cached"], saved.timing["edits"]) == (needed, 0)
     assert saved.run(*worse, "-n", "2").ret == 1
     assert statuses(saved).count("scored") == needed
