@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
 import jinja2
+from markupsafe import Markup
 
 from pytest_imgedit.core.results import Item, Results
-from pytest_imgedit.core.sanitize import number, printable, readable
+from pytest_imgedit.core.sanitize import number, printable, readable, signed
 from pytest_imgedit.report import charts, rows, tables
-from pytest_imgedit.stats.gates import outcome
+from pytest_imgedit.stats.gates import WORST_FIRST, left_out, outcome
+
+#: Pairs that the first screen shows.
+FIRST_PAIRS = 6
+#: Columns that a narrow screen goes without.
+WIDE_ONLY = (
+    *("scored", "errors", "pending", "std", "median", "min", "max", "before", "now", "MDE", "AUC"),
+    *("device", "load s", "host GiB"),
+)
+_GATES_IN_ORDER = (*WORST_FIRST, "NOT SELECTED")
+#: What may be the id of a pair in a line of text; a number alone is taken for none.
+_ID = re.compile(r"((?=[0-9._-]*[A-Za-z])[A-Za-z0-9._-]+)")
 
 
 def render(results: Results, locate: Callable[[str], str | None]) -> str:
@@ -27,34 +40,94 @@ def render(results: Results, locate: Callable[[str], str | None]) -> str:
     script = "".join(templates.joinpath(name).read_text("utf-8") for name in ("viewer.js", "report.js"))
     style = templates.joinpath("report.css").read_text("utf-8")
     page = environment().get_template("report.html")
+    ids = {item.id for item in results.items}
+    cards = [_card(item, results, locate) for item in results.items]
     return page.render(
         run=results.run,
+        finished=rows.human_time(results.run.finished),
         suite=results.suite,
         editor=results.editor,
         judge=rows.judge_name(results),
-        outcome=outcome(results),
-        header=rows.CATEGORY_HEADER,
-        rows=rows.category_rows(results),
-        totals=rows.overall_rows(results),
+        state=outcome(results).state,
+        headline=_headline(results),
+        parts=left_out(results),
+        first=_first_pairs(cards, is_compared=results.comparison is not None),
+        header=_mean_first(rows.CATEGORY_HEADER),
+        rows=list(map(_mean_first, rows.category_rows(results))),
+        totals=list(map(_mean_first, rows.overall_rows(results))),
         remarks=rows.remarks(results),
         provenance=rows.provenance_lines(results),
         chart=charts.category_chart(results),
         histogram=charts.histogram(results),
         axis=charts,
-        tables=[(printable(title), *rest) for title, *rest in tables.further_tables(results)],
+        tables=[
+            (printable(title), header, body, [_linked(printable(note), ids) for note in notes])
+            for title, header, body, notes in tables.further_tables(results)
+        ],
         timing=rows.timing_line(results),
         worker_header=rows.WORKER_HEADER,
         workers=rows.worker_rows(results),
-        gates=[replace(gate, why=printable(gate.why)) for gate in results.gates],
+        gates=[
+            replace(gate, why=_linked(printable(gate.why), ids))
+            for gate in sorted(results.gates, key=lambda gate: _GATES_IN_ORDER.index(gate.state))
+        ],
         words=rows.WORDS,
+        wide_only=WIDE_ONLY,
         sections=[(readable(section.title), readable(section.body)) for section in results.sections],
         compared=results.comparison is not None,
-        cards=[_card(item, results, locate) for item in results.items],
+        cards=cards,
         script=script,
         style=style,
         script_hash=csp_hash(script),
         style_hash=csp_hash(style),
     )
+
+
+def _headline(results: Results) -> str:
+    """Say in one line what the run came to: its state and the overall score, beside the baseline's if there is one."""
+    found, mean = outcome(results), results.overall.macro.mean
+    if found.state == "INCOMPLETE" or mean is None:
+        return found.line
+    row = None if results.comparison is None else results.comparison.rows.get("overall")
+    headline = f"{found.state}: overall {mean:.2f}"
+    if row is not None and row.difference is not None:
+        difference = signed(row.difference).replace("-", "−")
+        headline = f"{found.state}: overall {number(row.now)}, was {number(row.before)} ({difference})"
+    edits = [edit for item in results.items for edit in item.edits]
+    copies = sum(edit.near_copy for edit in edits)
+    if copies > len(edits) / 2:
+        headline += f"; {copies} of {len(edits)} edits hardly differ from their source"
+    return headline
+
+
+def _first_pairs(cards: Sequence[dict[str, Any]], is_compared: bool) -> list[dict[str, Any]]:
+    """Return the pairs that fell most, or else those with the lowest scores, with their source, old and new edit."""
+    measure = "difference" if is_compared else "score"
+    measured = sorted((card for card in cards if card[measure] is not None), key=lambda card: card[measure])
+    fallen = [card for card in measured if not is_compared or card["difference"] < 0]
+    return [{**card, "images": _before_and_now(card["images"])} for card in fallen[:FIRST_PAIRS]]
+
+
+def _before_and_now(images: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    """Choose the source, the baseline's edit and the edit, of the first seed."""
+    chosen = []
+    for label, caption in (("source", "source"), ("baseline edit", "before"), ("edit", "now")):
+        match = next((image for image in images if image["label"].split(",")[0] == label), None)
+        if match is not None:
+            chosen.append({"label": caption, "url": match["url"]})
+    return chosen
+
+
+def _linked(text: str, ids: Container[str]) -> Markup:
+    """Escape a text, and make a link of each id of a pair in it."""
+    link = Markup('<a href="#pair-{0}">{0}</a>')
+    return Markup().join(link.format(part) if part in ids else part for part in _ID.split(text))
+
+
+def _mean_first(row: Sequence[str]) -> tuple[str, ...]:
+    """Put the mean and its interval behind the category."""
+    place = rows.CATEGORY_HEADER.index("mean")
+    return (row[0], *row[place : place + 2], *row[1:place], *row[place + 2 :])
 
 
 def environment() -> jinja2.Environment:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from datetime import UTC, datetime
 
 from pytest_imgedit.core.results import EditorInfo, JudgeInfo, Results, Summary
 from pytest_imgedit.core.sanitize import counted, interval, number, printable
@@ -49,6 +50,15 @@ def best_and_worst(results: Results) -> str | None:
     if means[best] == means[worst]:
         return None
     return f"best: {best} {means[best]:.2f} · worst: {worst} {means[worst]:.2f}"
+
+
+def human_time(text: str) -> str:
+    """Write an ISO 8601 time as a person would, in UTC; any other text stays as it is."""
+    try:
+        time = datetime.fromisoformat(text).astimezone(UTC)
+    except ValueError:
+        return printable(text)
+    return f"{time:%d %b %Y, %H:%M} UTC"
 
 
 def judge_name(results: Results) -> str:

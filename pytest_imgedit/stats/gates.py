@@ -264,7 +264,7 @@ def outcome(results: Results) -> Outcome:
         return Outcome("INCOMPLETE", printable(line), fails=True)
     gates = [gate for gate in results.gates if gate.state != "NOT SELECTED"]
     state: State = min((gate.state for gate in gates), key=WORST_FIRST.index, default="INVALID")
-    part = _left_out(results)
+    part = left_out(results)
     if state != "PASS":
         whys = [
             gate.why if gate.state == state else f"{gate.state}, {gate.why}"
@@ -295,7 +295,7 @@ def _compared(results: Results) -> list[str]:
     return [f"{signed(row.difference)} against {found.name} ({row.finding}{mde})"]
 
 
-def _left_out(results: Results) -> list[str]:
+def left_out(results: Results) -> list[str]:
     """Say of which pairs a run is not: those not needed, not selected, skipped, or missing from the baseline."""
     items, compared, selection, parts = results.items, results.comparison, results.selection, []
     if unneeded := sum(item.status == "not_needed" for item in items):

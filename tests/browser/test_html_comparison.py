@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -80,10 +81,27 @@ def test_charts_show_every_category_with_its_interval_and_the_baseline(report):
     assert report.locator(".chart .interval").count() == 6
     assert sum(int(text) for text in report.locator(".chart").nth(1).locator("g text").all_text_contents()) == 19
     titles = report.locator("section h2").all_text_contents()
-    assert [title.split(":")[0].split(" main")[0] for title in titles[1:4]] == [
-        "Against baseline", "Controls", "Judge's noise",
+    assert [title.split(":")[0].split(" main")[0] for title in titles[:5]] == [
+        "Fell most", "Scores by category", "Against baseline", "Controls", "Judge's noise",
     ]  # fmt: skip
     assert report.problems == []
+
+
+def test_first_screen_shows_what_fell_beside_the_baseline(report):
+    first = report.locator(".first li").first
+    assert first.locator("figcaption").all_text_contents() == ["source", "before", "now"]
+    before, now = map(float, first.locator("b").inner_text().split(" → "))
+    assert now < before
+    overall = report.locator(".outcome").inner_text()
+    assert re.fullmatch(r"\w+: overall \d\.\d\d, was \d\.\d\d \([+−]\d\.\d\d\)(; .+)?", overall), overall
+
+
+@pytest.mark.parametrize("width", [390, 768, 1440])
+def test_no_column_of_a_table_is_cut(report, width):
+    report.set_viewport_size({"width": width, "height": 900})
+    report.evaluate("document.querySelectorAll('details').forEach(node => node.open = true)")
+    cut = "[...document.querySelectorAll('.wide')].filter(n => n.scrollWidth > n.clientWidth).map(n => n.ariaLabel)"
+    assert report.evaluate(cut) == []
 
 
 def test_filters_by_score_and_by_what_moved(report):

@@ -31,14 +31,30 @@ def cards(page):
 
 def test_report_opens_without_a_problem_and_shows_every_pair_worst_first(page, report):
     page.goto(report)
-    outcome = page.locator(".outcome").inner_text()
-    assert outcome.startswith("FAIL: 1 of 20 pairs without a score, 0 allowed")
-    assert outcome.endswith("(with theirs, overall would be between 3.40 and 3.90); a part: 20 of 50 pairs")
+    assert page.locator(".outcome").inner_text() == "FAIL: overall 3.60"
+    gate = page.locator(".gates li.fail").inner_text()
+    assert gate.startswith("FAIL max_errors: 1 of 20 pairs without a score, 0 allowed")
+    assert gate.endswith("(with theirs, overall would be between 3.40 and 3.90)")
+    assert page.locator(".gates + .quiet").inner_text() == "a part: 20 of 50 pairs"
     assert cards(page)[0] == "pair-causal-0000"
     assert page.locator("#count").inner_text() == "20 of 20 pairs"
     scores = [float(text) for text in page.locator(".score:not(.none)").all_text_contents()]
     assert scores == sorted(scores)
     assert len(scores) == 19
+    assert page.problems == []
+
+
+def test_first_screen_shows_the_lowest_pairs_with_source_and_edit(page, report):
+    page.goto(report)
+    first = page.locator(".first li")
+    assert first.count() == 6
+    assert first.locator("b").all_text_contents()[:4] == ["2.00"] * 4
+    assert first.nth(0).locator("figcaption").all_text_contents() == ["source", "now"]
+    assert first.nth(5).bounding_box()["y"] < 900
+    page.until("[...document.querySelectorAll('.first img')].every(image => image.naturalWidth > 0)")
+    name = first.nth(0).locator("a").inner_text()
+    first.nth(0).locator("a").click()
+    page.until(f"document.activeElement.id === 'pair-{name}'")
     assert page.problems == []
 
 
