@@ -85,19 +85,26 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     one = add("compare", "runs:compare_runs", "compare two runs or baselines pair by pair", "a gate did not pass")
-    one.add_argument("before", metavar="A", help=f"{run}; or a baseline's NAME or path")
-    one.add_argument("now", metavar="B", help="the same")
-    fallen = "a gate: overall or a category must not have fallen by more than DROP; repeatable"
+    one.add_argument("before", metavar="BEFORE", help=f"{run}; or a baseline's NAME or path")
+    one.add_argument("now", metavar="AFTER", help="the same")
+    fallen = "a gate: fail if overall or a category fell by more than DROP; repeatable"
     one.add_argument("--max-drop", metavar="FIELD:DROP", help=fallen, **repeatable)
-    one.add_argument("--max-collapsed", metavar="N", help="a gate: pairs, or fraction of them, that may fall far")
-    one.add_argument("--alpha", type=float, default=0.05, help="chance of any false alarm (default: 0.05)")
-    one.add_argument("--margin", type=float, default=0.5, help="a gate that could not show so much is inconclusive")
+    one.add_argument(
+        "--max-collapsed", metavar="N", help="a gate: number or fraction of pairs that may drop by 3 points or more"
+    )
+    one.add_argument("--alpha", type=float, default=0.05, help="false-alarm rate of all gates together (default: 0.05)")
+    one.add_argument(
+        "--margin",
+        type=float,
+        default=0.5,
+        help="smallest drop that a passing gate must have been able to detect (default: 0.5)",
+    )
 
-    one = add("trend", "trend:trend", "look whether a series of checkpoints has fallen", "scores have fallen")
+    one = add("trend", "trend:trend", "tell whether a series of checkpoints got worse", "scores have fallen")
     one.add_argument("references", metavar="BASELINE", nargs="*", help=f"oldest first; each a baseline, or {run}")
     one.add_argument("--last", type=int, metavar="N", help="the store's newest N runs with the same pairs and judge")
-    one.add_argument("--alpha", type=float, default=0.05, help="chance of a false alarm in the whole series (0.05)")
-    one.add_argument("--html", type=Path, metavar="PATH", help="a page with charts")
+    one.add_argument("--alpha", type=float, default=0.05, help="false-alarm rate of the whole series (default: 0.05)")
+    one.add_argument("--html", type=Path, metavar="PATH", help="write a page with charts")
 
     one = add("report", "runs:render_again", "render the reports of a run again", "the run did not pass")
     one.add_argument("reference", metavar="RUN", help=run)
@@ -105,11 +112,11 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--md", type=Path, metavar="PATH", help="an extra Markdown report")
     one.add_argument("--html-embed", action="store_true", help="HTML of one file, with reduced images inside")
 
-    one = add("export", "export:export", "write a run's edits as CATEGORY/ID.png, with a list", "edits are missing")
+    one = add("export", "export:export", "export a run's edits as CATEGORY/ID.png, with a list", "edits are missing")
     one.add_argument("reference", metavar="RUN", help=run)
     one.add_argument("folder", type=Path, metavar="DIR", help="a new folder")
 
-    one = add("import", "importing:import_file", "take over a config of image_edit_benchmark, or show its report")
+    one = add("import", "importing:import_file", "convert a config of image_edit_benchmark, or show its report")
     one.add_argument("path", type=Path, metavar="FILE", help="config.yaml, or evaluation_report_….json")
     one.add_argument(
         "--to", type=Path, default=Path("imgedit.toml"), metavar="FILE", help="what is written (imgedit.toml)"
@@ -117,22 +124,24 @@ def _parser() -> argparse.ArgumentParser:
 
     add("runs", "runs:list_runs", "list the runs of a store, oldest first", "a run could not be read")
 
-    one = add("explain", "explain:explain", "say what decided an edit or a verdict")
+    one = add("explain", "explain:explain", "show what an edit or a verdict depends on")
     one.add_argument("reference", metavar="EDIT|VERDICT", help="the first characters of its key, or an image's SHA-256")
 
-    one = add("agreement", "agreement:agree", "compare the judge with people", "no rating fits a scored pair")
+    one = add(
+        "agreement", "agreement:agree", "compare a run's scores with ratings by people", "no rating fits a scored pair"
+    )
     one.add_argument("reference", metavar="RUN", help=run)
     one.add_argument("ratings", type=Path, metavar="HUMAN.csv", help="columns id and score, one row a rating")
 
-    one = add("plan", "plan:plan", "say how many pairs gates would need, and what that costs")
+    one = add("plan", "plan:plan", "tell how many pairs gates need, and what that costs")
     one.add_argument("reference", metavar="RUN", nargs="?", help=f"{run}, whose spread and costs the estimate uses")
-    one.add_argument("--power", type=float, required=True, metavar="MDE", help="points that gates are to find")
-    one.add_argument("--before", metavar="REF", help="plan gates on drops, by how RUN moved against REF")
+    one.add_argument("--power", type=float, required=True, metavar="MDE", help="drop that gates must detect, in points")
+    one.add_argument("--before", metavar="REF", help="plan gates on drops, from how RUN differs from REF")
     one.add_argument("--gate", metavar="FIELD", help="overall (default) or a category; repeatable", **repeatable)
     one.add_argument("--spread", type=float, metavar="SD", help="instead of a RUN: a pair's standard deviation")
-    one.add_argument("--alpha", type=float, default=0.05, help="chance of a false alarm of all gates (default: 0.05)")
+    one.add_argument("--alpha", type=float, default=0.05, help="false-alarm rate of all gates together (default: 0.05)")
 
-    one = add("qualify", "qualify:qualify", "try a judge on edits of known worth, alone", "the judge failed")
+    one = add("qualify", "qualify:qualify", "try a judge alone, on edits of known quality", "the judge failed")
     one.add_argument("judge", metavar="JUDGE", nargs="?", help="its spec (default: the config's, or scenes)")
     one.add_argument("--suite", metavar="SPEC", help="the pairs (default: the config's, or scenes)")
     one.add_argument("--gpus", metavar="GPUS", help="as --imgedit-gpus")
@@ -142,8 +151,8 @@ def _parser() -> argparse.ArgumentParser:
     one = add("schema", "schema:schema", "print the JSON schema of results.json")
     one.add_argument("--baseline", action="store_true", help="that of a baseline instead")
 
-    one = add("doctor", "doctor:examine", "say what this machine has, lacks, and cannot hold", "something is wrong")
-    one.add_argument("--config", type=Path, metavar="FILE", help="a TOML config, whose models are looked for")
+    one = add("doctor", "doctor:examine", "tell what this machine has, lacks, and cannot hold", "something is wrong")
+    one.add_argument("--config", type=Path, metavar="FILE", help="a TOML config, whose models are checked")
     return parser
 
 

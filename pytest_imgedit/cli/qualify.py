@@ -1,4 +1,4 @@
-"""`imgedit qualify`: try a judge on edits of known worth, alone, and print its card."""
+"""`imgedit qualify`: try a judge on edits of known quality, alone, and print its card."""
 
 from __future__ import annotations
 

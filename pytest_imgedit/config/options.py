@@ -54,16 +54,16 @@ OPTIONS = (
         "SPEC",
     ),
     Option("gpus", "0-5, or 0,2 or 0-3,6, or auto (all visible, else CPU), or none", "workers.gpus", "GPUS"),
-    Option("gpus-per-worker", "spread one editor over K GPUs (default: 1)", "workers.gpus_per_worker", "K"),
+    Option("gpus-per-worker", "shard one editor over K GPUs (default: 1)", "workers.gpus_per_worker", "K"),
     Option("executor", "where workers run: local or ray (default: local)", "workers.executor", "NAME"),
     Option("stage", "all, edit, score or report (default: all)", "run.stage", "STAGE"),
     Option("limit", "only the first N pairs of each category", "suite.limit", "N"),
-    Option("seeds", "edits a pair; they are averaged inside the pair (default: 1)", "editor.seeds", "N"),
+    Option("seeds", "edits per pair, averaged within the pair (default: 1)", "editor.seeds", "N"),
     Option("out", "folder of the store and the runs (default: .imgedit)", "run.out", "DIR"),
-    Option("fresh", "ignore stored edits and verdicts", "run.fresh", kind="flag"),
+    Option("fresh", "ignore cached edits and verdicts", "run.fresh", kind="flag"),
     Option(
         "reuse",
-        "which stored results count: of the exact environment, a compatible one, or any (default: compatible)",
+        "which cached results count: those of the exact environment, of a compatible one, or any (default: compatible)",
         "run.reuse",
         "POLICY",
     ),
@@ -76,13 +76,13 @@ OPTIONS = (
         "list",
     ),
     Option("compare", "compare with a baseline: NAME, latest, or a path", "gates.compare", "REF"),
-    Option("save", "save the run as NAME.json in the folder of baselines if it passes its gates", "run.save", "NAME"),
+    Option("save", "save the run as the baseline NAME if it passes its gates", "run.save", "NAME"),
     Option(
-        "max-errors", "pairs, or fraction of them, that may end without a score (default: 0)", "gates.max_errors", "N"
+        "max-errors", "number or fraction of pairs that may end without a score (default: 0)", "gates.max_errors", "N"
     ),
     Option(
         "max-collapsed",
-        "pairs, or fraction of them, that may fall far against the baseline (default: 0)",
+        "number or fraction of pairs that may drop by gates.collapse (3) points or more (default: 0)",
         "gates.max_collapsed",
         "N",
     ),
@@ -98,12 +98,14 @@ OPTIONS = (
         "gates.until",
         "WHEN",
     ),
-    Option("controls", "try the judge on edits of known worth (default: with gates)", "judge.controls", kind="flag"),
-    Option("judge-repeats", "judge every edit K times more, to measure the judge's own noise", "judge.repeats", "K"),
+    Option(
+        "controls", "try the judge on edits of known quality (default: if a gate is set)", "judge.controls", kind="flag"
+    ),
+    Option("judge-repeats", "judge every edit K more times, to measure the judge's noise", "judge.repeats", "K"),
     Option("json", "an extra copy of results.json", "run.json_path", "PATH"),
     Option("md", "an extra copy of the Markdown report", "run.md_path", "PATH"),
     Option("html", "an extra copy of the HTML report, with its images in a folder beside it", "run.html_path", "PATH"),
-    Option("html-embed", "HTML reports of one file, with reduced images inside", "run.html_embed", kind="flag"),
+    Option("html-embed", "write HTML reports as one file, with reduced images inside", "run.html_embed", kind="flag"),
 )
 
 

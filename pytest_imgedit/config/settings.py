@@ -82,7 +82,7 @@ class EditorSettings(_OpenSection):
 class JudgeSettings(_OpenSection):
     """`[judge]`: the spec, the rubric set, re-asks after an unreadable reply, batch size, trials of the judge.
 
-    `controls`: the judge is tried on edits of known worth; `auto` does so where a gate rests on its scores.
+    `controls`: the judge is tried on edits of known quality; `auto` does so where a gate rests on its scores.
     """
 
     spec: str = DEFAULT
@@ -245,7 +245,7 @@ class Settings(_Section):
 
     @property
     def tries_judge(self) -> bool:
-        """Tell whether the judge is tried on edits of known worth."""
+        """Tell whether the judge is tried on edits of known quality."""
         wanted, gates = self.judge.controls, self.gates
         return bool(gates.fail_under or gates.max_drop or gates.compare) if wanted == "auto" else wanted
 

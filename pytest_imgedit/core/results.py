@@ -286,7 +286,7 @@ class ControlRow(Summary):
 
 
 class Controls(Part):
-    """How the judge scored edits of known worth, best control first.
+    """How the judge scored edits of known quality, best control first.
 
     `beside_editor` says that they were also held against the run's own edits.
     """

@@ -1,4 +1,4 @@
-"""Editors of known worth, by which a judge and the harness itself are tried."""
+"""Editors of known quality, by which a judge and the harness itself are tried."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def make_results(ended: Ended) -> results.Results:
 
 
 def _tried(ended: Ended, items: Sequence[results.Item]) -> tuple[results.Controls | None, results.Noise | None]:
-    """Describe how the judge scored edits of known worth, and how far its scores move by themselves."""
+    """Describe how the judge scored edits of known quality, and how far its scores move by themselves."""
     run, plan = ended.run, ended.plan
     if run.trials is None:
         return None, None

@@ -1,4 +1,4 @@
-"""Editors of known worth, as specs name them; the classes are in `editors/controls.py`."""
+"""Editors of known quality, as specs name them; the classes are in `editors/controls.py`."""
 
 from __future__ import annotations
 

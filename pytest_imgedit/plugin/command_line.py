@@ -37,7 +37,7 @@ def add_options(parser: pytest.Parser) -> None:
         dest="imgedit",
         action="store_true",
         default=False,
-        help="run the benchmark item that the package ships, in any folder; in place of testpaths, beside given paths",
+        help="run the built-in test, in any folder; testpaths is ignored, paths on the command line still run",
     )
     for option in OPTIONS:
         how: dict[str, Any] = {"action": "store_true"}

@@ -94,7 +94,7 @@ def controls_table(controls: Controls) -> Table:
         )
         for row in controls.rows
     ]
-    return Table(f"controls: the judge on edits of known worth, {controls.pairs} pairs", CONTROLS_HEADER, rows, [])
+    return Table(f"controls: the judge on edits of known quality, {controls.pairs} pairs", CONTROLS_HEADER, rows, [])
 
 
 def noise_table(noise: Noise) -> Table:

@@ -1,4 +1,4 @@
-"""Trying the judge: edits of known worth, the same edits judged again, and expected grades."""
+"""Trying the judge: edits of known quality, the same edits judged again, and expected grades."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_a_judge_that_tells_controls_apart_is_believed(bench):
     assert result.ret == 0
     result.stdout.fnmatch_lines(
         [
-            "controls: the judge on edits of known worth, 20 pairs",
+            "controls: the judge on edits of known quality, 20 pairs",
             "oracle * 10.00 *",
             "identity * 0.00 * 1.00 (1.00 to 1.00) told apart",
             "imgedit: PASS: *the judge tells every control from a right edit: oracle 10.00 > *",

@@ -149,7 +149,7 @@ def _tensor(images: list[Pixels]) -> torch.Tensor:
 
 
 def controls(cases: list[Case]) -> dict[str, list[tuple[Case, Pixels]]]:
-    """Return the edits of known worth."""
+    """Return the edits of known quality."""
     generator = np.random.default_rng(0)
     by_category: dict[str, list[Case]] = defaultdict(list)
     for case in cases:

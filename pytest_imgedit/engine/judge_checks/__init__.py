@@ -1,1 +1,1 @@
-"""Whether the judge can be believed: edits of known worth, and the same edits judged again."""
+"""Whether the judge can be believed: edits of known quality, and the same edits judged again."""

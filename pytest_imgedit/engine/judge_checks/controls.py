@@ -1,4 +1,4 @@
-"""Judge qualification: edits of known worth, scored like any other, and whether the judge tells them apart."""
+"""Judge qualification: edits of known quality, scored like any other, and whether the judge tells them apart."""
 
 from __future__ import annotations
 

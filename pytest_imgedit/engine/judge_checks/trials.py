@@ -14,7 +14,7 @@ from pytest_imgedit.engine.work import Work
 
 @dataclass(frozen=True)
 class Trials:
-    """Edits of known worth by control, and the run's own edits to be judged again."""
+    """Edits of known quality by control, and the run's own edits to be judged again."""
 
     controls: dict[str, list[Work]] = field(default_factory=dict)
     repeats: list[Work] = field(default_factory=list)
