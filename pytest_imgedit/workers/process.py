@@ -134,11 +134,11 @@ class JobLoop:
     def _finish(self, finish: Callable[[], protocol.Reply], seconds: float) -> None:
         try:
             reply = finish()
+            if self.base is not None and len(sys.modules) != self._modules:  # a job may import what no load did
+                self._modules = len(sys.modules)
+                reply["code"] = self._first_party()
         except BaseException as error:
             reply = self._failed(error)
-        if self.base is not None and len(sys.modules) != self._modules:  # a job may import what no load did
-            self._modules = len(sys.modules)
-            reply["code"] = self._first_party()
         reply["seconds"], reply["memory"] = seconds, self._memory.look()
         try:
             self.send(reply)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import sys
+from contextlib import suppress
 
 from pytest_imgedit.core.protocol import MemoryUsed
 
@@ -20,8 +21,9 @@ class PeakMemory:
         `gpu` is `None` where this process has not used a GPU.
         """
         torch = sys.modules.get("torch")
-        if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
-            taken = (torch.cuda.max_memory_reserved(number) for number in range(torch.cuda.device_count()))
-            self._gpu = max(self._gpu, *taken)
+        with suppress(AttributeError):  # another thread is importing PyTorch, which holds nothing yet
+            if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+                taken = (torch.cuda.max_memory_reserved(number) for number in range(torch.cuda.device_count()))
+                self._gpu = max(self._gpu, *taken)
         host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
         return {"gpu": self._gpu or None, "host": host}

@@ -6,11 +6,14 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from PIL import Image
+from waiting import wait_until
 
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.editors.diffusers import DiffusersEditor
@@ -72,6 +75,7 @@ def start(folder: Path, ranks: int, *arguments: str, **config: object) -> list[s
     told = {"model_path": str(WEIGHTS / "editor"), "num_inference_steps": 3, "editor_python": sys.executable, **config}
     shared = {
         **os.environ,
+        "MARK": str(folder),
         **{"PYTHONPATH": str(EASYR1), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port())},
         **{"WORLD_SIZE": str(ranks), "LOCAL_RANK": "0", "OMP_NUM_THREADS": "1"},
     }
@@ -90,6 +94,17 @@ def finish(processes: list[subprocess.Popen[str]]) -> list[str]:
     ends = [process.communicate(timeout=180)[1] for process in processes]
     assert [process.returncode for process in processes] == [0] * len(processes), ends
     return ends
+
+
+def editors_of(folder: Path) -> list[psutil.Process]:
+    """Processes of editors whose trainers worked in a folder."""
+    left = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            is_editor = "editor_process import serve" in " ".join(process.cmdline())
+            if is_editor and process.environ().get("MARK") == str(folder):
+                left.append(process)
+    return left
 
 
 @pytest.fixture
@@ -126,13 +141,9 @@ def test_an_interpreter_that_ends_is_named(sources: Path) -> None:
 
 
 def test_the_editors_process_ends_with_the_trainers(sources: Path) -> None:
-    import psutil
-
     (process,) = start(sources, 1, "die", enable_fsdp=False)
     finish([process])
-    left = [p for p in psutil.process_iter(["cmdline"]) if "editor_process import serve" in str(p.info["cmdline"])]
-    gone, alive = psutil.wait_procs(left, timeout=10)
-    assert not alive, (gone, alive)
+    wait_until(lambda: not editors_of(sources))
 
 
 def test_a_trainers_config_is_read_where_it_has_the_editor() -> None:

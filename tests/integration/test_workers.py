@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import types
 
 import psutil
 import pytest
@@ -20,6 +21,7 @@ from pytest_imgedit.workers.base import Slot, Worker
 from pytest_imgedit.workers.editing import BatchLimits, EditCalls
 from pytest_imgedit.workers.messages import describe
 from pytest_imgedit.workers.process import JobLoop
+from pytest_imgedit.workers.usage import PeakMemory
 
 
 def keep(tmp_path, script, patience="60"):
@@ -252,3 +254,20 @@ def test_judge_is_given_what_it_prepared_if_its_answer_takes_that(name, reply):
     worker._finisher.shutdown()
     assert [message["op"] for message in sent] == ["prepared", "loaded", "judged"]
     assert sent[-1]["answers"][0]["reply"] == reply
+
+
+def test_memory_is_told_while_another_thread_imports_pytorch(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
+    used = PeakMemory().look()
+    assert used["gpu"] is None
+    assert used["host"] > 0
+
+
+def test_a_job_whose_reply_cannot_be_finished_ends_in_an_error():
+    sent = []
+    worker = JobLoop(sent.append, sys.stderr)
+    worker.base = (None, {})  # without a target, so that the modules which a job imported cannot be told
+    worker._finish(lambda: {"op": "prepared"}, 0.0)
+    worker.close()
+    assert [reply["op"] for reply in sent] == ["error"]
+    assert sent[0]["message"].startswith("AttributeError: ")

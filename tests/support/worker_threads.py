@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import queue
 import threading
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import execnet
@@ -46,8 +47,14 @@ class ThreadConnection:
         self._thread.start()
 
     def _work(self) -> None:
-        while (entry := self._inbox.get()) is not None:
-            self._loop.handle(*entry)
+        try:
+            while (entry := self._inbox.get()) is not None:
+                self._loop.handle(*entry)
+        except BaseException:
+            traceback.print_exc(file=self._log)
+            raise
+        finally:
+            self._outbox.put(None)  # the pool hears of every end, as of a process's
 
     def listen(self, hear: Callable[[Any], None]) -> None:
         def pass_on() -> None:
@@ -79,5 +86,4 @@ class ThreadConnection:
         self.terminate()
         self._thread.join(timeout=60)
         self._loop.close()
-        self._outbox.put(None)
         return "exit status 0"

@@ -31,15 +31,20 @@ while (message := receive(sys.stdin.buffer)) is not None:
 @pytest.fixture
 def start(tmp_path):
     """Start an editor's process whose `load` raises what is given."""
+    started = []
 
     def start(raised):
         package = str(Path(pytest_imgedit.__file__).parent.parent)
         python = tmp_path / "python"
         python.write_text(INTERPRETER.format(python=sys.executable, package=package, raised=raised))
         python.chmod(0o755)
-        return EditorProcess(ImageEditConfig("model", editor_python=str(python)))
+        started.append(EditorProcess(ImageEditConfig("model", editor_python=str(python))))
+        return started[-1]
 
-    return start
+    yield start
+    for process in started:
+        process._process.kill()  # it would end with this process only
+        process._process.communicate()
 
 
 def test_images_and_problems_come_back_in_order(start):

@@ -60,11 +60,17 @@ def test_a_test_over_the_budget_fails_the_session_by_name(pytester, budget, code
     [
         ("1", "exit 0", 0),
         ("1", "exit 3", 3),
-        # One whose parent ends before it counts too.
-        ("0.001", f'("{sys.executable}" -c "{BURN.format(seconds=0.4)}" &) ; sleep 2', 1),
+        # One whose parent ends before it counts too; it is there until it is reaped.
+        (
+            "0.001",
+            f'("{sys.executable}" -c "{BURN.format(seconds=0.4)}" & echo $! >"$PID")\n'
+            'while kill -0 "$(cat "$PID")"; do sleep 0.05; done',
+            1,
+        ),
     ],
 )
-def test_cpu_minutes_of_all_processes_are_counted(most, command, code):
+def test_cpu_minutes_of_all_processes_are_counted(tmp_path, monkeypatch, most, command, code):
+    monkeypatch.setenv("PID", str(tmp_path / "pid"))
     call = [sys.executable, "-m", "tools.cpu_minutes", most, "bash", "-c", command]
     done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == code, done.stdout + done.stderr
