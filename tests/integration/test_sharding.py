@@ -146,7 +146,7 @@ def test_a_group_of_ranks_is_one_worker(bench, tiny, monkeypatch):
 def test_one_rank_that_dies_ends_its_group_and_another_takes_the_place(bench, tiny):
     editor = (f"--imgedit-editor=diffusers:{tiny('instruct-pix2pix')}", "--imgedit-set=editor.num_inference_steps=60")
     run = bench.start(*editor, *GROUP, *PAIRS)
-    bench.wait_for(lambda: bench.stored_edits() == 1, 120)
+    bench.wait_for(lambda: bench.stored_edits() == 1)
     (rank,) = [child for child in bench.children(run) if "sharded_editor import follow" in " ".join(child.cmdline())]
     others = bench.children(run)
     rank.send_signal(signal.SIGKILL)
