@@ -16,7 +16,7 @@ from markupsafe import Markup
 from pytest_imgedit.core.results import Item, Results
 from pytest_imgedit.core.sanitize import number, printable, readable, signed
 from pytest_imgedit.report import charts, rows, tables
-from pytest_imgedit.stats.gates import WORST_FIRST, left_out, outcome
+from pytest_imgedit.stats.gates import WORST_FIRST, Outcome, left_out, outcome
 
 #: Pairs that the first screen shows.
 FIRST_PAIRS = 6
@@ -40,7 +40,7 @@ def render(results: Results, locate: Callable[[str], str | None]) -> str:
     script = "".join(templates.joinpath(name).read_text("utf-8") for name in ("viewer.js", "report.js"))
     style = templates.joinpath("report.css").read_text("utf-8")
     page = environment().get_template("report.html")
-    ids = {item.id for item in results.items}
+    found, ids = outcome(results), {item.id for item in results.items}
     cards = [_card(item, results, locate) for item in results.items]
     return page.render(
         run=results.run,
@@ -48,8 +48,8 @@ def render(results: Results, locate: Callable[[str], str | None]) -> str:
         suite=results.suite,
         editor=results.editor,
         judge=rows.judge_name(results),
-        state=outcome(results).state,
-        headline=_headline(results),
+        state=found.state,
+        headline=_headline(results, found),
         parts=left_out(results),
         first=_first_pairs(cards, is_compared=results.comparison is not None),
         header=_mean_first(rows.CATEGORY_HEADER),
@@ -83,9 +83,9 @@ def render(results: Results, locate: Callable[[str], str | None]) -> str:
     )
 
 
-def _headline(results: Results) -> str:
+def _headline(results: Results, found: Outcome) -> str:
     """Say in one line what the run came to: its state and the overall score, beside the baseline's if there is one."""
-    found, mean = outcome(results), results.overall.macro.mean
+    mean = results.overall.macro.mean
     if found.state == "INCOMPLETE" or mean is None:
         return found.line
     row = None if results.comparison is None else results.comparison.rows.get("overall")

@@ -83,11 +83,11 @@ def _brief(header: Sequence[str], rows: Rows, totals: Rows = ()) -> tuple[Sequen
         is_zero = name in ONLY_COUNTS and all(row[place] == "0" for row in (*rows, *totals))
         if name not in ONLY_VERBOSE and not is_zero:
             shown.append(place)
+    return _columns([header], shown)[0], _columns(rows, shown), _columns(totals, shown)
 
-    def cut(lines: Rows) -> Rows:
-        return [[line[place] for place in shown] for line in lines]
 
-    return cut([header])[0], cut(rows), cut(totals)
+def _columns(rows: Rows, places: Sequence[int]) -> Rows:
+    return [[row[place] for place in places] for row in rows]
 
 
 def render_tables(further: Sequence[tables.Table], width: int = 120) -> str:
@@ -119,11 +119,7 @@ def _print_table(
 ) -> None:
     """Print a table that fits: where it would not, whole columns are left out and named below."""
     kept, dropped = _fitting(header, [*rows, *totals], console.width)
-
-    def cut(lines: Sequence[Sequence[str]]) -> list[list[str]]:
-        return [[line[place] for place in kept] for line in lines]
-
-    console.print(_table([header[place] for place in kept], cut(rows), cut(totals)))
+    console.print(_table(_columns([header], kept)[0], _columns(rows, kept), _columns(totals, kept)))
     if dropped:
         console.print(Text(f"too narrow for: {', '.join(dropped)}"))
 
