@@ -85,10 +85,15 @@ def to_json(document: Any) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text so that readers see the old file or the new one, never a part; raises `OSError`."""
+    """Write UTF-8 text as `write_bytes` does."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file so that readers see the old one or the new one, never a part; raises `OSError`."""
     partial = path.with_name(f".{path.name}.partial")
     try:
-        partial.write_text(text, encoding="utf-8")
+        partial.write_bytes(data)
         partial.replace(path)
     except OSError:
         partial.unlink(missing_ok=True)

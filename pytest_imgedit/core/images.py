@@ -20,6 +20,8 @@ MAX_BYTES = 64 * 2**20
 MAX_PIXELS = 64_000_000
 MIN_SIDE = 8
 MAX_ASPECT = 50
+#: Longest side in pixels, and quality, of what reports show in place of an image.
+THUMBNAIL_SIDE, THUMBNAIL_QUALITY = 512, 80
 _SRGB = ImageCms.createProfile("sRGB")
 
 
@@ -152,6 +154,15 @@ def encode_png(image: Image.Image) -> bytes:
     """Encode an image as PNG, lossless; the same pixels always give the same bytes."""
     buffer = io.BytesIO()
     image.convert("RGB").save(buffer, "PNG", compress_level=4)
+    return buffer.getvalue()
+
+
+def thumbnail(image: Image.Image) -> bytes:
+    """Encode an image for reports, as lossy WebP with no side over `THUMBNAIL_SIDE` pixels."""
+    reduced = image.convert("RGB")
+    reduced.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE), Image.Resampling.LANCZOS)
+    buffer = io.BytesIO()
+    reduced.save(buffer, "WEBP", quality=THUMBNAIL_QUALITY, method=2)
     return buffer.getvalue()
 
 

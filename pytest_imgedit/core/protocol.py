@@ -165,10 +165,15 @@ class Loaded(_Reply):
 
 
 class FinishedEdit(TypedDict):
-    """An edit as a PNG; `edit_s` is its share in the seconds of a call that made `batch_size` edits."""
+    """An edit as a PNG; `edit_s` is its share in the seconds of a call that made `batch_size` edits.
+
+    The thumbnails of edit and source are WebP, for reports.
+    """
 
     op: Literal["finished"]
     image: bytes
+    thumbnail: bytes
+    source_thumbnail: bytes
     edit_s: float
     batch_size: int
     near_copy: bool

@@ -172,6 +172,9 @@ def _place_in_queue(work: Work) -> tuple[int, tuple[int, int]]:
 def store_edit(work: Work, editor: Identity, worker: Worker | None, made: FinishedEdit, store: Store) -> None:
     """Keep an edit that a worker made, or this process as a control: the image, then its record."""
     blob = store.blobs.put(made["image"])
+    store.blobs.put_thumbnail(blob, made["thumbnail"])
+    if work.source is not None:
+        store.blobs.put_thumbnail(work.source.sha256, made["source_thumbnail"])
     environment = editor.here if worker is None else worker.computes_in
     record = EditRecord(
         key=key(work.recipe, environment),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Callable, Container, Sequence
-from dataclasses import replace
+from collections.abc import Container, Sequence
+from dataclasses import asdict, replace
 from importlib.resources import files
 from typing import Any
 
@@ -16,6 +16,7 @@ from markupsafe import Markup
 from pytest_imgedit.core.results import Item, Results
 from pytest_imgedit.core.sanitize import number, printable, readable, signed
 from pytest_imgedit.report import charts, rows, tables
+from pytest_imgedit.report.pictures import Locate
 from pytest_imgedit.stats.gates import WORST_FIRST, Outcome, left_out, outcome
 
 #: Pairs that the first screen shows.
@@ -30,11 +31,10 @@ _GATES_IN_ORDER = (*WORST_FIRST, "NOT SELECTED")
 _ID = re.compile(r"((?=[0-9._-]*[A-Za-z])[A-Za-z0-9._-]+)")
 
 
-def render(results: Results, locate: Callable[[str], str | None]) -> str:
+def render(results: Results, locate: Locate) -> str:
     """Render results as one HTML page.
 
-    `locate` gives the URL of a blob of the store, `None` for one that is not there. All text from data and judges is
-    escaped, and the page's own script and style are the only ones it allows.
+    All text from data and judges is escaped, and the page's own script and style are the only ones it allows.
     """
     templates = files("pytest_imgedit.report.templates")
     script = "".join(templates.joinpath(name).read_text("utf-8") for name in ("viewer.js", "report.js"))
@@ -114,7 +114,7 @@ def _before_and_now(images: Sequence[dict[str, str]]) -> list[dict[str, str]]:
     for label, caption in (("source", "source"), ("baseline edit", "before"), ("edit", "now")):
         match = next((image for image in images if image["label"].split(",")[0] == label), None)
         if match is not None:
-            chosen.append({"label": caption, "url": match["url"]})
+            chosen.append({**match, "label": caption})
     return chosen
 
 
@@ -147,7 +147,7 @@ def csp_hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _card(item: Item, results: Results, locate: Callable[[str], str | None]) -> dict[str, Any]:
+def _card(item: Item, results: Results, locate: Locate) -> dict[str, Any]:
     """Return what the page's script needs to draw one card."""
     comparison = results.comparison
     before = comparison.pairs.get(item.id) if comparison is not None else None
@@ -159,7 +159,8 @@ def _card(item: Item, results: Results, locate: Callable[[str], str | None]) -> 
         if old and (seed.edit is None or old != seed.edit.blob):
             named.append((f"baseline edit{of_seed}", _blob(old)))
     named.append(("reference", item.reference))
-    images = [{"label": label, "url": url} for label, name in named if name and (url := locate(name))]
+    pictures = [(label, locate(name)) for label, name in named if name]
+    images = [{"label": label, **asdict(picture)} for label, picture in pictures if picture is not None]
     error = item.error
     replies = [verdict.reply for verdict in item.verdicts if verdict.reply]
     if error is not None and error.reply is not None:

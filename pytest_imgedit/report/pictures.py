@@ -3,65 +3,87 @@
 from __future__ import annotations
 
 import base64
-import io
 import os
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
-#: Longest side in pixels, and quality, of images that are embedded in a page.
-EMBEDDED_SIZE, EMBEDDED_QUALITY = 512, 80
-_BLOB = re.compile(r"[0-9a-f]{2}/[0-9a-f]{64}\.(png|jpg|webp)")
+_BLOB = re.compile(r"[0-9a-f]{2}/([0-9a-f]{64})\.(?:png|jpg|webp)")
 
 
-def _is_blob(blobs: Path, name: str) -> bool:
-    """Tell whether the store has this blob; a name that would lead elsewhere is none."""
-    return bool(_BLOB.fullmatch(name)) and (blobs / name).is_file()
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """URLs of an image: of its thumbnail, and of all its pixels where a page can lead to them."""
+
+    thumbnail: str
+    full: str | None
 
 
-def linked(blobs: Path, page: Path) -> Callable[[str], str | None]:
-    """Find images where the store has them, by the path from the page's folder."""
+#: Gives the picture for the name of a blob below the store's `blobs` folder; `None` where there is none.
+Locate = Callable[[str], Picture | None]
+
+
+def linked(blobs: Path, page: Path) -> Locate:
+    """Find images where the store has them, by their paths from the page's folder."""
     prefix = quote(os.path.relpath(blobs.resolve(), page.parent.resolve()))
-    return lambda name: f"{prefix}/{name}" if _is_blob(blobs, name) else None
 
-
-def copied(blobs: Path, page: Path) -> Callable[[str], str | None]:
-    """Copy images into `PAGE_files` beside the page, so that both can be moved together; raises `OSError`."""
-    folder = page.with_name(f"{page.stem}_files")
-
-    def locate(name: str) -> str | None:
-        source, target = blobs / name, folder / name.rpartition("/")[2]
-        if not _is_blob(blobs, name):
+    def locate(name: str) -> Picture | None:
+        thumbnail = _thumbnail(blobs, name)
+        if thumbnail is None:
             return None
-        if not target.exists() or target.stat().st_size != source.stat().st_size:
-            folder.mkdir(exist_ok=True)
-            shutil.copyfile(source, target)
-        return quote(f"{folder.name}/{target.name}")
+        return Picture(f"{prefix}/{thumbnail.relative_to(blobs)}", f"{prefix}/{name}")
 
     return locate
 
 
-def embedded(blobs: Path) -> Callable[[str], str | None]:
-    """Put images into the page itself, as WebP of at most `EMBEDDED_SIZE` pixels a side."""
-    from PIL import Image
+def copied(blobs: Path, page: Path) -> Locate:
+    """Copy thumbnails into `PAGE_files` beside the page, so that both can be moved together; raises `OSError`.
 
-    from pytest_imgedit.core.errors import ImageError
-    from pytest_imgedit.core.images import decode
+    The images themselves stay in the store.
+    """
+    folder, in_store = page.with_name(f"{page.stem}_files"), linked(blobs, page)
+
+    def locate(name: str) -> Picture | None:
+        thumbnail, picture = _thumbnail(blobs, name), in_store(name)
+        if thumbnail is None or picture is None:
+            return None
+        target = folder / thumbnail.name
+        folder.mkdir(exist_ok=True)
+        shutil.copyfile(thumbnail, target)
+        return Picture(quote(f"{folder.name}/{target.name}"), picture.full)
+
+    return locate
+
+
+def embedded(blobs: Path) -> Locate:
+    """Put thumbnails into the page itself."""
 
     @cache
-    def locate(name: str) -> str | None:
-        if not _is_blob(blobs, name):
+    def locate(name: str) -> Picture | None:
+        thumbnail = _thumbnail(blobs, name)
+        if thumbnail is None:
             return None
-        try:
-            image = decode((blobs / name).read_bytes())
-        except (OSError, ImageError):
-            return None
-        image.thumbnail((EMBEDDED_SIZE, EMBEDDED_SIZE), Image.Resampling.LANCZOS)
-        buffer = io.BytesIO()
-        image.save(buffer, "WEBP", quality=EMBEDDED_QUALITY)
-        return f"data:image/webp;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+        return Picture(f"data:image/webp;base64,{base64.b64encode(thumbnail.read_bytes()).decode()}", None)
 
     return locate
+
+
+def _thumbnail(blobs: Path, name: str) -> Path | None:
+    """Return the thumbnail of a blob, made now if it is missing; `None` for what is no blob or no image."""
+    from pytest_imgedit.core.errors import ImageError, StoreError
+    from pytest_imgedit.core.images import decode, thumbnail
+    from pytest_imgedit.store.blobs import Blobs
+
+    match = _BLOB.fullmatch(name)
+    if match is None or not (blobs / name).is_file():
+        return None
+    path = Blobs(blobs).thumbnail_path(match[1])
+    if not path.is_file() or not path.stat().st_size:
+        with suppress(OSError, ImageError, StoreError):
+            Blobs(blobs).put_thumbnail(match[1], thumbnail(decode((blobs / name).read_bytes())))
+    return path if path.is_file() else None

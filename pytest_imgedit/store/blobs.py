@@ -1,4 +1,7 @@
-"""Content-addressed images: `blobs/ab/<sha256>.<png|jpg|webp>`, written once and never changed."""
+"""Content-addressed images: `blobs/ab/<sha256>.<png|jpg|webp>`, written once and never changed.
+
+Beside an image lies what reports show in its place, `<sha256>.thumbnail.webp`.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pytest_imgedit.core.errors import StoreError
+from pytest_imgedit.core.files import write_bytes
 from pytest_imgedit.core.images import suffix_of
 
 
@@ -50,6 +54,22 @@ class Blobs:
                 partial.unlink()
             raise StoreError(f"{path}: {error.strerror}") from error
         return sha256
+
+    def thumbnail_path(self, sha256: str) -> Path:
+        """Where the thumbnail of a blob is or would be."""
+        return self.path(sha256, ".thumbnail.webp")
+
+    def put_thumbnail(self, sha256: str, data: bytes) -> None:
+        """Keep the thumbnail of a blob, unless there is one; raises `StoreError` if it cannot be written.
+
+        It may be lost when the machine stops; a report makes it anew.
+        """
+        path = self.thumbnail_path(sha256)
+        try:
+            if not path.is_file() or not path.stat().st_size:
+                write_bytes(path, data)
+        except OSError as error:
+            raise StoreError(f"{path}: {error.strerror}") from error
 
     def get(self, sha256: str, suffix: str = ".png") -> bytes | None:
         """Return a blob's bytes, or `None` if it is missing or is not what its name says."""

@@ -183,6 +183,13 @@ def test_keys_walk_the_gallery_and_links_lead_to_a_pair(folder, report):
     assert report.problems == []
 
 
+def test_the_viewer_shows_the_image_itself(report):
+    report.locator("#pair-physics-0001 button").first.click()
+    report.until("document.getElementById('under').naturalWidth === 128")
+    assert ".imgedit/blobs/" in report.locator("#under").get_attribute("src")
+    assert not report.locator("#reduced").is_visible()
+
+
 def test_who_types_right_after_closing_the_viewer_keeps_the_focus(report):
     report.locator("#pair-physics-0001 button").first.click()
     report.evaluate("viewer.viewer.addEventListener('close', () => { window.told = true; })")
@@ -208,6 +215,10 @@ def test_a_page_can_be_moved_with_its_images(folder, report, tmp_path):
             "[...document.querySelectorAll('#pair-physics-0003 img')].every(image => image.naturalWidth === 128)"
         )
         assert report.locator("#pair-physics-0003 img").count() == 4
+        report.locator("#pair-physics-0003 button").first.click()
+        report.until("document.getElementById('under').naturalWidth === 128")
+        assert report.locator("#under").get_attribute("src").startswith("page_files/")
+        assert report.locator("#reduced").is_visible()
     finally:
         (tmp_path / "page.html").rename(folder / "page.html")
         (tmp_path / "page_files").rename(folder / "page_files")

@@ -60,9 +60,12 @@ def test_reports_go_where_they_are_asked_and_to_the_github_summary(bench, monkey
     assert "| physics | 1 | 1 | 0 |" in markdown
     assert markdown in (bench.path / "summary.md").read_text()
     page = (bench.path / "out/copy.html").read_text()
-    images = re.findall(r'"url": "(copy_files/\w+\.png)"', page)
+    images = re.findall(r'"thumbnail": "(copy_files/\w+\.thumbnail\.webp)"', page)
     assert len(images) == 15  # source, edit and reference of 5 pairs
     assert all((bench.path / "out" / name).is_file() for name in images)
+    full = re.findall(r'"full": "([^"]+)"', page)
+    assert len(full) == 15
+    assert all((bench.path / "out" / name).is_file() for name in full)
     assert "../../blobs/" in (bench.runs[-1] / "report.html").read_text()
     assert "http://" not in page
     assert "https://" not in page

@@ -87,7 +87,15 @@ class Told:
 def edited(message: Any) -> dict[str, Any]:
     """The reply of an editor that draws."""
     size = {"near_copy": False, "width": 16, "height": 16, "reframed": False}
-    made = {"op": "finished", "image": png(200), "edit_s": 0.5, "batch_size": len(message["edits"]), **size}
+    thumbnails = {"thumbnail": b"WebP", "source_thumbnail": b"WebP"}
+    made = {
+        "op": "finished",
+        "image": png(200),
+        **thumbnails,
+        "edit_s": 0.5,
+        "batch_size": len(message["edits"]),
+        **size,
+    }
     return {"op": "edited", "seconds": 1.0, "edits": [made for _ in message["edits"]], "batch_size": 1}
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+
 import pytest
 from PIL import Image
 
-from pytest_imgedit.report.pictures import copied, embedded, linked
+from pytest_imgedit.report.pictures import Picture, copied, embedded, linked
+from pytest_imgedit.store.blobs import Blobs
 
 NAME = f"ab/{'ab' * 32}.png"
 
@@ -28,7 +31,33 @@ def test_a_name_that_is_no_blob_is_no_image(blobs, tmp_path, make):
     assert locate(NAME) is not None
 
 
-def test_copies_stand_beside_the_page_and_embedded_images_are_reduced(blobs, tmp_path):
-    assert copied(blobs, tmp_path / "my page.html")(NAME) == f"my%20page_files/{'ab' * 32}.png"
-    assert (tmp_path / "my page_files" / f"{'ab' * 32}.png").read_bytes() == (blobs / NAME).read_bytes()
-    assert len(embedded(blobs)(NAME)) < len((blobs / NAME).read_bytes()) / 4
+def test_pages_show_thumbnails_and_lead_to_the_image(blobs, tmp_path):
+    thumbnail = NAME.replace(".png", ".thumbnail.webp")
+    in_store = "store/blobs/"
+    assert linked(blobs, tmp_path / "page.html")(NAME) == Picture(in_store + thumbnail, in_store + NAME)
+    assert Image.open(blobs / thumbnail).size == (512, 341)
+    name = thumbnail.partition("/")[2]
+    assert copied(blobs, tmp_path / "my page.html")(NAME) == Picture(f"my%20page_files/{name}", in_store + NAME)
+    assert [path.name for path in (tmp_path / "my page_files").iterdir()] == [name]
+    inside = embedded(blobs)(NAME)
+    assert base64.b64decode(inside.thumbnail.partition(",")[2]) == (blobs / thumbnail).read_bytes()
+    assert inside.full is None
+
+
+def test_a_thumbnail_that_the_store_has_is_not_made_again(blobs, tmp_path):
+    Blobs(blobs).put_thumbnail("ab" * 32, b"of the worker")
+    Blobs(blobs).put_thumbnail("ab" * 32, b"of another")
+    copied(blobs, tmp_path / "page.html")(NAME)
+    assert (tmp_path / "page_files" / f"{'ab' * 32}.thumbnail.webp").read_bytes() == b"of the worker"
+
+
+def test_a_thumbnail_that_a_stopped_machine_left_empty_is_made_again(blobs, tmp_path):
+    thumbnail = Blobs(blobs).thumbnail_path("ab" * 32)
+    thumbnail.touch()
+    linked(blobs, tmp_path / "page.html")(NAME)
+    assert Image.open(thumbnail).format == "WEBP"
+
+
+def test_a_blob_that_does_not_decode_is_no_image(blobs, tmp_path):
+    (blobs / NAME).write_bytes(b"no image")
+    assert linked(blobs, tmp_path / "page.html")(NAME) is None

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_imgedit.core.results import Comparison, GateResult, ItemError
 from pytest_imgedit.report import charts, html, markdown, terminal
+from pytest_imgedit.report.pictures import Picture
 from pytest_imgedit.stats.estimates import summarize
 from pytest_imgedit.stats.gates import Outcome, outcome
 
@@ -95,7 +96,7 @@ def test_markdown_keeps_hostile_text_inside_its_cell():
 
 
 def test_html_escapes_everything_and_allows_only_its_own_script():
-    page = html.render(run(), lambda name: f"../../blobs/{name}")
+    page = html.render(run(), lambda name: Picture(f"thumb/{name}", f"../../blobs/{name}"))
     assert page.count("<script") == 2
     assert "alert(1)</script>" not in page
     assert "default-src 'none'" in page
@@ -103,7 +104,11 @@ def test_html_escapes_everything_and_allows_only_its_own_script():
     cards = json.loads(data)
     assert [card["id"] for card in cards] == ["p1", "p2", "s1", "s2"]
     assert cards[0]["instruction"] == HOSTILE.replace("\x1b", "\\x1b").replace("\u202e", "\\u202e")
-    assert cards[0]["images"][0] == {"label": "source", "url": f"../../blobs/ab/{'ab' * 32}.png"}
+    assert cards[0]["images"][0] == {
+        "label": "source",
+        "thumbnail": f"thumb/ab/{'ab' * 32}.png",
+        "full": f"../../blobs/ab/{'ab' * 32}.png",
+    }
 
 
 def gate(state, why):

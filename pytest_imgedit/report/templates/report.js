@@ -32,8 +32,8 @@ function draw(card) {
     : element("span", { class: "score" }, card.score.toFixed(2));
   const title = element("h3", {}, element("a", { href: "#pair-" + card.id }, card.id), element("span", { class: "tag" }, [card.category, ...card.tags].join(" · ")), score);
   if (card.difference) title.append(element("span", { class: card.difference < 0 ? "moved fell" : "moved rose" }, signed(card.difference)));
-  const images = element("div", { class: "images" }, ...card.images.map(({ label, url }) => {
-    const button = element("button", { type: "button", title: "compare with the source" }, element("img", { src: url, alt: label + " of " + card.id, loading: "lazy" }));
+  const images = element("div", { class: "images" }, ...card.images.map(({ label, thumbnail }) => {
+    const button = element("button", { type: "button", title: "compare with the source" }, element("img", { src: thumbnail, alt: label + " of " + card.id, loading: "lazy" }));
     button.addEventListener("click", () => openViewer(card, label));
     return element("figure", {}, button, element("figcaption", {}, label));
   }));

@@ -1,7 +1,7 @@
 "use strict";
 // The viewer: two images of a pair over each other, with a slider, as a flicker, or side by side.
 const viewer = Object.fromEntries(
-  ["viewer", "viewed", "asked", "stage", "under", "over", "left", "right", "mode", "slide", "legend"].map((id) => [id, document.getElementById(id)]));
+  ["viewer", "viewed", "asked", "stage", "under", "over", "left", "right", "mode", "slide", "legend", "reduced"].map((id) => [id, document.getElementById(id)]));
 const FLICKER_MS = 700;
 let viewing = null;
 let opener = null;
@@ -27,14 +27,26 @@ function openViewer(card, right) {
 }
 
 function showImages() {
+  viewer.reduced.hidden = true;
   const of = (label) => viewing.images.find((image) => image.label === label);
   for (const [image, select] of [[viewer.over, viewer.left], [viewer.under, viewer.right]]) {
     const found = of(select.value);
     image.hidden = !found;
-    if (found) image.src = found.url;
+    if (found) show(image, found);
     image.alt = select.value;
   }
   setMode();
+}
+
+// The image itself, or its thumbnail where the page was moved away from the store.
+function show(image, { full, thumbnail }) {
+  image.onerror = () => {
+    image.onerror = null;
+    image.src = thumbnail;
+    viewer.reduced.hidden = false;
+  };
+  if (full) image.src = full;
+  else image.onerror();
 }
 
 function setMode() {
