@@ -21,7 +21,7 @@ MAX_PIXELS = 64_000_000
 MIN_SIDE = 8
 MAX_ASPECT = 50
 #: Longest side in pixels, and quality, of what reports show in place of an image.
-THUMBNAIL_SIDE, THUMBNAIL_QUALITY = 512, 80
+THUMBNAIL_SIDE, THUMBNAIL_QUALITY = 512, 75
 _SRGB = ImageCms.createProfile("sRGB")
 
 

@@ -334,14 +334,18 @@ class Evaluation:
                 last_to_first.callback(self._calls.close)
 
     def summary(self, width: int, color: bool, verbose: bool) -> str:
-        """Render what the terminal shows at the end."""
+        """Render the tables that the terminal shows at the end."""
         assert self.run is not None
+        return terminal.render(self.run.results, width, color, verbose)
+
+    def written(self) -> dict[str, str]:
+        """Say where the reports are, and the baseline that was to be saved, by name."""
         reports, name = self._reports, self.settings.run.save
-        if name is not None and "baseline" not in reports:
-            found = self.outcome()
-            why = f"the run is {found.state}" if found.fails else "pytest was stopped"
-            reports = {**reports, "baseline": f"{name} was not saved: {why}"}
-        return terminal.render(self.run.results, reports, width, color, verbose)
+        if name is None or "baseline" in reports:
+            return reports
+        found = self.outcome()
+        why = f"the run is {found.state}" if found.fails else "pytest was stopped"
+        return {**reports, "baseline": f"{name} was not saved: {why}"}
 
     def annotations(self) -> list[str]:
         """Return what marks the gates that did not pass on GitHub; nothing elsewhere."""

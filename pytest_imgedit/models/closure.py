@@ -127,7 +127,7 @@ def loaded_code() -> dict[str, str]:
     A path that is not UTF-8, which no message and no record could hold, is written as a `file:` URI.
     """
     found = {}
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():  # another thread may import
         path = getattr(module, "__file__", None)
         if not path or name.startswith(("__", _OWN_PACKAGE)) or is_third_party(Path(path)):
             continue

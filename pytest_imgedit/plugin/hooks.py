@@ -175,7 +175,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             terminalreporter.write_line(f"imgedit: {line}")
         return
     outcome, writer = evaluation(config).outcome(), terminalreporter._tw
-    if config.option.verbose > -2:  # -qq leaves the last line alone
+    is_brief = config.option.verbose < -1  # -qq leaves the outcome alone
+    if not is_brief:
         terminalreporter.section("image editing")
         verbose = config.option.verbose > 0
         terminalreporter.write(evaluation(config).summary(writer.fullwidth, writer.hasmarkup, verbose))
@@ -183,6 +184,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(line)
     junit.name_failed_gates(terminalreporter, config.stash[RUN].results)
     terminalreporter.write_line(f"imgedit: {outcome.line}", green=outcome.state == "PASS", red=outcome.fails)
+    for name, path in () if is_brief else evaluation(config).written().items():
+        terminalreporter.write_line(f"{name}: {path}")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -17,7 +17,7 @@ from pytest_imgedit.core.results import Item, Results
 from pytest_imgedit.core.sanitize import number, printable, readable, signed
 from pytest_imgedit.report import charts, rows, tables
 from pytest_imgedit.report.pictures import Locate
-from pytest_imgedit.stats.gates import WORST_FIRST, Outcome, left_out, outcome
+from pytest_imgedit.stats.gates import WORST_FIRST, Outcome, left_out, mostly_copies, outcome
 
 #: Pairs that the first screen shows.
 FIRST_PAIRS = 6
@@ -93,11 +93,7 @@ def _headline(results: Results, found: Outcome) -> str:
     if row is not None and row.difference is not None:
         difference = signed(row.difference).replace("-", "−")
         headline = f"{found.state}: overall {number(row.now)}, was {number(row.before)} ({difference})"
-    edits = [edit for item in results.items for edit in item.edits]
-    copies = sum(edit.near_copy for edit in edits)
-    if copies > len(edits) / 2:
-        headline += f"; {copies} of {len(edits)} edits hardly differ from their source"
-    return headline
+    return "; ".join([headline, *mostly_copies(results)])
 
 
 def _first_pairs(cards: Sequence[dict[str, Any]], is_compared: bool) -> list[dict[str, Any]]:

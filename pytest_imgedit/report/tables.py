@@ -9,8 +9,8 @@ from pytest_imgedit.core.results import Comparison, Controls, Noise, Results
 from pytest_imgedit.core.sanitize import interval, number, signed
 
 COMPARISON_HEADER = ("category", "n", "before", "now", "diff", "95% CI", "p of drop", "finding", "MDE")
-#: A note on statistics, for reports and for those who ask for more.
-P_VALUES = "p-values: one-sided, Holm-corrected; intervals: two-sided, uncorrected"
+#: How notes begin that are for reports and `-v`: what statistics mean, and what the outcome says too.
+DETAILS = ("p-values: ", "collapsed: ")
 CONTROLS_HEADER = ("control", "n", "errors", "pending", "mean", "95% CI", "AUC", "judge")
 NOISE_HEADER = ("judged again", "n", "errors", "pending", "changed", "SD", "shift")
 _TOLD = {"PASS": "told apart", "INVALID": "not told apart", "INCONCLUSIVE": "not shown"}
@@ -61,7 +61,7 @@ def comparison_table(comparison: Comparison, pairs: int) -> Table:
 
 def _comparison_notes(comparison: Comparison) -> list[str]:
     """Say what the p-values are, and which pairs fell and rose most."""
-    notes = [P_VALUES]
+    notes = ["p-values: one-sided, Holm-corrected; intervals: two-sided, uncorrected"]
     if comparison.environment:
         notes.append(f"computed in other environments: {'; '.join(comparison.environment)}")
     if comparison.collapsed:

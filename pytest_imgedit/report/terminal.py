@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -29,7 +29,7 @@ ONLY_COUNTS = ("errors", "pending")
 ENOUGH_FOR_AN_INTERVAL = 20
 
 
-def render(results: Results, reports: Mapping[str, str], width: int, color: bool, verbose: bool = False) -> str:
+def render(results: Results, width: int, color: bool, verbose: bool = False) -> str:
     """Render the tables and lines of results as text for a terminal; `verbose` adds statistics and workers."""
     buffer = io.StringIO()
     console = Console(
@@ -52,8 +52,6 @@ def render(results: Results, reports: Mapping[str, str], width: int, color: bool
     for section in results.sections:
         console.print(Text(f"\n{printable(section.title)}", style="bold"))
         console.print(Text("\n".join(printable(line) for line in section.body.splitlines())))
-    for name, path in reports.items():
-        console.print(Text(f"{name}: {path}", overflow="fold", no_wrap=True), soft_wrap=True)
     return buffer.getvalue()
 
 
@@ -77,11 +75,12 @@ Rows = Sequence[Sequence[str]]
 
 
 def _brief(header: Sequence[str], rows: Rows, totals: Rows = ()) -> tuple[Sequence[str], Rows, Rows]:
-    """Leave out columns of statistics, and counts that are all zero."""
+    """Leave out columns of statistics, and those that hold nothing."""
     shown = []
     for place, name in enumerate(header):
-        is_zero = name in ONLY_COUNTS and all(row[place] == "0" for row in (*rows, *totals))
-        if name not in ONLY_VERBOSE and not is_zero:
+        cells = {row[place] for row in (*rows, *totals)}
+        is_empty = cells == {"–"} or (name in ONLY_COUNTS and cells == {"0"})
+        if name not in ONLY_VERBOSE and not is_empty:
             shown.append(place)
     return _columns([header], shown)[0], _columns(rows, shown), _columns(totals, shown)
 
@@ -110,7 +109,7 @@ def _print_further(console: Console, further: Sequence[tables.Table], verbose: b
         header, lines = table.header, table.rows
         _print_table(console, *((header, lines) if verbose else _brief(header, lines)))
         for note in table.notes:
-            if verbose or note != tables.P_VALUES:
+            if verbose or not note.startswith(tables.DETAILS):
                 console.print(Text(printable(note)))
 
 

@@ -17,7 +17,7 @@ from pytest_imgedit.stats.estimates import ENOUGH, signs
 from pytest_imgedit.store.baselines import BaselineItem
 
 #: How many collapsed pairs a gate's line names.
-NAMED = 5
+NAMED = 3
 
 
 @dataclass(frozen=True)

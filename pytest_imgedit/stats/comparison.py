@@ -38,7 +38,7 @@ def differences(before: Iterable[BaselineItem], now: Iterable[BaselineItem]) -> 
         lowest = (0.0 if score is None else score) - (10.0 if was is None else was)
         highest = (10.0 if score is None else score) - (0.0 if was is None else was)
         unchanged = same_edits(old[item.id], item)
-        found.append(Observation(item.category, item.cluster, value, lowest, highest, unchanged))
+        found.append(Observation(item.category, item.cluster, value, lowest, highest, unchanged, was))
     return found
 
 

@@ -10,7 +10,7 @@ from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.pairs import category_slug, in_order
 from pytest_imgedit.core.results import GateResult, Results, State
-from pytest_imgedit.core.sanitize import counted, did_you_mean, p_value, printable, signed
+from pytest_imgedit.core.sanitize import counted, did_you_mean, number, p_value, printable, signed
 from pytest_imgedit.stats.estimates import ENOUGH, Estimate, estimate, holm
 from pytest_imgedit.stats.planning import pairs_needed
 
@@ -25,7 +25,7 @@ class Observation:
     """One number of one pair: its score, or its difference to a baseline.
 
     `value` is `None` for a pair without one; it would have been somewhere from `lowest` to `highest`. `unchanged` says
-    that the pair's edits are those of the baseline.
+    that the pair's edits are those of the baseline, and `before` is the score of a difference there.
     """
 
     category: str
@@ -34,6 +34,7 @@ class Observation:
     lowest: float = 0.0
     highest: float = 10.0
     unchanged: bool = False
+    before: float | None = None
 
 
 def estimate_field(field: str, observations: Sequence[Observation]) -> Estimate | None:
@@ -64,21 +65,29 @@ def check_counts(name: str, fields: Iterable[str], counts: Mapping[str, int]) ->
 
 def fail_under(settings: GatesSettings, scores: Sequence[Observation]) -> list[GateResult]:
     """Evaluate all `--imgedit-fail-under` gates: H0 of each is that the true mean is not under its limit."""
-    return _Family("fail_under", settings, settings.fail_under, scores, 1, 0.0, Words("fail_under")).evaluate()
+    return _Family("fail_under", settings, settings.fail_under, scores, 1, 0.0, Words("fail_under", "", {})).evaluate()
 
 
 def max_drop(settings: GatesSettings, differences: Sequence[Observation], baseline: str) -> list[GateResult]:
     """Evaluate all `--imgedit-max-drop` gates: H0 of each is that the true difference is not under minus its limit."""
-    words = Words("max_drop", baseline)
+    words = Words("max_drop", baseline, means_before(settings.max_drop, differences))
     return _Family("max_drop", settings, settings.max_drop, differences, -1, -10.0, words).evaluate()
+
+
+def means_before(fields: Iterable[str], differences: Sequence[Observation]) -> dict[str, float]:
+    """Return the mean that each field had in the baseline, over the pairs that have a difference."""
+    known = [replace(pair, value=pair.before) for pair in differences if pair.value is not None]
+    estimates = {field: estimate_field(field, known) for field in fields}
+    return {field: found.mean for field, found in estimates.items() if found is not None}
 
 
 @dataclass(frozen=True)
 class Words:
-    """How gates of a kind say what they found; those on drops name the `baseline`."""
+    """How gates of a kind say what they found; those on drops name the `baseline`, and its means by field."""
 
     kind: Literal["fail_under", "max_drop"]
-    baseline: str = ""
+    baseline: str
+    before: Mapping[str, float]
 
     @property
     def doubt(self) -> str:
@@ -91,7 +100,10 @@ class Words:
             return f"{field} {value:.2f}"
         size = f"{abs(value):.2f}" if abs(value) >= 0.005 else f"{abs(value):.1g}"
         moved = f"fell by {size}" if value < 0 else f"rose by {size}" if value > 0 else "did not move"
-        return f"{field} {moved} against {self.baseline}"
+        if field not in self.before:
+            return f"{field} {moved} against {self.baseline}"
+        before = self.before[field]
+        return f"{field} {before + value:.2f}, was {before:.2f} in {self.baseline}: {moved}"
 
     def related(self, value: float, limit: float) -> str:
         """How that is to the limit."""
@@ -266,21 +278,29 @@ def outcome(results: Results) -> Outcome:
     state: State = min((gate.state for gate in gates), key=WORST_FIRST.index, default="INVALID")
     part = left_out(results)
     if state != "PASS":
-        whys = [
-            gate.why if gate.state == state else f"{gate.state}, {gate.why}"
-            for name in WORST_FIRST[:-1]
-            for gate in gates
-            if gate.state == name
-        ]
         allowed = state == "INCONCLUSIVE" and results.run.options.gates.allow_inconclusive
-        line = f"{state}{' (allowed)' if allowed else ''}: " + "; ".join([*whys, *part])
-        return Outcome(state, printable(line), fails=not allowed)
+        whys = [gate.why if gate.state == state else f"{gate.state}, {gate.why}" for gate in _worst_first(gates)]
+        reasons = [*mostly_copies(results), *whys, *_compared(results), *part]
+        return Outcome(
+            state, printable(f"{state}{' (allowed)' if allowed else ''}: {'; '.join(reasons)}"), fails=not allowed
+        )
     mean = results.overall.macro.mean
-    head = [f"overall {mean:.2f}"] if mean is not None else []
+    head = _compared(results)
     if results.run.options.run.stage == "edit":
         head = [f"{counted(len(results.items), 'pair')} edited, no scores asked for"]
-    line = "PASS: " + "; ".join([*head, *_compared(results), *(gate.why for gate in gates), *part])
+    elif mean is not None and not head:
+        head = [f"overall {mean:.2f}"]
+    line = "PASS: " + "; ".join([*head, *mostly_copies(results), *(gate.why for gate in gates), *part])
     return Outcome("PASS", printable(line), fails=False)
+
+
+def _worst_first(gates: Iterable[GateResult]) -> list[GateResult]:
+    """List the gates that did not pass by state, the drop of the overall score before others of its state."""
+    open_or_failed = [gate for gate in gates if gate.state != "PASS"]
+    return sorted(
+        open_or_failed,
+        key=lambda gate: (WORST_FIRST.index(gate.state), (gate.kind, gate.field) != ("max_drop", "overall")),
+    )
 
 
 def _compared(results: Results) -> list[str]:
@@ -291,8 +311,24 @@ def _compared(results: Results) -> list[str]:
     row = found.rows["overall"]
     if row.difference is None:
         return []
-    mde = "" if row.mde is None else f", MDE {row.mde:.2f}"
-    return [f"{signed(row.difference)} against {found.name} ({row.finding}{mde})"]
+    p = row.p_rise if row.finding == "rose" else row.p
+    shown = row.finding if p is None or row.finding == "same" else f"{row.finding}, {p_value(p)}"
+    return [f"overall {number(row.now)}, was {number(row.before)} in {found.name}: {signed(row.difference)} ({shown})"]
+
+
+def near_copies(results: Results) -> tuple[int, str]:
+    """Count the edits that hardly differ from their source, and say so."""
+    edits = [edit for item in results.items for edit in item.edits]
+    count = sum(edit.near_copy for edit in edits)
+    return count, f"{count} of {len(edits)} edits hardly differ from their source"
+
+
+def mostly_copies(results: Results) -> list[str]:
+    """Say so if more edits than `gates.max_near_copies` hardly differ from their source, and no gate says it."""
+    count, line = near_copies(results)
+    edits = sum(len(item.edits) for item in results.items)
+    is_told = any(line in gate.why for gate in results.gates)
+    return [line] if count > results.run.options.gates.max_near_copies * edits and not is_told else []
 
 
 def left_out(results: Results) -> list[str]:

@@ -15,7 +15,7 @@ from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core.results import GateResult
 from pytest_imgedit.core.sanitize import p_value
 from pytest_imgedit.stats.bounded import BETS
-from pytest_imgedit.stats.gates import Observation, Words, estimate_field
+from pytest_imgedit.stats.gates import Observation, Words, estimate_field, means_before
 
 Floats = NDArray[np.float64]
 Side = Literal[1, -1]
@@ -143,7 +143,7 @@ class Looks:
         self, kind: Kind, settings: GatesSettings, parts: Sequence[Sequence[Place]], against: str = ""
     ) -> None:
         self.kind, self.settings, self.parts = kind, settings, parts
-        self.words, self.limits = Words(kind, against), dict(getattr(settings, kind))
+        self.against, self.limits = against, dict(getattr(settings, kind))
         self.decided: dict[str, GateResult] = {}
         self._sign = 1 if kind == "fail_under" else -1
         self._weights = {field: weights_of(parts, field) for field in self.limits}
@@ -187,7 +187,8 @@ class Looks:
                 return None
         shown = fails if state == "FAIL" else passes if passes >= needed else within
         p = min(1.0, len(self.limits) / (LOOKS * shown))
-        why = self.words.measured(field, found.mean) + self.words.related(found.mean, limit)
+        words = Words(self.kind, self.against, means_before([field], self._seen) if self.kind == "max_drop" else {})
+        why = words.measured(field, found.mean) + words.related(found.mean, limit)
         how = f"not more than {settings.margin:g} beyond the limit, " if state == "PASS" and passes < needed else ""
         why += f": {how}shown with {len(self._seen)} of {planned} pairs ({p_value(p)})"
         return GateResult(field, self.kind, limit, found.mean, state, why, p)

@@ -253,6 +253,8 @@ def test_many_pairs_are_drawn_as_they_are_scrolled_to(folder, page):
     page.goto(f"file://{target}")
     assert page.locator("#count").inner_text() == "600 of 600 pairs"
     assert page.locator("article").count() <= 96
+    page.until("(document.getElementById('more').scrollIntoView(), drawn === 600)")
+    page.reload()
     last = page.evaluate("shown[shown.length - 1].id")
     page.evaluate("id => { location.hash = 'pair-' + id; }", last)
     page.wait_for_selector(f"#pair-{last}")

@@ -70,7 +70,7 @@ def test_nan_out_of_a_real_pipeline_is_an_error_and_no_black_image(bench, tiny, 
 
 def test_near_copies_are_flagged_and_counted(bench):
     result = bench.run("--imgedit-editor=identity", "--imgedit-limit=2")
-    result.stdout.fnmatch_lines(["near-copies: 10 of 10 edits hardly differ from their source"])
+    result.stdout.fnmatch_lines(["imgedit: PASS: overall 0.00; 10 of 10 edits hardly differ from their source; *"])
     assert all(item["seeds"][0]["edit"]["near_copy"] for item in bench.results["items"])
     for report in ("report.md", "report.html"):
         assert "10 of 10 edits hardly differ" in (bench.runs[-1] / report).read_text()

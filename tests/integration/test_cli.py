@@ -98,8 +98,8 @@ def test_compare_takes_baselines_and_runs(imgedit, finished, before):
     code, out, _ = imgedit("compare", reference, "latest", "--max-drop=overall:0", "--max-drop=物理:1")
     assert code == 1
     assert "editor identity" in out
-    assert "FAIL: overall fell by 10.00 against " in out
-    assert "FAIL: physics fell by 10.00 against " in out
+    assert "FAIL: overall 0.00, was 10.00 in " in out
+    assert "FAIL: physics 0.00, was 10.00 in " in out
     document = json.loads(imgedit("compare", reference, "latest", "--json")[1])
     assert document["gates"] == []
     assert document["comparison"]["rows"]["overall"]["finding"] == "fell"

@@ -36,8 +36,10 @@ def test_a_worse_editor_fails_by_name_of_the_category_and_the_same_one_passes(sa
             "physics *10.00*0.00*-10.00*<0.001 FAIL*",
             "overall *10.00*0.00*-10.00*<0.001 FAIL*",
             "fell most: * 10.00 → 0.00, *",
+            "imgedit: FAIL: 50 of 50 edits hardly differ from their source; overall 0.00, was 10.00 in main: "
+            "fell by 10.00, 0 allowed (p <0.001); physics 0.00, was 10.00 in main: *",
+            "html: *report.html",
             "baseline: worse was not saved: the run is FAIL",
-            "imgedit: FAIL: overall fell by 10.00 against main, 0 allowed (p *); physics fell by 10.00 *",
         ]
     )
     assert not (saved.path / "benchmarks/baselines/worse.json").exists()
@@ -52,7 +54,9 @@ def test_a_worse_editor_fails_by_name_of_the_category_and_the_same_one_passes(sa
 
     same = saved.run("--imgedit-editor=oracle", "--imgedit-compare=latest", *DROPS)
     assert same.ret == 0
-    same.stdout.fnmatch_lines(["imgedit: PASS: overall 10.00; *overall did not move against main, *physics did not*"])
+    same.stdout.fnmatch_lines(
+        ["imgedit: PASS: overall 10.00; *overall 10.00, was 10.00 in main: did not move, *physics 10.00, was *"]
+    )
 
 
 def test_few_pairs_are_inconclusive_which_fails_unless_it_is_allowed(saved):
@@ -60,10 +64,12 @@ def test_few_pairs_are_inconclusive_which_fails_unless_it_is_allowed(saved):
     few = (*few, "--imgedit-set=gates.alpha=0.01", "--imgedit-set=gates.max_near_copies=1.0")
     result = saved.run(*few)
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE: overall fell by 10.00 *too few pairs (5) to show anything *"])
+    result.stdout.fnmatch_lines(
+        ["imgedit: INCONCLUSIVE: overall 0.00, was 10.00 in main: fell by 10.00, *too few pairs (5) to show anything *"]
+    )
     allowed = saved.run(*few, "--imgedit-set=gates.allow_inconclusive=true")
     assert allowed.ret == 0
-    allowed.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE (allowed): overall fell by 10.00 *"])
+    allowed.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE (allowed): overall 0.00, was 10.00 in main: *"])
     same = saved.run("--imgedit-editor=oracle", *few[:3], "--imgedit-set=judge.controls=false")
     assert same.ret == 0  # every edit is the baseline's
     same.stdout.fnmatch_lines(["imgedit: PASS: *; a part: 5 of 50 pairs"])
@@ -169,8 +175,8 @@ def test_github_is_told_of_every_gate_that_did_not_pass(saved, monkeypatch):
     result = saved.run("--imgedit-compare=main", *DROPS)
     result.stdout.fnmatch_lines(
         [
-            "::error title=imgedit max_drop overall::FAIL: overall fell by 10.00 against main, *",
-            "::error title=imgedit max_drop physics::FAIL: physics fell by 10.00 against main, *",
+            "::error title=imgedit max_drop overall::FAIL: overall 0.00, was 10.00 in main: fell by 10.00, *",
+            "::error title=imgedit max_drop physics::FAIL: physics 0.00, was 10.00 in main: fell by 10.00, *",
         ]
     )
     few = saved.run(

@@ -51,11 +51,11 @@ def test_a_judge_that_always_says_7_makes_the_run_invalid(bench):
     one = bench.run(*seven, "-k", "physics", "--imgedit-fail-under=physics:6")
     assert one.ret == 1  # whatever is selected, the judge is tried once on the suite
     assert (bench.timing["verdicts_cached"], bench.timing["trials_s"]) == (10, 0)
-    one.stdout.fnmatch_lines(["imgedit: INVALID: the judge cannot tell identity, *"])
+    one.stdout.fnmatch_lines(["imgedit: INVALID: *the judge cannot tell identity, *"])
     few = bench.run(*seven, "--imgedit-controls", "--imgedit-limit=1")
     assert few.ret == 1
     few.stdout.fnmatch_lines(
-        ["imgedit: INCONCLUSIVE: 5 pairs of 5 source images do not show that the judge tells identity, blank, *"]
+        ["imgedit: INCONCLUSIVE: *5 pairs of 5 source images do not show that the judge tells identity, blank, *"]
     )
 
 
@@ -128,7 +128,7 @@ def test_without_references_a_worthless_edit_must_stay_under_half_of_the_scale(b
     low = bench.run(*options, "--imgedit-set=judge.score=2")
     assert low.ret == 1
     low.stdout.fnmatch_lines(
-        ["*INCONCLUSIVE: 8 pairs of 8 source images do not show that the judge tells *this editor's edits (no pair *"]
+        ["*INCONCLUSIVE: *8 pairs of 8 source images do not show that the judge tells *this editor's edits (no pair *"]
     )
     assert set(controls(bench)) == {"identity", "blank", "noise"}
     (bench.path / "keen.py").write_text(
@@ -160,13 +160,13 @@ def test_a_judge_that_fails_on_every_right_edit_is_not_believed(bench):
     )
     result = bench.run("--imgedit-judge=blind:Blind", "--imgedit-controls")
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["imgedit: INVALID: the judge cannot tell *identity 1.00 = *, oracle unscored"])
+    result.stdout.fnmatch_lines(["imgedit: INVALID: *the judge cannot tell *identity 1.00 = *, oracle unscored"])
 
 
 def test_an_alpha_that_so_few_pairs_cannot_reach_blames_no_judge(bench):
     result = bench.run("--imgedit-limit=2", "--imgedit-controls", "--imgedit-set=gates.alpha=0.0005")
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE: 10 pairs of 10 source images do not show *"])
+    result.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE: *10 pairs of 10 source images do not show *"])
 
 
 def test_stage_report_makes_no_controls(bench):
@@ -175,7 +175,7 @@ def test_stage_report_makes_no_controls(bench):
     result = bench.run("--imgedit-limit=2", "--imgedit-stage=report", "--imgedit-controls", "--imgedit-judge-repeats=1")
     assert result.ret == 1
     assert bench.stored_edits() == edits
-    result.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE: the judge was not asked about all controls *"])
+    result.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE: *the judge was not asked about all controls *"])
     result.stdout.fnmatch_lines(["identity * 0.00 *– *", "oracle * not all asked*"])
     (row,) = bench.results["noise"]["rows"]
     assert (row["n"], row["errors"], row["pending"]) == (0, 0, 10)

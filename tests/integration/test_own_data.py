@@ -178,7 +178,7 @@ def test_a_comparison_without_gates_is_in_the_last_line(bench):
     options = ("--imgedit-limit=2", "--imgedit-set=judge.controls=false")
     bench.run(*options, "--imgedit-save=main", "--imgedit-editor=oracle")
     result = bench.run(*options, "--imgedit-compare=main", "--imgedit-editor=oracle", "--imgedit-seeds=1")
-    result.stdout.fnmatch_lines(["imgedit: PASS: overall 10.00; +0.00 against main (same); *"])
+    result.stdout.fnmatch_lines(["imgedit: PASS: overall 10.00, was 10.00 in main: +0.00 (same); *"])
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_the_first_baseline_is_saved_although_the_config_compares_with_it(bench)
     bench.refuses("baseline 'main': no *main.json; none is saved there, *", "--imgedit-editor=oracle")
     bench.run("--imgedit-save=main", "--imgedit-editor=oracle").assert_outcomes(passed=50)
     again = bench.run("--imgedit-save=main", "--imgedit-editor=oracle")
-    again.stdout.fnmatch_lines(["imgedit: PASS: *overall did not move against main, 0 allowed*"])
+    again.stdout.fnmatch_lines(["imgedit: PASS: *overall 10.00, was 10.00 in main: did not move, 0 allowed*"])
 
 
 def test_a_setting_is_blamed_where_it_is_set(bench):

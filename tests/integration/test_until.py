@@ -40,7 +40,7 @@ def test_a_drop_ends_the_run_early_and_the_rest_is_not_needed(saved):
         [
             f"imgedit: {needed} of 50 pairs seen, 1 of 1 gates decided",
             f"overall*{needed}*FAIL*",
-            f"imgedit: FAIL: overall fell by * against main, 0 allowed: shown with {needed} of 50 pairs (p 0.0*); "
+            f"imgedit: FAIL: overall *, was * in main: fell by *, 0 allowed: shown with {needed} of 50 pairs (p 0.0*); "
             f"{50 - needed} of 50 pairs were not needed",
         ]
     )
@@ -59,7 +59,7 @@ def test_equal_edits_pass_early(saved):
     result = saved.run(*UNTIL, *DROP)
     assert result.ret == 0
     assert statuses(saved).count("scored") <= 15
-    result.stdout.fnmatch_lines(["imgedit: PASS: *overall did not move against main, 0 allowed: not more than 0.5 *"])
+    result.stdout.fnmatch_lines(["imgedit: PASS: *in main: did not move, 0 allowed: not more than 0.5 *"])
 
 
 def test_a_judge_without_any_spread_decides_nothing_on_the_way(saved):

@@ -42,7 +42,7 @@ def run(**changes):
 
 
 def test_terminal_shows_rows_and_hides_control_characters():
-    text = terminal.render(run(), {"html": "x.html"}, 100, color=False)
+    text = terminal.render(run(), 100, color=False)
     assert re.search(r"^category +n +errors +mean +95% CI +min +max$", text, re.M)
     assert re.search(r"^physics +2 +0 +7\.00 +6\.00 +8\.00$", text, re.M)
     assert re.search(r"^social +2 +1 +2\.00 +2\.00 +2\.00$", text, re.M)
@@ -57,7 +57,7 @@ def test_terminal_shows_rows_and_hides_control_characters():
 
 
 def test_verbose_terminal_shows_statistics_and_workers():
-    text = terminal.render(run(), {}, 120, color=False, verbose=True)
+    text = terminal.render(run(), 120, color=False, verbose=True)
     assert re.search(r"physics +2 +2 +0 +7\.00", text)
     assert re.search(r"social +2 +1 +1 +2\.00 +– +–", text)
     assert re.search(r"^overall \(micro\) ", text, re.M)
@@ -71,7 +71,7 @@ def test_categories_of_twenty_pairs_have_an_interval():
         "physics": summarize(scores, [f"p{n}" for n in range(20)]),
         "social": summarize(scores[:19], [f"s{n}" for n in range(19)]),
     }
-    text = terminal.render(run(categories=categories), {}, 100, color=False)
+    text = terminal.render(run(categories=categories), 100, color=False)
     assert re.search(r"^physics +20 +0 +5\.95 +[\d.]+ to [\d.]+ +5\.00 +6\.90$", text, re.M)
     assert re.search(r"^social +19 +0 +5\.90 +5\.00 +6\.80$", text, re.M)
 

@@ -147,8 +147,15 @@ document.addEventListener("keydown", (event) => {
 for (const name of new Set(cards.map((card) => card.category))) controls.category.append(element("option", { value: name }, name));
 for (const control of Object.values(controls)) control.addEventListener("input", update);
 document.getElementById("filters").addEventListener("submit", (event) => event.preventDefault());
-new IntersectionObserver((entries) => { if (entries.some((entry) => entry.isIntersecting) && drawn < shown.length) more(); }, { rootMargin: "800px" })
-  .observe(document.getElementById("more"));
+const bottom = document.getElementById("more");
+const scrolled = new IntersectionObserver((entries) => {
+  if (!entries.some((entry) => entry.isIntersecting) || drawn >= shown.length) return;
+  more();
+  // Who scrolls on before the next frame would leave the bottom in view all the time, of which nothing is told.
+  scrolled.unobserve(bottom);
+  scrolled.observe(bottom);
+}, { rootMargin: "800px" });
+scrolled.observe(bottom);
 window.addEventListener("hashchange", follow);
 update();
 follow();
