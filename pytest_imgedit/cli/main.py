@@ -28,7 +28,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(file, io.TextIOWrapper):
             file.reconfigure(errors="backslashreplace")
     parser = _parser()
-    given = vars(parser.parse_args(arguments))
+    namespace, unknown = parser.parse_known_args(arguments)
+    given = vars(namespace)
+    subcommand = given.pop("subcommand")
+    if unknown:
+        named = " ".join(filter(None, (parser.prog, subcommand)))
+        parser.exit(4, f"{named}: unrecognized arguments: {' '.join(unknown)}; see {named} --help\n")
     if "command" not in given:
         parser.print_help()
         return 0
@@ -68,7 +73,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="imgedit", description="Set up benchmarks, look at runs and at this machine.")
     parser.add_argument("--version", action="version", version=f"pytest-imgedit {__version__}")
-    add = partial(_add, parser.add_subparsers(metavar="COMMAND"))
+    add = partial(_add, parser.add_subparsers(metavar="COMMAND", dest="subcommand"))
     repeatable: dict[str, Any] = {"action": "append", "default": []}
     run = "a run's folder or results.json, the id of a run in the store, or latest"
 

@@ -39,16 +39,23 @@ def find_run(reference: str, out: Path) -> Path:
     known = [path for path in finished_runs(out) if path.is_file()]
     if reference == "latest":
         if not known:
-            raise UsageError(f"latest: no finished run in {out}")
+            raise UsageError(f"latest: {no_runs(out)}")
         return known[-1]
     for path in (out / "runs" / reference, Path(reference)):
         if _exists(path / "results.json"):
             return path / "results.json"
     if _exists(path) and (path.suffix == ".json" or path.parent != Path()):
         return path
+    if not known:
+        raise UsageError(f"{reference[:200]}: no such file, and {no_runs(out)}")
     raise UsageError(
         f"{reference[:200]}: no such run, expected a path, latest, or one of the {len(known)} ids in {out}/runs"
     )
+
+
+def no_runs(out: Path) -> str:
+    """Say that a store has no finished run, and what makes one."""
+    return f"{out} has no finished run: run pytest with the plugin first, or name another store with --out"
 
 
 def _exists(path: Path) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pytest_imgedit.cli.printed import Printed
-from pytest_imgedit.cli.runs import read_either, refuse_to_compare
+from pytest_imgedit.cli.runs import no_runs, read_either, refuse_to_compare
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.sanitize import interval, number
 from pytest_imgedit.core.strict_json import JsonObject
@@ -35,6 +35,8 @@ def trend(references: Sequence[str], last: int | None, alpha: float, out: Path, 
     if bool(references) == (last is not None):
         raise UsageError("expected two or more runs or baselines, oldest first, or --last=N")
     series = [read_either(name, out) for name in references] if last is None else _last(last, out)
+    if last is not None and not series:
+        raise UsageError(f"--last={last}: {no_runs(out)}")
     if len(series) < 2:
         raise UsageError(f"a trend takes two or more runs, found {len(series)} that can be compared")
     for one in series:

@@ -41,7 +41,7 @@ class ScenesJudge(_Embedded, QwenVL):
             raise SettingError(
                 "spec",
                 f"judge 'scenes' knows drawn scenes only and cannot grade the suite {suite!r}: name a judge with "
-                "--imgedit-judge, such as qwen-vl:MODEL or reference",
+                "--imgedit-judge, such as qwen-vl:MODEL, openai:URL#MODEL, or reference where pairs have one",
             )
         if rubric != "aspects" or is_own_rubric:
             own = " of your own" if is_own_rubric else ""

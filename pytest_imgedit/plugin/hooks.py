@@ -166,12 +166,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     failures.fold(session.config)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: pytest.ExitCode, config: pytest.Config
+) -> None:
     """Print the tables and the outcome, between pytest's failures and its short summary."""
     for line in failures.unfold(config):
         terminalreporter.write_line(line)
     if RUN not in config.stash:
-        for line in selection.hints(config):
+        for line in () if exitstatus == pytest.ExitCode.USAGE_ERROR else selection.hints(config):
             terminalreporter.write_line(f"imgedit: {line}")
         return
     outcome, writer = evaluation(config).outcome(), terminalreporter._tw

@@ -145,7 +145,7 @@ def execute(config: pytest.Config, plan: Plan) -> FinishedRun:
         keeps = [ROLES[name] for name in plan.calls]
         config.stash[RUN] = current.execute(plan.ids, plan.skipped, keeps, file, quiet)
     if current.interrupted:
-        raise KeyboardInterrupt
+        pytest.exit("imgedit was stopped", returncode=pytest.ExitCode.INTERRUPTED)
     return config.stash[RUN]
 
 

@@ -37,7 +37,9 @@ def render(results: Results, width: int, color: bool, verbose: bool = False) -> 
     )
     editor, judge = results.editor.spec, rows.judge_name(results)
     console.print(Text(printable(f"suite {results.suite.name} · editor {editor} · judge {judge}")))
-    if verbose:
+    if results.overall.micro.scored == 0:
+        pass  # a table without a score says nothing
+    elif verbose:
         _print_table(console, rows.CATEGORY_HEADER, rows.category_rows(results), rows.overall_rows(results))
     else:
         _print_scores(console, results)

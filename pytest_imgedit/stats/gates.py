@@ -269,10 +269,11 @@ def outcome(results: Results) -> Outcome:
     The state is that of the worst gate. INCONCLUSIVE fails unless `gates.allow_inconclusive` is set.
     """
     if results.run.status != "complete":
-        left = sum(item.status == "interrupted" for item in results.items)
-        by = results.run.stopped_by
-        trials = f" and {results.run.trials_left} trials of the judge" if results.run.trials_left else ""
-        line = f"INCOMPLETE: stopped by {by} with {left} pairs{trials} to do; run again to do the rest"
+        items, by = results.items, results.run.stopped_by
+        edited, scored = sum(bool(item.edits) for item in items), sum(item.status == "scored" for item in items)
+        trials = f", {results.run.trials_left} trials of the judge to do" if results.run.trials_left else ""
+        done = f"{edited} of {len(items)} pairs edited, {scored} scored{trials}"
+        line = f"INCOMPLETE: stopped by {by} with {done}; run again to do the rest"
         return Outcome("INCOMPLETE", printable(line), fails=True)
     gates = [gate for gate in results.gates if gate.state != "NOT SELECTED"]
     state: State = min((gate.state for gate in gates), key=WORST_FIRST.index, default="INVALID")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 import mmap
@@ -153,13 +154,13 @@ def _toml_rows(path: Path) -> Iterator[Row]:
 def _csv_rows(path: Path) -> Iterator[Row]:
     """Yield one row a record, by the names of the first one; blank lines are none."""
     with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.reader(file, strict=True)
         try:
+            header = file.readline()
+            file.seek(0)
+            reader = csv.reader(file, strict=True, delimiter=_delimiter(header))
             names = next(reader, [])
             if len(set(names)) < len(names) or not all(names):
                 raise UsageError(f"{path}:1: columns {names!r:.200}, expected a name for each, none twice")
-            if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
-                raise UsageError(f"{path}:1: one column {names[0]!r:.80}, expected commas between columns")
             line = reader.line_num + 1
             for values in reader:
                 if values and len(values) != len(names):
@@ -168,9 +169,21 @@ def _csv_rows(path: Path) -> Iterator[Row]:
                     yield Row(path, line, 0, 0, dict(zip(names, values, strict=True)))
                 line = reader.line_num + 1
         except UnicodeDecodeError as error:
-            raise UsageError(f"{path}: not UTF-8 (byte {error.start}), expected UTF-8 text") from error
+            raise UsageError(f"{path}: {_encoding(path)}, expected UTF-8 (spreadsheets call it CSV UTF-8)") from error
         except csv.Error as error:
             raise UsageError(f"{path}:{reader.line_num}: not valid CSV: {error}") from error
+
+
+def _delimiter(header: str) -> str:
+    """Return what stands between the columns: a comma, or where the header has none, a semicolon or a tab."""
+    return next((mark for mark in ",;\t" if mark in header), ",")
+
+
+def _encoding(path: Path) -> str:
+    """Name the encoding of a text that is not UTF-8, as far as its first bytes tell."""
+    with path.open("rb") as file:
+        is_utf16 = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    return "UTF-16" if is_utf16 else "not UTF-8"
 
 
 def _jsonl_spans(data: mmap.mmap) -> Iterator[tuple[int, int, None]]:

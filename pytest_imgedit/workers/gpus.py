@@ -78,7 +78,7 @@ def _choose(given: str, numbers: Sequence[int], visible: Sequence[str]) -> list[
     for number in numbers:
         if number >= len(visible):
             have = f"GPUs 0-{len(visible) - 1}" if visible else "no GPU"
-            raise UsageError(f"{given}: no GPU {number}, this machine shows {have}")
+            raise UsageError(f"{given}: no GPU {number}, this machine shows {have}; expected auto or none")
     return [visible[number] for number in numbers]
 
 

@@ -105,6 +105,23 @@ def test_compare_takes_baselines_and_runs(imgedit, finished, before):
     assert document["comparison"]["rows"]["overall"]["finding"] == "fell"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        pytest.param(["runs", "--store=x"], "imgedit runs: unrecognized arguments: --store=x; see imgedit runs --help"),
+        pytest.param(
+            ["report", "nosuch"], "imgedit: nosuch: no such file, and .imgedit has no finished run: run pytest"
+        ),
+        pytest.param(["compare", "latest", "latest"], "imgedit: latest: .imgedit has no finished run: run pytest"),
+        pytest.param(["trend", "--last=30"], "imgedit: --last=30: .imgedit has no finished run: run pytest"),
+    ],
+)
+def test_a_mistake_names_the_next_step(imgedit, tmp_path, monkeypatch, arguments, line):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = imgedit(*arguments)
+    assert (code, err.startswith(line)) == (4, True), err
+
+
 def test_compare_without_a_drop_exits_0_and_refuses_what_is_unlike(imgedit, finished):
     assert imgedit("compare", "good", runs(finished)[0], "--max-drop=overall:0")[0] == 0
     code, _, err = imgedit("compare", "good", "nowhere")

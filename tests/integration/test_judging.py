@@ -193,7 +193,7 @@ def test_ctrl_c_while_the_judge_is_tried_loses_nothing(bench):
     bench.interrupt(process)
     output = bench.finish(process)
     assert process.returncode == 2
-    assert "imgedit: INCOMPLETE: stopped by the user with 0 pairs and " in output
+    assert "imgedit: INCOMPLETE: stopped by the user with 10 of 10 pairs edited, 10 scored, " in output
     assert all(row["errors"] == 0 for row in controls(bench).values())
     assert sum(row["pending"] for row in controls(bench).values()) == bench.results["run"]["trials_left"] > 0
     assert bench.run(*slow).ret in (0, 1)

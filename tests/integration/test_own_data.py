@@ -55,13 +55,35 @@ def test_csv_with_tags_and_a_seed(bench):
         ("image,prompt\na.png,x\n", "*no instruction, *; if 'prompt' is that, set suite.fields.instruction='prompt'"),
         ("photo,instruction\na.png,x\n", "*no image, *; if 'photo' is that, set suite.fields.image='photo'"),
         ("image,instruction,seed\na.png,x,1.5\n", "pairs.csv:2: 'seed' is '1.5', expected an integer *"),
-        ("image;prompt\na.png;x\n", "pairs.csv:1: one column 'image;prompt', expected commas between columns"),
+        ("image;prompt\na.png;x\n", "*no instruction, *; if 'prompt' is that, set suite.fields.instruction='prompt'"),
         ("image,instruction\n", "suite pairs.csv: no pairs, expected at least one"),
     ],
 )
 def test_mistakes_in_csv_are_named_by_their_line(bench, text, line):
     (bench.path / "pairs.csv").write_text(text)
     bench.refuses(line, "--imgedit-suite=pairs.csv")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "line"),
+    [
+        ("cp1252", "pairs.csv: not UTF-8, expected UTF-8 (spreadsheets call it CSV UTF-8)"),
+        ("utf-16", "pairs.csv: UTF-16, expected UTF-8 (spreadsheets call it CSV UTF-8)"),
+    ],
+)
+def test_a_table_in_another_encoding_is_refused_with_the_fix(bench, encoding, line):
+    (bench.path / "pairs.csv").write_bytes("image,instruction\na.png,mach es kühler\n".encode(encoding))
+    bench.refuses(line, "--imgedit-suite=pairs.csv")
+
+
+@pytest.mark.parametrize("mark", [";", "\t"], ids=["semicolon", "tab"])
+def test_columns_may_be_separated_as_other_spreadsheets_do(bench, mark):
+    Image.effect_noise((64, 64), 90).save(bench.path / "a.png")
+    text = f'image{mark}instruction{mark}tags\na.png{mark}make it snow, and cold{mark}"a;b"\n'
+    (bench.path / "pairs.csv").write_text(text)
+    assert bench.run("--imgedit-suite=pairs.csv", "--imgedit-judge=none").ret == 0
+    (item,) = bench.results["items"]
+    assert (item["instruction"], item["tags"]) == ("make it snow, and cold", ["a", "b"])
 
 
 def test_mistakes_in_json_of_one_line_are_named_by_their_row(bench):

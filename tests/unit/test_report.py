@@ -125,13 +125,14 @@ ALLOWED = {"allow_inconclusive": True}
         (
             {"run": {"status": "incomplete", "stopped_by": "the user", "trials_left": 0}},
             "INCOMPLETE",
-            "INCOMPLETE: stopped by the user with 0 pairs to do; run again to do the rest",
+            "INCOMPLETE: stopped by the user with 4 of 4 pairs edited, 3 scored; run again to do the rest",
             True,
         ),
         (
             {"run": {"status": "incomplete", "stopped_by": "the user", "trials_left": 7}},
             "INCOMPLETE",
-            "INCOMPLETE: stopped by the user with 0 pairs and 7 trials of the judge to do; run again to do the rest",
+            "INCOMPLETE: stopped by the user with 4 of 4 pairs edited, 3 scored, 7 trials of the judge to do; "
+            "run again to do the rest",
             True,
         ),
         ({"gates": [gate("PASS", "a\x1b[31m\n")]}, "PASS", "PASS: overall 4.50; a\\x1b[31m\\n", False),
