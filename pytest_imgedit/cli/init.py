@@ -9,6 +9,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 
 from pytest_imgedit.cli.guess import Guess, guess_suite, to_jsonl
@@ -120,6 +121,8 @@ def _to_do(guess: Guess, config: str) -> list[str]:
         to_do.append(f"to do: name your model in {CONFIG}; its editor is identity, which returns the source")
     if specs["judge"] == "none":
         to_do.append(f"to do: name a judge in {CONFIG}; it has none, so there are no scores")
+    if _is_served(config) and find_spec("openai") is None:
+        to_do.append("to do: pip install openai, which talks to the server")
     return to_do
 
 

@@ -68,12 +68,14 @@ def test_a_ready_config_says_what_this_machine_lacks(init, monkeypatch):
     assert expected in lines
 
 
-def test_models_that_are_named_are_written(init, tmp_path):
+def test_models_that_are_named_are_written(init, tmp_path, monkeypatch):
     (tmp_path / "checkpoint").mkdir()
+    monkeypatch.setattr("pytest_imgedit.cli.init.find_spec", lambda name: None)
     config, lines = init("--editor=diffusers:checkpoint", "--judge=openai:http://localhost:8000/v1#m", "--ci=gitlab")
     assert config["editor"] == {"spec": "diffusers:../checkpoint"}
     assert config["judge"] == {"spec": "openai:http://localhost:8000/v1#m"}
     assert (tmp_path / "benchmarks/requirements.txt").read_text().startswith("pytest-imgedit[openai]")
+    assert "to do: pip install openai, which talks to the server" in lines
     assert not any(line.startswith("to do: name your") or "needs" in line for line in lines)
 
 

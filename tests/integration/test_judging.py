@@ -143,10 +143,10 @@ def test_without_references_a_worthless_edit_must_stay_under_half_of_the_scale(b
     )
     keen = bench.run(options[0], "--imgedit-judge=keen:Keen", "--imgedit-editor=fakes:Slow", "--imgedit-controls")
     assert keen.ret == 0
-    keen.stdout.fnmatch_lines(["imgedit: PASS: *the judge tells every control from this editor, and holds it under 5*"])
+    keen.stdout.fnmatch_lines(["imgedit: PASS: *the judge scores every control under 5 and under this editor's edits*"])
     high = bench.run(*options, "--imgedit-set=judge.score=6")
     assert high.ret == 1
-    high.stdout.fnmatch_lines(["*INVALID: *the judge cannot tell identity, blank, noise from 5, which no worthless *"])
+    high.stdout.fnmatch_lines(["*INVALID: *does not score identity, blank, noise under 5, as worthless edits must be*"])
 
 
 def test_a_judge_that_fails_on_every_right_edit_is_not_believed(bench):

@@ -58,7 +58,7 @@ def test_without_references_a_judge_must_hold_worthless_edits_under_half_of_the_
             1,
             "INCONCLUSIVE: 9 pairs of 9 source images do not show that * a right edit, of which the suite has none *",
         ),
-        (6, 1, "INVALID: the judge cannot tell identity, blank, noise from 5, which no worthless edit may reach: *"),
+        (6, 1, "INVALID: the judge does not score identity, blank, noise under 5, as worthless edits must be: *"),
     ):
         card = qualify("fakes:Constant", "--suite=pairs.json", f"--set=judge.score={score}")
         assert card.returncode == code

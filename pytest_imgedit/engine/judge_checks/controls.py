@@ -167,13 +167,16 @@ def controls_gate(controls: Controls) -> GateResult:
     """Decide whether the judge can be believed: INVALID if it does not tell every control from a right edit."""
     rows, has_oracle = controls.rows, controls.has_oracle
     names = {state: ", ".join(row.control for row in rows if row.state == state) for state in _STATES}
-    than = "a right edit" if has_oracle else f"{WORTHLESS:g}, which no worthless edit may reach"
     state: State = "PASS"
-    why = f"the judge tells every control from {than if has_oracle else 'this editor, and holds it under ' + than}"
+    why = "the judge tells every control from a right edit"
+    if not has_oracle:
+        why = f"the judge scores every control under {WORTHLESS:g} and under this editor's edits"
     if any(row.pending for row in rows) or not rows:
         state, why = "INCONCLUSIVE", "the judge was not asked about all controls (stage 'score' does that)"
     elif names["INVALID"]:
-        state, why = "INVALID", f"the judge cannot tell {names['INVALID']} from {than}"
+        state, why = "INVALID", f"the judge cannot tell {names['INVALID']} from a right edit"
+        if not has_oracle:
+            why = f"the judge does not score {names['INVALID']} under {WORTHLESS:g}, as worthless edits must be"
     elif names["INCONCLUSIVE"]:
         than = "a right edit" if has_oracle else "this editor's edits (no pair has a reference)"
         if not has_oracle and not controls.beside_editor:
