@@ -9,7 +9,6 @@ from pathlib import Path
 from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.cli.runs import no_runs, read_either, refuse_to_compare
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.core.sanitize import interval, number
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import terminal, trend_page
 from pytest_imgedit.report.write import check_writable
@@ -18,7 +17,6 @@ from pytest_imgedit.stats.trend import evidence_by_field
 from pytest_imgedit.store.baselines import Baseline, BaselineItem, as_baseline
 from pytest_imgedit.store.store import finished_runs
 
-HEADER = ("run", "commit", "finished", "pairs", "overall", "95% CI", "evidence", "state", "chart")
 #: Characters of the chart in the terminal.
 CHART = 24
 
@@ -47,7 +45,8 @@ def trend(references: Sequence[str], last: int | None, alpha: float, out: Path, 
         html.parent.mkdir(parents=True, exist_ok=True)
         html.write_text(trend_page.render(document), encoding="utf-8")
     table = terminal.render_table(
-        HEADER, [(*row, mark) for row, mark in zip(_rows(document), _marks(document), strict=True)]
+        (*trend_page.HEADER, "chart"),
+        [(*row, mark) for row, mark in zip(trend_page.rows(document), _marks(document), strict=True)],
     )
     lines = [document["title"], table, *document["notes"], document["outcome"]]
     shown = "\n".join(lines + ([f"html: {os.path.relpath(html)}"] if html else []))
@@ -120,24 +119,24 @@ def _document(series: Sequence[Baseline], alpha: float) -> JsonObject:
         run["evidence"] = {field: evidence[field][place] for field in fields}
         run["fell"] = [field for field in fields if evidence[field][place] >= limit]
     looks = f"{len(series) - 1} look{'s' * (len(series) > 2)}"
-    found = "; ".join(
-        f"{field} at {runs[place]['name']} (evidence {_evidence(evidence[field][place])})"
-        for field, place in alarms.items()
-    )
+    at: dict[int, list[str]] = {}
+    for field, place in alarms.items():
+        at.setdefault(place, []).append(field)
+    found = "; ".join(f"{', '.join(at[place])} fell at {runs[place]['name']}" for place in sorted(at))
     copied = [f"{copies} edits are those of an earlier run, and no further evidence"] if copies else []
     return {
-        "title": f"trend of {len(series)} runs, {len(clusters)} pairs, judge {series[0].judge.spec}",
+        "title": f"Trend of {len(series)} runs, {len(clusters)} pairs, judge {series[0].judge.spec}",
         "alpha": alpha,
         "limit": limit,
         "fields": fields,
         "runs": runs,
         "fell": alarms,
         "notes": [
-            f"evidence: e-values against 'no run scores lower than those before it'; chance reaches {limit:g} in "
-            f"{alpha:.0%} of series at most, for all {len(fields)} rows and all looks together",
+            f"Evidence: e-values against the hypothesis that no run scores lower than those before it. The alarm is at "
+            f"{limit:g}: at most {alpha:.0%} of series reach it by chance, over all {len(fields)} means and all looks.",
             *copied,
         ],
-        "outcome": f"FAIL: fell: {found}" if alarms else f"PASS: no fall is shown in {looks}",
+        "outcome": f"FAIL: {found}" if alarms else f"PASS: no fall is shown in {looks}",
     }
 
 
@@ -155,26 +154,6 @@ def _look(one: Baseline, clusters: dict[str, str], kinds: dict[str, str]) -> Jso
         "mean": None if whole is None else whole.mean,
         "ci95": None if whole is None else whole.bounded_interval(0.0, 10.0),
     }
-
-
-def _evidence(value: float) -> str:
-    return f"{value:.2g}" if value < 1e4 else f"{value:.0e}"
-
-
-def _rows(document: JsonObject) -> list[tuple[str, ...]]:
-    return [
-        (
-            run["name"],
-            run["commit"] or "–",
-            run["finished"],
-            str(run["pairs"]),
-            number(run["mean"]),
-            interval(run["ci95"]),
-            _evidence(run["evidence"]["overall"]),
-            "fell: " + ", ".join(run["fell"]) if run["fell"] else "",
-        )
-        for run in document["runs"]
-    ]
 
 
 def _marks(document: JsonObject) -> Iterable[str]:

@@ -8,9 +8,13 @@ from collections.abc import Sequence
 from pytest_imgedit.core.sanitize import interval, number, printable
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report.html import csp_hash, environment
+from pytest_imgedit.report.rows import WORDS, human_time
 
 #: Size of a plot in SVG units, and the room for its labels at the left.
 WIDTH, HEIGHT, LEFT, TOP = 660, 180, 60, 10
+HEADER = ("run", "overall", "state", "evidence", "95% CI", "pairs", "finished", "commit")
+#: Columns that a narrow screen goes without.
+WIDE_ONLY = ("evidence", "95% CI", "pairs", "finished", "commit")
 
 
 def render(document: JsonObject) -> str:
@@ -33,27 +37,34 @@ def render(document: JsonObject) -> str:
         lines=[(field, _points(values, -3, most, runs)) for field, values in evidence.items()],
         evidence_ticks=_ticks(-3, most, range(-3, math.floor(most) + 1), power=True),
         limit=_y(math.log10(limit), -3, most),
-        header=(
-            "run",
-            "commit",
-            "finished",
-            "pairs",
-            "overall",
-            "95% CI",
-            *(f"evidence: {f}" for f in document["fields"]),
-        ),
-        rows=[
-            (
-                *(printable(str(run[name] or "–")) for name in ("name", "commit", "finished", "pairs")),
-                number(run["mean"]),
-                interval(run["ci95"]),
-                *(f"{run['evidence'][field]:.3g}" for field in document["fields"]),
-            )
-            for run in runs
-        ],
+        header=HEADER,
+        rows=rows(document),
+        words=WORDS,
+        wide_only=WIDE_ONLY,
         style=style,
         style_hash=csp_hash(style),
     )
+
+
+def rows(document: JsonObject) -> list[tuple[str, ...]]:
+    """One row a run, as `HEADER` says."""
+    return [
+        (
+            printable(run["name"]),
+            number(run["mean"]),
+            "fell: " + ", ".join(run["fell"]) if run["fell"] else "",
+            _evidence(run["evidence"]["overall"]),
+            interval(run["ci95"]),
+            str(run["pairs"]),
+            human_time(run["finished"]),
+            printable(run["commit"] or "–"),
+        )
+        for run in document["runs"]
+    ]
+
+
+def _evidence(value: float) -> str:
+    return f"{value:.2g}" if value < 1e4 else f"{value:.0e}"
 
 
 def _y(value: float, low: float, high: float) -> float:
