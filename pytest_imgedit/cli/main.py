@@ -113,9 +113,9 @@ def _parser() -> argparse.ArgumentParser:
 
     one = add("report", "runs:render_again", "render the reports of a run again", "the run did not pass")
     one.add_argument("reference", metavar="RUN", help=run)
-    one.add_argument("--html", type=Path, metavar="PATH", help="an extra HTML report, its images in a folder beside it")
+    one.add_argument("--html", type=Path, metavar="PATH", help="an extra HTML report, its thumbnails in a folder beside it")
     one.add_argument("--md", type=Path, metavar="PATH", help="an extra Markdown report")
-    one.add_argument("--html-embed", action="store_true", help="HTML of one file, with reduced images inside")
+    one.add_argument("--html-embed", action="store_true", help="HTML as one file, with the thumbnails inside")
 
     one = add("export", "export:export", "export a run's edits as CATEGORY/ID.png, with a list", "edits are missing")
     one.add_argument("reference", metavar="RUN", help=run)
