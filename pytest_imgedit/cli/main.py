@@ -113,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
 
     one = add("report", "runs:render_again", "render the reports of a run again", "the run did not pass")
     one.add_argument("reference", metavar="RUN", help=run)
-    one.add_argument("--html", type=Path, metavar="PATH", help="an extra HTML report, its thumbnails in a folder beside it")
+    one.add_argument("--html", type=Path, metavar="PATH", help="an extra HTML report, with a folder of thumbnails")
     one.add_argument("--md", type=Path, metavar="PATH", help="an extra Markdown report")
     one.add_argument("--html-embed", action="store_true", help="HTML as one file, with the thumbnails inside")
 

@@ -17,6 +17,7 @@ from pytest_imgedit.core.sanitize import number
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.engine.preflight import check_copies
 from pytest_imgedit.report import tables, terminal
+from pytest_imgedit.report.rows import human_time
 from pytest_imgedit.report.write import write_reports
 from pytest_imgedit.stats import collapse, gates
 from pytest_imgedit.stats.comparison import compare, differences, environment_differences
@@ -92,8 +93,13 @@ def list_runs(out: Path) -> Printed:
                 "outcome": found.line,
             }
         )
-    shown = ("id", "finished", "suite", "editor", "pairs")
-    table = [(*(str(row[name]) for name in shown), number(row["overall"]), str(row["state"])) for row in rows]
+    table = [
+        (
+            *(row["id"], human_time(row["finished"]), row["suite"], row["editor"], str(row["pairs"])),
+            *(number(row["overall"]), row["state"]),
+        )
+        for row in rows
+    ]
     header = ("run", "finished", "suite", "editor", "pairs", "overall", "state")
     text = terminal.render_table(header, table) if rows else f"{out}: no finished run"
     return Printed({"runs": rows, "broken": broken}, "\n".join([text, *broken]), int(bool(broken)))

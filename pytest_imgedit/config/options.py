@@ -104,7 +104,7 @@ OPTIONS = (
     Option("judge-repeats", "judge every edit K more times, to measure the judge's noise", "judge.repeats", "K"),
     Option("json", "an extra copy of results.json", "run.json_path", "PATH"),
     Option("md", "an extra copy of the Markdown report", "run.md_path", "PATH"),
-    Option("html", "an extra copy of the HTML report, with its thumbnails in a folder beside it", "run.html_path", "PATH"),
+    Option("html", "an extra copy of the HTML report, with a folder of thumbnails", "run.html_path", "PATH"),
     Option("html-embed", "write HTML reports as one file, with the thumbnails inside", "run.html_embed", kind="flag"),
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib.resources import files
 from typing import Any
@@ -101,13 +101,14 @@ def _first_pairs(cards: Sequence[dict[str, Any]], is_compared: bool) -> list[dic
     measure = "difference" if is_compared else "score"
     measured = sorted((card for card in cards if card[measure] is not None), key=lambda card: card[measure])
     fallen = [card for card in measured if not is_compared or card["difference"] < 0]
-    return [{**card, "images": _before_and_now(card["images"])} for card in fallen[:FIRST_PAIRS]]
+    captions = {"source": "source", "baseline edit": "before", "edit": "now" if is_compared else "edit"}
+    return [{**card, "images": _first_images(card["images"], captions)} for card in fallen[:FIRST_PAIRS]]
 
 
-def _before_and_now(images: Sequence[dict[str, str]]) -> list[dict[str, str]]:
-    """Choose the source, the baseline's edit and the edit, of the first seed."""
+def _first_images(images: Sequence[dict[str, str]], captions: Mapping[str, str]) -> list[dict[str, str]]:
+    """Choose the images of the first seed that have captions, in their order."""
     chosen = []
-    for label, caption in (("source", "source"), ("baseline edit", "before"), ("edit", "now")):
+    for label, caption in captions.items():
         match = next((image for image in images if image["label"].split(",")[0] == label), None)
         if match is not None:
             chosen.append({**match, "label": caption})

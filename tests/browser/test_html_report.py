@@ -49,7 +49,7 @@ def test_first_screen_shows_the_lowest_pairs_with_source_and_edit(page, report):
     first = page.locator(".first li")
     assert first.count() == 6
     assert first.locator("b").all_text_contents()[:4] == ["2.00"] * 4
-    assert first.nth(0).locator("figcaption").all_text_contents() == ["source", "now"]
+    assert first.nth(0).locator("figcaption").all_text_contents() == ["source", "edit"]
     assert first.nth(5).bounding_box()["y"] < 900
     page.until("[...document.querySelectorAll('.first img')].every(image => image.naturalWidth > 0)")
     name = first.nth(0).locator("a").inner_text()
