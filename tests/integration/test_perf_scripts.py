@@ -24,6 +24,7 @@ FOLDER = Path(__file__).parents[2] / "perf"
         ("overhead", {"runs", "rates", "start_up_ms"}),
         ("threads --policies 1000", {"policies"}),
         ("start_up", {"cpu_seconds"}),
+        ("pages --times 1", {"5 pairs, copy", "5 pairs, embedded", "5 pairs, full images"}),
     ],
 )
 def test_script_writes_its_figures(tmp_path, script, figures):
