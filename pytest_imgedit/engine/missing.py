@@ -7,15 +7,17 @@ from collections.abc import Sequence
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.engine.work import Work
 from pytest_imgedit.models.kinds import Model
+from pytest_imgedit.stats.coverage import allowed_pairs
 
 #: How many pairs a line names.
 NAMED = 3
 
 
-def missing_lines(editor: Model, judge: Model | None, plan: Sequence[Work]) -> list[str]:
+def missing_lines(editor: Model, judge: Model | None, plan: Sequence[Work], max_errors: float) -> list[str]:
     """Return one line for each thing that pairs of the plan lack; those pairs will end in an error.
 
-    Raises `UsageError` if all pairs lack a finished image or a reference, so that a run could only fail.
+    Raises `UsageError` where a run could only fail: if all pairs lack a finished image or a reference, or if images of
+    more pairs than `max_errors` cannot be read.
     """
     broken = [work for work in plan if work.error is not None and work.error.is_any_of("bad_image")]
     found = [("a source or reference that cannot be read", broken, broken[0].error if broken else "")]
@@ -35,5 +37,7 @@ def missing_lines(editor: Model, judge: Model | None, plan: Sequence[Work]) -> l
         line = f"{len(names)} of {pairs} pairs have {what} ({shown}); {more}"
         if len(names) == pairs and works is not broken:
             raise UsageError(line)
+        if works is broken and len(names) > (allowed := allowed_pairs(max_errors, pairs)):
+            raise UsageError(f"{line}; mend them, or allow more than {allowed} with --imgedit-max-errors")
         lines.append(f"warning: {line}")
     return lines

@@ -150,7 +150,7 @@ def _plan_edits(
     editor = candidates[-1]
     works = make_works(suite, request.pairs, Seeds(settings.editor.seeds, settings.editor.seed), editor, store)
     judge = None if stage == "edit" else request.models.judge
-    for line in (*suite.remarks, *missing_lines(model, judge, works)):
+    for line in (*suite.remarks, *missing_lines(model, judge, works, settings.gates.max_errors)):
         note(line)
     if len(candidates) > 1:
         contents: dict[str, Identity] = {}

@@ -173,8 +173,16 @@ def test_what_all_pairs_lack_is_one_line_before_anything_is_edited(bench):
 def test_what_some_pairs_lack_is_said_before_the_others_are_edited(bench):
     photographs(bench.path, "a.png", "b.png")
     suite = rows(bench, *({"image": f"{name}.png", "instruction": "x"} for name in "abc"))
-    result = bench.run(suite, *FAST)
-    result.assert_outcomes(passed=2, failed=1)
+    refused = bench.run(suite, *FAST)
+    assert (refused.ret, bench.stored_edits()) == (4, 0)
+    refused.stderr.fnmatch_lines(
+        [
+            "ERROR: 1 of 3 pairs have a source or reference that cannot be read (c); *c.png: No such file or directory*; "
+            "mend them, or allow more than 0 with --imgedit-max-errors"
+        ]
+    )
+    result = bench.run(suite, *FAST, "--imgedit-max-errors=1")
+    result.assert_outcomes(passed=2, xfailed=1)
     lines = [line for line in result.outlines if line.startswith("imgedit: ")]
     (place,) = (
         n for n, line in enumerate(lines) if "1 of 3 pairs have a source or reference that cannot be read" in line
