@@ -132,6 +132,16 @@ def check_texts(config: pytest.Config) -> None:
         _require_utf8("-n: the folder", str(config.rootpath))
 
 
+def check_values(config: pytest.Config) -> None:
+    """Raise `UsageError` for a value on the command line that is wrong by itself, whatever a config says."""
+    if not given(config):
+        return
+    from pytest_imgedit.config.settings import make_settings
+    from pytest_imgedit.config.toml_file import ConfigFile
+
+    make_settings(gather(config, ConfigFile.empty()))
+
+
 def _require_utf8(name: str, value: Any) -> None:
     """Raise `UsageError` for a text, or one of a list, that is not UTF-8 and so could not be written anywhere."""
     for text in value if isinstance(value, list) else [value]:

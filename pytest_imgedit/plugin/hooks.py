@@ -47,6 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
         state.guard_streams(config)
         with usage_errors():  # pytest-xdist starts workers before anything is collected
             command_line.check_texts(config)
+            command_line.check_values(config)
             xdist.check_modes(config.option)
 
 
