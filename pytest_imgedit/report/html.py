@@ -23,7 +23,8 @@ from pytest_imgedit.stats.gates import WORST_FIRST, Outcome, left_out, mostly_co
 FIRST_PAIRS = 6
 #: Columns that a narrow screen goes without.
 WIDE_ONLY = (
-    *("scored", "errors", "pending", "std", "median", "min", "max", "before", "now", "MDE", "AUC"),
+    *("scored", "errors", "pending", "std", "median", "min", "max", "before", "now", "p of drop"),
+    *("MDE", "AUC"),
     *("device", "load s", "host GiB"),
 )
 _GATES_IN_ORDER = (*WORST_FIRST, "NOT SELECTED")

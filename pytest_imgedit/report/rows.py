@@ -170,9 +170,9 @@ def mde_line(results: Results) -> str | None:
     known = {name: row.mde for name, row in rows.items() if row.mde}
     if macro.mde:  # zero says only that no spread was seen
         widest = max(known, key=lambda name: known[name]) if len(known) > 1 else None
-        parts.append(f"{macro.mde:.2f} under a threshold" + (f" ({widest} {known[widest]:.2f})" if widest else ""))
+        parts.append(f"{macro.mde:.2f} below a threshold" + (f" ({widest} {known[widest]:.2f})" if widest else ""))
     if results.comparison is not None and (below := results.comparison.rows["overall"].mde):
-        parts.append(f"{below:.2f} under the baseline")
+        parts.append(f"{below:.2f} below the baseline")
     found = ["MDE of the overall score, at 80% power: " + ", ".join(parts)] if parts else []
     if results.noise is not None and results.noise.floor is not None:
         found.append(f"judge's noise floor {results.noise.floor:.2f}")
