@@ -19,7 +19,7 @@ from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.engine.launch import is_remote
 from pytest_imgedit.engine.placement import need_of, settle
 from pytest_imgedit.engine.plan import resolve
-from pytest_imgedit.engine.preflight import check_hosts, check_models
+from pytest_imgedit.engine.preflight import check_hosts, check_models, naming_gpus
 from pytest_imgedit.models.kinds import ROLES, Model
 from pytest_imgedit.models.places import GIB
 from pytest_imgedit.report import terminal
@@ -53,7 +53,8 @@ def examine(config: Path | None) -> Printed:
         except UsageError as error:
             problems.append(str(error))
     try:
-        machine = Hardware.here(settings.workers.gpus)
+        with naming_gpus(settings):
+            machine = Hardware.here(settings.workers.gpus)
         check_hosts(settings)
         check_models(settings, models, machine)
     except UsageError as error:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,6 +20,17 @@ from pytest_imgedit.stats import gates
 from pytest_imgedit.store.baselines import Baseline, refuse, unlike_judges
 from pytest_imgedit.suites.base import Suite
 from pytest_imgedit.workers.hardware import Hardware
+
+
+@contextmanager
+def naming_gpus(settings: Settings) -> Iterator[None]:
+    """Name the place in the config that sets the GPUs, if it does, in what goes wrong with them."""
+    try:
+        yield
+    except UsageError as error:
+        if not (place := settings.place("workers", "gpus")):
+            raise
+        raise UsageError(str(error).replace("--imgedit-gpus=", f"{place}workers.gpus=")) from None
 
 
 def check_models(settings: Settings, models: Iterable[Model], hardware: Hardware) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -115,7 +115,7 @@ class Evaluation:
     def hardware(self) -> Hardware:
         """What this machine has for the run, looked at once; raises `UsageError` for GPUs that are not there."""
         workers = self.settings.workers
-        with self._blaming_gpus():
+        with preflight.naming_gpus(self.settings):
             if is_remote(self.settings):
                 return Hardware.here("none")
             return Hardware.here(workers.gpus, workers.judge_gpus)
@@ -124,16 +124,6 @@ class Evaluation:
     def models(self) -> Models:
         """The editor and the judge, resolved once; raises `UsageError` for a spec that names nothing."""
         return Models.of(self.settings)
-
-    @contextmanager
-    def _blaming_gpus(self) -> Iterator[None]:
-        """Name the place in the config that sets the GPUs, if it does, in what goes wrong with them."""
-        try:
-            yield
-        except UsageError as error:
-            if not (place := self.settings.place("workers", "gpus")):
-                raise
-            raise UsageError(str(error).replace("--imgedit-gpus=", f"{place}workers.gpus=")) from None
 
     def check(self) -> None:
         """Find everything that is wrong before anything is started, once; raise `UsageError` with one line."""
@@ -144,7 +134,7 @@ class Evaluation:
         preflight.check_judge_gpus(self.settings, self.models.judge)
         preflight.check_models(self.settings, self.models, self.hardware)
         if not is_remote(self.settings):
-            with self._blaming_gpus():
+            with preflight.naming_gpus(self.settings):
                 for model in self.models:
                     groups_of(model, self.hardware)
         preflight.check_gates(self.settings, self.suite, self._counts)

@@ -68,6 +68,6 @@ def _snapshot(model: str, layout: Layout, download: bool) -> Path:
         )
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         if not download:
-            raise UsageError(f"model {model!r}: not on this machine yet; a run gets it from the hub") from error
+            raise UsageError(f"model {model!r}: not on this machine yet; a run downloads it from the hub") from error
         reason = str(error).splitlines()[0]
         raise UsageError(f"model {model!r}: neither a folder nor to be had from the hub: {reason}") from error

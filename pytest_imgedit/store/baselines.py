@@ -27,6 +27,7 @@ from pytest_imgedit.core.results import (
     Results,
     SuiteInfo,
 )
+from pytest_imgedit.core.sanitize import did_you_mean
 from pytest_imgedit.store.documents import as_results, read_document
 from pytest_imgedit.store.records import Sha256
 
@@ -180,7 +181,7 @@ def read_baseline(reference: str, folder: Path, base: Path) -> Baseline:
         if not path.exists():
             known = sorted(one.stem for one in folder.glob("*.json"))
             have = f"expected one of: {', '.join(known)}" if known else "none is saved there, see --imgedit-save"
-            raise UsageError(f"baseline {reference!r}: no {path}; {have}")
+            raise UsageError(f"baseline {reference!r}: no {path}; {have}{did_you_mean(reference, known)}")
         return as_baseline(path)
     path = Path(base, reference)
     return as_baseline(path / "results.json" if path.is_dir() else path)

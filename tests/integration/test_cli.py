@@ -212,11 +212,16 @@ def test_doctor_says_what_is_there_and_what_is_missing(imgedit, finished, tiny):
     code, out, _ = imgedit("doctor", "--config=bad.toml")
     assert code == 1
     assert "problem: nowhere.json: no such file" in out
-    assert "problem: editor: model 'Some/Model': not on this machine yet; a run gets it from the hub" in out
+    assert "problem: editor: model 'Some/Model': not on this machine yet; a run downloads it from the hub" in out
     document = json.loads(imgedit("doctor", "--config=bad.toml", "--json")[1])
     assert [(model["role"], model["fits"]) for model in document["models"]] == [("judge", True)]
     assert len(document["problems"]) == 2
     assert imgedit("doctor", "--config=none.toml")[0] == 4
+    Path("six.toml").write_text("[workers]\ngpus = '0-5'\n")
+    assert (
+        "problem: six.toml:2: workers.gpus=0-5: no GPU 0, this machine shows no GPU"
+        in imgedit("doctor", "--config=six.toml")[1]
+    )
 
 
 def test_the_command_is_installed():
