@@ -275,12 +275,13 @@ def outcome(results: Results) -> Outcome:
         done = f"{edited} of {len(items)} pairs edited, {scored} scored{trials}"
         line = f"INCOMPLETE: stopped by {by} with {done}; run again to do the rest"
         return Outcome("INCOMPLETE", printable(line), fails=True)
-    gates = [gate for gate in results.gates if gate.state != "NOT SELECTED"]
-    state: State = min((gate.state for gate in gates), key=WORST_FIRST.index, default="INVALID")
+    gates = _in_order(results.gates)
+    state: State = gates[0].state if gates else "INVALID"
     part = left_out(results)
     if state != "PASS":
         allowed = state == "INCONCLUSIVE" and results.run.options.gates.allow_inconclusive
-        whys = [gate.why if gate.state == state else f"{gate.state}, {gate.why}" for gate in _worst_first(gates)]
+        open_or_failed = [gate for gate in gates if gate.state != "PASS"]
+        whys = [gate.why if gate.state == state else f"{gate.state}, {gate.why}" for gate in open_or_failed]
         reasons = [*mostly_copies(results), *whys, *_compared(results), *part]
         return Outcome(
             state, printable(f"{state}{' (allowed)' if allowed else ''}: {'; '.join(reasons)}"), fails=not allowed
@@ -289,19 +290,20 @@ def outcome(results: Results) -> Outcome:
     head = _compared(results)
     if results.run.options.run.stage == "edit":
         head = [f"{counted(len(results.items), 'pair')} edited, no scores asked for"]
-    elif mean is not None and not head:
+    elif mean is not None and not head and not _is_overall_drop(gates[0]):
         head = [f"overall {mean:.2f}"]
     line = "PASS: " + "; ".join([*head, *mostly_copies(results), *(gate.why for gate in gates), *part])
     return Outcome("PASS", printable(line), fails=False)
 
 
-def _worst_first(gates: Iterable[GateResult]) -> list[GateResult]:
-    """List the gates that did not pass by state, the drop of the overall score before others of its state."""
-    open_or_failed = [gate for gate in gates if gate.state != "PASS"]
-    return sorted(
-        open_or_failed,
-        key=lambda gate: (WORST_FIRST.index(gate.state), (gate.kind, gate.field) != ("max_drop", "overall")),
-    )
+def _in_order(gates: Iterable[GateResult]) -> list[GateResult]:
+    """List the gates that decide something, the worst first, the drop of the overall score before others of its state."""
+    deciding = [gate for gate in gates if gate.state != "NOT SELECTED"]
+    return sorted(deciding, key=lambda gate: (WORST_FIRST.index(gate.state), not _is_overall_drop(gate)))
+
+
+def _is_overall_drop(gate: GateResult) -> bool:
+    return (gate.kind, gate.field) == ("max_drop", "overall")
 
 
 def _compared(results: Results) -> list[str]:
