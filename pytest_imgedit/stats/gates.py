@@ -297,7 +297,7 @@ def outcome(results: Results) -> Outcome:
 
 
 def _in_order(gates: Iterable[GateResult]) -> list[GateResult]:
-    """List the gates that decide something, the worst first, the drop of the overall score before others of its state."""
+    """List the gates that decide something, the worst first; of one state, the drop of the overall score first."""
     deciding = [gate for gate in gates if gate.state != "NOT SELECTED"]
     return sorted(deciding, key=lambda gate: (WORST_FIRST.index(gate.state), not _is_overall_drop(gate)))
 
