@@ -5,7 +5,7 @@
 
 Sources and edits are crops of the tests' photographs, the edits with other colours; a judge gives random scores. The
 pages compare two runs, so that they show source, edit and the baseline's edit. Three are measured: the copy
-(`--imgedit-html`), the single file (`--imgedit-html-embed`), and a page with the images in place of their thumbnails.
+(`--imgedit-html`), the single file (`--imgedit-html-embed`), and a page that shows full-size images.
 Weight is that of the page and all images that it shows. First paint is Chromium's first contentful paint. Scrolling
 ends when every card is drawn and its images are loaded. Figures are medians of loads from disk.
 """

@@ -30,7 +30,7 @@ Locate = Callable[[str], Picture | None]
 
 def linked(blobs: Path, page: Path) -> Locate:
     """Find images where the store has them, by their paths from the page's folder."""
-    prefix = quote(os.path.relpath(blobs.resolve(), page.parent.resolve()))
+    prefix = _way(blobs, page)
 
     def locate(name: str) -> Picture | None:
         thumbnail = _thumbnail(blobs, name)
@@ -46,18 +46,22 @@ def copied(blobs: Path, page: Path) -> Locate:
 
     The images themselves stay in the store.
     """
-    folder, in_store = page.with_name(f"{page.stem}_files"), linked(blobs, page)
+    folder, prefix = page.with_name(f"{page.stem}_files"), _way(blobs, page)
 
     def locate(name: str) -> Picture | None:
-        thumbnail, picture = _thumbnail(blobs, name), in_store(name)
-        if thumbnail is None or picture is None:
+        thumbnail = _thumbnail(blobs, name)
+        if thumbnail is None:
             return None
-        target = folder / thumbnail.name
         folder.mkdir(exist_ok=True)
-        shutil.copyfile(thumbnail, target)
-        return Picture(quote(f"{folder.name}/{target.name}"), picture.full)
+        shutil.copyfile(thumbnail, folder / thumbnail.name)
+        return Picture(quote(f"{folder.name}/{thumbnail.name}"), f"{prefix}/{name}")
 
     return locate
+
+
+def _way(blobs: Path, page: Path) -> str:
+    """Return the URL of the store's `blobs` from the page's folder."""
+    return quote(os.path.relpath(blobs.resolve(), page.parent.resolve()))
 
 
 def embedded(blobs: Path) -> Locate:
@@ -82,8 +86,8 @@ def _thumbnail(blobs: Path, name: str) -> Path | None:
     match = _BLOB.fullmatch(name)
     if match is None or not (blobs / name).is_file():
         return None
-    path = Blobs(blobs).thumbnail_path(match[1])
-    if not path.is_file() or not path.stat().st_size:
+    store, sha256 = Blobs(blobs), match[1]
+    if store.thumbnail(sha256) is None:
         with suppress(OSError, ImageError, StoreError):
-            Blobs(blobs).put_thumbnail(match[1], thumbnail(decode((blobs / name).read_bytes())))
-    return path if path.is_file() else None
+            store.put_thumbnail(sha256, thumbnail(decode((blobs / name).read_bytes())))
+    return store.thumbnail(sha256)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from pytest_imgedit.core.results import EditorInfo, JudgeInfo, Results, Summary
 from pytest_imgedit.core.sanitize import counted, interval, number, printable
-from pytest_imgedit.stats.gates import near_copies, outcome
+from pytest_imgedit.stats.gates import copies_line, outcome
 
 CATEGORY_HEADER = ("category", "n", "scored", "errors", "mean", "95% CI", "std", "median", "min", "max")
 #: Columns of words, which are aligned to the left.
@@ -98,8 +98,8 @@ def usage_line(results: Results) -> str | None:
 def edit_lines(results: Results) -> list[str]:
     """Count the edits that hardly differ from their source and those of another aspect ratio, where there are any."""
     edits = [edit for item in results.items for edit in item.edits]
-    copies, line = near_copies(results)
-    reframed = sum(edit.reframed for edit in edits)
+    copies, reframed = sum(edit.near_copy for edit in edits), sum(edit.reframed for edit in edits)
+    line = copies_line(copies, len(edits))
     lines = [f"near-copies: {line}"] if copies and line not in outcome(results).line else []
     changed = f"reframed: {reframed} of {len(edits)} edits have another aspect ratio than their source (over 3%)"
     return [*lines, changed] if reframed else lines

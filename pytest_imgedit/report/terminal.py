@@ -37,11 +37,10 @@ def render(results: Results, width: int, color: bool, verbose: bool = False) -> 
     )
     editor, judge = results.editor.spec, rows.judge_name(results)
     console.print(Text(printable(f"suite {results.suite.name} · editor {editor} · judge {judge}")))
-    if results.overall.micro.scored == 0:
-        pass  # a table without a score says nothing
-    elif verbose:
+    has_scores = bool(results.overall.micro.scored)
+    if has_scores and verbose:
         _print_table(console, rows.CATEGORY_HEADER, rows.category_rows(results), rows.overall_rows(results))
-    else:
+    elif has_scores:
         _print_scores(console, results)
     for line in rows.remarks(results, verbose):
         console.print(Text(line))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core.results import GateResult, Item, State
-from pytest_imgedit.stats.gates import Observation, estimate_field, filled
+from pytest_imgedit.stats.gates import Observation, copies_line, estimate_field, filled
 
 
 def allowed_pairs(limit: float, pairs: int) -> int:
@@ -70,5 +70,5 @@ def _against_near_copies(settings: GatesSettings, gate: GateResult, items: Seque
     if copies <= settings.max_near_copies * len(edits):
         return gate
     allowed = f"gates.max_near_copies allows {settings.max_near_copies:.0%}"
-    why = f"{copies} of {len(edits)} edits hardly differ from their source, {allowed}"
+    why = f"{copies_line(copies, len(edits))}, {allowed}"
     return replace(gate, state="INVALID", why=f"{gate.why}: {why}")

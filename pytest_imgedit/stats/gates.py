@@ -319,19 +319,18 @@ def _compared(results: Results) -> list[str]:
     return [f"overall {number(row.now)}, was {number(row.before)} in {found.name}: {signed(row.difference)} ({shown})"]
 
 
-def near_copies(results: Results) -> tuple[int, str]:
-    """Count the edits that hardly differ from their source, and say so."""
-    edits = [edit for item in results.items for edit in item.edits]
-    count = sum(edit.near_copy for edit in edits)
-    return count, f"{count} of {len(edits)} edits hardly differ from their source"
+def copies_line(copies: int, edits: int) -> str:
+    """Say how many edits hardly differ from their source."""
+    return f"{copies} of {edits} edits hardly differ from their source"
 
 
 def mostly_copies(results: Results) -> list[str]:
     """Say so if more edits than `gates.max_near_copies` hardly differ from their source, and no gate says it."""
-    count, line = near_copies(results)
-    edits = sum(len(item.edits) for item in results.items)
+    edits = [edit for item in results.items for edit in item.edits]
+    copies = sum(edit.near_copy for edit in edits)
+    line = copies_line(copies, len(edits))
     is_told = any(line in gate.why for gate in results.gates)
-    return [line] if count > results.run.options.gates.max_near_copies * edits and not is_told else []
+    return [line] if copies > results.run.options.gates.max_near_copies * len(edits) and not is_told else []
 
 
 def left_out(results: Results) -> list[str]:

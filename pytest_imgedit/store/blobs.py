@@ -55,21 +55,25 @@ class Blobs:
             raise StoreError(f"{path}: {error.strerror}") from error
         return sha256
 
-    def thumbnail_path(self, sha256: str) -> Path:
-        """Where the thumbnail of a blob is or would be."""
-        return self.path(sha256, ".thumbnail.webp")
+    def thumbnail(self, sha256: str) -> Path | None:
+        """Return where the thumbnail of a blob is; `None` if it is missing, or a stopped machine left it empty."""
+        path = self._thumbnail_path(sha256)
+        return path if path.is_file() and path.stat().st_size else None
 
     def put_thumbnail(self, sha256: str, data: bytes) -> None:
         """Keep the thumbnail of a blob, unless there is one; raises `StoreError` if it cannot be written.
 
         It may be lost when the machine stops; a report makes it anew.
         """
-        path = self.thumbnail_path(sha256)
+        path = self._thumbnail_path(sha256)
         try:
-            if not path.is_file() or not path.stat().st_size:
+            if self.thumbnail(sha256) is None:
                 write_bytes(path, data)
         except OSError as error:
             raise StoreError(f"{path}: {error.strerror}") from error
+
+    def _thumbnail_path(self, sha256: str) -> Path:
+        return self.path(sha256, ".thumbnail.webp")
 
     def get(self, sha256: str, suffix: str = ".png") -> bytes | None:
         """Return a blob's bytes, or `None` if it is missing or is not what its name says."""

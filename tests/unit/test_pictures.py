@@ -52,7 +52,7 @@ def test_a_thumbnail_that_the_store_has_is_not_made_again(blobs, tmp_path):
 
 
 def test_a_thumbnail_that_a_stopped_machine_left_empty_is_made_again(blobs, tmp_path):
-    thumbnail = Blobs(blobs).thumbnail_path("ab" * 32)
+    thumbnail = blobs / NAME.replace(".png", ".thumbnail.webp")
     thumbnail.touch()
     linked(blobs, tmp_path / "page.html")(NAME)
     assert Image.open(thumbnail).format == "WEBP"
