@@ -49,16 +49,26 @@ def evaluate(folder: Path, *arguments: str, timeout: float = 3600) -> dict[str, 
 
     Whether items pass does not count: random models make no sense.
     """
+    started = time.perf_counter()
+    return finished(start(folder, *arguments), folder, started, timeout)
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start pytest with the plugin in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(ITEMS, folder)
-    started = time.perf_counter()
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=no", *arguments]
     if not _installed():
         command[4:4] = ["-p", "pytest_imgedit.plugin.hooks"]
-    done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, text=True, timeout=timeout, check=False)
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
+
+
+def finished(process: subprocess.Popen[str], folder: Path, started: float, timeout: float = 3600) -> dict[str, Any]:
+    """Wait for a run that began at a time; return its results.json with pytest's wall time as `wall_s`."""
+    output, _ = process.communicate(timeout=timeout)
     wall = time.perf_counter() - started
-    if done.returncode not in (0, 1):
-        raise SystemExit(f"pytest ended with {done.returncode}:\n{done.stdout[-3000:]}")
+    if process.returncode not in (0, 1):
+        raise SystemExit(f"pytest ended with {process.returncode}:\n{output[-3000:]}")
     runs = sorted((folder / ".imgedit" / "runs").iterdir(), key=lambda path: path.stat().st_mtime_ns)
     document: dict[str, Any] = json.loads((runs[-1] / "results.json").read_text("utf-8"))
     return {**document, "wall_s": wall}
