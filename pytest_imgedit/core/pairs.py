@@ -74,7 +74,8 @@ class EditPair:
 
     `id` is unique in its suite and made of `[A-Za-z0-9._-]{1,128}`; `category` is a slug; `seed` is the
     base seed, to which the number of the repetition is added. `own_id` and `own_category` are the suite's own words for
-    them, in any script; `fields` holds what else the suite says of the pair, as text.
+    them, in any script; `fields` holds what else the suite says of the pair, as text; `row` is where it stands, such as
+    `pairs.jsonl:3`, as far as it stands in a file.
     """
 
     id: str
@@ -90,6 +91,7 @@ class EditPair:
     own_id: str = ""
     own_category: str = ""
     fields: Mapping[str, str] = field(default_factory=dict, compare=False)
+    row: str = field(default="", compare=False)
 
     def __repr__(self) -> str:
         """Say which one it is, without texts from data."""

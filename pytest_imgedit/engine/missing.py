@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.engine.work import Work
 from pytest_imgedit.models.kinds import Model
 from pytest_imgedit.stats.coverage import allowed_pairs
@@ -30,7 +31,7 @@ def missing_lines(editor: Model, judge: Model | None, plan: Sequence[Work], max_
         found.append((f"no reference image, which editor {editor.name!r} needs", bare, "name another editor"))
     lines, pairs = [], len({work.pair.id for work in plan})
     for what, works, more in found:
-        names = list(dict.fromkeys(work.pair.id for work in works))
+        names = list(dict.fromkeys(_name(work.pair, works is broken) for work in works))
         if not names:
             continue
         shown = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
@@ -41,3 +42,7 @@ def missing_lines(editor: Model, judge: Model | None, plan: Sequence[Work], max_
             raise UsageError(f"{line}; mend them, or allow more than {allowed} with --imgedit-max-errors")
         lines.append(f"warning: {line}")
     return lines
+
+
+def _name(pair: EditPair, with_row: bool) -> str:
+    return f"{pair.id} in {pair.row}" if with_row and pair.row else pair.id

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from pytest_imgedit.core.results import EditorInfo, JudgeInfo, Results, Summary
@@ -16,6 +17,8 @@ WORDS = (
     *("run", "commit", "finished", "chart", "suite", "editor", "state", "GPU", "product", "category", "gate", "worker"),
     *("device", "stage", "finding", "control", "judge", "judged again"),
 )
+#: How many pairs a reason names that several have.
+NAMED = 3
 WORKER_HEADER = ("worker", "device", "stage", "done", "a call", "busy s", "load s", "GPU GiB", "host GiB")
 
 
@@ -128,10 +131,19 @@ def _gib(size: int | None) -> str:
 
 
 def error_lines(results: Results, most: int = 10) -> list[str]:
-    """One line for each pair without a score, the first `most` of them."""
-    broken = [item for item in results.items if item.status in ("edit_error", "judge_error")]
-    lines = [f"{item.id}: {item.error}" for item in broken[:most]]
-    return lines if len(broken) <= most else [*lines, f"… and {len(broken) - most} more"]
+    """One line for each reason why pairs have no score, with these pairs, for the first `most` reasons."""
+    pairs: dict[str, list[str]] = {}
+    for item in results.items:
+        if item.status in ("edit_error", "judge_error"):
+            pairs.setdefault(str(item.error), []).append(item.id)
+    lines = [f"{_named(ids)}: {reason}" for reason, ids in pairs.items()]
+    left = sum(map(len, list(pairs.values())[most:]))
+    return lines[:most] + ([f"… and {counted(left, 'pair')} more"] if left else [])
+
+
+def _named(ids: Sequence[str]) -> str:
+    shown = ", ".join([*ids[:NAMED], *["…"] * (len(ids) > NAMED)])
+    return shown if len(ids) == 1 else f"{len(ids)} pairs ({shown})"
 
 
 def flat_line(results: Results) -> str | None:

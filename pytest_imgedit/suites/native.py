@@ -162,6 +162,7 @@ class _Reader:
             own_id=self.own_id(row),
             own_category=category,
             fields={name: _short(value) for name, value in row.values.items() if name not in self.read_names},
+            row=str(row),
         )
 
     def names(self, row: Row, *keys: str) -> str:

@@ -48,4 +48,5 @@ def _pair(row: Row) -> EditPair:
         reference=beside(row, reference) if reference else None,
         reference_text=str(values.get("reference_txt") or values.get("reference") or ""),
         tags=(values["subtask"],) if values.get("subtask") else (),
+        row=str(row),
     )

@@ -64,9 +64,11 @@ class Row:
         """Whether the file's format has no other values than texts."""
         return self.path.suffix.lower() == ".csv"
 
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}" + (f": row {self.number}" if self.number else "")
+
     def error(self, message: str) -> UsageError:
-        row = f"row {self.number}: " if self.number else ""
-        return UsageError(f"{self.path}:{self.line}: {row}{message}")
+        return UsageError(f"{self}: {message}")
 
 
 @dataclass(frozen=True, slots=True)

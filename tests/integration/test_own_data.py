@@ -177,7 +177,7 @@ def test_what_some_pairs_lack_is_said_before_the_others_are_edited(bench):
     assert (refused.ret, bench.stored_edits()) == (4, 0)
     refused.stderr.fnmatch_lines(
         [
-            "ERROR: 1 of 3 pairs have a source or reference that cannot be read (c); *c.png: No such file*; "
+            "ERROR: 1 of 3 pairs have a source or reference that cannot be read (c in *:3); *c.png: No such file*; "
             "mend them, or allow more than 0 with --imgedit-max-errors"
         ]
     )

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pytest_imgedit.core.results import Comparison, GateResult, ItemError
 from pytest_imgedit.report import charts, html, markdown, terminal
 from pytest_imgedit.report.pictures import Picture
+from pytest_imgedit.report.rows import error_lines
 from pytest_imgedit.stats.estimates import summarize
 from pytest_imgedit.stats.gates import Outcome, outcome
 
@@ -181,3 +182,11 @@ def test_category_chart_places_means_intervals_and_the_baseline_on_one_axis():
     assert (rows["physics"]["before"], rows["social"]["before"]) == (charts.RIGHT, None)
     assert rows["social"]["low"] is None
     assert charts.LEFT <= rows["physics"]["low"] < rows["physics"]["mean"] < rows["physics"]["high"] <= charts.RIGHT
+
+
+def test_pairs_with_one_reason_are_one_line_with_their_count():
+    same, other = ItemError("score", "exception", "no route"), ItemError("edit", "oom", "out of memory")
+    items = [an_item(f"p{n}", score=None, error=same) for n in range(5)] + [an_item("q", score=None, error=other)]
+    results = a_run(items=items)
+    assert error_lines(results) == [f"5 pairs (p0, p1, p2, …): {same}", f"q: {other}"]
+    assert error_lines(results, most=1) == [f"5 pairs (p0, p1, p2, …): {same}", "… and 1 pair more"]
