@@ -91,7 +91,7 @@ def _try(request: Request, store: Store, hardware: Hardware) -> tuple[RunPlan, T
             plan = RunPlan(request, store, hardware, by_role, editor, judge, rubric, (), scorer)
             ask_servers(plan)
 
-            def launch(role: Role, shares_gpus: bool = False) -> Pool:
+            def launch(role: Role) -> Pool:
                 return launcher.pool(judge.model, judge)
 
             run = Run(plan, Surroundings(launch, progress, RunHooks()))

@@ -33,7 +33,8 @@ class Environment(BaseModel):
 
     `device` is `cpu`, `cuda`, or `server` for what computes elsewhere; `gpu` the product; `versions` those of the
     libraries that computed; `processor` the class that prepared images for a judge; `compiled` says whether
-    an editor's networks, or what a judge computes between matrix products, were.
+    an editor's networks, or what a judge computes between matrix products, were; `threads` in how many threads a CPU
+    computed, by which sums are split and so rounded.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -43,6 +44,7 @@ class Environment(BaseModel):
     versions: dict[str, str]
     processor: str | None = None
     compiled: bool | None = None
+    threads: int | None = None
 
     @property
     def digest(self) -> str:
@@ -60,7 +62,7 @@ class Environment(BaseModel):
             for name in sorted({*self.versions, *here.versions})
             if self.versions.get(name) != here.versions.get(name)
         ]
-        for name in ("device", "gpu", "processor", "compiled"):
+        for name in ("device", "gpu", "processor", "compiled", "threads"):
             was, now = getattr(self, name), getattr(here, name)
             if was != now and None not in (was, now):
                 found.append(f"{name} {was} there, {now} here")

@@ -71,9 +71,9 @@ class JudgeJob(TypedDict):
 class Preparing(TypedDict):
     """What every worker of a model is told of it; `unused` are packages that it is to do without.
 
-    Of an editor, `batch_size` is how many edits go into one call. With `"auto"` a worker decides, which may use
-    `batch_memory` bytes of its GPU beside the weights, or all that is free. `code` and `files` are SHA-256 by name that
-    must be found where it runs; `canary` is the edit by which hosts are compared.
+    Of an editor, `batch_size` is how many edits go into one call, which with `pads_batches` is padded to that size.
+    `code` and `files` are SHA-256 by name that must be found where it runs; `canary` is the edit by which hosts are
+    compared.
     """
 
     target: TargetMessage
@@ -82,8 +82,8 @@ class Preparing(TypedDict):
     unused: list[str]
     is_served: bool
     may_be_blank: bool
-    batch_size: NotRequired[int | Literal["auto"]]
-    batch_memory: NotRequired[int | None]
+    batch_size: NotRequired[int]
+    pads_batches: NotRequired[bool]
     checkpoint: NotRequired[CheckpointMessage | None]
     code: NotRequired[dict[str, str]]
     files: NotRequired[dict[str, str]]
@@ -91,11 +91,10 @@ class Preparing(TypedDict):
 
 
 class Prepare(Preparing):
-    """Import the class, and read its files ahead; `jobs` is how many the worker is about to get."""
+    """Import the class, and read its files ahead."""
 
     op: Literal["prepare"]
     device: str
-    jobs: int
 
 
 class Load(TypedDict):
@@ -125,13 +124,14 @@ class MemoryUsed(TypedDict):
 
 
 class _Reply(TypedDict):
-    """What every reply tells: its `seconds`, the most `memory` that the worker has used so far, and `code`, where it
-    has imported more modules since the last reply.
+    """What every reply tells: its `seconds`, the most `memory` that the worker has used so far, `code`, where it has
+    imported more modules since the last reply, and of a worker on the CPU `cpu_share`, as `workers/usage.py` says.
     """
 
     seconds: NotRequired[float]
     memory: NotRequired[MemoryUsed]
     code: NotRequired[dict[str, str]]
+    cpu_share: NotRequired[float | None]
 
 
 class EnvironmentMessage(TypedDict):
@@ -142,6 +142,7 @@ class EnvironmentMessage(TypedDict):
     versions: dict[str, str]
     processor: str | None
     compiled: bool | None
+    threads: int | None
 
 
 class Prepared(_Reply):
@@ -153,27 +154,27 @@ class Prepared(_Reply):
 class Loaded(_Reply):
     """The model is built.
 
-    `batch_size` is how many edits or questions go into one call at most, and `remark` says why. `canary` is its edit of
-    the canary pair as a PNG, `None` if it was not asked or cannot.
+    `batch_size` is how many edits or questions go into one call at most. `canary` is its edit of the canary pair as a
+    PNG, `None` if it was not asked or cannot.
     """
 
     op: Literal["loaded"]
     batch_size: int
-    remark: str
     environment: EnvironmentMessage
     canary: bytes | None
 
 
 class FinishedEdit(TypedDict):
-    """An edit as a PNG; `edit_s` is its share in the seconds of a call that made `batch_size` edits.
+    """An edit as a PNG; `edit_s` is its share in the seconds of a call of `batch_size` edits, padding included.
 
-    The thumbnails of edit and source are WebP, for reports.
+    The thumbnails of edit and source are WebP, for reports; `signature` is as `images.signature` says.
     """
 
     op: Literal["finished"]
     image: bytes
     thumbnail: bytes
     source_thumbnail: bytes
+    signature: str
     edit_s: float
     batch_size: int
     near_copy: bool

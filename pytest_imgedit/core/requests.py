@@ -35,10 +35,10 @@ class Editor(Protocol):
     An editor with an attribute `on_step` is given a function there, which it may call with (step, steps) as it goes.
 
     An editor that can make several edits in one call has a method `edit_batch(requests)` too, which returns one image
-    a request, in order, or an exception in the place of one that failed. The requests' sources are of one size. It gets
-    at most `batch_size` requests, an attribute of the editor, where `editor.batch_size` is `"auto"`. It may let it out
-    if it runs out of memory: it is called again with half as many. Each image must be that which `edit` returns, to
-    rounding, so that it must not depend on global generators, which are seeded for the first request alone.
+    a request, in order, or an exception in the place of one that failed. It gets at most `editor.batch_size` requests,
+    whose sources are of one size. If it runs out of memory, it is called again with half as many. Each image must be
+    that which `edit` returns, to rounding. One that draws from a global generator is called for one edit at a time, as
+    these are seeded for the first request alone.
     """
 
     def edit(self, request: EditRequest) -> Image.Image:
@@ -90,8 +90,8 @@ class Judge(Protocol):
     """Built once a worker as `Class(argument, device=…, **params)`; the argument only if the spec has one.
 
     A judge may set `batch_size: int`, the most questions that it wants at once; it is used where
-    `judge.batch_size` is `"auto"`. A judge that runs out of memory may let that out: it is asked again in batches
-    of half the size.
+    `judge.batch_size` is `"auto"`. With that it declares that an answer does not depend on the other questions of its
+    batch. A judge that runs out of memory may let that out: it is asked again in batches of half the size.
     """
 
     def answer(self, questions: Sequence[Question]) -> Sequence[Answer]:

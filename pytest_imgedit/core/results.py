@@ -37,12 +37,13 @@ class Part(BaseModel):
 class Edit:
     """One edited image: `blob` is the SHA-256 of its PNG in the store.
 
-    `seconds` is the editor's own time, of which each edit of a call that made `batch_size` of them has an equal share.
+    `seconds` is the editor's own time, of which each edit of a call has an equal share; the call was for `batch_size`
+    edits, padding included.
 
     `near_copy` says that it hardly differs from the source, `reframed` that its aspect ratio does by over 3%; see
     `editors/output.py`. `width` and `height` are in pixels. `compiled` says that a compiled network made it, whose
-    images differ from others by rounding. `key` is that of its record in the store, `environment` the digest of where
-    it was computed.
+    images differ from others by rounding. `signature` is as `images.signature` says. `key` is that of its record in the
+    store, `environment` the digest of where it was computed.
     """
 
     blob: str
@@ -54,6 +55,7 @@ class Edit:
     height: int = 0
     reframed: bool = False
     batch_size: int = 1
+    signature: str = ""
     key: str = ""
     environment: str = ""
 
@@ -346,7 +348,7 @@ class ModelOptions(Part):
 
     seed: int
     seeds: int
-    batch_size: int | Literal["auto"]
+    batch_size: int
     shard: JsonObject | None = None
 
 
@@ -436,7 +438,8 @@ class SelectionInfo(Part):
 
 class EditorInfo(Part):
     """The editor. `lossy` are the parameters that trade quality for speed; `compiled` is `None` where some edits only
-    are those of a compiled network.
+    are those of a compiled network. `batch_sizes` are how many edits the calls were for that made its edits,
+    where that decides how they round.
     """
 
     spec: str
@@ -446,6 +449,7 @@ class EditorInfo(Part):
     dtype: str | None = None
     compiled: bool | None = None
     lossy: tuple[str, ...] = ()
+    batch_sizes: tuple[int, ...] = ()
 
 
 class Usage(Part):

@@ -16,7 +16,6 @@ from pytest_imgedit.core.sanitize import one_line
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.editors import acceleration
 from pytest_imgedit.editors.acceleration import accelerate, remember_negative
-from pytest_imgedit.editors.batching import fastest_batch, trial_requests
 from pytest_imgedit.editors.loading import load_pipeline
 from pytest_imgedit.editors.lora import take_loras
 from pytest_imgedit.editors.output import require_finite
@@ -84,19 +83,36 @@ class DiffusersEditor:
         """
         if not self.deterministic:
             return
-        (request,) = trial_requests(1)
-        few = {"num_inference_steps": 2} if self._counts_steps else {}
-        first, again = (self._values(request, few) for _ in range(2))
+        first, again = (self._values(_trial(0)) for _ in range(2))
         if first.shape != again.shape or not torch.equal(first, again):
             raise SetupError(
                 f"{type(self.pipeline).__name__} gives different images for one source, instruction and seed: "
                 "its edits would depend on chance; editor.deterministic=false accepts that"
             )
 
-    def _values(self, request: EditRequest, few: dict[str, int]) -> torch.Tensor:
+    def is_batch_invariant(self, size: int) -> bool:
+        """Tell whether an edit has equal values at the first and at the last place of a call for `size` edits.
+
+        Small images are edited in two steps. Batches of which that is not so make an edit depend on its company.
+        """
+        one, other = _trial(1), _trial(2)
+        first, last = (
+            self.run_batch(requests, **self._few)
+            for requests in ([one, *[other] * (size - 1)], [*[other] * (size - 1), one])
+        )
+        return torch.equal(self.adapter.edited(first, 0), self.adapter.edited(last, size - 1)) and torch.equal(
+            self.adapter.edited(first, size - 1), self.adapter.edited(last, 0)
+        )
+
+    @property
+    def _few(self) -> dict[str, int]:
+        """Arguments of calls whose images nobody looks at."""
+        return {"num_inference_steps": 2} if self._counts_steps else {}
+
+    def _values(self, request: EditRequest) -> torch.Tensor:
         seed_all(request.seed)
         try:
-            output = self.run(request, "pt", **few)
+            output = self.run(request, "pt", **self._few)
         except Exception as error:
             if is_out_of_memory(error) or isinstance(error, SetupError):
                 raise
@@ -136,46 +152,20 @@ class DiffusersEditor:
         return self.picture(self.run(request, "pt"))
 
     def edit_batch(self, requests: Sequence[EditRequest]) -> list[Image.Image | Exception]:
-        """Edit several images of one size in one call, each with its own generator; one by one if they take none."""
-        if not self.adapter.takes_batch(self.pipeline, requests[0].source):
-            return [self._edited_alone(request) for request in requests]
+        """Edit several images of one size in one call, each with its own generator.
+
+        Raises `SetupError` for a pipeline that makes one edit a call.
+        """
+        if not self.adapter.batches:
+            raise SetupError(f"{type(self.pipeline).__name__} {self.adapter.no_batches}")
         output = self.run_batch(requests)
         return [self._picture_or_error(output, place) for place in range(len(requests))]
-
-    def _edited_alone(self, request: EditRequest) -> Image.Image | Exception:
-        try:
-            return self.edit(request)
-        except Exception as error:
-            if is_out_of_memory(error):
-                raise
-            return error
 
     def _picture_or_error(self, output: Any, place: int) -> Image.Image | Exception:
         try:
             return self.picture(output, place)
         except Exception as error:
             return error
-
-    def refuses_batches(self) -> str:
-        """Say why one call makes one edit only; an empty text if it can make more."""
-        return "" if self.adapter.batches else f"{type(self.pipeline).__name__} takes one source a call"
-
-    def measure_batch_size(self, most: int, memory: int | None) -> tuple[int, str]:
-        """Find by how many edits a call the most edits are made a second; return that number, and why in a few words.
-
-        A batch may take `memory` bytes of the GPU beside the weights, or all that is free. See `batching.py`.
-        """
-        if reason := self.refuses_batches():
-            return 1, f"batch size 1: {reason}"
-        few = {"num_inference_steps": 2} if self._counts_steps else {}
-        return fastest_batch(lambda requests: self._batch_values(requests, few), most, memory)
-
-    def _batch_values(self, requests: Sequence[EditRequest], few: dict[str, int]) -> list[torch.Tensor]:
-        seed_all(requests[0].seed)
-        if len(requests) == 1:
-            return [self.adapter.edited(self.run(requests[0], "pt", **few))]
-        output = self.run_batch(requests, **few)
-        return [self.adapter.edited(output, place) for place in range(len(requests))]
 
     def picture(self, output: Any, place: int = 0) -> Image.Image:
         """Turn an image of what `run` returned for `"pt"` into a picture; raises `OutputError` if it is not finite."""
@@ -186,6 +176,12 @@ class DiffusersEditor:
         require_finite(int((~pixels.isfinite()).sum()), pixels.numel())
         rounded = (pixels * 255).round().to(torch.uint8).permute(1, 2, 0)  # a quarter of the bytes leave the GPU
         return Image.fromarray(rounded.contiguous().cpu().numpy())
+
+
+def _trial(number: int) -> EditRequest:
+    """A request to try an editor with; others differ in source, instruction and seed."""
+    source = Image.linear_gradient("L").convert("RGB").rotate(90 * number)
+    return EditRequest(f"trial-{number}", "default", "make it brighter" if number % 2 else "snow", source, seed=number)
 
 
 def _generator(request: EditRequest) -> torch.Generator:

@@ -83,10 +83,6 @@ class ShardedEditor(DiffusersEditor):
         self._take(pipeline, options.model_extra or {}, options.area)
         dist.barrier()
 
-    def refuses_batches(self) -> str:
-        """Say that ranks follow rank 0 one edit at a time."""
-        return "a sharded editor makes one edit a call"
-
     def run(self, request: EditRequest, output_type: str, **override: int) -> Any:
         """Call the pipeline on all ranks; raises what it raises on all of them."""
         for follower in self.followers:

@@ -54,7 +54,7 @@ class EditWorkers:
     def edit_batch(self, requests: Sequence[tuple[Image.Image, str]], seed: int = 0) -> list[Image.Image]:
         """Edit (image, instruction) pairs on all workers at once, in order; raises `EditFailed` at a failure.
 
-        Sources of one size go into one call of the editor where that is faster (`editor.batch_size`).
+        Sources of one size go into one call of the editor (`editor.batch_size`).
         """
         calls: list[EditCall] = [
             {"source": encode_png(source), "instruction": instruction, "seed": seed} for source, instruction in requests

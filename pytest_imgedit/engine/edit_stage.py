@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from itertools import islice
 
@@ -11,37 +11,67 @@ from pytest_imgedit.core.environments import Reuse, key
 from pytest_imgedit.core.errors import ImageError
 from pytest_imgedit.core.protocol import EditJob, EditMessage, Failed, FailedEdit, FinishedEdit, JobReply
 from pytest_imgedit.core.results import Edit
+from pytest_imgedit.core.sanitize import counted
 from pytest_imgedit.engine.retries import Retries
 from pytest_imgedit.engine.reuse import reusable
-from pytest_imgedit.engine.work import Work
+from pytest_imgedit.engine.work import Work, halves, in_batches_of, missing_edits
 from pytest_imgedit.models.identity import Identity
+from pytest_imgedit.models.kinds import Model
 from pytest_imgedit.store.records import EditRecord
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.workers.base import Worker
 from pytest_imgedit.workers.pool import Pool
 
+#: Share of padding in calls from which on the plan names the way without.
+MUCH_PADDING = 0.25
 #: How far ahead an edit of the same source, or one of the same size, is looked for.
 NEAR = 16
 
 #: What a record of an edit holds of it.
-_MADE = {"blob", "seconds", "worker", "near_copy", "width", "height", "reframed", "batch_size", "key"}
+_MADE = {"blob", "seconds", "worker", "near_copy", "width", "height", "reframed", "batch_size", "signature", "key"}
 Batch = tuple[list[Work], EditJob]
 
 
 def stored_edit(work: Work, editor: Identity, store: Store, policy: Reuse) -> Edit | None:
-    """Return a planned edit that an earlier run finished, if the policy lets it count and its image is whole."""
+    """Return a planned edit that an earlier run finished, if the policy lets it count and its image is whole.
+
+    One that was made in calls of the planned size comes first, then those to which that size may have shrunk.
+    """
 
     def is_whole(record: EditRecord) -> bool:
         return store.blobs.get(record.blob) is not None
 
-    record = reusable(store.edits.of_content(work.content), editor.here, policy, is_whole)
-    return None if record is None else _edit_of(record, store)
+    for size in halves(editor.model.batch_size):
+        records = store.edits.of_content(key(in_batches_of(work.recipe, size)))
+        if (record := reusable(records, editor.here, policy, is_whole)) is not None:
+            return _edit_of(record, store)
+    return None
 
 
 def _edit_of(record: EditRecord, store: Store) -> Edit:
     store.environments[record.environment.digest] = record.environment
     made = record.model_dump(include=_MADE)
     return Edit(**made, compiled=bool(record.environment.compiled), environment=record.environment.digest)
+
+
+def batch_lines(model: Model, works: Sequence[Work]) -> list[str]:
+    """Say how many calls for several edits at once there will be, and which edits were made in smaller ones."""
+    size = model.batch_size
+    if size == 1 or not model.pads_batches:
+        return []
+    lines: list[str] = []
+    sizes = Counter(_size(work) for work in missing_edits(works))
+    calls, edits = sum(math.ceil(count / size) for count in sizes.values()), sum(sizes.values())
+    if edits:
+        padding = 1 - edits / (calls * size)
+        line = f"plan: {counted(edits, 'edit')} in {counted(calls, 'call')} of {size}, {padding:.0%} of them padding"
+        lines.append(f"{line}; editor.batch_size=1 needs none" if padding > MUCH_PADDING else line)
+    smaller = Counter(work.edit.batch_size for work in works if work.edit is not None and work.edit.batch_size != size)
+    lines += [
+        f"plan: {counted(count, 'edit')} of the store, made with batch size {made}, stand for those of {size}"
+        for made, count in sorted(smaller.items())
+    ]
+    return lines
 
 
 def edit_message(work: Work) -> EditMessage:
@@ -84,12 +114,15 @@ class EditStage:
     def take(self, worker: Worker) -> Batch | None:
         """Return the next batch for a worker; `None` where it gets none, or none ahead.
 
-        Near the end, jobs go to whoever is free first; one that was lost before is done alone.
+        Near the end, jobs go to whoever is free first; one that was lost before is done alone. Batches that are padded
+        are full as long as there is enough of their size, others are spread over the workers.
         """
         few = len(self.queue) < len(self.pool.workers)
         if worker.jobs and (few or worker.job[0].failures or self.queue[0].failures):
             return None
-        wanted = min(worker.batch_size, math.ceil(len(self.queue) / len(self.pool.slots)))
+        wanted = worker.batch_size
+        if not self.editor.model.pads_batches:
+            wanted = min(wanted, math.ceil(len(self.queue) / len(self.pool.slots)))
         last = worker.jobs[-1][0][-1] if worker.jobs else None
         batch: list[Work] = []
         edits: list[EditMessage] = []
@@ -170,16 +203,20 @@ def _place_in_queue(work: Work) -> tuple[int, tuple[int, int]]:
 
 
 def store_edit(work: Work, editor: Identity, worker: Worker | None, made: FinishedEdit, store: Store) -> None:
-    """Keep an edit that a worker made, or this process as a control: the image, then its record."""
+    """Keep an edit that a worker made, or this process as a control: the image, then its record.
+
+    An edit of padded calls is a function of their size, which may have shrunk since it was planned.
+    """
     blob = store.blobs.put(made["image"])
     store.blobs.put_thumbnail(blob, made["thumbnail"])
     if work.source is not None:
         store.blobs.put_thumbnail(work.source.sha256, made["source_thumbnail"])
     environment = editor.here if worker is None else worker.computes_in
+    recipe = in_batches_of(work.recipe, made["batch_size"]) if editor.model.pads_batches else work.recipe
     record = EditRecord(
-        key=key(work.recipe, environment),
-        content=work.content,
-        recipe=work.recipe,
+        key=key(recipe, environment),
+        content=key(recipe),
+        recipe=recipe,
         environment=environment,
         blob=blob,
         seconds=max(0.0, round(made["edit_s"], 4)),
@@ -189,6 +226,7 @@ def store_edit(work: Work, editor: Identity, worker: Worker | None, made: Finish
         height=made["height"],
         reframed=made["reframed"],
         batch_size=made["batch_size"],
+        signature=made["signature"],
         code={} if worker is None else editor.code_beside(worker.code),
     )
     store.edits.append([record])

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core import provenance, results
 from pytest_imgedit.engine.judge_checks.controls import controls_gate, describe_controls
 from pytest_imgedit.engine.judge_checks.retest import describe_noise
@@ -151,17 +150,19 @@ def _run_info(ended: Ended, items: Sequence[results.Item]) -> results.RunInfo:
         machine=provenance.machine([] if hardware.remote else [gpu.product for gpu in hardware.gpus]),
         hosts=tuple(ended.hosts),
         commit=provenance.commit(),
-        options=_options(ended.plan.settings),
+        options=_options(ended.plan),
     )
 
 
 def _editor(plan: RunPlan) -> results.EditorInfo:
-    made = {work.edit.compiled for work in plan.works if work.edit is not None}
+    edits = [work.edit for work in plan.works if work.edit is not None]
+    made = {edit.compiled for edit in edits}
     return results.EditorInfo(
         spec=plan.settings.editor.spec,
         **plan.editor.told,
         compiled=made == {True} if len(made) < 2 else None,
         lossy=tuple(plan.editor.model.lossy),
+        batch_sizes=tuple(sorted({edit.batch_size for edit in edits if plan.editor.model.pads_batches})),
     )
 
 
@@ -225,12 +226,14 @@ def _worker(stage: results.Stage, worker: Worker) -> results.WorkerInfo:
     )
 
 
-def _options(settings: Settings) -> results.Options:
+def _options(plan: RunPlan) -> results.Options:
     """Return the settings that a reader needs in order to repeat the run: named ones only, so never a secret."""
+    settings = plan.settings
     return results.Options(
         suite=settings.suite.model_dump(include={"spec", "language", "limit", "min_score"}),
         editor=results.ModelOptions(
-            **settings.editor.model_dump(include={"seed", "seeds", "batch_size"}),
+            **settings.editor.model_dump(include={"seed", "seeds"}),
+            batch_size=plan.editor.model.batch_size,
             shard=settings.editor.params.get("shard"),
         ),
         judge=settings.judge.model_dump(

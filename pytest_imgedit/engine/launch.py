@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.protocol import Preparing
-from pytest_imgedit.engine.placement import STAGE_OF, Group, groups_of, working_bytes
+from pytest_imgedit.engine.placement import STAGE_OF, Group, groups_of
 from pytest_imgedit.models.identity import Identity, identify
 from pytest_imgedit.models.kinds import Model, Role
 from pytest_imgedit.models.places import Where
@@ -22,7 +22,12 @@ from pytest_imgedit.workers.hardware import Hardware
 from pytest_imgedit.workers.local import LocalExecutor
 from pytest_imgedit.workers.pool import Pool, Setup, Watcher
 from pytest_imgedit.workers.remote.hosts import HostExecutor, Hosts
+from pytest_imgedit.workers.usage import threads_in
 
+#: The most threads of a worker without a GPU, and of one that makes several edits in one call. Their number decides how
+#: sums round, so that it does not depend on how many workers there are; with more threads than two, how an edit of a
+#: batch rounds depends on its place.
+MOST_THREADS, BATCH_THREADS = 4, 2
 #: Host memory that a worker process takes for libraries, buffers and images.
 PROCESS_BYTES = 6 * 2**30
 
@@ -88,14 +93,18 @@ class Launcher:
         is_elsewhere = self.hosts is not None and not model.is_served
         versions = partial(self.hosts.versions, python, on_gpus) if self.hosts and is_elsewhere else None
         product = products.pop() if len(products) == 1 else None
-        where = Where("cuda" if on_gpus else "cpu", product, None if is_elsewhere else python, versions)
+        threads = (
+            None
+            if on_gpus or is_elsewhere
+            else threads_in({"OMP_NUM_THREADS": f"{self._threads(model)}", **os.environ})
+        )
+        where = Where("cuda" if on_gpus else "cpu", product, None if is_elsewhere else python, versions, threads)
         return identify(model, cache, where)
 
-    def pool(self, model: Model, identity: Identity, shares_gpus: bool = False) -> Pool:
+    def pool(self, model: Model, identity: Identity) -> Pool:
         """Make a pool of workers of a model, one a GPU group; no process is started yet.
 
-        Workers on other hosts compare what they find there with the `identity` of the model. An editor that
-        `shares_gpus` with the judge takes no more memory for batches than the plan has left it to work in.
+        Workers on other hosts compare what they find there with the `identity` of the model.
         """
         hosts = None if model.is_served else self.hosts  # a server is asked from here, with this environment's key
         slots = self._slots(model)
@@ -106,15 +115,14 @@ class Launcher:
         deadlines: dict[State, Deadline] = {"starting": load, "loading": load, "busy": job}
         setup, canaries = self._setup(model, identity), None
         if model.role == "editor":
-            setup["batch_size"] = self.settings.editor.batch_size
-            setup["batch_memory"] = working_bytes(model.memory()) if shares_gpus else None
+            setup["batch_size"], setup["pads_batches"] = model.batch_size, model.pads_batches
         if hosts is not None:
             setup["checkpoint"] = model.checkpoint_elsewhere(identity.recipe)
             setup["code"], setup["files"] = identity.recipe.get("code", {}), identity.files
             if model.role == "editor" and len(hosts.all) > 1:
                 setup["canary"] = canary_edit()
                 canaries = Canaries(decides=model.checkpoint is not None)
-        executor = self._executor_here(model, slots) if hosts is None else self._executor_there(model, slots, hosts)
+        executor = self._executor_here(model) if hosts is None else self._executor_there(model, hosts)
         wanted = Setup(setup, self._loads_at_once(model, slots), deadlines)
         return Pool(executor, slots, wanted, self.watcher, canaries)
 
@@ -147,18 +155,20 @@ class Launcher:
         places: list[Group] = [(host.name, ()) for host in self.hardware.hosts]
         return places * times
 
-    def _executor_there(self, model: Model, slots: Sequence[Slot], hosts: Hosts) -> HostExecutor:
-        workers_of = Counter(slot.machine for slot in slots)
-        threads = {host.name: _threads(host.cores, workers_of[host.machine]) for host in self.hardware.hosts}
+    def _executor_there(self, model: Model, hosts: Hosts) -> HostExecutor:
+        threads = {host.name: _threads(host.cores, model) for host in self.hardware.hosts}
         return HostExecutor(hosts, python_of(self.settings, model.role), self.settings.workers.load_timeout, threads)
 
-    def _executor_here(self, model: Model, slots: Sequence[Slot]) -> LocalExecutor:
+    def _executor_here(self, model: Model) -> LocalExecutor:
         python = python_of(self.settings, model.role)
         if python is not None and os.sep in python:
             python = str(Path(python).absolute())
-        cores = self.hardware.hosts[0].cores if self.hosts is None else os.cpu_count() or 1
         patience = self.settings.workers.load_timeout
-        return LocalExecutor(self.folder, python, patience, self.settings.redactor, _threads(cores, len(slots)))
+        return LocalExecutor(self.folder, python, patience, self.settings.redactor, self._threads(model))
+
+    def _threads(self, model: Model) -> int:
+        """Threads of each worker of this machine that has no GPU."""
+        return _threads(self.hardware.hosts[0].cores if self.hosts is None else os.cpu_count() or 1, model)
 
     def _loads_at_once(self, model: Model, slots: Sequence[Slot]) -> int:
         """How many models may load at the same time on a machine: all if its memory has room for that, else one."""
@@ -179,6 +189,8 @@ class Launcher:
         return len(slots)
 
 
-def _threads(cores: int, workers: int) -> int:
-    """Threads of each worker of a machine, which share its cores; the run itself takes little of them."""
-    return max(1, cores // max(1, workers))
+def _threads(cores: int, model: Model) -> int:
+    """Threads of a worker: of one that makes several edits in one call, as many as share them evenly."""
+    if model.batch_size == 1:
+        return min(cores, MOST_THREADS)
+    return min(cores, BATCH_THREADS) if model.batch_size % BATCH_THREADS == 0 else 1

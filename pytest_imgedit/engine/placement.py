@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -72,11 +72,6 @@ class Placement:
 
     mode: PlacedMode
     lines: tuple[str, ...] = ()
-
-
-def shares_gpus(mode: PlacedMode | None, models: Iterable[Model]) -> bool:
-    """Tell whether the models are on the same GPUs at a time; one that a server computes takes none from the other."""
-    return mode == "resident" and not any(model.is_served for model in models)
 
 
 def groups_of(model: Model, hardware: Hardware) -> list[Group]:

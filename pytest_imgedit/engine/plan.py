@@ -13,7 +13,7 @@ from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import ComputedIn, EditorInfo, GateResult, JudgeInfo
 from pytest_imgedit.core.sanitize import counted
 from pytest_imgedit.engine.blocks import Blocks
-from pytest_imgedit.engine.edit_stage import stored_edit
+from pytest_imgedit.engine.edit_stage import batch_lines, stored_edit
 from pytest_imgedit.engine.foresight import expected_lines, known_peaks
 from pytest_imgedit.engine.launch import Launcher, is_remote, python_of
 from pytest_imgedit.engine.missing import missing_lines
@@ -52,13 +52,17 @@ class Models:
 
 
 def resolve(role: Role, settings: Settings) -> Model:
-    """Resolve the spec of the editor or the judge; raises `UsageError` with its place in the config."""
+    """Resolve the spec of the editor or the judge, and its batch size of edits; raises `UsageError` with its place."""
     section = settings.editor if role == "editor" else settings.judge
     gpus = settings.workers.gpus_per_worker if role == "editor" else settings.judge.gpus_per_replica
     try:
-        return make_model(role, section.spec, section.params, gpus)
+        model = make_model(role, section.spec, section.params, gpus)
     except UsageError as error:
         raise UsageError(f"{settings.place(role, 'spec')}{error}") from None
+    if role == "judge":
+        return model
+    size = settings.editor.batch_size
+    return replace(model, batch_size=model.usual_batch if size == "auto" else size)
 
 
 @dataclass(frozen=True)
@@ -163,6 +167,8 @@ def _plan_edits(
         if work.error is None and (not settings.run.fresh or stage in ("score", "report")):
             work.edit = stored_edit(work, editor, store, settings.run.reuse)
     if stage not in ("score", "report"):
+        for line in batch_lines(model, works):
+            note(line)
         return editor, works
     if not is_remote(settings) and not any(work.edit for work in works):
         raise UsageError(
@@ -232,7 +238,11 @@ def _refuse_baseline(request: Request, editor: Identity, judge: Identity, works:
 def _refuse_elsewhere(baseline: Baseline, editor: Identity, judge: Identity) -> None:
     """Raise `UsageError` if what is to be computed would be so in another environment, where that was ruled out."""
     here = Computed(
-        EditorInfo(spec="", dtype=editor.recipe.get("dtype")),
+        EditorInfo(
+            spec="",
+            dtype=editor.recipe.get("dtype"),
+            batch_sizes=(editor.model.batch_size,) if editor.model.pads_batches else (),
+        ),
         JudgeInfo(spec="", dtype=judge.recipe.get("dtype"), decoder=judge.recipe.get("decoder")),
         {
             "editor": ComputedIn(**editor.here.model_dump(), edits=1, verdicts=0),

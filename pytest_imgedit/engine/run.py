@@ -14,7 +14,7 @@ from pytest_imgedit.core.results import Edit, ItemError, SeedResult, Stage, Timi
 from pytest_imgedit.engine.edit_stage import EditStage
 from pytest_imgedit.engine.judge_checks.trials import Trials, plan_trials
 from pytest_imgedit.engine.overlap import Overlap
-from pytest_imgedit.engine.placement import Placement, place, shares_gpus
+from pytest_imgedit.engine.placement import Placement, place
 from pytest_imgedit.engine.plan import RunPlan
 from pytest_imgedit.engine.score_stage import Feed, ScoreStage
 from pytest_imgedit.engine.scoring import Scorer
@@ -51,12 +51,6 @@ class RunHooks:
     def item_scored(self, pair: EditPair, result: SeedResult) -> None: ...
 
 
-class Launch(Protocol):
-    """Makes a pool of workers of a role, which may share their GPUs with those of the other one."""
-
-    def __call__(self, role: Role, shares_gpus: bool = False) -> Pool: ...
-
-
 @dataclass(frozen=True)
 class Surroundings:
     """What a run works with: pools of workers by role, whom it tells, hooks of its users, and its clock in seconds.
@@ -64,7 +58,7 @@ class Surroundings:
     `give_back` takes a pool that the run does not need any more; it may go on if its role is one that it `keeps`.
     """
 
-    launch: Launch
+    launch: Callable[[Role], Pool]
     progress: Progress
     hooks: RunHooks
     clock: Callable[[], float] = time.perf_counter
@@ -106,8 +100,7 @@ class Run:
             try:
                 mode = self.place("editor", "judge").mode if missing else None
                 if mode in ("resident", "apart"):
-                    together = shares_gpus(mode, plan.models.values())
-                    overlap = self._edit_and_overlap(missing, scorer, swap, together)
+                    overlap = self._edit_and_overlap(missing, scorer, swap)
                 elif missing:
                     swap.keeps_editors = mode == "cpu" and "editor" in self.around.keeps
                     self.edit_missing(missing, swap, len(plan.works))
@@ -167,7 +160,7 @@ class Run:
         self.progress.advance("score", work)
         self.around.hooks.item_scored(work.pair, SeedResult(work.seed, work.edit, work.verdict, work.error))
 
-    def _edit_and_overlap(self, missing: Sequence[Work], scorer: Scorer, swap: Swap, together: bool) -> Overlap:
+    def _edit_and_overlap(self, missing: Sequence[Work], scorer: Scorer, swap: Swap) -> Overlap:
         """Make edits, and judge them beside that; return the overlap, which is over.
 
         A judge that has its own GPUs loads at once, one that shares those of the editors when they have loaded.
@@ -187,7 +180,7 @@ class Run:
 
         overlap = Overlap(score, lambda: self.around.hooks.before_stage("score", self.plan), self.clock)
         self.around.hooks.before_stage("edit", self.plan)
-        started, editors = self.clock(), self.around.launch("editor", shares_gpus=together)
+        started, editors = self.clock(), self.around.launch("editor")
         try:
             editors.start(len(missing))
             swap.prefetch(len(self.plan.works))

@@ -10,7 +10,7 @@ from pathlib import Path
 from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.engine.launch import Launcher, connect
-from pytest_imgedit.engine.placement import Peak, Placement, place, settle, shares_gpus
+from pytest_imgedit.engine.placement import Peak, Placement, place, settle
 from pytest_imgedit.engine.plan import RunPlan
 from pytest_imgedit.models.identity import Identity
 from pytest_imgedit.models.kinds import Model, Role
@@ -107,9 +107,9 @@ class SessionWorkers:
             self.identities[role] = self.launcher.identify(self.models[role], self.store.fingerprints)
         return self.identities[role]
 
-    def launch(self, role: Role, shares_gpus: bool = False) -> Pool:
+    def launch(self, role: Role) -> Pool:
         """Make a pool for a run; no process is started yet."""
-        return self.launcher.pool(self.models[role], self.identity(role), shares_gpus)
+        return self.launcher.pool(self.models[role], self.identity(role))
 
     def give_back(self, role: Role, pool: Pool) -> None:
         """Take a pool that a run does not need any more: keep it, or end it."""
@@ -131,7 +131,7 @@ class SessionWorkers:
         if placement.mode == "swap":
             for rival in [name for name in self._pools if name != role]:
                 self.release(rival)
-        pool = self.launch(role, shares_gpus=shares_gpus(placement.mode, self.models.values()))
+        pool = self.launch(role)
         pool.start(jobs)
         self._pools[role] = pool
         return pool

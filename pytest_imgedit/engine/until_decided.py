@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_imgedit.engine.blocks import Blocks
-from pytest_imgedit.engine.placement import shares_gpus
 from pytest_imgedit.engine.plan import RunPlan
 from pytest_imgedit.engine.run import Run, Surroundings
 from pytest_imgedit.engine.scoring import Scorer
@@ -29,7 +28,7 @@ class BlockRun(Run):
         swap = Swap(self.around.launch("judge"), self.clock, stays=mode != "swap")
         try:
             if swap.stays:
-                self._stay_loaded(scorer, swap, bool(missing), shares_gpus(mode, self.plan.models.values()))
+                self._stay_loaded(scorer, swap, bool(missing))
             else:
                 self._swap_each_time(scorer)
             self.timing.edit_gpu_busy = self.timing.score_gpu_busy = None  # known of the last block only
@@ -51,8 +50,8 @@ class BlockRun(Run):
             finally:
                 swap.judge.close()
 
-    def _stay_loaded(self, scorer: Scorer, swap: Swap, edits_any: bool, together: bool) -> None:
-        editors = self.around.launch("editor", shares_gpus=together) if edits_any else None
+    def _stay_loaded(self, scorer: Scorer, swap: Swap, edits_any: bool) -> None:
+        editors = self.around.launch("editor") if edits_any else None
         try:
             if editors is not None:
                 editors.start(len(missing_edits(self.plan.works)))

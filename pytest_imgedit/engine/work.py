@@ -63,7 +63,7 @@ class Work:
     """One repetition of a pair on its way through the stages; at its end it has a verdict or an error.
 
     `seed` is the pair's own plus the repetition, and `generator_seed` what the editor's noise is drawn from. `recipe`
-    holds all that decides the edit, but for the environment, and `content` is its hash.
+    holds all that decides the edit as planned, but for the environment, and `content` is its hash.
     `failures` counts the jobs of the present stage that were lost with it; `reminders` the re-asks so far. A
     `repeat` of a verdict is asked for with a `perturbation`, see `perturbations.py`.
     """
@@ -161,8 +161,18 @@ def edit_recipe(
     asked: JsonObject = {"editor": editor.digest, "source": source}
     if image is not None:
         return {**asked, "image": image}
-    asked |= {"instruction": pair.instruction, "seed": seed, "shown": shown}
+    asked |= {"instruction": pair.instruction, "seed": seed, "shown": shown, "batch_size": editor.model.batch_size}
     return {**asked, "pair": pair.id, "category": pair.category} if editor.sees_pair else asked
+
+
+def in_batches_of(recipe: JsonObject, batch_size: int) -> JsonObject:
+    """Return the recipe of an edit that is made in calls of another size."""
+    return {**recipe, "batch_size": batch_size} if "batch_size" in recipe else recipe
+
+
+def halves(batch_size: int) -> list[int]:
+    """List a batch size and those that it shrinks to where memory runs out or batches fail, down to 1."""
+    return [batch_size >> power for power in range(batch_size.bit_length())]
 
 
 def missing_edits(works: Iterable[Work]) -> list[Work]:

@@ -20,3 +20,22 @@ def seed_all(seed: int) -> frozenset[str]:
         torch.manual_seed(seed)
         seeded.add("torch")
     return frozenset(seeded)
+
+
+def has_drawn(seed: int) -> bool:
+    """Tell whether anything drew from a global generator since `seed_all(seed)`, and seed them all again."""
+    states = _states()
+    seed_all(seed)
+    return states != _states()
+
+
+def _states() -> list[object]:
+    states: list[object] = [random.getstate()]
+    if (numpy := sys.modules.get("numpy")) is not None:
+        kind, keys, *place = numpy.random.get_state()
+        states += [kind, keys.tobytes(), place]
+    if (torch := sys.modules.get("torch")) is not None:
+        states.append(torch.get_rng_state().numpy().tobytes())
+        if torch.cuda.is_initialized():
+            states.append(torch.cuda.get_rng_state().numpy().tobytes())
+    return states

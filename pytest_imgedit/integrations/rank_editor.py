@@ -100,11 +100,7 @@ class RankEditor:
         by_size: dict[tuple[int, int], list[int]] = {}
         for n in sorted(requests):
             by_size.setdefault(requests[n].source.size, []).append(n)
-        adapter, pipeline = self.editor.adapter, self.editor.pipeline
-        calls: list[list[int]] = []
-        for places in by_size.values():
-            fits = adapter.takes_batch(pipeline, requests[places[0]].source)
-            calls += [places] if fits else [[n] for n in places]
+        calls = list(by_size.values()) if self.editor.adapter.batches else [[n] for n in requests]
         if self.sharded and not self._agree(len(calls) == 1):
             return [[n] for n in sorted(requests)]
         return calls

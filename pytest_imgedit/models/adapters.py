@@ -7,7 +7,6 @@ model's area, in the multiples that the model needs.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
 import math
@@ -56,9 +55,7 @@ class Adapter:
     the call as `width` and `height`; an adapter that does neither leaves the size to the pipeline, which keeps the
     aspect ratio. `prepare` changes the pipeline before each call, `further` gives arguments beside these. The edit is
     what `pick` takes of the output's field `output`. Where one call `batches` edits, it takes a list of sources of one
-    size; other pipelines take a list for several references of one edit. `resize` resizes each where the pipeline does
-    that for a single source only; it returns `None` where the edit would have another size then. `needs` names packages
-    without which the class cannot run.
+    size; `no_batches` says why others do not. `needs` names packages without which the class cannot run.
     """
 
     size: str
@@ -75,7 +72,7 @@ class Adapter:
     output: str = "images"
     pick: Callable[[Any], Any] = lambda images: images[0]
     batches: bool = False
-    resize: Callable[[Any, Image.Image], Image.Image | None] = lambda pipeline, source: source
+    no_batches: str = "takes one source a call"
     needs: tuple[str, ...] = ()
 
     @property
@@ -108,21 +105,11 @@ class Adapter:
     def batch_arguments(
         self, pipeline: Any, asked: Sequence[tuple[Image.Image, str]], call: JsonObject, area: int | None
     ) -> JsonObject:
-        """Return the arguments of one call for several (source, instruction), whose sources are of one size.
-
-        Raises `ValueError` for sources that `takes_batch` refuses.
-        """
-        if not self.takes_batch(pipeline, asked[0][0]):
-            raise ValueError(f"sources of {asked[0][0].size}: their edits would have another size in a batch")
+        """Return the arguments of one call for several (source, instruction), whose sources are of one size."""
         each = [self.arguments(pipeline, source, instruction, call, area) for source, instruction in asked]
         lists = {self.image, "prompt", *(name for name in call if name.startswith(("prompt_", "negative_prompt")))}
         listed = {name: [arguments[name] for arguments in each] for name in lists}
-        sources = [self.resize(pipeline, source) for source in listed[self.image]]
-        return {**each[0], **listed, self.image: sources}
-
-    def takes_batch(self, pipeline: Any, source: Image.Image) -> bool:
-        """Tell whether sources of the size of this one can be edited in one call."""
-        return self.batches and self.resize(pipeline, source) is not None
+        return {**each[0], **listed}
 
     def edited(self, output: Any, place: int = 0) -> Any:
         """Return an edited image of a pipeline's output: a tensor (3, H, W), or (4, H, W) with alpha, on [0, 1]."""
@@ -160,20 +147,6 @@ def _snap_to(name: str) -> Callable[[Any, Size], None]:
         getattr(pipeline, name).get_default_height_width = lambda image, height=None, width=None: size[::-1]
 
     return prepare
-
-
-def _qwen_size(pipeline: Any, source: Image.Image) -> Image.Image | None:
-    """Resize a source as Qwen-Image-Edit does a single one.
-
-    In a batch the pipeline derives its size from the resized source, which for some aspect ratios is another size:
-    `None` then.
-    """
-    code: Any = importlib.import_module("diffusers.pipelines.qwenimage.pipeline_qwenimage_edit")
-    width, height, _ = code.calculate_dimensions(MEGAPIXEL, source.width / source.height)
-    if code.calculate_dimensions(MEGAPIXEL, width / height)[:2] != (width, height):
-        return None
-    resized: Image.Image = pipeline.image_processor.resize(source, height, width)
-    return resized
 
 
 def _omnigen_prompt(instruction: str) -> str:
@@ -239,7 +212,7 @@ ADAPTERS: dict[str, Adapter] = {
         further=lambda size: {"max_input_image_size": max(*size, 1024)},
     ),
     "QwenImage21Pipeline": _OWN,
-    "QwenImageEditPipeline": replace(_OWN, batches=True, resize=_qwen_size),
+    "QwenImageEditPipeline": replace(_OWN, no_batches="pads the texts of a call to the longest, on which edits depend"),
     "QwenImageEditPlusPipeline": _OWN,
     "StableDiffusionInstructPix2PixPipeline": Adapter(
         f"{_OF_UNET}, multiple of 8{_RESIZED}", scales=True, area=_unet_area, multiple=_latents, batches=True

@@ -120,6 +120,7 @@ class Diffusers(CheckpointModel):
     layout = Layout.PIPELINE
     Params = DiffusersParameters
     offloads = ("model", "group")
+    pads_batches = True
     names_files = ("loras",)
     libraries = ("torch", "torchvision", "diffusers", "transformers", "tokenizers", "pillow", "ftfy")
 
@@ -157,6 +158,7 @@ class Diffusers(CheckpointModel):
         _check_loras(self.options.loras)
         self._check_options()
         check_arguments(self.argument or "", self.params, self.options.model_extra or {})
+        self._check_batches()
         if "shard" in self.params and self.gpus == 1:
             raise SettingError("shard", "nothing to share, expected --imgedit-gpus-per-worker of 2 or more")
         strategy = self.options.shard.strategy
@@ -168,6 +170,15 @@ class Diffusers(CheckpointModel):
             raise SettingError("shard.strategy", f"{strategy!r} needs GPUs")
         if self.options.quantize and site.is_here and find_spec("torchao") is None:
             raise SettingError("quantize", "torchao is not installed, pip install torchao")
+
+    def _check_batches(self) -> None:
+        """Refuse batches of a pipeline that takes one source a call, or whose edits depend on the others of a call."""
+        name = pipeline_class(self.argument or "") or ""
+        adapter = ADAPTERS.get(name)
+        if self.batch_size > 1 and self.is_sharded:
+            raise SettingError("batch_size", f"found {self.batch_size}, but a sharded editor makes one edit a call")
+        if self.batch_size > 1 and adapter is not None and not adapter.batches:
+            raise SettingError("batch_size", f"found {self.batch_size}, but {name} {adapter.no_batches}")
 
     def _check_options(self) -> None:
         """Refuse what cannot do what it says."""

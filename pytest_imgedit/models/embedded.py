@@ -30,6 +30,10 @@ class ScenesEditor(_Embedded, Diffusers):
     name = "scenes"
     defaults = {"num_inference_steps": 20, "guidance_scale": 1.0, "image_guidance_scale": 1.0}  # noqa: RUF012
 
+    @property
+    def usual_batch(self) -> int:
+        return 8 if self.gpus == 1 else 1
+
 
 class ScenesJudge(_Embedded, QwenVL):
     """The embedded judge, which knows nothing but drawn scenes and the rubric that it was taught."""

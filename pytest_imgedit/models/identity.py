@@ -77,7 +77,7 @@ def identify(model: Model, cache: Path, where: Where | None = None) -> Identity:
         recipe["argument"] = digests.resolved(model.target.argument)
     libraries = model.packages if closure is None else _packages_of(closure)
     versions = versions_in(where.python, libraries) if where.versions is None else where.versions(libraries)
-    here = Environment(device=where.device, gpu=where.gpu, versions=versions)
+    here = Environment(device=where.device, gpu=where.gpu, versions=versions, threads=where.threads)
     if model.is_served:
         here = Environment(device="server", versions=versions)
     shown = {**recipe, "params": mask_secrets(named)}  # what is a secret decides, but is not kept

@@ -34,6 +34,8 @@ REVISION = 6
 class Model:
     """An editor or judge as one spec names it, with its `params`, for workers of `gpus` GPUs each.
 
+    Of an editor, `batch_size` is how many edits go into one call.
+
     A kind sets the class attributes below and overrides what differs. `loads` is the class that workers build,
     `module:Class`; it is not imported here. `takes` says what follows the name in a spec, such as `MODEL`; `Params` is
     the one declaration of its parameters, without which the signature of the class says what it takes. `defaults` are
@@ -60,6 +62,8 @@ class Model:
     shown_reference: ClassVar[Literal["own", "next"] | None] = None
     #: Of editors: whether an image of one colour is an edit.
     may_be_blank: ClassVar[bool] = False
+    #: Of editors: whether a call for fewer edits than the batch size is padded, so that no edit depends on the others.
+    pads_batches: ClassVar[bool] = False
 
     #: Of judges: whether it gives scores at all; a run without ends with its edits.
     scores: ClassVar[bool] = True
@@ -71,6 +75,7 @@ class Model:
     argument: str | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
     gpus: int = 1
+    batch_size: int = 1
 
     @classmethod
     def of(cls, spec: str, argument: str | None, params: Mapping[str, Any], gpus: int = 1) -> Self:
@@ -183,6 +188,11 @@ class Model:
     def lossy(self) -> list[str]:
         """Parameters that trade quality for speed, as `key=value`."""
         return []
+
+    @property
+    def usual_batch(self) -> int:
+        """How many edits go into one call where `editor.batch_size` is `"auto"`."""
+        return 1
 
     @property
     def concurrency(self) -> int:

@@ -65,13 +65,15 @@ class Where:
     """Where an editor or judge would compute: the kind of device, the product of its GPUs as far as it is known, and
     the interpreter (`None`: this one).
 
-    `versions` asks for those of packages by their names, where that is another machine.
+    `versions` asks for those of packages by their names, where that is another machine. `threads` are those of a worker
+    on the CPU, as far as they are known.
     """
 
     device: Literal["cpu", "cuda"] = "cpu"
     gpu: str | None = None
     python: str | None = None
     versions: Callable[[Sequence[str]], dict[str, str]] | None = None
+    threads: int | None = None
 
     def resolved_dtype(self, params: Mapping[str, Any]) -> str:
         """Return the number format in which a model computes: `auto` is float32 on the CPU and bfloat16 on a GPU."""

@@ -13,6 +13,8 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Grade = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
+#: As `core.images.signature` makes it.
+Signature = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{1366}==$")]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
@@ -38,6 +40,7 @@ class EditRecord(Record):
     height: Annotated[int, Field(ge=1)]
     reframed: bool
     batch_size: Annotated[int, Field(ge=1)]
+    signature: Signature
     code: dict[str, Sha256] = Field(default_factory=dict)
 
 

@@ -1,4 +1,4 @@
-"""How a worker calls its editor: one edit at a time, or batches that halve where memory runs out."""
+"""How a worker calls its editor: in batches of one size, which halves where memory runs out."""
 
 from __future__ import annotations
 
@@ -7,34 +7,20 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from pytest_imgedit.core.errors import SetupError, is_out_of_memory
 from pytest_imgedit.core.requests import EditRequest
-from pytest_imgedit.inference.seeding import seed_all
+from pytest_imgedit.inference.seeding import has_drawn, seed_all
 from pytest_imgedit.workers.messages import clock
-
-#: Edits a call of an editor that has `edit_batch` and names no `batch_size`, and the most that is tried by measuring.
-USUAL_BATCH = 8
-#: With fewer jobs than this, measuring costs more than batches save.
-WORTH_MEASURING = 16
-
-
-@dataclass(frozen=True)
-class BatchLimits:
-    """What `editor.batch_size` says, the jobs that the worker is about to get, and bytes of GPU memory for a batch.
-
-    `memory` is `None` where all that is free may be used.
-    """
-
-    wanted: int | Literal["auto"] = 1
-    jobs: int = 1
-    memory: int | None = None
 
 
 @dataclass(frozen=True)
 class Output:
-    """What an editor returned or raised for a request; `seconds` is its share of those of a call for `batch_size`."""
+    """What an editor returned or raised for a request.
+
+    `seconds` is its share of those of its call, which was for `batch_size` edits, padding included.
+    """
 
     value: Any
     seconds: float = 0.0
@@ -42,64 +28,65 @@ class Output:
 
 
 class EditCalls:
-    """Calls an editor. `batch_size` is the most requests of one call; it shrinks where memory does not suffice.
+    """Calls an editor for `batch_size` requests at once.
+
+    Where it `pads`, a call for fewer repeats its last request: calls of one shape round alike, so that no edit depends
+    on the others of its call. An editor of which that is not so on this machine makes one edit a call. The size halves
+    for good where memory does not suffice, and becomes 1 where batches fail or draw from global generators, whose one
+    seed decides the edits of a call together.
 
     Raises `SetupError` if the editor is to make more edits a call than it can.
     """
 
-    def __init__(self, editor: Any, limits: BatchLimits) -> None:
-        self.editor = editor
-        self.batch_size, self.remark = self._settle(limits)
+    def __init__(self, editor: Any, batch_size: int = 1, pads: bool = False) -> None:
+        self.editor, self.pads = editor, pads
+        if batch_size > 1 and not callable(getattr(editor, "edit_batch", None)):
+            name = type(editor).__name__
+            raise SetupError(f"editor.batch_size: found {batch_size}, but {name} has no method edit_batch")
+        self.batch_size = self._proven(batch_size) if pads else batch_size
 
-    def _settle(self, limits: BatchLimits) -> tuple[int, str]:
-        """Decide how many requests go into one call; return what to say of it too."""
-        name = type(self.editor).__name__
-        takes_batches = callable(getattr(self.editor, "edit_batch", None))
-        measure = getattr(self.editor, "measure_batch_size", None)
-        refuses = getattr(self.editor, "refuses_batches", str)
-        if limits.wanted != "auto" and limits.wanted > 1 and (reason := refuses()):
-            raise SetupError(f"editor.batch_size: found {limits.wanted}, but {reason}")
-        if limits.wanted != "auto":
-            if limits.wanted > 1 and not takes_batches:
-                raise SetupError(f"editor.batch_size: found {limits.wanted}, but {name} has no method edit_batch")
-            return limits.wanted, ""
-        if not takes_batches:
-            return 1, ""
-        if callable(measure):
-            if limits.jobs < WORTH_MEASURING:
-                return 1, ""
-            size, remark = measure(USUAL_BATCH, limits.memory)
-            return size, remark
-        size = getattr(self.editor, "batch_size", USUAL_BATCH)
-        if not isinstance(size, int) or size < 1:
-            raise SetupError(f"{name}.batch_size is {size!r}, expected a count of at least 1")
-        return size, ""
+    def _proven(self, size: int) -> int:
+        """Try calls of a size that are to be padded; return a smaller one where these fail or do not fit."""
+        while size > 1:
+            try:
+                return size if self.editor.is_batch_invariant(size) else 1
+            except Exception as error:
+                is_full = is_out_of_memory(error)
+                traceback.print_exception(error)
+            size = size // 2 if is_full else 1
+            free_memory()
+        return size
 
     def edit(self, requests: Sequence[EditRequest]) -> list[Output]:
         """Edit; each request ends in its own output, an exception where it failed."""
         outputs: list[Output] = []
         while len(outputs) < len(requests):
             batch = requests[len(outputs) :][: self.batch_size]
-            outputs += [self._edit_one(batch[0])] if len(batch) == 1 else self._edit_batch(batch)
+            is_alone = self.batch_size == 1 or (len(batch) == 1 and not self.pads)
+            outputs += [self._edit_one(batch[0])] if is_alone else self._edit_batch(batch)
         return outputs
 
     def _edit_batch(self, batch: Sequence[EditRequest]) -> list[Output]:
         """Edit in one call; one by one if that fails, and nothing, with a smaller batch size, if memory runs out."""
+        padding = [batch[-1]] * (self.batch_size - len(batch)) if self.pads else []
+        call = [*batch, *padding]
         started = clock()
         try:
-            values = self._seeded(batch, lambda fresh: self.editor.edit_batch(fresh))
-            if not isinstance(values, list | tuple) or len(values) != len(batch):
+            values = self._seeded(call, lambda fresh: self.editor.edit_batch(fresh))
+            if not isinstance(values, list | tuple) or len(values) != len(call):
                 found = f"{len(values)} values" if isinstance(values, list | tuple) else type(values).__name__
-                raise TypeError(f"edit_batch returned {found}, expected a list of {len(batch)} images")
+                raise TypeError(f"edit_batch returned {found}, expected a list of {len(call)} images")
+            if has_drawn(call[0].seed) and len(call) > 1:
+                raise RuntimeError("edit_batch drew from a global generator, whose seed is that of the first edit only")
         except Exception as error:
             is_full = is_out_of_memory(error)
             if not is_full:
                 traceback.print_exception(error)
         else:
             seconds = (clock() - started) / len(batch)
-            return [Output(value, seconds, len(batch)) for value in values]
+            return [Output(value, seconds, len(call)) for value in values[: len(batch)]]
         if is_full:  # the failed call's tensors live until its exception is gone, so not before here
-            self.batch_size = len(batch) // 2
+            self.batch_size = len(call) // 2
             free_memory()
             return []
         alone = [self._edit_one(request) for request in batch]

@@ -9,7 +9,7 @@ from typing import Any
 from PIL import Image
 
 from pytest_imgedit.core.errors import ImageError, OutputError, SetupError, is_out_of_memory
-from pytest_imgedit.core.images import decode, encode_png, thumbnail
+from pytest_imgedit.core.images import decode, encode_png, signature, thumbnail
 from pytest_imgedit.core.protocol import AnswerMessage, EditMessage, FinishedEdit, QuestionMessage
 from pytest_imgedit.core.requests import Answer, EditRequest, Question
 from pytest_imgedit.core.sanitize import one_line, shorten
@@ -54,6 +54,7 @@ def finished_edit(
         "image": encode_png(image),
         "thumbnail": thumbnail(image),
         "source_thumbnail": thumbnail(source),
+        "signature": signature(image),
         "edit_s": seconds,
         "batch_size": batch_size,
         "near_copy": is_near_copy(source, image),

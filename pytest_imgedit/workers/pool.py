@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import queue
 import threading
 import time
@@ -24,6 +23,8 @@ Done = tuple[Any, Worker, JobReply]
 #: A slot that loses this many processes in a row before they have a job is given up. One that dies with a job speaks
 #: against the job, which ends after two such deaths.
 MAX_DEATHS = 3
+#: Share of the CPU time that it could use under which a worker is told to be starved.
+STARVED = 0.5
 #: Jobs that a worker has at a time: one to do, and one whose images it reads meanwhile.
 DEPTH = 2
 #: Seconds without listening to workers from which on that time does not count against them.
@@ -77,10 +78,8 @@ class Pool:
         self.gone: list[Worker] = []
         self._deaths: Counter[str] = Counter()
         self._given_up = ""
-        self._any_ready = False
-        self._jobs = 0
+        self._any_ready = self._is_starved = False
         self._spare: list[Slot] = []
-        self._has_remarked = False
         self._last_words: dict[str, str] = {}
         # Jobs that a worker left when it went. One of them may be why it went, with the reply on the job before it not
         # sent yet, so they are done alone.
@@ -94,7 +93,6 @@ class Pool:
         if self.workers or self.gone:
             return
         self._spare, self.slots = self.slots[max(1, jobs) :], self.slots[: max(1, jobs)]
-        self._jobs = math.ceil(jobs / len(self.slots))
         for slot in self.slots:
             self._spawn(slot)
 
@@ -125,7 +123,7 @@ class Pool:
         if not wanted:  # the pool was closed meanwhile
             connection.close()
             return
-        connection.send({**self.setup.message, "op": "prepare", "device": worker.slot.device, "jobs": self._jobs})
+        connection.send({**self.setup.message, "op": "prepare", "device": worker.slot.device})
         connection.listen(lambda message: self.events.put((worker, message)))
 
     def renew(self, worker: Worker) -> None:
@@ -240,23 +238,36 @@ class Pool:
             worker.busy_s += _sane(message.get("seconds"))
             worker.code = message.get("code", worker.code)
             self._deaths[worker.slot.name] = 0
+            self._tell_if_starved(worker, message.get("cpu_share"))
             self._set(worker, "busy" if worker.jobs else "idle")
             if message["op"] in ("judged", "edited"):
                 worker.batch_size = message["batch_size"]
+            if message["op"] == "edited":  # what memory or a failure has left of it holds for processes to come
+                self.setup.message["batch_size"] = worker.batch_size
             if message["op"] != "dropped":
                 yield job, worker, message
         elif message["op"] == "error":
             self._load_failed(worker, message)
 
+    def _tell_if_starved(self, worker: Worker, share: float | None) -> None:
+        """Say once if a worker gets less than half of the CPU time that its threads could use."""
+        if share is None or share >= STARVED or self._is_starved:
+            return
+        self._is_starved = True
+        gets = f"worker {worker.slot.name} ({worker.slot.label}) gets {share:.0%} of the CPU time that it could use"
+        self.watcher.note(f"{gets}: other processes keep this machine busy; --imgedit-limit=N takes fewer pairs")
+
     def _loaded(self, worker: Worker, message: Loaded) -> None:
         self._deaths[worker.slot.name] = 0
         worker.memory = message.get("memory")
         worker.load_s, worker.batch_size = _sane(message.get("seconds")), message["batch_size"]
+        asked = self.setup.message.get("batch_size", 1)
+        if worker.batch_size < asked:
+            sizes = f"batch size {worker.batch_size}, not {asked}"
+            why = "larger batches fail, or how their edits round depends on the place in the batch"
+            self.watcher.note(f"worker {worker.slot.name} ({worker.slot.label}): {sizes}: {why}")
         worker.environment, worker.code = Environment(**message["environment"]), message.get("code", {})
         worker.loaded_at = time.perf_counter()
-        if message["remark"] and not self._has_remarked:
-            self.watcher.note(f"{worker.slot.name}: {message['remark']}")
-            self._has_remarked = True
         if self.canaries is not None and (said := self.canaries.compare(worker, message["canary"])):
             self.watcher.note(said)
         self._set(worker, "idle")

@@ -24,9 +24,9 @@ from pytest_imgedit.core.targets import Target
 from pytest_imgedit.core.versions import versions_of
 from pytest_imgedit.models.checkpoints import find_checkpoint, require_file
 from pytest_imgedit.models.closure import loaded_code, require_code
-from pytest_imgedit.workers.editing import BatchLimits, EditCalls, Output, free_memory
+from pytest_imgedit.workers.editing import EditCalls, Output, free_memory
 from pytest_imgedit.workers.messages import clock, describe, edit_request, finished_edit, judge_question, plain_answer
-from pytest_imgedit.workers.usage import PeakMemory
+from pytest_imgedit.workers.usage import CpuShare, PeakMemory, threads_in
 
 Read = list[Future[Any]]
 
@@ -84,6 +84,7 @@ class JobLoop:
         self.model: Any = None
         self.edits: EditCalls | None = None  # how an editor is called; a judge has none
         self._memory = PeakMemory()
+        self._cpu: CpuShare | None = None  # of a worker on the CPU that has loaded
         self._modules = 0  # as many were imported when the controller was told last
         self._told_step = 0.0
         self.fits = sys.maxsize  # the most questions that memory was enough for
@@ -140,6 +141,7 @@ class JobLoop:
         except BaseException as error:
             reply = self._failed(error)
         reply["seconds"], reply["memory"] = seconds, self._memory.look()
+        reply["cpu_share"] = None if self._cpu is None else self._cpu.look()
         try:
             self.send(reply)
         except Exception as error:  # what an editor or judge returned cannot be sent
@@ -162,9 +164,8 @@ class JobLoop:
         self.params, self.device = message["params"], message["device"]
         self.is_served, self.may_be_blank = message["is_served"], message["may_be_blank"]
         self.libraries = message["libraries"]
-        self.limits: BatchLimits | None = None  # of an editor only
-        if "batch_size" in message:
-            self.limits = BatchLimits(message["batch_size"], message["jobs"], message.get("batch_memory"))
+        self.asked_batch = message.get("batch_size")  # of an editor only
+        self.pads_batches = message.get("pads_batches", False)
         self.canary: protocol.EditMessage | None = message.get("canary")
         self.redactor = Redactor(os.environ, self.params, server_key(self.params))
         if checkpoint := message.get("checkpoint"):  # the run was started on another host
@@ -190,14 +191,15 @@ class JobLoop:
         self_check = getattr(self.model, "self_check", None)
         if callable(self_check):
             self_check()
-        self._memory.look()  # measuring batches resets PyTorch's own count
-        self.edits = None if self.limits is None else EditCalls(self.model, self.limits)
+        if self.asked_batch is not None:
+            self.edits = EditCalls(self.model, self.asked_batch, self.pads_batches)
         if hasattr(self.model, "on_step"):
             self.model.on_step = self._tell_step
+        if self.device == "cpu" and not self.is_served:
+            self._cpu = CpuShare()
         return {
             "op": "loaded",
             "batch_size": self._batch_size(),
-            "remark": "" if self.edits is None else self.edits.remark,
             "environment": self._environment(),
             "code": self._first_party(),
             "canary": self._canary(),
@@ -240,6 +242,7 @@ class JobLoop:
             # A class of the user's own may mean something else by these names.
             "processor": processor if isinstance(processor, str) else None,
             "compiled": compiled if isinstance(compiled, bool) else None,
+            "threads": None if on_gpu or self.is_served else threads_in(os.environ),
         }
 
     def _first_party(self) -> dict[str, str]:

@@ -55,6 +55,7 @@ def test_scores(reward_model, n):
     assert reward_model.score(SOURCES[0], SOURCES[1], "four").score == 4
 """
 MODELS = ("--imgedit-editor=counted:Editor", "--imgedit-judge=counted:Judge", "--imgedit-limit=1")
+MODELS = (*MODELS, "--imgedit-set=editor.batch_size=8")
 
 
 def place(monkeypatch, mode):

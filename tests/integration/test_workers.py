@@ -18,7 +18,7 @@ from pytest_imgedit.core.requests import Answer, Question
 from pytest_imgedit.engine.retries import MAX_IN_VAIN, Retries
 from pytest_imgedit.workers import supervisor
 from pytest_imgedit.workers.base import Slot, Worker
-from pytest_imgedit.workers.editing import BatchLimits, EditCalls
+from pytest_imgedit.workers.editing import EditCalls
 from pytest_imgedit.workers.messages import describe
 from pytest_imgedit.workers.process import JobLoop
 from pytest_imgedit.workers.usage import PeakMemory
@@ -200,7 +200,7 @@ def test_secrets_of_the_parameters_leave_no_worker():
         def edit(self, request):
             raise RuntimeError("bad key 0123456789")
 
-    worker.edits = EditCalls(Model(), BatchLimits())
+    worker.edits = EditCalls(Model())
     from pytest_imgedit.core.images import encode_png
 
     source = encode_png(Image.effect_noise((16, 16), 50))

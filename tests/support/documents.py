@@ -16,7 +16,7 @@ def an_item(name: str, category: str = "physics", score: float | None = 5.0, **c
     error: ItemError | None = changes.get("error")
     aspects = changes.pop("aspects", {"realism": 7.0})
     verdict = None if score is None else Verdict(changes.pop("reply", ""), aspects, score)
-    edit = Edit(changes.pop("blob", "ab" * 32), 1.0, "edit-0")
+    edit = Edit(changes.pop("blob", "ab" * 32), 1.0, "edit-0", signature=changes.pop("signature", ""))
     status = "judge_error" if error else "scored"
     given = {"instruction": "make it rain", "source": f"ab/{'ab' * 32}.png", "status": status, **changes}
     seeds = (SeedResult(0, edit, verdict, error),)
@@ -35,7 +35,7 @@ def a_run(**changes: Any) -> Results:
         "machine": MACHINE,
         "options": {
             "suite": {},
-            "editor": {"seed": 0, "seeds": 1, "batch_size": "auto"},
+            "editor": {"seed": 0, "seeds": 1, "batch_size": 1},
             "judge": {},
             "workers": {},
             "gates": gate_options,

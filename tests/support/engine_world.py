@@ -30,6 +30,9 @@ ANSWER: dict[str, Any] = {
 }
 
 
+SIGNATURE = "A" * 1366 + "=="
+
+
 def png(color: int = 0, side: int = 16) -> bytes:
     buffer = io.BytesIO()
     Image.new("RGB", (side, side), (color, 40, 90)).save(buffer, "PNG")
@@ -87,7 +90,7 @@ class Told:
 def edited(message: Any) -> dict[str, Any]:
     """The reply of an editor that draws."""
     size = {"near_copy": False, "width": 16, "height": 16, "reframed": False}
-    thumbnails = {"thumbnail": b"WebP", "source_thumbnail": b"WebP"}
+    thumbnails = {"thumbnail": b"WebP", "source_thumbnail": b"WebP", "signature": SIGNATURE}
     made = {
         "op": "finished",
         "image": png(200),
@@ -222,9 +225,7 @@ class World:
         return FakePool(role, identity.here, answer, self.clock, self.log, slots)
 
     def surroundings(self, plan: Any, slots: int = 1) -> Surroundings:
-        return Surroundings(
-            lambda role, shares_gpus=False: self.pool(role, plan, slots), self.told, HeardHooks(self.hooks), self.clock
-        )
+        return Surroundings(lambda role: self.pool(role, plan, slots), self.told, HeardHooks(self.hooks), self.clock)
 
     def run(self, slots: int = 1, **raw: Any) -> Run:
         """Plan and execute a run."""

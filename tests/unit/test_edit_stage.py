@@ -7,6 +7,7 @@ from engine_world import Drawn, FakePool, World, edited, failed, pairs_of
 
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.engine.edit_stage import EditStage
+from pytest_imgedit.models.controls import Identity
 
 
 class Stage:
@@ -174,6 +175,68 @@ def test_of_a_batch_that_kills_its_worker_the_pair_that_kills_again_alone_ends_i
     assert stage.done == [("p3", "edit"), ("p0", "worker_died"), ("p1", "edit"), ("p2", "edit")]
 
 
-def test_the_key_of_an_edit_does_not_depend_on_the_batch(world, tmp_path):
-    alone, together = Stage(world).run(), Stage(World(tmp_path / "other", run={"stage": "edit"}), batch_size=4).run()
-    assert [work.edit.key for work in alone.plan.works] == [work.edit.key for work in together.plan.works]
+def made_in(size):
+    """The reply of an editor that makes edits in padded calls of a size."""
+
+    def answer(message):
+        reply = edited(message)
+        return {**reply, "edits": [{**made, "batch_size": size} for made in reply["edits"]], "batch_size": size}
+
+    return answer
+
+
+@pytest.fixture
+def padded(world, monkeypatch):
+    """A world whose editor makes four edits a call and pads what is fewer."""
+    monkeypatch.setattr(Identity, "pads_batches", True)
+    world.raw["editor"] = {"batch_size": 4}
+    return world
+
+
+def sizes(plan):
+    return [work.edit and work.edit.batch_size for work in plan.works]
+
+
+def test_padded_batches_are_full_whoever_is_free(padded):
+    stage = Stage(padded, made_in(4), slots=3, batch_size=4).run()
+    assert stage.asked == ["p0 p1 p2 p3"]
+    assert stage.stored == 4
+
+
+def test_an_edit_of_padded_calls_has_the_key_of_their_size_which_a_later_run_finds(padded):
+    smaller, again = Stage(padded, made_in(2), batch_size=4).run(), padded.plan()
+    assert sizes(again) == [2, 2, 2, 2]
+    assert [work.edit.key for work in again.works] == [work.edit.key for work in smaller.plan.works]
+    assert "plan: 4 edits of the store, made with batch size 2, stand for those of 4" in padded.told.notes
+
+
+@pytest.mark.parametrize(("made", "later", "found"), [(1, 4, True), (3, 4, False), (4, 2, False)])
+def test_edits_of_sizes_to_which_a_batch_may_shrink_count(padded, made, later, found):
+    Stage(padded, made_in(made), batch_size=4).run()
+    assert sizes(padded.plan(editor={"batch_size": later})) == [made if found else None] * 4
+
+
+def test_of_two_edits_that_of_the_planned_size_counts(padded):
+    Stage(padded, made_in(4), batch_size=4).run()
+    padded.raw["run"] = {"stage": "edit", "fresh": True}
+    Stage(padded, made_in(2), batch_size=4).run()
+    assert sizes(padded.plan(run={"stage": "edit"})) == [4, 4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("sides", "line"),
+    [
+        ([8] * 7, "plan: 7 edits in 2 calls of 4, 12% of them padding"),
+        ([8, 8, 8, 8, 16], "plan: 5 edits in 2 calls of 4, 38% of them padding; editor.batch_size=1 needs none"),
+    ],
+)
+def test_the_plan_tells_padding(padded, sides, line):
+    padded.pairs = [EditPair(f"p{n}", "physics", "x", Drawn(n, side)) for n, side in enumerate(sides)]
+    padded.plan()
+    assert line in padded.told.notes
+
+
+def test_calls_of_an_editor_that_pads_nothing_have_the_key_of_the_plan(world):
+    world.raw["editor"] = {"batch_size": 4}
+    Stage(world, batch_size=3).run()
+    assert sizes(world.plan()) == [3, 3, 3, 1]

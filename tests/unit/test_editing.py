@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
+import numpy as np
 import pytest
 from PIL import Image
 
 from pytest_imgedit.core.errors import SetupError
 from pytest_imgedit.core.requests import EditRequest
-from pytest_imgedit.workers.editing import USUAL_BATCH, BatchLimits, EditCalls
+from pytest_imgedit.workers.editing import EditCalls
 
 SOURCE = Image.new("RGB", (8, 8))
 
@@ -49,7 +52,7 @@ def values(outputs):
 
 def test_several_requests_go_into_one_call():
     editor = Batching()
-    outputs = EditCalls(editor, BatchLimits(4)).edit(requests(6))
+    outputs = EditCalls(editor, 4).edit(requests(6))
     assert editor.calls == [4, 2]
     assert values(outputs) == list("012345")
     assert [output.batch_size for output in outputs] == [4, 4, 4, 4, 2, 2]
@@ -57,7 +60,7 @@ def test_several_requests_go_into_one_call():
 
 def test_a_batch_that_does_not_fit_is_halved_down_to_one():
     editor = Batching(room=1)
-    calls = EditCalls(editor, BatchLimits(4))
+    calls = EditCalls(editor, 4)
     assert values(calls.edit(requests(4))) == list("0123")
     assert editor.calls == [4, 2, 1, 1, 1, 1]
     assert calls.batch_size == 1
@@ -65,14 +68,14 @@ def test_a_batch_that_does_not_fit_is_halved_down_to_one():
 
 def test_a_single_edit_that_does_not_fit_is_tried_twice_and_is_an_error():
     editor = Batching(room=0)
-    (output,) = EditCalls(editor, BatchLimits(1)).edit(requests(1))
+    (output,) = EditCalls(editor, 1).edit(requests(1))
     assert "out of memory" in values([output])[0]
     assert editor.calls == [1, 1]
 
 
 def test_an_exception_in_the_place_of_an_image_is_the_error_of_that_edit():
     editor = Batching(spoils="1")
-    assert values(EditCalls(editor, BatchLimits(3)).edit(requests(3))) == ["0", "no", "2"]
+    assert values(EditCalls(editor, 3).edit(requests(3))) == ["0", "no", "2"]
     assert editor.calls == [3]
 
 
@@ -83,7 +86,7 @@ def test_an_editor_whose_batches_fail_is_asked_one_by_one_from_then_on(capsys):
             raise KeyError("a bug")
 
     editor = Raises()
-    EditCalls(editor, BatchLimits(3)).edit(requests(6))
+    EditCalls(editor, 3).edit(requests(6))
     assert editor.calls == [3, 1, 1, 1, 1, 1, 1]
 
 
@@ -94,7 +97,7 @@ def test_a_batch_that_raises_is_made_one_by_one(capsys):
             raise KeyError("a bug")
 
     editor = Raises(spoils="1")
-    assert values(EditCalls(editor, BatchLimits(3)).edit(requests(3))) == ["0", "no", "2"]
+    assert values(EditCalls(editor, 3).edit(requests(3))) == ["0", "no", "2"]
     assert editor.calls == [3, 1, 1, 1]
     assert "a bug" in capsys.readouterr().err
 
@@ -105,50 +108,69 @@ def test_a_batch_of_another_length_is_made_one_by_one(wrong):
         def edit_batch(self, requests):
             return wrong
 
-    assert values(EditCalls(Wrong(), BatchLimits(3)).edit(requests(3))) == ["0", "1", "2"]
-
-
-def test_an_editor_without_batches_makes_one_edit_a_call():
-    calls = EditCalls(Alone(), BatchLimits("auto", jobs=100))
-    assert (calls.batch_size, calls.remark) == (1, "")
+    assert values(EditCalls(Wrong(), 3).edit(requests(3))) == ["0", "1", "2"]
 
 
 def test_more_edits_a_call_than_an_editor_can_are_refused():
     with pytest.raises(SetupError, match=r"editor\.batch_size: found 4, but Alone has no method edit_batch"):
-        EditCalls(Alone(), BatchLimits(4))
+        EditCalls(Alone(), 4)
 
 
-@pytest.mark.parametrize(("named", "expected"), [(None, USUAL_BATCH), (3, 3)])
-def test_an_editor_may_name_the_edits_of_a_call(named, expected):
-    editor = Batching()
-    if named is not None:
-        editor.batch_size = named
-    assert EditCalls(editor, BatchLimits("auto")).batch_size == expected
+class Padded(Batching):
+    """An editor whose calls are padded; `place_counts` says that its edits depend on their place."""
+
+    def __init__(self, place_counts=False, **options):
+        super().__init__(**options)
+        self.place_counts = place_counts
+
+    def is_batch_invariant(self, size):
+        if size > self.room:
+            raise RuntimeError("CUDA out of memory")
+        return not self.place_counts
 
 
-@pytest.mark.parametrize("named", [0, "all", 2.0])
-def test_a_batch_size_that_is_no_count_is_refused(named):
-    editor = Batching()
-    editor.batch_size = named
-    with pytest.raises(SetupError, match=r"Batching\.batch_size is .*, expected a count of at least 1"):
-        EditCalls(editor, BatchLimits("auto"))
+def test_a_call_for_fewer_edits_is_padded():
+    editor = Padded()
+    outputs = EditCalls(editor, 4, pads=True).edit(requests(5))
+    assert editor.calls == [4, 4]
+    assert values(outputs) == list("01234")
+    assert {output.batch_size for output in outputs} == {4}
 
 
-class Measuring(Batching):
-    def measure_batch_size(self, most, memory):
-        self.asked = (most, memory)
-        return 4, "4 edits a call"
+def test_an_edit_of_a_padded_call_costs_what_the_call_took(monkeypatch):
+    times = iter([0.0, 8.0])
+    monkeypatch.setattr("pytest_imgedit.workers.editing.clock", lambda: next(times))
+    assert [output.seconds for output in EditCalls(Padded(), 4, pads=True).edit(requests(2))] == [4.0, 4.0]
 
 
-def test_an_editor_that_measures_is_asked_where_there_is_enough_to_do():
-    editor = Measuring()
-    calls = EditCalls(editor, BatchLimits("auto", jobs=50, memory=7))
-    assert (calls.batch_size, calls.remark, editor.asked) == (4, "4 edits a call", (USUAL_BATCH, 7))
+def test_after_memory_ran_out_calls_are_padded_to_the_smaller_size():
+    editor = Padded()
+    calls = EditCalls(editor, 4, pads=True)
+    editor.room = 2
+    assert [output.batch_size for output in calls.edit(requests(3))] == [2, 2, 2]
+    assert editor.calls == [4, 2, 2]
 
 
-def test_for_a_few_edits_nothing_is_measured():
-    assert EditCalls(Measuring(), BatchLimits("auto", jobs=3)).batch_size == 1
+@pytest.mark.parametrize(
+    ("editor", "size"), [(Padded(), 4), (Padded(place_counts=True), 1), (Padded(room=2), 2), (Padded(room=1), 1)]
+)
+def test_a_batch_size_is_tried_before_it_is_padded_to(editor, size, capsys):
+    assert EditCalls(editor, 4, pads=True).batch_size == size
 
 
-def test_a_batch_size_of_the_config_is_taken_as_it_is():
-    assert EditCalls(Measuring(), BatchLimits(2, jobs=50)).batch_size == 2
+@pytest.mark.parametrize("generator", ["random", "numpy", "torch"])
+def test_an_editor_that_draws_from_a_global_generator_is_asked_one_by_one(generator, capsys):
+    import torch  # here, as importing it takes longer than all of these tests
+
+    draw = {"random": random.random, "numpy": np.random.rand, "torch": lambda: torch.rand(1)}[generator]
+
+    class Draws(Batching):
+        def _made(self, requests):
+            draw()
+            return super()._made(requests)
+
+    editor = Draws()
+    calls = EditCalls(editor, 3)
+    assert values(calls.edit(requests(3))) == list("012")
+    assert (editor.calls, calls.batch_size) == ([3, 1, 1, 1], 1)
+    assert "drew from a global generator" in capsys.readouterr().err

@@ -66,11 +66,13 @@ def test_a_count_of_the_config_is_taken_as_it_is():
     assert pool(connected("aa"), Large("m:C"), load_concurrency=7).setup.load_concurrency == 7
 
 
-def test_workers_share_the_cores_but_one():
-    here = Hardware((HostHardware(cores=9),))
-    made = pool(here, OwnEditor("m:C"), cpu_workers=4)
-    assert (len(made.slots), made.executor.threads) == (4, 2)
-    assert [slot.name for slot in made.slots] == ["edit-0", "edit-1", "edit-2", "edit-3"]
+@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize(("cores", "batch", "threads"), [(1, 1, 1), (9, 1, 4), (1, 8, 1), (9, 8, 2), (9, 3, 1)])
+def test_threads_depend_on_cores_and_batches_but_not_on_workers(workers, cores, batch, threads):
+    here = Hardware((HostHardware(cores=cores),))
+    made = pool(here, OwnEditor("m:C", batch_size=batch), cpu_workers=workers)
+    assert [slot.name for slot in made.slots] == ["edit-0", "edit-1", "edit-2", "edit-3"][:workers]
+    assert made.executor.threads == threads
 
 
 def test_each_host_without_gpus_has_as_many_workers_as_the_config_says():

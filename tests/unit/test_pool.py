@@ -10,6 +10,7 @@ from engine_world import Told
 
 from pytest_imgedit.workers.base import Deadline, Slot, Worker
 from pytest_imgedit.workers.pool import Pool, Setup
+from pytest_imgedit.workers.usage import CpuShare, _scheduled
 
 LIMIT = Deadline(10.0, "workers.edit_timeout")
 
@@ -72,3 +73,36 @@ def test_a_pool_that_started_small_grows_with_its_jobs(monkeypatch):
     assert started == ["edit-0", "edit-1", "edit-2"]
     pool.extend(99)
     assert started[3:] == ["edit-3"]
+
+
+def test_a_worker_that_other_processes_starve_is_told_once(pool):
+    worker = worker_of(pool, "busy", edits=1)
+    for share in (None, 0.8, 0.31, 0.2):
+        worker.jobs.append(("work", {"op": "edit", "edits": [{}]}))
+        list(pool._heard(worker, {"op": "error", "kind": "exception", "message": "x", "cpu_share": share}))
+    (note,) = pool.watcher.notes
+    assert note.startswith("worker edit-0 (CPU) gets 31% of the CPU time that it could use: other processes keep this ")
+    assert "--imgedit-limit=N" in note
+
+
+def test_batches_that_memory_has_halved_stay_small_in_the_processes_to_come(pool):
+    pool.setup.message["batch_size"] = 8
+    worker = worker_of(pool, "busy", edits=8)
+    list(pool._heard(worker, {"op": "edited", "edits": [], "batch_size": 4}))
+    assert (worker.batch_size, pool.setup.message["batch_size"]) == (4, 4)
+
+
+def test_the_share_of_the_processor_is_that_of_threads_that_want_it(monkeypatch):
+    times = iter([(1.0, 2.0), (1.5, 2.5), (7.0, 16.0)])
+    monkeypatch.setattr("pytest_imgedit.workers.usage._scheduled", lambda: next(times))
+    cpu = CpuShare()
+    assert cpu.look() is None  # a second says nothing
+    assert cpu.look() == pytest.approx(6 / 20)
+
+
+def test_the_system_tells_how_long_threads_ran_and_waited():
+    before = _scheduled()
+    sum(range(3_000_000))
+    ran, waited = _scheduled()
+    assert ran > before[0]
+    assert waited >= before[1]

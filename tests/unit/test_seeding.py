@@ -9,7 +9,7 @@ import numpy as np
 
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.inference.seeding import seed_all
-from pytest_imgedit.workers.editing import BatchLimits, EditCalls
+from pytest_imgedit.workers.editing import EditCalls
 
 
 class Drawing:
@@ -24,7 +24,7 @@ class Drawing:
 
 def edited(model, seed, source):
     request = EditRequest("a", "physics", "x", source, seed)
-    return np.asarray(EditCalls(model, BatchLimits()).edit_alone(request)).tobytes()
+    return np.asarray(EditCalls(model).edit_alone(request)).tobytes()
 
 
 def test_the_seed_alone_decides_what_a_class_draws(monkeypatch):
@@ -57,7 +57,7 @@ def test_a_library_that_the_first_edit_imports_is_seeded_too(monkeypatch):
     from PIL import Image
 
     late, source = Late(), Image.linear_gradient("L").convert("RGB")
-    assert EditCalls(late, BatchLimits()).edit_alone(EditRequest("a", "physics", "x", source, 7)) == 7
+    assert EditCalls(late).edit_alone(EditRequest("a", "physics", "x", source, 7)) == 7
     assert late.calls == 2
     monkeypatch.delitem(sys.modules, "torch", raising=False)
 

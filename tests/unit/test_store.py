@@ -59,6 +59,7 @@ def record(content, version="1.0", **changes):
         "height": 8,
         "reframed": False,
         "batch_size": 1,
+        "signature": "A" * 1366 + "==",
     }
     return EditRecord(**{**made, **changes})
 
