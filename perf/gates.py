@@ -81,20 +81,41 @@ def as_allowed(cell: Cell) -> Iterator[tuple[str, float]]:
 
 
 def on_the_tail(cell: Cell) -> Iterator[tuple[str, float]]:
-    """Comparisons in which nothing changed, and in which a tenth of the pairs break."""
-    difficulties, overall = cell.difficulties(), cell.limits("max_drop")
+    """Comparisons by `overall:0` and the tail gate: nothing changed, or a tenth of the pairs break."""
+    difficulties, default = cell.difficulties(), cell.limits("max_drop")
     before, again = (np.stack([cell.scores(difficulties) for _ in range(2)]) for _ in range(2))
-    one, size = slice(0, 1), before.shape[1]
-    yield "nothing changed, the tail gate fails", cell.tail_gate(before[one], again[one]).state == "FAIL"
-    yield "nothing changed, two seeds: the tail gate fails", cell.tail_gate(before, again).state == "FAIL"
-    half = cell.tail_gate(before[one], again[one], equal=size // 2)
-    yield "half of the edits are equal, the judge is noisy: the tail gate fails", half.state == "FAIL"
-    broken = cell.generator.choice(size, max(1, size // 10), replace=False)
+
+    def fails(was: Floats, now: Floats) -> bool:
+        (mean,) = cell.mean_gates(was, now, default)
+        return "FAIL" in (mean.state, cell.tail_gate(was, now, default).state)
+
+    one = slice(0, 1)
+    yield "nothing changed: overall:0 or the tail gate fails", fails(before[one], again[one])
+    yield "nothing changed, two seeds: overall:0 or the tail gate fails", fails(before, again)
+    noisy = (cell.judge_noise(before[one]) for _ in range(2))
+    yield "nothing changed, the judge is noisy: either fails", fails(*noisy)
+    tail = cell.tail_gate(before[one], again[one], GatesSettings())
+    yield "nothing changed, the tail gate alone fails", tail.state == "FAIL"
+    broken = cell.generator.choice(before.shape[1], max(1, before.shape[1] // 10), replace=False)
     again[:, broken] = np.minimum(again[:, broken], cell.generator.integers(0, 3, len(broken)))
     for seeds, words in ((one, ""), (slice(0, 2), ", two seeds")):
-        (mean,) = cell.mean_gates(before[seeds], again[seeds], overall)
-        tail = cell.tail_gate(before[seeds], again[seeds])
-        yield f"one pair in ten breaks{words}: overall:0 or the tail gate fails", "FAIL" in (mean.state, tail.state)
+        yield f"one pair in ten breaks{words}: overall:0 or the tail gate fails", fails(before[seeds], again[seeds])
+
+
+def on_alike_edits(cell: Cell) -> Iterator[tuple[str, float]]:
+    """Comparisons by `overall:0` and the tail gate in which most edits look as in the baseline, with a noisy judge."""
+    default, size = cell.limits("max_drop"), len(cell.cluster)
+    before = cell.judge_noise(cell.scores(cell.difficulties())[None])
+    moved = np.where(cell.generator.random(size) < 0.1, cell.scores(cell.difficulties()), before)
+    looks = cell.generator.permutation(np.arange(size) % 3 > 0)
+    gate = cell.tail_gate(before, moved, default, looks)
+    yield "two thirds look alike, one pair in ten moves anyhow: the tail gate fails", gate.state == "FAIL"
+    for count, pairs in ((1, "pair is"), (4, "pairs are")):
+        ruined = cell.judge_noise(before)
+        broken = cell.generator.permutation(np.flatnonzero(before[0] >= 5))[:count]
+        ruined[:, broken] = 0.0
+        gate = cell.tail_gate(before, ruined, default, ~np.isin(np.arange(size), broken))
+        yield f"all others look alike, {count} {pairs} ruined: the tail gate fails", gate.state == "FAIL"
 
 
 def in_a_series(cell: Cell, shift: float) -> Iterator[tuple[str, float]]:
@@ -161,6 +182,7 @@ SIMULATIONS: dict[str, tuple[Callable[..., Iterator[tuple[str, float]]], dict[st
     "baseline": (against_a_baseline, LAYOUTS, True),
     "allowed": (as_allowed, LAYOUTS, False),
     "tail": (on_the_tail, LAYOUTS, False),
+    "alike": (on_alike_edits, LAYOUTS, False),
     "series": (in_a_series, LAYOUTS, True),
     "until": (until_decided, LAYOUTS, True),
 }

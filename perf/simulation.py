@@ -86,6 +86,7 @@ LAYOUTS = {
     "11×20": Layout.alone(*[20] * 11),
     "50/50/70/50/50": Layout.alone(50, 50, 70, 50, 50),
     "5/8/120/85/30": Layout.alone(5, 8, 120, 85, 30),
+    "4×20 and 3": Layout.alone(20, 20, 20, 20, 3),
     "5×30, 3 a source": Layout([f"c{k}" for k in range(5) for _ in range(30)], [f"{n // 3}" for n in range(150)]),
     "5×30, half on one": Layout(
         [f"c{k}" for k in range(5) for _ in range(30)], ["all" if n % 2 else f"{n}" for n in range(150)]
@@ -133,12 +134,21 @@ class Cell:
         """The gates on the mean drop; the arrays are (seeds, pairs)."""
         return max_drop(settings, self.observe((now - before).mean(axis=0), -10.0), "main")
 
-    def tail_gate(self, before: Floats, now: Floats, equal: int = 0) -> GateResult:
-        """The gate on the tail with its defaults; arrays are (seeds, pairs), and so many of the first edits `equal`."""
+    def tail_gate(
+        self, before: Floats, now: Floats, settings: GatesSettings, alike: NDArray[np.bool_] | None = None
+    ) -> GateResult:
+        """The gate on the tail; arrays are (seeds, pairs), and `alike` (pairs,) says whose edits look as they did."""
+        looks = np.zeros(before.shape[1], dtype=bool) if alike is None else alike
         means = zip(before.mean(axis=0).tolist(), now.mean(axis=0).tolist(), strict=True)
-        rows = zip(self.layout.sources, means, (now - before).T.tolist(), strict=True)
-        moves = [Move(str(n), source, *mean, tuple(moved), n < equal) for n, (source, mean, moved) in enumerate(rows)]
-        return max_collapsed(GatesSettings(), moves, "main")[0]
+        rows = zip(self.layout.sources, means, (now - before).T.tolist(), looks.tolist(), strict=True)
+        moves = [Move(str(n), source, *mean, tuple(moved), look) for n, (source, mean, moved, look) in enumerate(rows)]
+        return max_collapsed(settings, moves, "main")[0]
+
+    def judge_noise(self, scores: Floats) -> Floats:
+        """Scores of the same edits by a judge that answers a fifth of them anew, with a standard deviation of 1."""
+        noise = np.where(self.generator.random(scores.shape) < 0.2, self.generator.normal(size=scores.shape), 0.0)
+        noisy: Floats = np.clip(scores + noise, 0, 10)
+        return noisy
 
     def limits(self, kind: str, **keys: object) -> GatesSettings:
         """Settings of one gate on `overall`: at the true mean, or against any drop."""

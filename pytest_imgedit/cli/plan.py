@@ -79,7 +79,8 @@ def plan(
         if unneeded := sum(item.status == "not_needed" for item in run.items):
             origin += f", which ended early and left out {unneeded} of its {len(run.items)} pairs"
     gates = max(1, len(fields))
-    rows = [_row(one, seeds, mde, alpha / gates, cost) for one in found for seeds in SEEDS]
+    share = alpha if before is None else alpha / 2  # gates on drops share α with that on the tail
+    rows = [_row(one, seeds, mde, share / gates, cost) for one in found for seeds in SEEDS]
     rows = [row for row in rows if row["mde"] is not None]
     table = [
         (

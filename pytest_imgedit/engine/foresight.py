@@ -36,7 +36,7 @@ def expected_lines(settings: Settings, suite: Suite, pairs: Sequence[EditPair], 
     for kind, limits in kinds:
         for field, limit in limits.items():
             count = sum(field in ("overall", pair.category) for pair in pairs)
-            found = expected_mde(kind, field, at_the_end(gates).alpha / len(limits), count, earlier)
+            found = expected_mde(kind, field, at_the_end(gates).alpha_of(kind) / len(limits), count, earlier)
             gate = f"plan: {kind} {field}:{limit:g}"
             if found is None:
                 lines.append(f"{gate}: what {count} pairs could show is not known yet; imgedit plan --power tells")
@@ -70,7 +70,7 @@ def _peak_of(role: Role, results: Results, settings: Settings, identity: Identit
     now: tuple[object, object]
     if role == "editor":
         before = (options.editor.batch_size, options.workers.get("gpus_per_worker"))
-        now = (settings.editor.batch_size, settings.workers.gpus_per_worker)
+        now = (identity.model.batch_size, settings.workers.gpus_per_worker)
     else:
         before = (options.judge.get("batch_size"), options.judge.get("gpus_per_replica"))
         now = (settings.judge.batch_size, settings.judge.gpus_per_replica)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import comb
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core.results import GateResult, State
 from pytest_imgedit.core.sanitize import p_value
 from pytest_imgedit.stats.coverage import allowed_pairs
-from pytest_imgedit.stats.estimates import ENOUGH, signs
+from pytest_imgedit.stats.estimates import signs
 from pytest_imgedit.store.baselines import BaselineItem
 
 #: How many collapsed pairs a gate's line names.
@@ -24,8 +25,8 @@ NAMED = 3
 class Move:
     """How one pair moved against its baseline; a score is `None` where there is none on that side.
 
-    `moves` holds the difference of each of the `seeds` repetitions that has a score on both sides. `same_edits` says
-    that all its edits are, byte for byte, those of the baseline.
+    `moves` holds the difference of each of the `seeds` repetitions that has a score on both sides. `alike` says that
+    all its edits look as in the baseline.
     """
 
     pair: str
@@ -33,7 +34,7 @@ class Move:
     before: float | None
     now: float | None
     moves: tuple[float, ...]
-    same_edits: bool
+    alike: bool
     seeds: int = 1
 
     @property
@@ -50,40 +51,29 @@ def moves_between(before: Iterable[BaselineItem], now: Iterable[BaselineItem]) -
 def _move(old: BaselineItem, item: BaselineItem) -> Move:
     sides = list(zip(old.seeds, item.seeds, strict=False))
     moves = tuple(now.score - was.score for was, now in sides if was.score is not None and now.score is not None)
-    return Move(item.id, item.cluster, old.score, item.score, moves, same_edits(old, item), len(sides))
+    return Move(item.id, item.cluster, old.score, item.score, moves, are_alike(old, item), len(sides))
 
 
-def same_edits(old: BaselineItem, item: BaselineItem) -> bool:
-    """Tell whether all edits of an item are, byte for byte, those of the baseline."""
-    edits = list(zip(old.edits, item.edits, strict=False))
-    return bool(edits) and all(before is not None and before == now for before, now in edits)
-
-
-def unmoved_edits(moves: Sequence[Move]) -> int:
-    """Count the edits that are those of the baseline, if they show that nothing moves by chance; 0 if they do not.
-
-    They do if they are at least half of all and `ENOUGH`, and every one of them has the score that it had.
-    """
-    compared = [move for move in moves if move.difference is not None]
-    same = [move.difference for move in compared if move.same_edits]
-    return len(same) if len(same) >= max(ENOUGH, len(compared) / 2) and not any(same) else 0
+def are_alike(old: BaselineItem, item: BaselineItem) -> bool:
+    """Tell whether all edits of an item look as in the baseline."""
+    seeds = list(zip(old.seeds, item.seeds, strict=False))
+    return bool(seeds) and all(before.is_alike(now) for before, now in seeds)
 
 
 def max_collapsed(settings: GatesSettings, moves: Sequence[Move], baseline: str) -> tuple[GateResult, list[str]]:
     """Evaluate `--imgedit-max-collapsed`; return the gate and the ids of the collapsed pairs, the furthest fall first.
 
-    A pair collapsed if it has another edit than in the baseline and fell by `gates.collapse` points or more. More of
-    them than allowed are a FAIL where nothing moves by chance (`unmoved_edits`), and where falls outweigh rises beyond
-    chance, the allowed ones left out. Pairs without a score that could turn a gate leave it inconclusive.
+    A pair collapsed if its edit looks otherwise than in the baseline and it fell by `gates.collapse` points or more.
+    More of them than allowed are a FAIL where that is beyond chance, the allowed ones left out: see `p_collapsed`.
+    Pairs without a score that could turn a gate leave it inconclusive.
     """
     compared = [move for move in moves if move.difference is not None]
     fallen = _collapsed(compared, settings.collapse)
     allowed = allowed_pairs(settings.max_collapsed, len(moves))
-    unmoved = unmoved_edits(moves)
-    state, why, p = _decide(settings, compared, allowed, unmoved)
+    state, why, p = _decide(settings, compared, allowed)
     lost = [_at_worst(move) for move in moves if move.difference is None]
     if state != "FAIL" and compared and lost:
-        worst, _, _ = _decide(settings, [*compared, *lost], allowed, unmoved)
+        worst, _, _ = _decide(settings, [*compared, *lost], allowed)
         if worst == "FAIL":
             state, why = "INCONCLUSIVE", f"the pairs without a score ({len(lost)}) may have collapsed too"
     if not compared:
@@ -97,30 +87,44 @@ def max_collapsed(settings: GatesSettings, moves: Sequence[Move], baseline: str)
 
 
 def _collapsed(moves: Sequence[Move], least: float) -> list[Move]:
-    """List the pairs with another edit that fell by so much, the furthest fall first."""
-    fallen = [move for move in moves if not move.same_edits and (move.difference or 0.0) <= -least]
+    """List the pairs whose edit looks otherwise and that fell by so much, the furthest fall first."""
+    fallen = [move for move in moves if not move.alike and (move.difference or 0.0) <= -least]
     return sorted(fallen, key=lambda move: (move.difference, move.pair))
 
 
 def _at_worst(move: Move) -> Move:
     """Give a pair without a score the furthest fall that it could have."""
     before, now = 10.0 if move.before is None else move.before, 0.0 if move.now is None else move.now
-    return replace(move, before=before, now=now, moves=(now - before,) * max(1, move.seeds), same_edits=False)
+    return replace(move, before=before, now=now, moves=(now - before,) * max(1, move.seeds), alike=False)
 
 
-def _decide(
-    settings: GatesSettings, compared: Sequence[Move], allowed: int, unmoved: int
-) -> tuple[State, str, float | None]:
+def _decide(settings: GatesSettings, compared: Sequence[Move], allowed: int) -> tuple[State, str, float | None]:
     fallen = _collapsed(compared, settings.collapse)
     if len(fallen) <= allowed:
         return "PASS", "", None
-    if unmoved:
-        return "FAIL", f"{unmoved} edits are those of the baseline and have its scores", None
-    p = p_falls_outweigh([move for move in compared if move not in fallen[:allowed]], settings.collapse)
-    if p <= settings.alpha:
-        return "FAIL", f"falls outweigh rises ({p_value(p)})", p
+    p, what = p_collapsed([move for move in compared if move not in fallen[:allowed]], settings.collapse)
+    if p <= settings.alpha_of("max_collapsed"):
+        return "FAIL", f"{what} ({p_value(p)})", p
     state: State = "INCONCLUSIVE" if settings.strict else "PASS"
-    return state, f"not shown to be more than chance ({p_value(p)}), which more seeds would tell", p
+    return state, f"not shown to be more than chance ({p_value(p)}), which more pairs or seeds would tell", p
+
+
+def p_collapsed(moves: Sequence[Move], least: float) -> tuple[float, str]:
+    """One-sided p value that changed edits fall by `least` points by chance alone, and what speaks against it.
+
+    Where at least half of the edits look as in the baseline, their scores show the noise of the judge: p is that of
+    Fisher's exact test that changed edits fall so far no more often than those. It holds for every noise that is
+    independent between pairs. Elsewhere it is `p_falls_outweigh`. Which of the two is asked depends on how edits look,
+    and never on scores.
+    """
+    alike = sum(move.alike for move in moves)
+    if 2 * alike < len(moves):
+        return p_falls_outweigh(moves, least), "falls outweigh rises"
+    falls, fallen = sum((move.difference or 0.0) <= -least for move in moves), len(_collapsed(moves, least))
+    changed = len(moves) - alike
+    tables = [comb(changed, count) * comb(alike, falls - count) for count in range(fallen, min(falls, changed) + 1)]
+    noise = f"{falls - fallen} of the {alike} pairs whose edits look as they did fell so far"
+    return sum(tables) / comb(len(moves), falls), noise
 
 
 def p_falls_outweigh(moves: Sequence[Move], least: float) -> float:

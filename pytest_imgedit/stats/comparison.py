@@ -16,7 +16,7 @@ from pytest_imgedit.core.results import (
     JudgeInfo,
     MovedPair,
 )
-from pytest_imgedit.stats.collapse import same_edits
+from pytest_imgedit.stats.collapse import are_alike
 from pytest_imgedit.stats.estimates import Estimate, holm
 from pytest_imgedit.stats.gates import Observation, categories_of, estimate_field
 from pytest_imgedit.store.baselines import Baseline, BaselineItem
@@ -37,8 +37,8 @@ def differences(before: Iterable[BaselineItem], now: Iterable[BaselineItem]) -> 
         value = None if score is None or was is None else round(score - was, 6)
         lowest = (0.0 if score is None else score) - (10.0 if was is None else was)
         highest = (10.0 if score is None else score) - (0.0 if was is None else was)
-        unchanged = same_edits(old[item.id], item)
-        found.append(Observation(item.category, item.cluster, value, lowest, highest, unchanged, was))
+        alike = are_alike(old[item.id], item)
+        found.append(Observation(item.category, item.cluster, value, lowest, highest, alike, was))
     return found
 
 
@@ -133,11 +133,13 @@ class Computed:
 def environment_differences(before: Baseline, now: Baseline | Computed) -> list[str]:
     """Say in what two runs or baselines were computed otherwise, edits and verdicts apart; nothing where they agree.
 
-    That is where they were (`environments`), in which `dtype`, and by which decoder a judge's batches.
+    That is where they were (`environments`), in which `dtype`, in calls for how many edits, and by which decoder a
+    judge's batches.
     """
     sides = (before.environments.values(), now.environments.values())
     found = _unlike("edits", *([one.bare for one in side if one.edits] for side in sides))
     found += _otherwise("edits: dtype", before.editor.dtype, now.editor.dtype)
+    found += _otherwise("edits: batch size", *(_listed(side.editor.batch_sizes) for side in (before, now)))
     found += _unlike("verdicts", *([one.bare for one in side if one.verdicts] for side in sides))
     found += _otherwise("verdicts: dtype", before.judge.dtype, now.judge.dtype)
     return found + _otherwise("verdicts: decoder", before.judge.decoder, now.judge.decoder)
@@ -148,6 +150,10 @@ def _unlike(what: str, theirs: Sequence[Environment], ours: Sequence[Environment
         return []
     texts = dict.fromkeys(text for old in theirs for new in ours for text in old.differences(new))
     return [f"{what}: {text}" for text in texts]
+
+
+def _listed(sizes: Sequence[int]) -> str | None:
+    return " and ".join(map(str, sizes)) or None
 
 
 def _otherwise(name: str, was: str | None, now: str | None) -> list[str]:

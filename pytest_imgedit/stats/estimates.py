@@ -124,7 +124,7 @@ def estimate(values: Sequence[float], clusters: Sequence[str], categories: Seque
     working model, with Satterthwaite's approximation (CR2: Bell and McCaffrey 2002; Pustejovsky and Tipton 2018); of
     the two models "pairs are independent" and "pairs of a source are alike" the less favourable counts. With clusters
     of one size that is Student's t; over categories the degrees of freedom are Welch-Satterthwaite's, or fewer where
-    categories share sources.
+    categories share sources. A category of fewer than `ENOUGH` clusters has at least the variance that is usual in all.
     """
     scores = np.asarray(values, dtype=np.float64)
     kinds, kind = np.unique(
@@ -146,15 +146,17 @@ def estimate(values: Sequence[float], clusters: Sequence[str], categories: Seque
         scales, freedom = _working_models(np.bincount(inverse) / len(members))
         moves = np.sqrt(scales) * np.bincount(inverse, weights=deviations[members])
         errors[inside] += moves
-        parts.append((float((moves**2).sum()), freedom, len(inside)))
+        parts.append(_Part(float((moves**2).sum()), freedom, len(inside), float((share[members] ** 2).sum())))
     error, freedom = None, 1.0
     if not alone:
-        error = float(np.sqrt((errors**2).sum()))
+        least = _least(parts)
+        added = sum(part.variance for part in least) - sum(part.variance for part in parts)
+        error = float(np.sqrt((errors**2).sum() + added))
         error = 0.0 if error < ROUNDING else error
-        fourths = sum(variance**2 / own for variance, own, _ in parts)
+        fourths = sum(part.variance**2 / part.freedom for part in least)
         # Equal values everywhere leave the degrees of freedom undefined and the standard error zero.
-        freedom = sum(variance for variance, _, _ in parts) ** 2 / fourths if error else 1.0
-        if sum(size for _, _, size in parts) > len(names):
+        freedom = sum(part.variance for part in least) ** 2 / fourths if error else 1.0
+        if sum(part.clusters for part in parts) > len(names):
             freedom = max(1.0, min(freedom, _working_models(weights)[1]))
     return Estimate(
         len(scores),
@@ -168,6 +170,35 @@ def estimate(values: Sequence[float], clusters: Sequence[str], categories: Seque
         (float(means.min()), float(means.max())),
         tuple(strata(cluster, kind, scores)),
     )
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What a category adds to the variance of the mean: with which degrees of freedom, from how many clusters.
+
+    `share` is the sum of squared weights of its pairs, to which its variance is in proportion where pairs are alike.
+    """
+
+    variance: float
+    freedom: float
+    clusters: int
+    share: float
+
+
+def _least(parts: Sequence[_Part]) -> list[_Part]:
+    """Give categories of few clusters at least the variance that pairs of all categories have on average.
+
+    A few values that happen to be near each other say little of their spread, and would have Student's t promise too
+    much where they make most of the error.
+    """
+    freedom = sum(part.freedom for part in parts)
+    average = sum(part.freedom * part.variance / part.share for part in parts) / freedom
+    return [
+        replace(part, variance=average * part.share, freedom=freedom)
+        if part.clusters < ENOUGH and part.variance < average * part.share
+        else part
+        for part in parts
+    ]
 
 
 def _by_cluster(inverse: NDArray[np.intp], values: Floats) -> Floats:

@@ -24,8 +24,8 @@ STEPS = 20
 class Observation:
     """One number of one pair: its score, or its difference to a baseline.
 
-    `value` is `None` for a pair without one; it would have been somewhere from `lowest` to `highest`. `unchanged` says
-    that the pair's edits are those of the baseline, and `before` is the score of a difference there.
+    `value` is `None` for a pair without one; it would have been somewhere from `lowest` to `highest`. `alike` says that
+    the pair's edits look as in the baseline, and `before` is the score of a difference there.
     """
 
     category: str
@@ -33,7 +33,7 @@ class Observation:
     value: float | None
     lowest: float = 0.0
     highest: float = 10.0
-    unchanged: bool = False
+    alike: bool = False
     before: float | None = None
 
 
@@ -180,12 +180,12 @@ class _Family:
     @property
     def alpha(self) -> float:
         """The share of α that each gate has where all must be shown."""
-        return self.settings.alpha / len(self.limits)
+        return self.settings.alpha_of(self.kind) / len(self.limits)
 
     def _state(self, found: Estimate, p: float, mde: float | None, threshold: float) -> State:
         if threshold <= self.lowest:  # no score breaks it
             return "PASS"
-        if p <= self.settings.alpha:
+        if p <= self.settings.alpha_of(self.kind):
             return "FAIL"
         if found.p_shown_above(threshold, self.lowest, 10.0) <= self.alpha:
             return "PASS"
@@ -193,9 +193,9 @@ class _Family:
         return "PASS" if doubtful else "INCONCLUSIVE"
 
     def _is_unchanged(self, field: str) -> bool:
-        """Tell whether all edits are those of the baseline, and have its scores."""
+        """Tell whether all edits look as in the baseline, and have its scores."""
         mine = [pair for pair in self.observations if field in ("overall", pair.category)]
-        return all(pair.unchanged and pair.value == 0 for pair in mine)
+        return all(pair.alike and pair.value == 0 for pair in mine)
 
     def _explained(self, gate: GateResult) -> GateResult:
         """Say, where a gate is open, why these pairs do not decide it, and what would."""
@@ -205,7 +205,7 @@ class _Family:
         return replace(gate, why=f"{gate.why}: {self._reason(gate.field, found, gate.mde)}")
 
     def _reason(self, field: str, found: Estimate, mde: float | None) -> str:
-        alpha, few = self.settings.alpha, "pairs" if found.clusters == found.n else "source images"
+        alpha, few = self.settings.alpha_of(self.kind), "pairs" if found.clusters == found.n else "source images"
         spent = "" if self.settings.until == "all" else ", what the looks left of it"
         if found.clusters < ENOUGH or 0.5**found.clusters > self.alpha:
             return f"too few {few} ({found.clusters}) to show anything at alpha {alpha:g}{spent}"

@@ -172,16 +172,16 @@ class Looks:
 
     def _look(self, field: str, fails: float, passes: float, within: float) -> GateResult | None:
         limit, settings, planned = self.limits[field], self.settings, sum(map(len, self.parts))
-        needed = len(self.limits) / (LOOKS * settings.alpha)
+        needed = len(self.limits) / (LOOKS * settings.alpha_of(self.kind))
         if self.kind == "fail_under" and limit <= settings.margin:
             within = float("inf")
         near = not settings.strict and fails <= 1 + 1e-9 and within >= needed
         found = estimate_field(field, self._seen) if near or max(fails, passes) >= needed else None
-        alpha, threshold = settings.alpha / len(self.limits), self._sign * limit
+        alpha, threshold = settings.alpha_of(self.kind) / len(self.limits), self._sign * limit
         if found is None or not found.can_show(alpha):
             return None
         state: Literal["PASS", "FAIL"] = "FAIL" if fails >= needed else "PASS"
-        if self.kind == "max_drop" and not all(one.unchanged and one.value == 0 for one in self._seen):
+        if self.kind == "max_drop" and not all(one.alike and one.value == 0 for one in self._seen):
             known = found.p_below(threshold) if state == "FAIL" else found.p_above(threshold - settings.margin)
             if passes < needed and (not found.se or known > alpha):
                 return None

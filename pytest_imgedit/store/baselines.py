@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field, StrictInt, ValidationError
 
 from pytest_imgedit.core.errors import UsageError, first_problem
 from pytest_imgedit.core.files import write_text
+from pytest_imgedit.core.images import look_alike
 from pytest_imgedit.core.pairs import slug
 from pytest_imgedit.core.results import (
     RESULTS_SCHEMA,
@@ -29,7 +30,7 @@ from pytest_imgedit.core.results import (
 )
 from pytest_imgedit.core.sanitize import did_you_mean
 from pytest_imgedit.store.documents import as_results, read_document
-from pytest_imgedit.store.records import Sha256
+from pytest_imgedit.store.records import Sha256, Signature
 
 BASELINE_SCHEMA = "imgedit.baseline/2"
 #: Where baselines stand, below pytest's root folder.
@@ -44,11 +45,20 @@ def check_name(name: str) -> None:
 
 
 class BaselineSeed(Part):
-    """One repetition of a pair: its score, and the SHA-256 of its edit."""
+    """One repetition of a pair: its score, and the SHA-256 and the signature of its edit."""
 
     seed: StrictInt
     score: float | None = Field(default=None, ge=0, le=10)
     edit: Sha256 | None = None
+    signature: Signature | None = None
+
+    def is_alike(self, other: BaselineSeed) -> bool:
+        """Tell whether the edits of two runs look alike; those of which one is not known do not."""
+        if self.edit == other.edit:
+            return self.edit is not None
+        return (
+            self.signature is not None and other.signature is not None and look_alike(self.signature, other.signature)
+        )
 
 
 class BaselineItem(Part):
@@ -142,6 +152,7 @@ def reduced(item: Item) -> BaselineItem:
                 seed=seed.seed,
                 score=None if seed.verdict is None else _rounded(seed.verdict.score),
                 edit=None if seed.edit is None else seed.edit.blob,
+                signature=None if seed.edit is None else seed.edit.signature or None,
             )
             for seed in item.seeds
         ),

@@ -184,3 +184,30 @@ def test_github_is_told_of_every_gate_that_did_not_pass(saved, monkeypatch):
         "--imgedit-set=gates.max_near_copies=1.0",
     )
     few.stdout.fnmatch_lines(["::warning title=imgedit fail_under overall::INCONCLUSIVE: overall 0.00 < 5: too few *"])
+
+
+@pytest.mark.parametrize(
+    ("ruined", "code"),
+    [
+        pytest.param("", 0, id="none"),
+        pytest.param("social-0001", 1, id="one"),
+        pytest.param("physics-0000 physics-0005 social-0001 causal-0002", 1, id="four"),
+    ],
+)
+def test_ruined_pictures_fail_a_run_whose_other_edits_are_one_grey_level_away(bench, ruined, code):
+    """By equal bytes, no edit would have been that of the baseline, and four ruined pictures a matter of chance."""
+    run = ("--imgedit-editor=fakes:Checkpoint", "--imgedit-judge=fakes:Reads", "--imgedit-set=judge.controls=false")
+    run = (*run, "--imgedit-set=editor.luck=0.0", "--imgedit-set=editor.level=8.0")
+    assert bench.run(*run, "--imgedit-save=main").ret == 0
+    before = {item["seeds"][0]["edit"]["blob"] for item in bench.results["items"]}
+    worse = (*run, "--imgedit-set=editor.shade=1", f"--imgedit-set=editor.ruined={ruined!r}")
+    result = bench.run(*worse, "--imgedit-compare=main", "--imgedit-max-drop=overall:0.5")
+    assert result.ret == code
+    edits = [item["seeds"][0]["edit"]["blob"] for item in bench.results["items"]]
+    assert sum(edit in before for edit in edits) < 25  # most have other bytes; some are as white as can be
+    count = len(ruined.split())
+    assert len(bench.results["comparison"]["collapsed"]) == count
+    if count:
+        result.stdout.fnmatch_lines(
+            [f"imgedit: FAIL: {count} of 50 pairs fell by 3 points or more against main, 0 allowed (*): 0 of the *"]
+        )

@@ -110,11 +110,29 @@ def test_macro_is_undefined_when_a_category_has_no_score():
 
 
 def test_macro_standard_error_by_hand():
-    # SEs 1 and 2: √(1 + 4) / 2; Welch-Satterthwaite freedom (1 + 4)² / (1 + 16)
+    # SEs 1 and 2, the smaller of which is raised to the pooled √2.5 with the freedom of both, as pairs are few:
+    # √(2.5 + 4) / 2; Welch-Satterthwaite freedom (2.5 + 4)² / (2.5² / 2 + 4² / 1)
     overall = whole([(1.0, "a"), (3.0, "b")], [(4.0, "c"), (8.0, "d")])
-    assert overall.se == pytest.approx(5**0.5 / 2)
+    assert overall.se == pytest.approx(6.5**0.5 / 2)
     found = estimate([1.0, 3.0, 4.0, 8.0], ["a", "b", "c", "d"], ["x", "x", "y", "y"])
-    assert found.freedom == pytest.approx(25 / 17)
+    assert found.freedom == pytest.approx(42.25 / 19.125)
+
+
+def test_the_macro_standard_error_of_many_pairs_is_that_of_its_categories():
+    values = [float(n) for n in range(8)], [2.0 * n for n in range(8)]
+    found = estimate([*values[0], *values[1]], [str(n) for n in range(16)], ["x"] * 8 + ["y"] * 8)
+    assert found.se == pytest.approx((6 / 8 + 24 / 8) ** 0.5 / 2)
+
+
+def test_a_small_category_whose_values_are_near_each_other_promises_no_more_than_the_others():
+    """Of a category of 3 pairs, which has a fifth of the weight of 83, the interval held the truth in 92% of runs."""
+    generator, held = np.random.default_rng(1), 0
+    categories = [f"c{n // 20}" for n in range(83)]
+    for _ in range(400):
+        values = np.round(generator.normal(0, 1.5, 83)).tolist()
+        low, high = estimate(values, [str(n) for n in range(83)], categories).interval()
+        held += low <= 0 <= high
+    assert held / 400 >= 0.94
 
 
 def test_categories_that_share_their_sources_are_no_further_evidence():

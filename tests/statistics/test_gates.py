@@ -90,7 +90,7 @@ def test_pairs_of_few_source_images_are_too_few_however_many():
 
 
 def test_edits_of_the_baseline_have_not_moved():
-    same = [Observation("physics", str(place), 0.0, unchanged=True) for place in range(50)]
+    same = [Observation("physics", str(place), 0.0, alike=True) for place in range(50)]
     (gate,) = max_drop(GatesSettings(max_drop={"physics": 0}), same, "main")
     assert (gate.state, gate.why) == ("PASS", "physics did not move against main, 0 allowed")
     (gate,) = max_drop(GatesSettings(max_drop={"physics": 0}), [*same[1:], Observation("physics", "0", 0.0)], "main")
@@ -131,13 +131,13 @@ def test_what_passes_strictly_passes_by_default(rows, limit):
 
 
 def test_gates_of_a_kind_share_one_chance_of_a_false_alarm():
-    fell = [-0.9, -1.1, -1.0, -1.2, -0.8]  # p = 2^-5
+    fell = [-0.9, -1.1, -1.0, -1.2, -0.8, -1.0]  # p = 2^-6
     both = [*drops(*fell), *(Observation("social", f"s{n}", -value) for n, value in enumerate(fell))]
     alone = max_drop(GatesSettings(max_drop={"physics": 0}), both, "main")
     assert [gate.state for gate in alone] == ["FAIL"]
     shared = max_drop(GatesSettings(max_drop={"physics": 0, "social": 0}), both, "main")
-    assert [gate.p for gate in shared] == [2 / 32, 1.0]
-    assert [gate.state for gate in shared] == ["INCONCLUSIVE", "INCONCLUSIVE"]  # 5 pairs never reach 0.05 / 2
+    assert [gate.p for gate in shared] == [2 / 64, 1.0]
+    assert [gate.state for gate in shared] == ["INCONCLUSIVE", "INCONCLUSIVE"]  # 6 pairs never reach 0.05 / 4
 
 
 def test_what_all_pairs_show_is_found_at_the_smallest_alpha_too():

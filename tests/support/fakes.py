@@ -252,17 +252,21 @@ class Replies:
 
 
 class Checkpoint:
-    """Paints a grade over most of the source: its `level`, how hard the pair is, and luck that differs by `night`."""
+    """Paints a grade over most of the source: its `level`, how hard the pair is, and luck that differs by `night`.
 
-    def __init__(self, *, device, night=0, level=6.0, luck=0.7):
-        self.night, self.level, self.luck = night, level, luck
+    All grey levels are raised by `shade`, and the pairs in `ruined` are painted black.
+    """
+
+    def __init__(self, *, device, night=0, level=6.0, luck=0.7, shade=0, ruined=""):
+        self.night, self.level, self.luck, self.shade, self.ruined = night, level, luck, shade, ruined.split()
 
     def edit(self, request):
         hard, luck = (
             np.random.default_rng(list(f"{part} {request.instruction} {request.pair_id}".encode())).normal()
             for part in ("hard", f"{self.night} {request.seed}")
         )
-        grade = round(25 * min(10.0, max(0.0, self.level + 1.5 * hard + self.luck * luck)))
+        grade = round(25 * min(10.0, max(0.0, self.level + 1.5 * hard + self.luck * luck))) + self.shade
+        grade = 0 if request.pair_id in self.ruined else min(250, grade)
         painted = Image.new("RGB", request.source.size, (grade,) * 3)
         painted.paste(request.source.crop((0, 0, 8, 8)))
         return painted

@@ -14,7 +14,6 @@ from pytest_imgedit.report.write import write_results
 
 GIB = 2**30
 WORKER = {"device": "GPU 0", "stage": "edit", "jobs": 4, "busy_s": 1.0, "load_s": 0.5, "ready_s": 0.5}
-IDENTITY = SimpleNamespace(told={"fingerprint": "0" * 64, "params": {}})
 
 
 def worker(name, gib, batch_size=1):
@@ -28,9 +27,11 @@ def known(tmp_path):
         folder = tmp_path / "runs" / "r1"
         folder.mkdir(parents=True, exist_ok=True)
         write_results(run, folder)
-        settings = make_settings({"run": {"config_file": ConfigFile.empty()}, "editor": {"batch_size": asked}})
+        settings = make_settings({"run": {"config_file": ConfigFile.empty()}})
+        told = {"fingerprint": "0" * 64, "params": {}}
+        identity = SimpleNamespace(told=told, model=SimpleNamespace(batch_size=asked))
         store, suite = SimpleNamespace(folder=tmp_path), SimpleNamespace(name=name)
-        return known_peaks(settings, {"editor": IDENTITY}, suite, store).get("editor")
+        return known_peaks(settings, {"editor": identity}, suite, store).get("editor")
 
     return ask
 
