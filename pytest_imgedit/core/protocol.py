@@ -104,7 +104,7 @@ class Load(TypedDict):
 
 
 class Drop(TypedDict):
-    """Leave the jobs that have not begun."""
+    """Leave the jobs that have not begun, and before long the one that is being done."""
 
     op: Literal["drop"]
 

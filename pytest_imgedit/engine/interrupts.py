@@ -1,4 +1,4 @@
-"""Signals that stop a run: what is being done is finished and kept, unless they come twice."""
+"""Signals that stop a run: what is being done has a moment to finish and is kept, unless they come twice."""
 
 from __future__ import annotations
 
@@ -39,4 +39,4 @@ class Interrupts:
         if self.progress.stopping or not self.working:
             raise KeyboardInterrupt
         self.progress.stopping = True
-        self.progress.note("stopping: running jobs are finished and kept; Ctrl-C again to stop at once")
+        self.progress.note("stopping: running jobs have 10 s to finish; Ctrl-C again to stop at once")

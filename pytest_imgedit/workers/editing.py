@@ -15,6 +15,10 @@ from pytest_imgedit.inference.seeding import has_drawn, seed_all
 from pytest_imgedit.workers.messages import clock
 
 
+class Dropped(BaseException):
+    """The run is stopping, and the job that is being done has taken too long since then. No editor catches it."""
+
+
 @dataclass(frozen=True)
 class Output:
     """What an editor returned or raised for a request.
@@ -99,6 +103,8 @@ class EditCalls:
         started = clock()
         try:
             return Output(self.edit_alone(request), clock() - started)
+        except Dropped:
+            raise
         except BaseException as error:
             return Output(error, clock() - started)
 

@@ -171,7 +171,7 @@ class Pool:
 
     def _dispatch(self, worker: Worker, take: Callable[[Worker], tuple[Any, Job] | None]) -> None:
         if self.watcher.stopping:
-            if len(worker.jobs) > 1 and not worker.dropping:
+            if worker.jobs and not worker.dropping:
                 worker.dropping = True
                 _to(worker).send({"op": "drop"})
             return

@@ -24,7 +24,7 @@ from pytest_imgedit.core.targets import Target
 from pytest_imgedit.core.versions import versions_of
 from pytest_imgedit.models.checkpoints import find_checkpoint, require_file
 from pytest_imgedit.models.closure import loaded_code, require_code
-from pytest_imgedit.workers.editing import EditCalls, Output, free_memory
+from pytest_imgedit.workers.editing import Dropped, EditCalls, Output, free_memory
 from pytest_imgedit.workers.messages import clock, describe, edit_request, finished_edit, judge_question, plain_answer
 from pytest_imgedit.workers.usage import CpuShare, PeakMemory, threads_in
 
@@ -32,6 +32,8 @@ Read = list[Future[Any]]
 
 #: The most threads that read images.
 READERS = 8
+#: Seconds that a stopping run leaves the job that is being done. A denoising step may be begun until then.
+STOP_GRACE = 10.0
 #: Seconds between messages about the step that a job is at.
 STEP_INTERVAL = 0.5
 
@@ -50,7 +52,7 @@ def serve(channel: Any) -> None:
         if message["op"] == "prepare":
             hide(message["unused"])
         if message["op"] == "drop":
-            worker.dropping = True
+            worker.stop()
         else:
             inbox.put((message, worker.read_ahead(message)))
 
@@ -79,7 +81,7 @@ class JobLoop:
     def __init__(self, send: Callable[[protocol.FromWorker], None], log: TextIO) -> None:
         self.send, self.log = send, log
         self.preprocess: Callable[[Question], Any] | None = None
-        self.dropping = False  # jobs that have not begun are not to be done any more
+        self.dropping_since: float | None = None  # jobs that have not begun are not to be done any more
         self.base: tuple[Target, dict[str, Any]] | None = None  # what is loaded, apart from adapters
         self.model: Any = None
         self.edits: EditCalls | None = None  # how an editor is called; a judge has none
@@ -97,6 +99,10 @@ class JobLoop:
         self._readers.shutdown(wait=False)
         self._finisher.shutdown(wait=False)
 
+    def stop(self) -> None:
+        """Begin no more jobs, and leave the one that is being done `STOP_GRACE` seconds; called by another thread."""
+        self.dropping_since = clock()
+
     def read_ahead(self, message: protocol.ToWorker) -> Read:
         """Start to read the images of a job that waits."""
         if message["op"] == "edit":
@@ -109,6 +115,11 @@ class JobLoop:
         started = clock()
         try:
             finish = self._begin(message, read)
+        except Dropped:
+
+            def finish() -> protocol.Reply:
+                return {"op": "dropped"}
+
         except BaseException as error:  # whatever an editor raises, SystemExit too, is the error of this job alone
             failed = self._failed(error)
 
@@ -125,7 +136,7 @@ class JobLoop:
         if message["op"] == "load":
             loaded = self.load()
             return lambda: loaded
-        if self.dropping or message["op"] == "drop":
+        if self.dropping_since is not None:
             return lambda: {"op": "dropped"}
         if message["op"] == "edit":
             return self.edit(read)
@@ -206,7 +217,9 @@ class JobLoop:
         }
 
     def _tell_step(self, step: int, steps: int) -> None:
-        """Tell the controller how far a job is, now and then."""
+        """Tell the controller how far a job is, now and then; raise `Dropped` if there is no more time for it."""
+        if self.dropping_since is not None and clock() - self.dropping_since > STOP_GRACE:
+            raise Dropped
         if clock() - self._told_step >= STEP_INTERVAL:
             self._told_step = clock()
             self.send({"op": "step", "step": step, "steps": steps})

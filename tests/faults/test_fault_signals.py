@@ -87,7 +87,7 @@ def test_second_signal_stops_at_once_and_still_reports(bench, left, number):
     )
     bench.wait_for(lambda: bench.log_says("about to hang"))
     process.send_signal(number)
-    bench.wait_for(lambda: bench.log_says("stopping: running jobs are finished"))
+    bench.wait_for(lambda: bench.log_says("stopping: running jobs have 10 s"))
     assert process.poll() is None
     process.send_signal(number)
     check_drained(bench, left, process, number)

@@ -78,7 +78,7 @@ def test_second_ctrl_c_stops_at_once_and_leaves_no_process(bench, left):
     process = bench.start(*CONSTANT, "--imgedit-editor=fakes:Spawns", "--imgedit-set=editor.on=physics-0000")
     bench.wait_for(lambda: bench.log_says("about to hang"))
     bench.interrupt(process)
-    bench.wait_for(lambda: bench.log_says("stopping: running jobs are finished"))
+    bench.wait_for(lambda: bench.log_says("stopping: running jobs have 10 s"))
     assert process.poll() is None
     bench.interrupt(process)
     output = bench.finish(process)

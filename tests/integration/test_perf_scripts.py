@@ -23,6 +23,8 @@ FOLDER = Path(__file__).parents[2] / "perf"
         ("sharding --ways full", {"one GPU", "full"}),
         ("overhead", {"runs", "rates", "start_up_ms"}),
         ("threads --policies 1000", {"policies"}),
+        ("batches --batch 2 --only embedded cosxl", {"embedded", "cosxl"}),
+        ("headline --jobs 2", {"first", "again", "workers"}),
         ("start_up", {"cpu_seconds"}),
         ("pages --times 1", {"5 pairs, copy", "5 pairs, embedded", "5 pairs, full images"}),
     ],

@@ -14,9 +14,10 @@ from PIL import Image
 from waiting import PATIENCE, wait_until
 
 from pytest_imgedit.core.errors import ImageError, OutputError, SetupError, is_out_of_memory
+from pytest_imgedit.core.images import encode_png
 from pytest_imgedit.core.requests import Answer, Question
 from pytest_imgedit.engine.retries import MAX_IN_VAIN, Retries
-from pytest_imgedit.workers import supervisor
+from pytest_imgedit.workers import process, supervisor
 from pytest_imgedit.workers.base import Slot, Worker
 from pytest_imgedit.workers.editing import EditCalls
 from pytest_imgedit.workers.messages import describe
@@ -201,14 +202,41 @@ def test_secrets_of_the_parameters_leave_no_worker():
             raise RuntimeError("bad key 0123456789")
 
     worker.edits = EditCalls(Model())
-    from pytest_imgedit.core.images import encode_png
-
     source = encode_png(Image.effect_noise((16, 16), 50))
     asked = {"pair": "a", "category": "b", "instruction": "c", "source": source, "seed": 1, "reference": None}
     job = {"op": "edit", "edits": [asked]}
     worker.handle(job, worker.read_ahead(job))
     worker._finisher.shutdown()
     assert sent[-1]["edits"][0]["message"] == "RuntimeError: bad key ***"
+
+
+@pytest.mark.parametrize(("grace", "op"), [(0.0, "dropped"), (1e9, "edited")])
+def test_an_edit_that_takes_too_long_after_a_stop_is_dropped_at_its_next_step(monkeypatch, grace, op):
+    monkeypatch.setattr(process, "STOP_GRACE", grace)
+    sent = []
+    worker = JobLoop(sent.append, sys.stderr)
+    worker.may_be_blank = True
+
+    class Model:
+        def edit(self, request):
+            worker.stop()  # as the thread does that listens
+            for step in range(1, 4):
+                worker._tell_step(step, 3)
+            return request.source
+
+        def edit_batch(self, requests):
+            return [self.edit(request) for request in requests]
+
+    source = encode_png(Image.effect_noise((16, 16), 50))
+    asked = {"pair": "a", "category": "b", "instruction": "c", "source": source, "seed": 1, "reference": None}
+    for count in (1, 2):
+        worker.edits, worker.dropping_since = EditCalls(Model(), 2), None
+        job = {"op": "edit", "edits": [asked] * count}
+        worker.handle(job, worker.read_ahead(job))
+    job = {"op": "edit", "edits": [asked]}  # one that has not begun
+    worker.handle(job, worker.read_ahead(job))
+    worker._finisher.shutdown()
+    assert [reply["op"] for reply in sent if reply["op"] != "step"] == [op, op, "dropped"]
 
 
 class Prepares:

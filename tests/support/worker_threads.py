@@ -67,7 +67,7 @@ class ThreadConnection:
     def send(self, message: Any) -> None:
         message = execnet.loads(execnet.dumps(dict(message)))
         if message["op"] == "drop":
-            self._loop.dropping = True
+            self._loop.stop()
         else:
             self._inbox.put((message, self._loop.read_ahead(message)))
 
