@@ -144,6 +144,7 @@ class Pool:
         """
         while True:
             self._load_waiting()
+            self._drop_if_stopping()
             for depth in range(1, DEPTH + 1):
                 for worker in [w for w in self.workers if w.state in ("idle", "busy") and len(w.jobs) < depth]:
                     self._dispatch(worker, take)
@@ -169,13 +170,15 @@ class Pool:
                 self._set(worker, "loading")
                 loading[machine] += 1
 
-    def _dispatch(self, worker: Worker, take: Callable[[Worker], tuple[Any, Job] | None]) -> None:
-        if self.watcher.stopping:
+    def _drop_if_stopping(self) -> None:
+        """Have workers leave the jobs that wait, and before long those that are being done, once the run is to stop."""
+        for worker in self.workers if self.watcher.stopping else ():
             if worker.jobs and not worker.dropping:
                 worker.dropping = True
                 _to(worker).send({"op": "drop"})
-            return
-        if worker.alone and worker.jobs:
+
+    def _dispatch(self, worker: Worker, take: Callable[[Worker], tuple[Any, Job] | None]) -> None:
+        if self.watcher.stopping or (worker.alone and worker.jobs):
             return
         taken = take(worker)
         worker.alone = taken is None and bool(self._returned) and not worker.jobs

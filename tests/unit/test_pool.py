@@ -85,6 +85,17 @@ def test_a_worker_that_other_processes_starve_is_told_once(pool):
     assert "--imgedit-limit=N" in note
 
 
+def test_a_run_that_stops_has_workers_drop_the_job_that_they_read_ahead(pool, monkeypatch):
+    worker, sent = worker_of(pool, "busy", edits=1), []
+    worker.connection.send = sent.append
+    worker.jobs.append((["next"], {"op": "edit", "edits": [{}]}))
+    replies = iter([{"op": "dropped"}, {"op": "dropped"}])
+    monkeypatch.setattr(pool, "_next_event", lambda: pool._heard(worker, next(replies)))
+    pool.watcher.stopping = True
+    assert list(pool.run(lambda worker: None)) == []
+    assert sent == [{"op": "drop"}]
+
+
 def test_batches_that_memory_has_halved_stay_small_in_the_processes_to_come(pool):
     pool.setup.message["batch_size"] = 8
     worker = worker_of(pool, "busy", edits=8)
