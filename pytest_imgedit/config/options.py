@@ -94,7 +94,7 @@ OPTIONS = (
     ),
     Option(
         "until",
-        "decided: edit and score in random order, and stop once every gate on a mean is decided (default: all)",
+        "decided: edit in an order given by hashes, and stop once every gate on a mean is decided (default: all)",
         "gates.until",
         "WHEN",
     ),
