@@ -355,13 +355,14 @@ class ModelOptions(Part):
 class GateOptions(Part):
     """The gates: thresholds on the 0..10 score and on its fall, and errors allowed, a count (int) or fraction (float).
 
-    `alpha` is the chance of a false alarm in all gates of one kind together. A gate that would not find the truth
-    `margin` beyond its limit in 80% of runs is inconclusive. `max_collapsed` pairs (a count or a fraction) may have
-    fallen by `collapse` points or more against a baseline, at least `min_coverage` of whose pairs must be compared;
-    `environment` says whether its results may come from another one. Scores of edits of which more than the fraction
-    `max_near_copies` hardly differ from their source pass no gate. `until`: with `decided`, pairs are edited and scored
-    in random order until every gate on a mean is decided. `partial` says what becomes of a gate of a config on a mean,
-    of whose pairs some are not selected: `skip` it, or `decide` it on those that are.
+    `alpha` is the chance of a false alarm of all gates on drops and on the tail together, and again of all on scores. A
+    gate that would not find the truth `margin` beyond its limit in 80% of runs is inconclusive. `max_collapsed` pairs
+    (a count or a fraction) may have fallen by `collapse` points or more against a baseline, at least `min_coverage` of
+    whose pairs must be compared; `environment` says whether its results may come from another one. Scores of edits of
+    which more than the fraction `max_near_copies` hardly differ from their source pass no gate. `until`: with
+    `decided`, pairs are edited in an order given by hashes until every gate on a mean is decided. `partial` says what
+    becomes of a gate of a config on a mean, of whose pairs some are not selected: `skip` it, or `decide` it on those
+    that are.
     """
 
     fail_under: dict[str, float] = Field(default_factory=dict)
