@@ -226,11 +226,12 @@ class ComparisonRow(Part):
 
 
 class ComparedPair(Part):
-    """What the baseline has of a pair: its score, and the SHA-256 of its `edits` by seed."""
+    """What the baseline has of a pair: its score, the SHA-256 of its `edits` by seed, and whether they look `alike` now."""
 
     before: float | None
     difference: float | None
     edits: tuple[str | None, ...]
+    alike: bool
 
 
 class MovedPair(Part):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pytest_imgedit.core.results import Comparison, Controls, Noise, Results
-from pytest_imgedit.core.sanitize import interval, number, signed
+from pytest_imgedit.core.sanitize import counted, interval, number, signed
 
 COMPARISON_HEADER = ("category", "n", "before", "now", "diff", "95% CI", "p of drop", "finding", "MDE")
 #: How notes begin that are for reports and `-v`: what statistics mean, and what the outcome says too.
@@ -62,6 +62,8 @@ def comparison_table(comparison: Comparison, pairs: int) -> Table:
 def _comparison_notes(comparison: Comparison) -> list[str]:
     """Say what the p-values are, and which pairs fell and rose most."""
     notes = ["p-values: one-sided, Holm-corrected; intervals: two-sided, uncorrected"]
+    alike = sum(pair.alike for pair in comparison.pairs.values())
+    notes.append(f"edits of {alike} of {counted(len(comparison.pairs), 'pair')} look as they did")
     if comparison.environment:
         notes.append(f"computed in other environments: {'; '.join(comparison.environment)}")
     if comparison.collapsed:

@@ -72,7 +72,9 @@ def compare(
         size=len(baseline.items),
         rows=_rows(old, items, observations, alpha, gates),
         pairs={
-            item.id: ComparedPair(before=old[item.id].score, difference=one.value, edits=old[item.id].edits)
+            item.id: ComparedPair(
+                before=old[item.id].score, difference=one.value, edits=old[item.id].edits, alike=one.alike
+            )
             for item, one in zip(items, observations, strict=True)
         },
         fell=tuple(pair for pair in moved if pair.difference < 0)[:MOST],

@@ -152,7 +152,8 @@ def test_comparison_by_hand():
     assert overall.difference == pytest.approx(-1.125)
     assert [pair.id for pair in found.fell] == ["p5", "p4", "p3", "p2", "p1"]
     assert found.rose == ()
-    assert found.pairs["p0"].model_dump() == {"before": 8.0, "difference": -2.0, "edits": ("ab" * 32,)}
+    expected = {"before": 8.0, "difference": -2.0, "edits": ("ab" * 32,), "alike": True}
+    assert found.pairs["p0"].model_dump() == expected
 
 
 def test_gates_do_not_mix_editors_made_faster_with_loss():
