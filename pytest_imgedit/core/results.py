@@ -226,7 +226,7 @@ class ComparisonRow(Part):
 
 
 class ComparedPair(Part):
-    """What the baseline has of a pair: its score, the SHA-256 of its `edits` by seed, and whether they look `alike` now."""
+    """What the baseline has of a pair: its score, and the SHA-256 of its `edits` by seed; `alike`: they look so now."""
 
     before: float | None
     difference: float | None
