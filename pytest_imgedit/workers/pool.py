@@ -246,7 +246,8 @@ class Pool:
             if message["op"] in ("judged", "edited"):
                 worker.batch_size = message["batch_size"]
             if message["op"] == "edited":  # what memory or a failure has left of it holds for processes to come
-                self.setup.message["batch_size"] = worker.batch_size
+                smallest = min(worker.batch_size, self.setup.message.get("batch_size", worker.batch_size))
+                self.setup.message["batch_size"] = smallest
             if message["op"] != "dropped":
                 yield job, worker, message
         elif message["op"] == "error":
