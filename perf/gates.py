@@ -33,6 +33,7 @@ COLUMNS = {
     "11×20": ["11×20"],
     "270, even": ["50/50/70/50/50"],
     "248, uneven": ["5/8/120/85/30"],
+    "83, one of 3": ["4×20 and 3"],
     "3 pairs a source": ["5×30, 3 a source"],
     "one dominant source": ["5×30, half on one", "sources 20, 9×1", "sources 30, 19×2", "sources 4×10, 16×1"],
 }
