@@ -35,6 +35,7 @@ def test_a_worse_editor_fails_by_name_of_the_category_and_the_same_one_passes(sa
             "category * before * now * diff *",
             "physics *10.00*0.00*-10.00*<0.001 FAIL*",
             "overall *10.00*0.00*-10.00*<0.001 FAIL*",
+            "edits of 0 of 50 pairs look as they did",
             "fell most: * 10.00 → 0.00, *",
             "imgedit: FAIL: 50 of 50 edits hardly differ from their source; overall 0.00, was 10.00 in main: "
             "fell by 10.00, 0 allowed (p <0.001); physics 0.00, was 10.00 in main: *",

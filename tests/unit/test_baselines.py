@@ -163,10 +163,10 @@ def test_gates_do_not_mix_editors_made_faster_with_loss():
     assert unlike_losses(fast, ["quantize=fp8"]) is None
 
 
-def computed(gpu="NVIDIA H200", torch="2.13.0", dtype="bfloat16", decoder="packed"):
-    environment = {"device": "cuda", "gpu": gpu, "versions": {"torch": torch}, "processor": None, "compiled": None}
+def computed(gpu="NVIDIA H200", torch="2.13.0", dtype="bfloat16", decoder="packed", batch_sizes=(8,), threads=None):
+    environment = {"device": "cuda", "gpu": gpu, "versions": {"torch": torch}, "threads": threads}
     return a_baseline(
-        editor={"spec": "e", "dtype": dtype},
+        editor={"spec": "e", "dtype": dtype, "batch_sizes": batch_sizes},
         judge={"spec": "j", "dtype": dtype, "decoder": decoder},
         environments={"e": {**environment, "edits": 3, "verdicts": 3}},
     )
@@ -191,9 +191,17 @@ def computed(gpu="NVIDIA H200", torch="2.13.0", dtype="bfloat16", decoder="packe
             ["edits: dtype bfloat16 there, float16 here", "verdicts: dtype bfloat16 there, float16 here"],
             id="dtype",
         ),
-        pytest.param(computed(decoder="padded"), ["verdicts: decoder packed there, padded here"], id="batches"),
+        pytest.param(computed(decoder="padded"), ["verdicts: decoder packed there, padded here"], id="decoder"),
+        pytest.param(computed(batch_sizes=(1, 8)), ["edits: batch size 8 there, 1 and 8 here"], id="batch-sizes"),
+        pytest.param(computed(batch_sizes=()), [], id="batch-sizes-unknown"),
+        pytest.param(computed(threads=2), [], id="threads-unknown"),
         pytest.param(computed(dtype=None, decoder=None), [], id="unknown"),
     ],
 )
 def test_what_two_runs_were_computed_with_is_compared(now, found):
     assert environment_differences(computed(), now) == found
+
+
+def test_the_number_of_threads_of_a_cpu_is_compared():
+    two, four = computed(threads=2), computed(threads=4)
+    assert environment_differences(two, four) == [f"{what}: threads 2 there, 4 here" for what in ("edits", "verdicts")]
