@@ -180,10 +180,6 @@ class GatesSettings(GateOptions):
                 raise ValueError(f"{name}: {limit}, expected a number from 0 to 10")
         return value
 
-    def alpha_of(self, kind: str) -> float:
-        """Return the chance of a false alarm of the gates of a kind: those on drops share α with that on the tail."""
-        return self.alpha / 2 if self.max_drop and kind in ("max_drop", "max_collapsed") else self.alpha
-
     @field_validator("max_errors", "max_collapsed", mode="before")
     @classmethod
     def _count_or_fraction(cls, value: object) -> object:

@@ -382,6 +382,10 @@ class GateOptions(Part):
     until: Literal["all", "decided"] = "all"
     partial: Literal["skip", "decide"] = "skip"
 
+    def alpha_of(self, kind: str) -> float:
+        """Return the chance of a false alarm of the gates of a kind: those on drops share α with that on the tail."""
+        return self.alpha / 2 if self.max_drop and kind in ("max_drop", "max_collapsed") else self.alpha
+
 
 class RunOptions(Part):
     """Options of the run."""

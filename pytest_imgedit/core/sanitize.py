@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
@@ -60,6 +60,11 @@ def shorten(text: str, most: int = 1000) -> str:
 def plain(text: str) -> str:
     """Keep a text from being read as a chat model's control tokens, such as `<|im_end|>`."""
     return text.replace("<|", "< |")
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """List the first names, and say with dots that there are more."""
+    return ", ".join([*names[:most], *["…"] * (len(names) > most)])
 
 
 def counted(number: int, noun: str) -> str:

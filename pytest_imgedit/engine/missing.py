@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.core.sanitize import first_of
 from pytest_imgedit.engine.work import Work
 from pytest_imgedit.models.kinds import Model
 from pytest_imgedit.stats.coverage import allowed_pairs
@@ -34,8 +35,7 @@ def missing_lines(editor: Model, judge: Model | None, plan: Sequence[Work], max_
         names = list(dict.fromkeys(_name(work.pair, works is broken) for work in works))
         if not names:
             continue
-        shown = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
-        line = f"{len(names)} of {pairs} pairs have {what} ({shown}); {more}"
+        line = f"{len(names)} of {pairs} pairs have {what} ({first_of(names, NAMED)}); {more}"
         if len(names) == pairs and works is not broken:
             raise UsageError(line)
         if works is broken and len(names) > (allowed := allowed_pairs(max_errors, pairs)):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from pytest_imgedit.core.results import EditorInfo, JudgeInfo, Results, Summary
-from pytest_imgedit.core.sanitize import counted, interval, number, printable
+from pytest_imgedit.core.sanitize import counted, first_of, interval, number, printable
 from pytest_imgedit.stats.gates import copies_line, outcome
 
 CATEGORY_HEADER = ("category", "n", "scored", "errors", "mean", "95% CI", "std", "median", "min", "max")
@@ -142,8 +142,7 @@ def error_lines(results: Results, most: int = 10) -> list[str]:
 
 
 def _named(ids: Sequence[str]) -> str:
-    shown = ", ".join([*ids[:NAMED], *["…"] * (len(ids) > NAMED)])
-    return shown if len(ids) == 1 else f"{len(ids)} pairs ({shown})"
+    return ids[0] if len(ids) == 1 else f"{len(ids)} pairs ({first_of(ids, NAMED)})"
 
 
 def flat_line(results: Results) -> str | None:

@@ -94,10 +94,8 @@ def expected_mde(
         of_field = [item for item in run.items if item.score is not None and field in ("overall", item.category)]
         options = run.run.options.gates
         limits = options.fail_under if kind == "fail_under" else options.max_drop
-        share = options.alpha / 2 if kind == "max_drop" else options.alpha  # the other half is that of the tail
-        known = [
-            (gate.mde, share / max(1, len(limits))) for gate in run.gates if gate.kind == kind and gate.field == field
-        ]
+        share = options.alpha_of(kind) / max(1, len(limits))
+        known = [(gate.mde, share) for gate in run.gates if (gate.kind, gate.field) == (kind, field)]
         if kind == "fail_under":
             row = run.overall.macro if field == "overall" else run.categories.get(field)
             known.append((None if row is None else row.mde, 0.05))
