@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,73 +24,73 @@ if TYPE_CHECKING:
     from pytest_imgedit.engine.callable_models import Calls, EditCall, ScoreCall
 
 
-class _Folder:
-    """A folder that is open, with an address of the socket in it that is short enough: one has 107 bytes at most."""
+#: Bytes of one call's images, at most: what announces more is no call.
+MAX_MESSAGE = 2**36
+GONE = "the xdist controller, which owns the workers, is gone"
 
-    def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        self.address = f"/proc/self/fd/{self._descriptor}/calls"
 
-    def close(self) -> None:
-        os.close(self._descriptor)
+@contextmanager
+def _address(folder: Path) -> Iterator[str]:
+    """Yield an address of the folder's socket that is short enough: one has 107 bytes at most."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{descriptor}/calls"
+    finally:
+        os.close(descriptor)
 
 
 class CallServer:
-    """Answers calls in threads of its own, one for each xdist worker, until it is closed.
+    """Answers calls until it is closed, each in a thread of its own, on a connection of its own.
 
     `answer` returns what answers calls of a fixture by its name; what it raises is told to the worker.
     """
 
     def __init__(self, folder: Path, token: bytes, answer: Callable[[str], Calls]) -> None:
-        self._answer, self._answering, self._is_closed = answer, threading.Lock(), False
+        self._token, self._answer, self._answering, self._is_closed = token, answer, threading.Lock(), False
         folder.mkdir(mode=0o700, exist_ok=True)
-        self._folder = _Folder(folder)
-        self._listener = Listener(self._folder.address, "AF_UNIX", authkey=token)
+        self._open = ExitStack()
+        self._listener = self._open.enter_context(Listener(self._open.enter_context(_address(folder)), "AF_UNIX"))
         threading.Thread(target=self._accept_all, daemon=True).start()
 
     def _accept_all(self) -> None:
-        while True:
-            try:
-                connection = self._listener.accept()
-            except (AuthenticationError, EOFError, ConnectionError):  # whoever it was does not know the token
-                continue
-            except OSError:
-                if self._is_closed:
-                    return
-                continue
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+        while not self._is_closed:
+            with suppress(OSError):  # such as a client that is gone already
+                threading.Thread(target=self._serve, args=(self._listener.accept(),), daemon=True).start()
 
     def _serve(self, connection: Connection) -> None:
-        with suppress(EOFError, OSError), connection:  # the worker is gone
-            while True:
-                connection.send_bytes(execnet.dumps(self._reply(execnet.loads(connection.recv_bytes()))))
+        """Answer the call of one connection; one that does not know the token, is silent or gone gets no answer."""
+        with suppress(AuthenticationError, AssertionError, EOFError, OSError), connection:
+            deliver_challenge(connection, self._token)
+            answer_challenge(connection, self._token)
+            connection.send_bytes(self._reply(connection.recv_bytes(MAX_MESSAGE)))
 
-    def _reply(self, message: JsonObject) -> JsonObject:
+    def _reply(self, message: bytes) -> bytes:
         try:
+            call = execnet.loads(message)
             with self._answering:  # whoever is first has it made
-                calls = self._answer(message["fixture"])
-            if message["fixture"] == "edit_workers":
-                return {"values": list(calls.edit(message["calls"]))}
-            return {"values": list(calls.score(message["calls"]))}
-        except Exception as error:
-            return {"error": str(error) if isinstance(error, EditFailed) else f"{type(error).__name__}: {error}"}
+                calls = self._answer(call["fixture"])
+            make = calls.edit if call["fixture"] == "edit_workers" else calls.score
+            answer: bytes = execnet.dumps({"values": list(make(call["calls"]))})
+        except BaseException as error:  # also what would end this thread without a word
+            said = str(error) if isinstance(error, EditFailed) else f"{type(error).__name__}: {error}"
+            answer = execnet.dumps({"error": said.encode("utf-8", "replace").decode()})
+        return answer
 
     def close(self) -> None:
         """Take no more calls."""
         self._is_closed = True
-        self._listener.close()
-        self._folder.close()
+        self._open.close()
 
 
 class RemoteCalls:
-    """Has the controller answer calls; raises `EditFailed` with what it says."""
+    """Has the controller answer calls; raises `EditFailed` with what it says.
+
+    Each call has a connection of its own, so that its answer can reach no other one: not that of another thread, and
+    not the one after a call that was interrupted.
+    """
 
     def __init__(self, folder: Path, token: bytes) -> None:
-        opened = _Folder(folder)
-        try:
-            self._connection = Client(opened.address, "AF_UNIX", authkey=token)
-        finally:
-            opened.close()
+        self._folder, self._token = folder, token
 
     def edit(self, calls: Sequence[EditCall]) -> list[bytes]:
         return self._ask("edit_workers", calls)
@@ -99,11 +99,13 @@ class RemoteCalls:
         return self._ask("reward_model", calls)
 
     def _ask(self, fixture: str, calls: Sequence[Any]) -> list[Any]:
+        question = execnet.dumps({"fixture": fixture, "calls": list(calls)})
         try:
-            self._connection.send_bytes(execnet.dumps({"fixture": fixture, "calls": list(calls)}))
-            reply = execnet.loads(self._connection.recv_bytes())
+            with _address(self._folder) as address, Client(address, "AF_UNIX", authkey=self._token) as connection:
+                connection.send_bytes(question)
+                reply = execnet.loads(connection.recv_bytes())
         except (EOFError, OSError):
-            raise EditFailed("the xdist controller, which owns the workers, is gone") from None
+            raise EditFailed(GONE) from None
         if "error" in reply:
             raise EditFailed(reply["error"])
         values: list[Any] = reply["values"]

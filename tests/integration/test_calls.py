@@ -159,28 +159,54 @@ def test_a_fixture_that_a_test_asks_for_as_it_runs_is_there(called, xdist):
     called.run(*MODELS, *xdist).assert_outcomes(passed=6)
 
 
-def test_calls_are_answered_to_those_who_know_the_token_alone(tmp_path):
-    from multiprocessing import AuthenticationError
+SLOW = """
+import time
 
-    from pytest_imgedit.plugin.call_server import CallServer, RemoteCalls
+class Slow:
+    def __init__(self, *, device): pass
 
-    class Calls:
-        def edit(self, calls):
-            return [call["source"] for call in calls]
+    def edit(self, request):
+        if request.instruction == "slow":
+            time.sleep(1)
+        return request.source.rotate(180)
+"""
+INTERRUPTED = """
+import signal
+from concurrent.futures import ThreadPoolExecutor
 
-    folder = tmp_path / ("long" * 30)
-    server = CallServer(folder, b"secret", lambda fixture: Calls())
-    try:
-        with pytest.raises((AuthenticationError, EOFError, OSError)):
-            RemoteCalls(folder, b"guess").edit([])
-        asked = [{"source": b"1", "instruction": "", "seed": 0}]
-        assert RemoteCalls(folder, b"secret").edit(asked) == [b"1"]
-        assert folder.stat().st_mode & 0o077 == 0
-    finally:
-        server.close()
-    with pytest.raises(FileNotFoundError):
-        RemoteCalls(folder, b"secret")
-    assert list(folder.iterdir()) == []
+import pytest
+from PIL import Image
+
+class Late(Exception): pass
+
+def late(*_):
+    raise Late
+
+def test_interrupted(edit_workers):
+    edit_workers.edit(Image.new("RGB", (64, 64)), "warm up")
+    signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    with pytest.raises(Late):
+        edit_workers.edit(Image.new("RGB", (64, 64)), "slow")
+
+def test_next(edit_workers):
+    assert edit_workers.edit(Image.new("RGB", (96, 64)), "another").size == (96, 64)
+
+def test_threads(edit_workers):
+    sizes = [(8 + n, 8) for n in range(24)]
+    with ThreadPoolExecutor(8) as threads:
+        edits = threads.map(lambda size: edit_workers.edit(Image.new("RGB", size), "turn"), sizes)
+        assert [edit.size for edit in edits] == sizes
+"""
+
+
+@pytest.mark.parametrize("xdist", [(), ("-n", "1"), ("-n", "3")])
+@pytest.mark.full
+def test_an_interrupted_call_and_calls_of_threads_get_their_own_answers(bench, xdist):
+    (bench.path / "slow.py").write_text(SLOW)
+    (bench.path / "test_own.py").write_text(INTERRUPTED)
+    options = ("--imgedit-editor=slow:Slow", "--imgedit-judge=reference", "test_own.py", *xdist)
+    bench.run_subprocess(*options).assert_outcomes(passed=3)
 
 
 def test_runs_of_two_base_seeds_draw_apart(bench):
