@@ -99,14 +99,14 @@ def configs_of(root: Path, near: Path) -> dict[str, ConfigFile]:
 
 def _line_of_key(text: str, section: str, key: str) -> int:
     current, header_line = "", 1
-    for number, line in enumerate(text.splitlines(), start=1):
-        if header := re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line):
-            current = header[1].replace('"', "")
+    for number, line in enumerate(map(str.strip, text.splitlines()), start=1):
+        if header := re.match(r"\[([^\[\]]+)\]", line):
+            current = header[1].strip().replace('"', "")
             if current == f"{section}.{key}":
                 return number
             if current == section:
                 header_line = number
-        elif current == section and key and re.match(rf"""\s*["']?{re.escape(key)}["']?\s*[=.]""", line):
+        elif current == section and key and re.match(rf"""["']?{re.escape(key)}["']?\s*[=.]""", line):
             return number
     return header_line
 

@@ -14,7 +14,7 @@ MIN_LENGTH = 8
 _WORDS = r"(?:(?:api|access|private|auth)key|token|credential|password|passwd|passphrase|authorization|cookie)s?"
 _SECRET = re.compile(rf"secret|{_WORDS}$")
 #: Variables of a host's spec, see `workers/remote/ssh.py`.
-_ENV = re.compile(r"env:([^=]+)=(.*?)(?=//|$)")
+_ENV = re.compile(r"env:([^=:]+)=(.*?)(?=//|$)")
 _SHORT = re.compile(r"(?:^|[_-])(?:key|pass|pwd|auth)$", re.IGNORECASE)
 
 
@@ -23,7 +23,7 @@ _SHAPES = re.compile(
     r"(?<=://)[^/\s:@'\"]*:[^/\s@'\"]+(?=@)"
     r"|(?<=Bearer )[\w.~+/=-]{8,}|(?<=Basic )[\w+/=-]{8,}"
     r"|\b(?:gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox[abeprs]-)[\w-]{10,}"
-    r"|\bA[KS]IA[A-Z0-9]{16}\b|\bAIza[\w-]{30,}|\beyJ[\w-]+\.[\w-]+\.[\w-]+"
+    r"|\bA[KS]IA[A-Z0-9]{16}\b|\bAIza[\w-]{30,}|(?<![\w-])eyJ[\w-]+\.[\w-]+\.[\w-]+"
 )
 
 

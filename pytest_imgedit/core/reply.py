@@ -40,23 +40,29 @@ def number_places(reply: str, aspects: Sequence[str]) -> dict[str, int]:
     places: dict[str, int] = {}
     start = 0
     for line in _THINKING.sub(lambda match: " " * len(match[0]), reply).splitlines(keepends=True):
-        name, value = _split(line.rstrip("\r\n"), aspects)
+        name, value = _split(line, aspects)
         if name is not None and value:
-            colon = line.replace("：", ":").index(":") + 1
-            places[name] = start + line.index(value, colon)
+            line = _with_ascii_colons(line)
+            places[name] = start + line.index(value, line.index(":") + 1)
         start += len(line)
     return places
 
 
 def _split(line: str, aspects: Sequence[str]) -> tuple[str | None, str]:
-    name, colon, value = line.replace("：", ":").partition(":")
+    name, colon, value = _with_ascii_colons(line).partition(":")
     name = name.strip().strip("*_`-# ").casefold()
     match = next((aspect for aspect in aspects if aspect.casefold() == name), None) if colon else None
     return match, value.strip().strip("*_` ")
 
 
+def _with_ascii_colons(line: str) -> str:
+    return line.replace("：", ":")
+
+
 def _number(name: str, text: str) -> float:
-    text = re.sub(r"\s*/\s*10$", "", text).rstrip("*_` ")
+    number, slash, scale = text.rpartition("/")
+    if slash and scale.strip() == "10":
+        text = number.rstrip().rstrip("*_` ")
     if not NUMBER.fullmatch(text):
         raise ReplyError(f"{name!r} is {text[:40]!r}, expected one number from 0 to 10")
     value = float(text)

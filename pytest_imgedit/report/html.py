@@ -28,8 +28,8 @@ WIDE_ONLY = (
     *("device", "load s", "host GiB"),
 )
 _GATES_IN_ORDER = (*WORST_FIRST, "NOT SELECTED")
-#: What may be the id of a pair in a line of text; a number alone is taken for none.
-_ID = re.compile(r"((?=[0-9._-]*[A-Za-z])[A-Za-z0-9._-]+)")
+#: What may be the id of a pair in a line of text.
+_ID = re.compile(r"([A-Za-z0-9._-]+)")
 
 
 def render(results: Results, locate: Locate) -> str:
@@ -117,9 +117,11 @@ def _first_images(images: Sequence[dict[str, str]], captions: Mapping[str, str])
 
 
 def _linked(text: str, ids: Container[str]) -> Markup:
-    """Escape a text, and make a link of each id of a pair in it."""
+    """Escape a text, and make a link of each id of a pair in it; a number alone is taken for none."""
     link = Markup('<a href="#pair-{0}">{0}</a>')
-    return Markup().join(link.format(part) if part in ids else part for part in _ID.split(text))
+    parts = _ID.split(text)
+    linked = {part for part in parts if part in ids and part.strip("0123456789._-")}
+    return Markup().join(link.format(part) if part in linked else part for part in parts)
 
 
 def _mean_first(row: Sequence[str]) -> tuple[str, ...]:

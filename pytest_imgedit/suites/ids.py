@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import PurePath
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-_SEAM = re.compile(r"[._-]*-[._-]*")
+_MARKS = re.compile(r"[._-]+")
 #: Characters of a readable part, with room for a digest in the 128 of an id.
 _MOST = 119
 
@@ -66,4 +66,4 @@ def _readable(name: str) -> str:
     cleaned = _UNSAFE.sub("-", name)
     if cleaned == name and name.strip(".") and len(name) <= 128:  # "." and ".." would be folders
         return name
-    return _SEAM.sub("-", cleaned).strip("-.")[:_MOST]
+    return _MARKS.sub(lambda marks: "-" if "-" in marks[0] else marks[0], cleaned).strip("-.")[:_MOST]

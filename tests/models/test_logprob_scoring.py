@@ -16,7 +16,7 @@ from test_packed import ask
 from tiers import full_but
 
 from pytest_imgedit.config.settings import SuiteSettings
-from pytest_imgedit.core.errors import SetupError
+from pytest_imgedit.core.errors import ReplyError, SetupError
 from pytest_imgedit.core.images import decode
 from pytest_imgedit.core.reply import number_places, parse_reply
 from pytest_imgedit.core.requests import Answer, Question
@@ -138,6 +138,7 @@ def test_places_are_those_of_the_numbers_tokens():
                 "instruction: 7",
                 "**realism**： 10/10",
                 "realism: 3.5",
+                "realism: 8（满分：10）",
                 "<think>realism: 1</think>",
                 "so: 8",
                 "",
@@ -149,11 +150,11 @@ def test_places_are_those_of_the_numbers_tokens():
 )
 def test_each_readable_number_is_found_where_it_stands(lines):
     reply = "\n".join(lines)
+    places = number_places(reply, ASPECTS)
     try:
         grades = parse_reply(reply, ASPECTS)
-    except ValueError:
+    except ReplyError:
         return
-    places = number_places(reply, ASPECTS)
     for name, grade in grades.items():
         assert reply[places[name] :].startswith(f"{grade:g}")
 

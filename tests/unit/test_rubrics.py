@@ -98,6 +98,7 @@ BAD = [
     ("instruction: nan\npreservation: 8\nrealism: 7", "expected one number"),
     ("instruction: 9\ninstruction: 2\npreservation: 8\nrealism: 7", "'instruction' stands there twice"),
     ("instruction: ٩\npreservation: 8\nrealism: 7", "expected one number"),
+    ("instruction：8（满分：10）\npreservation: 8\nrealism: 7", "expected one number"),
     ("instruction: 9/5\npreservation: 8\nrealism: 7", "expected one number"),
     ("I cannot grade this image.", "no line 'instruction'"),
     ("<think>instruction: 9\npreservation: 8\nrealism: 7\nNo:", "no line 'instruction'"),

@@ -1,0 +1,104 @@
+"""No regular expression takes more than linear time, whatever a reply, an instruction or a file holds."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import pytest_imgedit
+from pytest_imgedit.core.errors import ReplyError
+from pytest_imgedit.core.reply import number_places, parse_reply
+
+FOLDER = Path(pytest_imgedit.__file__).parent
+LENGTH = 100_000
+#: What hostile texts are runs of.
+RUNS = (
+    " ",
+    "\n",
+    "0",
+    "a",
+    "[",
+    "(",
+    "/",
+    "\\",
+    ".",
+    "-",
+    '"',
+    "`",
+    "<think>",
+    "://a:",
+    "eyJa-",
+    "env:a",
+    "\x00a",
+    "key=",
+)
+
+
+def uses(tree, module):
+    """Yield each pattern that a module uses, and the method that it uses."""
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            continue
+        if not isinstance(node.func.value, ast.Name):
+            continue
+        owner, method = getattr(module, node.func.value.id, None), node.func.attr
+        if isinstance(owner, re.Pattern):
+            yield owner, method
+        elif owner is re and method not in ("compile", "escape") and isinstance(node.args[0], ast.Constant):
+            yield re.compile(node.args[0].value), method
+
+
+def all_uses():
+    found = {}
+    for path in sorted(FOLDER.rglob("*.py")):
+        text = path.read_text()
+        if re.search(r"^import re$|_[A-Z]+\.(?:sub|match|search|split)", text, re.MULTILINE):
+            module = importlib.import_module(".".join(path.relative_to(FOLDER.parent).with_suffix("").parts))
+            found |= {(pattern.pattern, method): pattern for pattern, method in uses(ast.parse(text), module)}
+    return [(pattern, method) for (_, method), pattern in found.items()]
+
+
+def use(pattern, method, text):
+    if method == "sub":
+        pattern.sub("", text)
+    elif method == "finditer":
+        sum(1 for _ in pattern.finditer(text))
+    else:
+        getattr(pattern, method)(text)
+
+
+USES = all_uses()
+
+
+def test_the_patterns_of_replies_instructions_and_files_are_among_them():
+    texts = [pattern.pattern for pattern, _ in USES]
+    assert any("think" in str(text) for text in texts)
+    assert any("Bearer" in str(text) for text in texts)
+    assert len(texts) > 25
+
+
+@pytest.mark.parametrize(("pattern", "method"), USES, ids=lambda value: repr(getattr(value, "pattern", value)))
+def test_every_pattern_is_linear(pattern, method):
+    for run in RUNS:
+        for text in (run * (LENGTH // len(run)), f"a{run * (LENGTH // len(run))}\x01"):
+            subject = text.encode() if isinstance(pattern.pattern, bytes) else text
+            started = time.process_time()
+            use(pattern, method, subject)
+            assert time.process_time() - started < 1, run
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("form", ["{}", "x: 5{}/ 10 y", "x: {}", "x:{}5", "{}x: 5", "x: 5{}\nx: 6"])
+def test_a_reply_is_read_in_linear_time(form, run):
+    reply = form.format(run * (LENGTH // len(run)))
+    started = time.process_time()
+    for read in (parse_reply, number_places):
+        with suppress(ReplyError):
+            read(reply, ["x"])
+    assert time.process_time() - started < 1
