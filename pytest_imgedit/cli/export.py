@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from pytest_imgedit.cli.printed import Printed
@@ -12,6 +11,7 @@ from pytest_imgedit.core.files import write_json
 from pytest_imgedit.core.results import Item, SeedResult
 from pytest_imgedit.core.sanitize import counted
 from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.store.blobs import Blobs
 from pytest_imgedit.store.documents import read_results
 
 LIST = "edits.json"
@@ -20,16 +20,16 @@ LIST = "edits.json"
 def export(reference: str, folder: Path, out: Path) -> Printed:
     """Copy the edits of a run to `<category>/<id>.png`, with a list of them in `edits.json`.
 
-    The second and further edits of a pair, those of other seeds, are `<id>-seed<N>.png`. The editor `folder:DIR` reads
-    such a folder. An edit that failed, or is in the store no more, is in the list without a file. Raises `UsageError`
-    for a folder that holds anything, so that no edit of another run stays between these.
+    The second and further edits of a pair, those of other seeds, are `<category>/seed<N>/<id>.png`. The editor
+    `folder:DIR` reads such a folder. An edit that failed, or is not whole in the store any more, is in the list without
+    a file. Raises `UsageError` for a folder that holds anything, so that no edit of another run stays between these.
     """
     path = find_run(reference, out)
     results = read_results(path)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder}: is there already, expected a new or an empty folder")
-    blobs = path.absolute().parent.parent.parent / "blobs"
-    if not blobs.is_dir():
+    blobs = Blobs(path.absolute().parent.parent.parent / "blobs")
+    if not blobs.folder.is_dir():
         raise UsageError(f"{path}: not in a store, which has the edits")
     rows = [
         _export(item, place, result, blobs, folder) for item in results.items for place, result in enumerate(item.seeds)
@@ -44,7 +44,7 @@ def export(reference: str, folder: Path, out: Path) -> Printed:
     return Printed(document, "\n".join(lines), 1 if missing else 0)
 
 
-def _export(item: Item, place: int, result: SeedResult, blobs: Path, folder: Path) -> JsonObject:
+def _export(item: Item, place: int, result: SeedResult, blobs: Blobs, folder: Path) -> JsonObject:
     """Copy one edit; return its row of the list."""
     row: JsonObject = {
         "id": item.id,
@@ -58,10 +58,10 @@ def _export(item: Item, place: int, result: SeedResult, blobs: Path, folder: Pat
     }
     if result.edit is None:
         return row
-    name = Path(item.category, f"{item.id}{f'-seed{result.seed}' if place else ''}.png")
-    blob = blobs / result.edit.blob[:2] / f"{result.edit.blob}.png"
-    if not blob.is_file():
-        return {**row, "error": f"{blob} is not in the store any more"}
+    data = blobs.get(result.edit.blob)
+    if data is None:
+        return {**row, "error": f"{blobs.path(result.edit.blob)} is not in the store any more, or damaged"}
+    name = Path(item.category, f"seed{result.seed}" if place else "", f"{item.id}.png")
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(blob, folder / name)
+    (folder / name).write_bytes(data)
     return {**row, "file": str(name)}

@@ -50,7 +50,8 @@ def first_problem(error: ValidationError) -> str:
     """Say the first thing that pydantic found wrong, with its place, such as `items.3.score: Input should be …`."""
     first = error.errors(include_url=False)[0]
     where = ".".join(map(str, first["loc"]))
-    return f"{where}: {first['msg']}" if where else str(first["msg"])
+    what = str(first["msg"]).removeprefix("Value error, ")
+    return f"{where}: {what}" if where else what
 
 
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "_ALLOC_FAILED")

@@ -13,6 +13,8 @@ from typing import Any
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.strict_json import JsonObject
 
+MAX_OBJECT_BYTES = 64 * 2**20
+
 
 def read_regular(path: Path, most: int, expected: str) -> bytes:
     """Return the bytes of a regular file of at most `most` bytes.
@@ -49,9 +51,9 @@ def read_utf8(path: Path, most: int, expected: str) -> str:
 def read_object(path: Path, expected: str) -> JsonObject:
     """Return the JSON object that a file holds; raises `UsageError`, naming the file, for anything else."""
     try:
-        value = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: {getattr(error, 'strerror', None) or 'not JSON'}, expected {expected}") from error
+        value = json.loads(read_utf8(path, MAX_OBJECT_BYTES, expected))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: not JSON, expected {expected}") from error
     if not isinstance(value, dict):
         raise UsageError(f"{path}: {type(value).__name__}, expected {expected}")
     return value

@@ -7,21 +7,42 @@ their blob below the store's folder `blobs`, or by the SHA-256 of their PNG.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from pytest_imgedit.core.environments import Environment, Reuse
 from pytest_imgedit.core.strict_json import JsonObject
 
 RESULTS_SCHEMA = "imgedit.results/2"
+T = TypeVar("T")
 
 Stage = Literal["edit", "score"]
 Status = Literal["scored", "edited", "edit_error", "judge_error", "interrupted", "not_needed"]
 State = Literal["PASS", "FAIL", "INCONCLUSIVE", "INVALID", "NOT SELECTED"]
 GateKind = Literal["fail_under", "max_drop", "max_collapsed", "min_coverage", "max_errors", "controls"]
+#: As `core.pairs.slug` and `core.pairs.category_slug` make them: a part of a path that leads nowhere else.
+PairId = Annotated[str, Field(pattern=r"^\.*[A-Za-z0-9_-][A-Za-z0-9._-]*$", max_length=128)]
+Category = Annotated[str, Field(pattern=r"^\.*[\w-][\w.-]*$")]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+#: As `core.images.signature` makes it.
+Signature = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{1366}==$")]
+BlobPath = Annotated[str, Field(pattern=r"^[0-9a-f]{2}/[0-9a-f]{64}\.(png|jpg|webp)$")]
+
+
+def once(name: str) -> AfterValidator:
+    """Return a check of parts that no two have the same value of this name; it raises `ValueError`."""
+
+    def check(parts: tuple[T, ...]) -> tuple[T, ...]:
+        value, count = Counter(getattr(part, name) for part in parts).most_common(1)[0] if parts else (None, 0)
+        if count > 1:
+            raise ValueError(f"{name} {value!r} occurs twice, expected it once")
+        return parts
+
+    return AfterValidator(check)
 
 
 class Part(BaseModel):
@@ -46,7 +67,7 @@ class Edit:
     store, `environment` the digest of where it was computed.
     """
 
-    blob: str
+    blob: Sha256
     seconds: float
     worker: str
     near_copy: bool = False
@@ -55,7 +76,7 @@ class Edit:
     height: int = 0
     reframed: bool = False
     batch_size: int = 1
-    signature: str = ""
+    signature: Signature | Literal[""] = ""
     key: str = ""
     environment: str = ""
 
@@ -117,19 +138,19 @@ class Item(Part):
     out since every gate was decided. `source` and `reference` name blobs.
     """
 
-    id: str
-    category: str
+    id: PairId
+    category: Category
     instruction: str
     description: str = ""
     reference_text: str = ""
-    source: str | None
-    reference: str | None = None
+    source: BlobPath | None
+    reference: BlobPath | None = None
     tags: tuple[str, ...] = ()
     difficulty: str = ""
     status: Status
     score: float | None = Field(ge=0, le=10)
     aspects: dict[str, float]
-    seeds: tuple[SeedResult, ...]
+    seeds: Annotated[tuple[SeedResult, ...], once("seed")]
     error: ItemError | None = None
 
     @property
@@ -230,14 +251,14 @@ class ComparedPair(Part):
 
     before: float | None
     difference: float | None
-    edits: tuple[str | None, ...]
+    edits: tuple[Sha256 | None, ...]
     alike: bool
 
 
 class MovedPair(Part):
     """A pair whose score is another than in the baseline."""
 
-    id: str
+    id: PairId
     before: float
     now: float
     difference: float
@@ -265,7 +286,7 @@ class Comparison(Part):
     environment: tuple[str, ...]
     size: int
     rows: dict[str, ComparisonRow]
-    pairs: dict[str, ComparedPair]
+    pairs: dict[PairId, ComparedPair]
     fell: tuple[MovedPair, ...]
     rose: tuple[MovedPair, ...]
     collapsed: tuple[str, ...] = ()
@@ -576,5 +597,5 @@ class Results(Part):
     comparison: Comparison | None = None
     controls: Controls | None = None
     noise: Noise | None = None
-    items: tuple[Item, ...]
+    items: Annotated[tuple[Item, ...], once("id")]
     sections: tuple[Section, ...] = ()

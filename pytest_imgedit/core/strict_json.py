@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from typing import Any
 
 JsonObject = dict[str, Any]
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def loads(text: str) -> Any:
-    """Parse strict JSON: raises `ValueError` for NaN, Infinity, and a key that occurs twice."""
+    """Parse strict JSON: raises `ValueError` for NaN, Infinity, a key that occurs twice, and a lone surrogate."""
 
     def refuse_constant(name: str) -> None:
         raise ValueError(f"{name} is not a JSON number")
@@ -17,8 +20,14 @@ def loads(text: str) -> Any:
     def refuse_duplicates(pairs: list[tuple[str, Any]]) -> JsonObject:
         values = dict(pairs)
         if len(values) != len(pairs):
-            names = [name for name, _ in pairs]
-            raise ValueError(f"key {next(n for n in names if names.count(n) > 1)!r} occurs twice")
+            twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+            raise ValueError(f"key {twice!r} occurs twice")
         return values
 
-    return json.loads(text, parse_constant=refuse_constant, object_pairs_hook=refuse_duplicates)
+    value = json.loads(text, parse_constant=refuse_constant, object_pairs_hook=refuse_duplicates)
+    if _SURROGATE.search(text):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"lone surrogate {error.object[error.start]!a}, expected Unicode text") from None
+    return value

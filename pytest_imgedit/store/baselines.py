@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, StrictInt, ValidationError
 
@@ -18,19 +17,24 @@ from pytest_imgedit.core.images import look_alike
 from pytest_imgedit.core.pairs import slug
 from pytest_imgedit.core.results import (
     RESULTS_SCHEMA,
+    BlobPath,
+    Category,
     Commit,
     ComputedIn,
     EditorInfo,
     Item,
     JudgeInfo,
     Machine,
+    PairId,
     Part,
     Results,
+    Sha256,
+    Signature,
     SuiteInfo,
+    once,
 )
 from pytest_imgedit.core.sanitize import did_you_mean
 from pytest_imgedit.store.documents import as_results, read_document
-from pytest_imgedit.store.records import Sha256, Signature
 
 BASELINE_SCHEMA = "imgedit.baseline/2"
 #: Where baselines stand, below pytest's root folder.
@@ -64,12 +68,12 @@ class BaselineSeed(Part):
 class BaselineItem(Part):
     """One pair: `sha256` covers what was asked (`content_sha256`), `source` names the blob of its source image."""
 
-    id: str
-    category: str
-    sha256: str
-    source: str | None
+    id: PairId
+    category: Category
+    sha256: Sha256
+    source: BlobPath | None
     score: float | None = Field(strict=True, ge=0, le=10)
-    seeds: tuple[BaselineSeed, ...]
+    seeds: Annotated[tuple[BaselineSeed, ...], once("seed")]
 
     @property
     def cluster(self) -> str:
@@ -112,7 +116,7 @@ class Baseline(Part):
     not_needed: int = 0
     overall: float | None = None
     categories: dict[str, BaselineCategory] = Field(default_factory=dict)
-    items: tuple[BaselineItem, ...]
+    items: Annotated[tuple[BaselineItem, ...], once("id")]
 
 
 def make_baseline(results: Results, name: str) -> Baseline:
@@ -212,14 +216,10 @@ def as_baseline(path: Path) -> Baseline:
     if document["schema"] == RESULTS_SCHEMA:
         return make_baseline(as_results(path, document), slug(path.parent.name))
     try:
-        baseline = Baseline.model_validate(document)
+        return Baseline.model_validate(document)
     except ValidationError as error:
         expected = "expected a baseline as --imgedit-save writes it, or a results.json"
         raise UsageError(f"{path}: {first_problem(error)}, {expected}") from None
-    twice = next((name for name, count in Counter(item.id for item in baseline.items).items() if count > 1), None)
-    if twice is not None:
-        raise UsageError(f"{path}: items: id {twice!r} occurs twice, expected each pair once")
-    return baseline
 
 
 def unlike_judges(baseline: Baseline, judge: Mapping[str, object], seeds: int) -> str | None:

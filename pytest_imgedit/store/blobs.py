@@ -11,9 +11,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from pytest_imgedit.core.errors import StoreError
-from pytest_imgedit.core.files import write_bytes
+from pytest_imgedit.core.errors import StoreError, UsageError
+from pytest_imgedit.core.files import read_regular, write_bytes
 from pytest_imgedit.core.images import suffix_of
+
+#: The largest image that an editor may return has fewer bytes as a PNG.
+MAX_BLOB_BYTES = 2**29
 
 
 class Blobs:
@@ -78,8 +81,8 @@ class Blobs:
     def get(self, sha256: str, suffix: str = ".png") -> bytes | None:
         """Return a blob's bytes, or `None` if it is missing or is not what its name says."""
         try:
-            data = self.path(sha256, suffix).read_bytes()
-        except OSError:
+            data = read_regular(self.path(sha256, suffix), MAX_BLOB_BYTES, "an image")
+        except UsageError:
             return None
         return data if hashlib.sha256(data).hexdigest() == sha256 else None
 

@@ -64,14 +64,10 @@ class Journal(Generic[R]):
         expected = "expected a record as this version writes it (another store: --imgedit-out=DIR)"
         try:
             document = strict_json.loads(body.decode())
-            if b"\\ud" in body:
-                json.dumps(document, ensure_ascii=False).encode()
             record: R = kind.model_validate(document)
             return record
         except ValidationError as error:
             what = first_problem(error)
-        except UnicodeEncodeError:
-            what = "not strict JSON: a character that cannot be encoded"
         except (ValueError, RecursionError) as error:
             what = f"not strict JSON: {error}"
         raise UsageError(f"{self.path}:{number}: {shorten(what, 300)}, {expected}")

@@ -7,14 +7,12 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from pytest_imgedit.core.environments import Environment
+from pytest_imgedit.core.results import Sha256, Signature
 from pytest_imgedit.core.strict_json import JsonObject
 
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Grade = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
-#: As `core.images.signature` makes it.
-Signature = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{1366}==$")]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 

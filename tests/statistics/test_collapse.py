@@ -191,8 +191,8 @@ LOOK, OTHER = signature(PICTURE), signature(PICTURE.rotate(180))
 def test_moves_are_read_from_baselines_and_items(before, now, alike):
     seeds = [{"seed": 0, "score": 8.0, "edit": before[0] * 32, "signature": before[1]}]
     baseline = a_baseline(baseline_item("a", 8.0, seeds=seeds)).items
-    item = an_item("a", score=2.0, source="s", blob=now[0] * 32, signature=now[1])
-    assert moves_between(baseline, [reduced(item)]) == [Move("a", "s", 8.0, 2.0, (-6.0,), alike)]
+    item = an_item("a", score=2.0, blob=now[0] * 32, signature=now[1])
+    assert moves_between(baseline, [reduced(item)]) == [Move("a", item.source, 8.0, 2.0, (-6.0,), alike)]
 
 
 def test_a_pair_without_an_edit_is_not_alike():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from pytest_imgedit.core.results import Edit, GateResult, Item, ItemError, Results, SeedResult, Verdict
@@ -71,12 +72,17 @@ def a_run(**changes: Any) -> Results:
     return Results.model_validate(document)
 
 
+def content_of(name: str) -> str:
+    """The digest of what was asked about a pair of `baseline_item`."""
+    return hashlib.sha256(name.encode()).hexdigest()
+
+
 def baseline_item(name: str, score: Any, category: str = "physics", **changes: Any) -> dict[str, Any]:
     """One pair of a baseline with one seed."""
     return {
         "id": name,
         "category": category,
-        "sha256": f"{name}-content",
+        "sha256": content_of(name),
         "source": None,
         "score": score,
         "seeds": [{"seed": 0, "score": score, "edit": "ab" * 32}],

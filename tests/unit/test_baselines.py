@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from documents import a_baseline, an_item, baseline_document, baseline_item
+from documents import a_baseline, an_item, baseline_document, baseline_item, content_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,10 +23,10 @@ from pytest_imgedit.store.baselines import (
 
 
 def test_a_baseline_is_one_item_a_line_and_read_back_as_it_was(tmp_path):
-    saved = a_baseline(baseline_item("a", 7.5), baseline_item("物理", None))
+    saved = a_baseline(baseline_item("a", 7.5), baseline_item("b", None, "自定义"))
     path = write_baseline(tmp_path / "deep", saved)
     lines = path.read_text().splitlines()
-    assert [json.loads(line.rstrip(","))["id"] for line in lines if '"sha256"' in line] == ["a", "物理"]
+    assert [json.loads(line.rstrip(","))["category"] for line in lines if '"sha256"' in line] == ["physics", "自定义"]
     assert read_baseline("main", tmp_path / "deep", tmp_path) == saved
     assert read_baseline("deep/main.json", tmp_path / "other", tmp_path) == saved
 
@@ -120,10 +120,10 @@ def test_verdicts_of_another_judge_are_not_compared(judge, seeds, reason):
 
 def test_pairs_of_another_content_are_not_compared():
     known = a_baseline(baseline_item("a", 1), baseline_item("b", 2))
-    assert unlike_items(known, [("b", "b-content", [0])]) is None
-    assert unlike_items(known, [("c", "c-content", [0])]) == "pair 'c' is not in it"
+    assert unlike_items(known, [("b", content_of("b"), [0])]) is None
+    assert unlike_items(known, [("c", content_of("c"), [0])]) == "pair 'c' is not in it"
     assert unlike_items(known, [("a", "x", [0])]) == "pair 'a' had another category, text or image"
-    assert unlike_items(known, [("a", "a-content", [3])]) == "pair 'a' was edited with seeds [0], here with [3]"
+    assert unlike_items(known, [("a", content_of("a"), [3])]) == "pair 'a' was edited with seeds [0], here with [3]"
 
 
 def items(*rows):
