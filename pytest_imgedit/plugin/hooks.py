@@ -43,12 +43,18 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     if config.option.imgedit:
         shipped.take_arguments(config)
-    if (config.option.imgedit or command_line.given(config)) and not state.is_xdist_worker(config):
+    if _is_asked_for(config) and not state.is_xdist_worker(config):
         state.guard_streams(config)
         with usage_errors():  # pytest-xdist starts workers before anything is collected
             command_line.check_texts(config)
             command_line.check_values(config)
             xdist.check_modes(config.option)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_sessionstart(session: pytest.Session) -> Generator[None, object, object]:
+    with xdist.survived(session, _is_ours):
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -108,6 +114,7 @@ def pytest_configure_node(node: Any) -> None:
     """Under xdist: tell each worker where plans and results are exchanged."""
     exchange = xdist.Exchange.of_controller(node.config)
     node.workerinput["imgedit_exchange"], node.workerinput["imgedit_token"] = str(exchange.folder), exchange.token
+    xdist.outlive(node)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -144,7 +151,8 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
                 state.execute(config, plan)
             elif session.items and not state.is_xdist_controller(config):
                 selection.refuse_gates_without_items(config)
-        return (yield)
+        with xdist.survived(session, _is_ours):
+            return (yield)
     finally:  # also where Ctrl-C, -x or --maxfail ends the loop
         if not state.is_xdist_worker(config) and RUN in config.stash:
             state.conclude(session)
@@ -199,6 +207,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     finally:
         state.let_go_of_streams(config)
         xdist.Exchange.remove(config)
+
+
+def _is_asked_for(config: pytest.Config) -> bool:
+    return bool(config.option.imgedit or command_line.given(config))
+
+
+def _is_ours(config: pytest.Config) -> bool:
+    return RUN in config.stash or _is_asked_for(config) or bool(config.getini("imgedit_config"))
 
 
 def _only_plans(config: pytest.Config) -> bool:

@@ -7,9 +7,11 @@ import json
 import secrets
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,7 +36,16 @@ class Tally:
 
     def __init__(self, expected: Sequence[str]) -> None:
         self._expected = list(dict.fromkeys(expected))
-        self._seen, self._failed = set[str](), set[str]()
+        self._begun, self._seen, self._failed = set[str](), set[str](), set[str]()
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._begun.add(nodeid)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, crashitem: str, report: Any) -> None:
+        """Say of an item that an xdist worker was to run, and never began, that it did not crash it."""
+        if crashitem not in self._begun:
+            report.longrepr = f"worker {report.node.gateway.id!r} died before it ran {crashitem!r}"
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         self._seen.add(report.nodeid)
@@ -140,6 +151,40 @@ class Exchange:
         path = self.folder / name
         document: JsonObject | None = json.loads(path.read_text()) if path.exists() else None
         return document
+
+
+def outlive(node: Any) -> None:
+    """Have pytest-xdist send to a dead worker without an error: it hears of the death by an event of its own.
+
+    While the stages run, xdist hears nothing, and hands out items afterwards to workers that have died meanwhile.
+    """
+    send = node.sendcommand
+
+    def sendcommand(name: str, **arguments: Any) -> None:
+        with suppress(OSError):
+            send(name, **arguments)
+
+    node.sendcommand = sendcommand
+
+
+@contextmanager
+def survived(session: pytest.Session, is_ours: Callable[[pytest.Config], bool]) -> Iterator[None]:
+    """Fail a session that `is_ours` with one line where pytest-xdist itself fails.
+
+    pytest-xdist 3.8 does so if a worker dies as it starts, and in the modes loadscope and loadfile if one dies while
+    the stages run.
+    """
+    try:
+        yield
+    except Exception as error:
+        config = session.config
+        *_, (frame, _) = walk_tb(error.__traceback__)
+        if frame.f_globals["__name__"].partition(".")[0] not in ("xdist", "execnet") or not is_ours(config):
+            raise
+        if (reporter := config.pluginmanager.get_plugin("terminalreporter")) is not None:
+            reporter.ensure_newline()
+            reporter.write_line(f"imgedit: pytest-xdist lost a worker: {type(error).__name__}: {error}", red=True)
+        raise session.Failed from None
 
 
 def check_modes(option: Any) -> None:
