@@ -14,7 +14,7 @@ from typing import Any
 
 from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.core.sanitize import disarmed, printable, readable
+from pytest_imgedit.core.sanitize import disarmed, message, printable, readable
 from pytest_imgedit.core.streams import let_go, open_missing
 from pytest_imgedit.core.versions import __version__
 
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command: Callable[..., Printed] = getattr(import_module(f"pytest_imgedit.cli.{module}"), name)
         document, text, code = command(**given)
     except UsageError as error:
-        print(f"imgedit: {printable(str(error))}", file=sys.stderr)
+        print(f"imgedit: {message(error)}", file=sys.stderr)
         return 4
     except KeyboardInterrupt:
         print("imgedit: interrupted; what was finished is kept", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from dataclasses import dataclass, field, replace
@@ -51,7 +52,7 @@ class ConfigFile:
     @classmethod
     def read_project(cls, path: Path) -> ConfigFile:
         """Read `[tool.imgedit]` of a pyproject.toml; empty if the file or the table is not there."""
-        if not path.is_file():
+        if not os.path.lexists(path):
             return cls.empty()
         file = cls.read(path)
         tool = file.tables.get("tool")
@@ -92,7 +93,7 @@ def configs_of(root: Path, near: Path) -> dict[str, ConfigFile]:
     parents = [folder for folder in near.parents if folder == root or folder.is_relative_to(root)]
     for folder in dict.fromkeys((near, *parents, root)):
         for path in (folder / "imgedit.toml", folder / "benchmarks" / "imgedit.toml"):
-            if path.is_file():
+            if os.path.lexists(path):  # one that cannot be read is no reason to take the defaults
                 return {**found, str(path): ConfigFile.read_config(path)}
     return found
 

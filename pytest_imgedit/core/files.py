@@ -68,6 +68,14 @@ def digest(path: Path, stop: threading.Event | None = None) -> str:
     return found.hexdigest()
 
 
+def is_file(path: Path) -> bool:
+    """Tell whether a regular file is there; a name that cannot be one is none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
 def is_folder(path: Path) -> bool:
     """Tell whether a folder is there; a name that cannot be one is none."""
     try:

@@ -57,6 +57,13 @@ def shorten(text: str, most: int = 1000) -> str:
     return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
 
 
+def message(error: BaseException) -> str:
+    """Return all that an error says, fit for a line of a terminal: long values are cut where they are told, this is a
+    last resort.
+    """
+    return printable(shorten(str(error), 4000))
+
+
 def plain(text: str) -> str:
     """Keep a text from being read as a chat model's control tokens, such as `<|im_end|>`."""
     return text.replace("<|", "< |")

@@ -96,7 +96,7 @@ class RunPlan:
     editor: Identity
     judge: Identity | None
     rubric: Rubric
-    works: Sequence[Work]
+    works: tuple[Work, ...]
     scorer: Scorer | None
     blocks: Blocks | None = None
     peaks: Mapping[Role, Peak] = field(default_factory=dict)
@@ -146,13 +146,13 @@ def _introduce(request: Request, store: Store, note: Callable[[str], None]) -> N
 
 def _plan_edits(
     request: Request, store: Store, launcher: Launcher, note: Callable[[str], None]
-) -> tuple[Identity, list[Work]]:
+) -> tuple[Identity, tuple[Work, ...]]:
     """Identify the editor and list its work, with the edits that the store has."""
     settings, suite, stage = request.settings, request.suite, request.settings.run.stage
     model = request.models.editor
     candidates = _candidates(model, settings, store, launcher, note)
     editor = candidates[-1]
-    works = make_works(suite, request.pairs, Seeds(settings.editor.seeds, settings.editor.seed), editor, store)
+    works = tuple(make_works(suite, request.pairs, Seeds(settings.editor.seeds, settings.editor.seed), editor, store))
     judge = None if stage == "edit" else request.models.judge
     for line in (*suite.remarks, *missing_lines(model, judge, works, settings.gates.max_errors)):
         note(line)

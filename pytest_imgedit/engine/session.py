@@ -176,7 +176,7 @@ class Evaluation:
         Workers of the roles that the run `keeps` go on for calls, as far as the models fit.
         """
         wanted, left_out = set(ids), set(skipped)
-        pairs = [pair for pair in self.suite.pairs if pair.id in wanted]
+        pairs = tuple(pair for pair in self.suite.pairs if pair.id in wanted)
         without = (pair.category for pair in self.suite.pairs if pair.id in left_out)
         selection = Selection.of((pair.category for pair in pairs), self._counts, without)
         gates, resting = narrow(self.settings.gates, selection, self.settings.run.asked)

@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 from string import Formatter
 
 from pytest_imgedit.core.errors import SettingError, UsageError
+from pytest_imgedit.core.files import is_file
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.sanitize import did_you_mean
 from pytest_imgedit.models.kinds import Model
@@ -101,7 +102,7 @@ def find_image(argument: str, pair: EditPair) -> Path | None:
     folder, pattern = split_argument(argument)
     for relative in _by_pattern(pattern, pair) if pattern else _usual(pair):
         path = folder / relative
-        if path.is_file() and path.resolve().is_relative_to(folder.resolve()):
+        if is_file(path) and path.resolve().is_relative_to(folder.resolve()):
             return path
     return None
 

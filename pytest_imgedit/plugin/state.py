@@ -66,9 +66,9 @@ def usage_errors() -> Iterator[None]:
 
 def in_one_line(error: UsageError) -> str:
     """Return what an error says, fit for a terminal."""
-    from pytest_imgedit.core.sanitize import printable
+    from pytest_imgedit.core.sanitize import message
 
-    return printable(str(error))
+    return message(error)
 
 
 def evaluation(config: pytest.Config) -> Evaluation:

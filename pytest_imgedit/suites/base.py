@@ -15,7 +15,7 @@ from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.files import is_folder
 from pytest_imgedit.core.pairs import EditPair, category_slug, in_order, slug
-from pytest_imgedit.core.sanitize import counted, one_line
+from pytest_imgedit.core.sanitize import counted, one_line, shorten
 from pytest_imgedit.core.targets import Target
 from pytest_imgedit.models.specs import known, resolve
 
@@ -117,7 +117,7 @@ def _unread(spec: str, pairs: Sequence[EditPair]) -> tuple[str, ...]:
     counts = Counter(name for pair in pairs for name in pair.fields)
     if not counts:
         return ()
-    named = ", ".join(f"{name} ({counted(count, 'row')})" for name, count in counts.most_common(10))
+    named = ", ".join(f"{shorten(name, 100)} ({counted(count, 'row')})" for name, count in counts.most_common(10))
     rest = f" and {len(counts) - 10} more" if len(counts) > 10 else ""
     return (f"{spec}: fields that nothing reads: {named}{rest}; [suite.fields] maps names",)
 

@@ -147,7 +147,7 @@ class _Reader:
         if isinstance(tags, str) and row.is_text:
             tags = split_tags(tags)
         if tags is not None and not (isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)):
-            raise row.error(f"{tags_name!r} is {tags!r}, expected a list of texts")
+            raise row.error(f"{tags_name!r} is {tags!r:.80}, expected a list of texts")
         return EditPair(
             id=self.id(row, category_slug(category), instruction, ids),
             category=category_slug(category),
@@ -181,7 +181,7 @@ class _Reader:
             raise row.error(f"{name!r} is {type(given).__name__}, expected text or an integer")
         path = self.path(row)
         if found := steering(given or path):
-            raise row.error(f"{name!r} is {given or path!a} with {found}, expected printable text")
+            raise row.error(f"{name!r} is {given or path!a:.200} with {found}, expected printable text")
         if given:
             return ids.named(given)
         return ids.of_image(path, json.dumps([self.text(row, "image_b64"), instruction]), category)
@@ -221,15 +221,15 @@ def beside(row: Row, relative: str, root: Path | None = None) -> FileImage:
     Raises `UsageError` if the path leads out of it.
     """
     if "://" in relative:
-        raise row.error(f"image {relative!r} is a URL, expected a path beside the file")
+        raise row.error(f"image {relative!r:.200} is a URL, expected a path beside the file")
     remedy = "a path below it" if root is not None else "a path below it, or another suite.root"
     root = (root or row.path.parent).resolve()
     try:
         path = (root / relative).resolve()
     except (OSError, ValueError, RuntimeError) as error:
-        raise row.error(f"image {relative!r}: {error}, expected a path below {root}") from None
+        raise row.error(f"image {relative!r:.200}: {error}, expected a path below {root}") from None
     if path == root:
-        raise row.error(f"image {relative!r} is a folder, expected a file")
+        raise row.error(f"image {relative!r:.200} is a folder, expected a file")
     if Path(relative).is_absolute() or not path.is_relative_to(root):
-        raise row.error(f"image {relative!r} leads out of {root}, expected {remedy}")
+        raise row.error(f"image {relative!r:.200} leads out of {root}, expected {remedy}")
     return FileImage(path)

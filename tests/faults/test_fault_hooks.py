@@ -130,3 +130,10 @@ def test_hook_for_pairs_or_for_the_end_that_fails_keeps_what_is_finished(bench, 
     check(bench, result, f"pytest_imgedit_{hook}", {1})
     told = [line for line in (bench.runs[-1] / "run.log").read_text().splitlines() if f"pytest_imgedit_{hook}" in line]
     assert len(told) <= 3  # one that fails for a pair fails for many
+
+
+@pytest.mark.parametrize("body", ["plan.works.clear()", "plan.request.pairs.clear()", "plan.works = ()"])
+def test_a_hook_cannot_change_what_is_to_be_done(bench, body):
+    write(bench, "def pytest_imgedit_before_stage(plan):", f"    {body}")
+    check(bench, bench.run(*RUN), "pytest_imgedit_before_stage", {1})
+    assert {item["status"] for item in bench.results["items"]} == {"scored"}

@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.images import encode_png
+from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.suites.rows import Problems, read_rows
 
 PNG = encode_png(Image.effect_noise((32, 24), 60))
@@ -139,6 +141,22 @@ def test_mistake_is_named_by_file_and_line(bench, text, line):
 def test_file_that_is_no_suite_is_refused(bench, name, data, line):
     (bench.path / name).write_bytes(data if isinstance(data, bytes) else data.encode())
     bench.refuses(line, f"--imgedit-suite={name}")
+
+
+LONG = "x" * 30_000
+
+
+@pytest.mark.parametrize(
+    "name", ["id", "category", "instruction", "image", "image_b64", "tags", "difficulty", "seed", LONG]
+)
+@pytest.mark.parametrize("value", [LONG, f"{LONG}\u202e", f"/{LONG}", f"http://{LONG}", [1, LONG], int("9" * 4000)])
+def test_a_long_value_is_cut_where_it_is_told(tmp_path, name, value):
+    (tmp_path / "pairs.json").write_text(json.dumps([row(**{name: value})]))
+    try:
+        told = load_suite(SuiteSettings(spec=str(tmp_path / "pairs.json"))).remarks
+    except UsageError as error:
+        told = (str(error),)
+    assert all(len(line) < 1000 for line in told)
 
 
 def test_first_five_mistakes_are_told_with_a_count_of_the_rest(bench):

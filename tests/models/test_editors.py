@@ -67,6 +67,9 @@ def test_folder_finds_images_by_the_suites_own_names(tmp_path):
     for name in ("物理/00000_物理_medium.png", "x.jpg"):
         Image.new("RGB", (9, 9), "red").save(tmp_path / name)
     theirs = pair(id="00000-medium", own_id="00000_物理_medium")
+    for names in ({"own_id": "i" * 300}, {"own_category": "c" * 300}, {"category": "c" * 300}, {"own_id": "a\0"}):
+        assert find_image(str(tmp_path), pair(**names)) == find_image(str(tmp_path), pair())
+    assert find_image(str(tmp_path), pair(id="i" * 300)) is None
     assert find_image(str(tmp_path), theirs) == tmp_path / "物理" / "00000_物理_medium.png"
     assert find_image(str(tmp_path), pair(own_id="../secret")) is None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from pytest_imgedit.config.paths import rebase_paths
@@ -100,3 +102,20 @@ def test_a_config_above_the_root_is_none_of_the_repository(inside):
     (inside / "imgedit.toml").write_text("[suite]\nlimit = 2\n")
     (inside / "root" / "benchmarks").mkdir(parents=True)
     assert configs_of(inside / "root", inside / "root" / "benchmarks") == {}
+
+
+@pytest.mark.parametrize("name", ["imgedit.toml", "benchmarks/imgedit.toml", "pyproject.toml"])
+@pytest.mark.parametrize("kind", ["broken-link", "fifo", "folder", "not-utf8"])
+def test_a_config_that_cannot_be_read_is_never_passed_over(inside, name, kind):
+    path = inside / name
+    path.parent.mkdir(exist_ok=True)
+    if kind == "broken-link":
+        path.symlink_to("nowhere.toml")
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.write_bytes(b"[suite]\nspec = '\xff'\n")
+    with pytest.raises(UsageError, match=f"{path}: .*, expected a TOML file"):
+        configs_of(inside, inside)
