@@ -16,12 +16,15 @@ from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.files import read_object, read_utf8, write_text
 from pytest_imgedit.core.pairs import CATEGORIES, category_slug
-from pytest_imgedit.core.sanitize import number, one_line
+from pytest_imgedit.core.sanitize import number, one_line, shorten
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import terminal
 
-#: The most bytes of a config, and tables inside each other.
-MOST, DEEPEST = 2**20, 8
+#: The most bytes of a config, tables and lists inside each other, values, and characters of one.
+MOST, DEEPEST, MOST_VALUES, MOST_CHARACTERS = 2**20, 8, 5000, 4000
+#: What is read as a value here; a date is its text.
+_TAG = "tag:yaml.org,2002:"
+_SCALARS = {f"{_TAG}{name}" for name in ("null", "bool", "int", "float", "str", "timestamp")}
 #: Keys that are a key here with the same value.
 SAME = {
     "diffusion_model.params.dtype": "editor.dtype",
@@ -65,11 +68,12 @@ NO_COUNTERPART = {
 
 @dataclass(frozen=True)
 class _Entry:
-    """A key of the YAML with its value, and `file:line`."""
+    """A key of the YAML with its value, and `file:line`; `problem` says why none can be taken over."""
 
     key: str
-    value: Any
     place: str
+    value: Any = ""
+    problem: str = ""
 
 
 def import_file(path: Path, to: Path) -> Printed:
@@ -89,6 +93,8 @@ def _config(path: Path, to: Path) -> Printed:
     rows: list[JsonObject] = []
     for entry in entries:
         found = _counterpart(entry, path.parent, to.parent)
+        if entry.problem and not isinstance(found, str):
+            raise UsageError(entry.problem)
         row: JsonObject = {"place": entry.place, "key": entry.key, "as": None, "value": None, "why": None}
         if isinstance(found, str):
             rows.append({**row, "why": found})
@@ -120,29 +126,69 @@ def _line(row: Mapping[str, Any]) -> str:
 
 def _entries(path: Path) -> Iterator[_Entry]:
     """List all keys that hold a value or a list; the prompts of all categories are one."""
+    text = read_utf8(path, MOST, "a config in YAML")
     try:
-        root = yaml.compose(read_utf8(path, MOST, "a config in YAML"), yaml.SafeLoader)
-    except yaml.YAMLError as error:
+        _check_size(text, path)
+        root = yaml.compose(text, yaml.SafeLoader)
+    except (yaml.YAMLError, ValueError) as error:
         raise UsageError(f"{path}: not valid YAML: {one_line(error)}") from None
     if not isinstance(root, yaml.MappingNode):
         raise UsageError(f"{path}: holds no keys, expected a config in YAML")
     yield from _below(root, "", path)
 
 
+def _check_size(text: str, path: Path) -> None:
+    """Raise `UsageError` for a text that holds more than a config does, before anything is made of it."""
+    depth = 0
+    for count, event in enumerate(yaml.parse(text, yaml.SafeLoader)):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        place = f"{path}:{event.start_mark.line + 1}"
+        if isinstance(event, yaml.AliasEvent):
+            raise UsageError(f"{place}: alias *{event.anchor:.80}, expected the value itself")
+        if depth > DEEPEST:
+            raise UsageError(f"{place}: more than {DEEPEST} tables and lists inside each other")
+        if count > MOST_VALUES:
+            raise UsageError(f"{place}: more than {MOST_VALUES} values, expected a config")
+
+
 def _below(node: yaml.MappingNode, prefix: str, path: Path) -> Iterator[_Entry]:
-    if prefix.count(".") > DEEPEST:  # also where an alias is below what it names
-        raise UsageError(f"{path}:{node.start_mark.line + 1}: more than {DEEPEST} tables inside each other")
     for name, value in node.value:
-        key = f"{prefix}{name.value}"
-        if isinstance(value, yaml.MappingNode) and key != "prompts":
+        place = f"{path}:{name.start_mark.line + 1}"
+        if not isinstance(name, yaml.ScalarNode):
+            raise UsageError(f"{place}: a key that is a table or a list, expected text")
+        key = f"{prefix}{name.value:.100}"
+        if key == "prompts":
+            yield _Entry(key, place)
+        elif isinstance(value, yaml.MappingNode):
             yield from _below(value, f"{key}.", path)
-            continue
-        loader = yaml.SafeLoader("")
-        try:
-            plain = loader.construct_object(value, deep=True)
-        except (yaml.YAMLError, RecursionError) as error:
-            raise UsageError(f"{path}:{value.start_mark.line + 1}: {key}: {one_line(error)}") from None
-        yield _Entry(key, plain, f"{path}:{name.start_mark.line + 1}")
+        else:
+            try:
+                yield _Entry(key, place, _plain(value, f"{place}: {key}"))
+            except UsageError as error:
+                yield _Entry(key, place, problem=str(error))
+
+
+def _plain(node: yaml.Node, place: str) -> Any:
+    """Return a scalar, or a list of scalars; raise `UsageError` for anything else."""
+    if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
+        return [_scalar(entry, place) for entry in node.value]
+    return _scalar(node, place)
+
+
+def _scalar(node: yaml.Node, place: str) -> Any:
+    if not isinstance(node, yaml.ScalarNode) or node.tag not in _SCALARS:
+        raise UsageError(f"{place}: found {node.tag:.80}, expected text, a number, true or false, or a list of these")
+    if len(node.value) > MOST_CHARACTERS:
+        raise UsageError(f"{place}: {len(node.value)} characters, expected at most {MOST_CHARACTERS}")
+    try:
+        is_date = node.tag == f"{_TAG}timestamp"
+        value = node.value if is_date else yaml.SafeLoader("").construct_object(node)
+        str(value).encode()
+    except (yaml.YAMLError, ValueError, KeyError) as error:
+        raise UsageError(f"{place}: found {node.value!a:.80}: {type(error).__name__}: {one_line(error)}") from None
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise UsageError(f"{place}: found {node.value:.80}, expected a number of 64 bits")
+    return value
 
 
 def _counterpart(entry: _Entry, folder: Path, target: Path) -> dict[str, Any] | str:
@@ -202,10 +248,12 @@ def _report(path: Path) -> Printed:
         raise UsageError(f"{path}: no category_statistics, expected a report of image_edit_benchmark")
     rows: list[JsonObject] = []
     for name, row in [*statistics.items(), ("overall", overall)]:
-        if not isinstance(row, dict) or not all(_is_number(row.get(key)) for key in _NUMBERS):
-            raise UsageError(f"{path}: {name}: found {row!r:.80}, expected numbers {', '.join(_NUMBERS)}")
+        if not isinstance(row, dict) or not all(_is_number(row.get(key)) for key in _KEYS):
+            raise UsageError(f"{path}: {name:.100}: found {row!a:.80}, expected numbers {', '.join(_KEYS)}")
         slug = category_slug(name)
-        rows.append({"category": slug if slug in CATEGORIES else name, **{key: row.get(key) for key in _KEYS}})
+        rows.append(
+            {"category": slug if slug in CATEGORIES else shorten(name, 100), **{key: row.get(key) for key in _KEYS}}
+        )
     shown = [(str(row["category"]), str(row["num_samples"]), *(number(row[key]) for key in _NUMBERS)) for row in rows]
     notes = [
         "std is that of the population there, and of the sample in reports here",
@@ -221,4 +269,4 @@ _KEYS = ("num_samples", *_NUMBERS)
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and -1e12 < value < 1e12

@@ -55,7 +55,7 @@ def _rebase_key(table: Any, key: str, base: str) -> Any:
 
 def _rebase_suite(spec: str, base: str) -> str:
     name, colon, argument = spec.partition(":")
-    if not colon:
+    if not colon or not name or "/" in name:  # a path may hold a colon
         return _join(base, spec) if Path(spec).suffix.lower() in SUITE_SUFFIXES else spec
     return f"{name}:{_join(base, argument)}" if name in _SUITES_OF_PATHS else spec
 

@@ -105,6 +105,6 @@ def write_bytes(path: Path, data: bytes) -> None:
     try:
         partial.write_bytes(data)
         partial.replace(path)
-    except OSError:
+    except BaseException:  # also Ctrl-C
         partial.unlink(missing_ok=True)
         raise

@@ -57,10 +57,10 @@ class Suite:
 
 def load_suite(settings: SuiteSettings) -> Suite:
     """Load the suite of `settings.spec`; raise `UsageError` if it is unknown, empty, or has an id twice."""
-    spec = settings.spec
-    if Path(spec).suffix.lower() in SUITE_SUFFIXES:
+    spec, loaders = settings.spec, {**known("suite"), **BUILTIN}
+    if Path(spec).suffix.lower() in SUITE_SUFFIXES and spec.partition(":")[0] not in loaders:
         spec = f"native:{spec}"
-    name, path, argument = resolve("suite", spec, {**known("suite"), **BUILTIN}, _guess)
+    name, path, argument = resolve("suite", spec, loaders, _guess)
     is_fixed = name in BUILTIN and name != "native"
     if settings.root is not None and is_fixed:
         raise UsageError(f"suite.root: suite {spec!r} has its images in a fixed place, expected none")

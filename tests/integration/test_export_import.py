@@ -119,12 +119,7 @@ def test_a_config_that_is_there_is_kept(theirs, capsys):
     [
         ("a: [", "not valid YAML"),
         ("- 1", "holds no keys, expected a config in YAML"),
-        ("benchmark: &a {b: *a}", "more than 8 tables inside each other"),
         ("a: 1", "expected the keys benchmark, diffusion_model and reward_model"),
-        (
-            "benchmark: {data_path: !!python/object/apply:os.system [id]}",
-            "config.yaml:1: benchmark.data_path: could not",
-        ),
     ],
 )
 def test_a_config_that_is_none_is_refused_in_one_line(theirs, capsys, text, line):
