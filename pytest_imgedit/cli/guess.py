@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from typing import Any
 from pytest_imgedit.config.paths import SUITE_SUFFIXES
 from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.core.sanitize import counted
+from pytest_imgedit.core.files import read_utf8
+from pytest_imgedit.core.sanitize import counted, steering
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.models.folder import SUFFIXES
 from pytest_imgedit.suites.base import load_suite
@@ -21,6 +22,11 @@ from pytest_imgedit.suites.rows import Problems, Row, read_rows
 
 #: Folders that hold no images of a benchmark.
 _SKIPPED = {"benchmarks", "node_modules", "site-packages", "__pycache__"}
+_TABLES = (".csv", ".jsonl", ".json")
+#: Bytes of the text beside an image.
+_MOST_TEXT = 2**16
+#: Files of one folder that cannot be used and are named.
+_MOST_NAMED = 3
 #: A column names images if it does so in at least this part of the rows.
 _MOST_ROWS = 0.8
 
@@ -48,16 +54,31 @@ def guess_suite(data: Path | None) -> Guess:
 
     Raises `UsageError` if what a path names is no suite, with the row that is wrong.
     """
-    if data is not None and not data.exists():
+    if data is None:
+        return _of_folder(Path(), is_named=False)
+    if not data.exists():
         raise UsageError(f"{data}: no such file or folder, expected a CSV, a JSON or a folder of images")
-    if data is not None and data.is_file():
-        if data.suffix.lower() not in SUITE_SUFFIXES:
-            raise UsageError(f"{data}: expected a file of {', '.join(SUITE_SUFFIXES)}, or a folder of images")
-        return _of_table(data)
-    folder = data or Path()
-    tables = [path for path in _files(folder) if path.suffix.lower() in (".csv", ".jsonl", ".json")]
-    unused, guess = [], None
-    for table in tables:
+    if problem := _bad_name(data):
+        raise UsageError(f"{str(data)!a}: {problem}")
+    if not data.is_file():
+        return _of_folder(data, is_named=True)
+    if data.suffix.lower() not in SUITE_SUFFIXES:
+        raise UsageError(f"{data}: expected a file of {', '.join(SUITE_SUFFIXES)}, or a folder of images")
+    return _of_table(data)
+
+
+def _of_folder(folder: Path, is_named: bool) -> Guess:
+    """Take the first table of a folder, or its images; raise `UsageError` if one `is_named` by the user has neither."""
+    unused = _unusable(folder)
+    guess = _first_table(folder, unused) or _all_images(folder, is_named, unused)
+    if guess is None and is_named:
+        raise UsageError(next(iter(unused), f"{folder}: holds no table of prompts and no image"))
+    return replace(guess or Guess("scenes, as no prompts for images were found"), unused=unused)
+
+
+def _first_table(folder: Path, unused: list[str]) -> Guess | None:
+    guess = None
+    for table in _usable(folder, _TABLES):
         if guess is not None:
             unused.append(f"{table}: imgedit init {table} takes it instead")
             continue
@@ -66,23 +87,31 @@ def guess_suite(data: Path | None) -> Guess:
         except UsageError as error:
             if table.suffix != ".json":  # a JSON file can be anything
                 unused.append(str(error))
-    images = [path for path in _files(folder) if path.suffix.lower() in SUFFIXES]
-    if guess is None and images:
-        found = _of_images(folder, images)
-        if data is not None or not found.unfinished:
-            guess = found
-        else:  # such as the pictures of a repository's documentation
-            number = counted(len(images), "image")
-            unused.append(f"{number} without instructions: imgedit init FOLDER takes those of a folder")
-    if guess is None and data is not None:
-        raise UsageError(next(iter(unused), f"{data}: holds no table of prompts and no image"))
-    return replace(guess or Guess("scenes, as no prompts for images were found"), unused=unused)
+    return guess
+
+
+def _all_images(folder: Path, is_named: bool, unused: list[str]) -> Guess | None:
+    images = list(_usable(folder, SUFFIXES))
+    if not images:
+        return None
+    try:
+        guess = _of_images(folder, images)
+    except UsageError as error:
+        if is_named:
+            raise
+        unused.append(str(error))
+        return None
+    if is_named or not guess.unfinished:
+        return guess
+    number = counted(len(images), "image")  # such as the pictures of a repository's documentation
+    unused.append(f"{number} without instructions: imgedit init FOLDER takes those of a folder")
+    return None
 
 
 def _of_table(path: Path) -> Guess:
     """Take a file as it is if it is a suite, else find its columns."""
     try:
-        suite = load_suite(SuiteSettings(spec=str(path)))
+        suite = load_suite(SuiteSettings(spec=f"native:{path}"))
     except UsageError:
         suite = None
     if suite is not None and not suite.remarks and all(_is_there(pair.source) for pair in suite.pairs):
@@ -124,7 +153,7 @@ def _made(row: Row, image: str, instruction: str, finder: _Finder) -> JsonObject
             value = _path(row, name, finder)
         elif key == "tags" and isinstance(value, str):
             value = split_tags(value)
-        elif key == "seed" and isinstance(value, str) and value.isdecimal():
+        elif key == "seed" and isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
             value = int(value)
         result[key] = value
     return result
@@ -156,11 +185,17 @@ def _column(names: Sequence[str], rows: Sequence[Row], key: str, holds: Any) -> 
 
 
 def _of_images(folder: Path, images: Sequence[Path]) -> Guess:
-    """Make a row an image; a text file of the same name beside it holds its instruction."""
+    """Make a row an image; a text file of the same name beside it holds its instruction.
+
+    Raises `UsageError` for one that is no text of a few thousand characters below the folder.
+    """
     rows, missing = [], 0
     for path in images:
-        beside = path.with_suffix(".txt")
-        text = beside.read_text("utf-8", "replace").strip() if beside.is_file() else ""
+        beside, text = path.with_suffix(".txt"), ""
+        if beside.exists():
+            if problem := _problem(beside, folder):
+                raise UsageError(f"{beside}: {problem}")
+            text = read_utf8(beside, _MOST_TEXT, f"the instruction for {path.name}").strip()
         missing += not text
         rows.append({"image": str(path.relative_to(folder)), "instruction": text})
     unfinished = f"{missing} of its {len(rows)} instructions, which nothing says" if missing else ""
@@ -173,8 +208,7 @@ class _Finder:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._known: dict[str, Path | None] = {}
-        images = (path for path in _files(root) if path.suffix.lower() in SUFFIXES)
-        for relative in (path.relative_to(root) for path in images):
+        for relative in (path.relative_to(root) for path in _usable(root, SUFFIXES)):
             self._known[str(relative)] = relative
             for name in (relative.name, relative.stem):
                 # What two images are called names neither.
@@ -186,6 +220,33 @@ class _Finder:
             return None
         text = str(value).removeprefix("./")
         return self._known.get(text) or self._known.get(Path(text).name) or self._known.get(Path(text).stem)
+
+
+def _usable(folder: Path, suffixes: Collection[str]) -> Iterator[Path]:
+    """Yield the files below a folder that a suite can name."""
+    files = (path for path in _files(folder) if path.suffix.lower() in suffixes)
+    return (path for path in files if not _problem(path, folder))
+
+
+def _unusable(folder: Path) -> list[str]:
+    """Say of the tables and images below a folder that no suite can name why that is so."""
+    files = [path for path in _files(folder) if path.suffix.lower() in (*_TABLES, *SUFFIXES)]
+    lines = [f"{str(path)!a}: {problem}" for path in files if (problem := _problem(path, folder))]
+    rest = len(lines) - _MOST_NAMED
+    return [*lines[:_MOST_NAMED], f"and {counted(rest, 'more file')}"] if rest > 0 else lines
+
+
+def _problem(path: Path, folder: Path) -> str:
+    if problem := _bad_name(path):
+        return problem
+    if not path.resolve().is_relative_to(folder.resolve()):
+        return f"leads out of {folder.resolve()}, expected a file below it"
+    return ""
+
+
+def _bad_name(path: Path) -> str:
+    mark = steering(str(path))
+    return f"a name with {mark}, expected printable text in UTF-8" if mark else ""
 
 
 def _files(folder: Path) -> Iterator[Path]:

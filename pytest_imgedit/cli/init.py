@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 import re
+import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -15,13 +17,16 @@ from pathlib import Path
 from pytest_imgedit.cli.guess import Guess, guess_suite, to_jsonl
 from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.cli.requirement import requirement
+from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.files import write_text
 from pytest_imgedit.core.provenance import git
 from pytest_imgedit.core.sanitize import did_you_mean, printable
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.models.kinds import ROLES, Role
 from pytest_imgedit.models.places import GIB
 from pytest_imgedit.models.specs import kind_of
+from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.workers.gpus import Gpu, find_gpus
 
 FOLDER = Path("benchmarks")
@@ -35,6 +40,8 @@ _NEEDS = re.compile(r"^# needs: ((\d+) GPUs? of (\d+) GB), (.+)$", re.M)
 _FOR_GPUS_OF = {80: "one-gpu", 24: "small-gpu"}
 #: GPUs hold a few percent less than the number that they are sold by.
 _ROUNDING = 0.95
+#: What begins a cell that spreadsheets compute.
+_FORMULAS = ("=", "+", "-", "@")
 _HEAD = "# What pytest evaluates in this repository; docs/reference.md of pytest-imgedit lists every key.\n\n"
 _WITHOUT_GPU = f"""{_HEAD}[suite]
 spec = "scenes"
@@ -73,6 +80,8 @@ def init(data: Path | None, config: str | None, ci: str, editor: str | None, jud
     gpus = find_gpus("auto")[1]
     name = config or (None if editor or judge else _config_for(gpus))
     text = _config(name, guess, specs)
+    if is_new:
+        _check(guess)
     notes = [f"not used: {reason}" for reason in guess.unused]
     systems, reason = _systems(ci)
     notes += [reason] if reason else []
@@ -85,6 +94,19 @@ def init(data: Path | None, config: str | None, ci: str, editor: str | None, jud
     written, kept = _write(_wanted(guess, text, _workflows(systems, name), package.line, is_new))
     document = {"written": written, "kept": kept, "suite": guess.origin, "notes": notes, "to_do": to_do}
     return Printed(document, _text(document), 0)
+
+
+def _check(guess: Guess) -> None:
+    """Raise `UsageError` if the suite that would be written could not be read."""
+    if not guess.rows or guess.unfinished:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, _suite_name(guess))
+        path.write_text(_suite_text(guess), "utf-8")
+        try:
+            load_suite(SuiteSettings(spec=str(path), root=guess.root))
+        except UsageError as error:
+            raise UsageError(f"{guess.origin}: {str(error).replace(str(path), 'row', 1)}") from None
 
 
 def _config_for(gpus: Sequence[Gpu]) -> str | None:
@@ -145,20 +167,24 @@ def _workflows(systems: Sequence[str], config: str | None) -> dict[Path, str]:
 
 
 def _write(wanted: Mapping[Path, str]) -> tuple[list[str], list[str]]:
-    """Write the files that are not there; return the paths of those written and of those kept."""
+    """Write the files that are not there, all or none; return the paths of those written and of those kept."""
     for path in wanted:
         if any(os.path.lexists(parent) and not parent.is_dir() for parent in path.parents):
             raise UsageError(f"{path}: cannot be written, a folder of it is a file")
-    written: list[str] = []
-    kept: list[str] = []
-    for path, text in wanted.items():
-        if os.path.lexists(path):
-            kept.append(str(path))
-        else:
+        if not path.parent.resolve().is_relative_to(Path.cwd().resolve()):
+            raise UsageError(f"{path}: leads to {path.parent.resolve()}, expected a folder below this one")
+    kept = [path for path in wanted if os.path.lexists(path)]
+    written: list[Path] = []
+    try:
+        for path in (path for path in wanted if path not in kept):
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-            written.append(str(path))
-    return written, kept
+            write_text(path, wanted[path])
+            written.append(path)
+    except BaseException:
+        for path in written:
+            path.unlink()
+        raise
+    return list(map(str, written)), list(map(str, kept))
 
 
 def _text(document: JsonObject) -> str:
@@ -209,9 +235,8 @@ def _suite_lines(guess: Guess) -> str:
 
 
 def _quoted(path: str) -> str:
-    """Write a path as a TOML string."""
-    escaped = path.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    """Write a text as a TOML string: as in JSON, which leaves DEL as it is."""
+    return json.dumps(path, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _suite_name(guess: Guess) -> str:
@@ -219,13 +244,21 @@ def _suite_name(guess: Guess) -> str:
 
 
 def _suite_text(guess: Guess) -> str:
-    """Write the rows of a new suite: as CSV where a person is to fill something in."""
+    """Write the rows of a new suite: as CSV where a person is to fill something in.
+
+    A spreadsheet takes no cell for a formula: `./=1.png` is the same path as `=1.png`, and suites are read without the
+    blanks around an instruction.
+    """
     if not guess.unfinished:
         return to_jsonl(guess.rows)
     buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, ["image", "instruction"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(guess.rows)
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(("image", "instruction"))
+    for row in guess.rows:
+        image, instruction = row["image"], row["instruction"]
+        harmless_image = f"./{image}" if image.startswith(_FORMULAS) else image
+        harmless_instruction = f" {instruction}" if instruction.startswith(_FORMULAS) else instruction
+        writer.writerow((harmless_image, harmless_instruction))
     return buffer.getvalue()
 
 

@@ -139,7 +139,7 @@ class _Reader:
         if source is None:
             raise row.error(f"no image, expected one in {self.names(row, 'image', 'image_b64')}")
         seed_name, seed = self.field(row, "seed")
-        if isinstance(seed, str) and seed.isascii() and seed.isdigit() and row.is_text:
+        if isinstance(seed, str) and seed.isascii() and seed.isdigit() and len(seed) < 20 and row.is_text:
             seed = int(seed)
         if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63):
             raise row.error(f"{seed_name!r} is {seed!r:.40}, expected an integer of at least 0 and under 2**63")

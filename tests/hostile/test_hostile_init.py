@@ -1,0 +1,179 @@
+"""`imgedit init` over the data of others: what a suite cannot name is said in one line, and nothing is half written."""
+
+from __future__ import annotations
+
+import csv
+import os
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from pytest_imgedit.cli import init
+from pytest_imgedit.cli.main import main
+from pytest_imgedit.config.settings import SuiteSettings, make_settings, read_tables
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.suites.base import load_suite
+
+MODELS = ("--editor=identity", "--judge=none", "--ci=none")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    picture("a.png")
+    return tmp_path / "here"
+
+
+def picture(name):
+    Image.new("RGB", (16, 16), "red").save("picture.tmp", "PNG")
+    Path("picture.tmp").rename(os.fsdecode(name))
+
+
+def spec_of(here):
+    return tomllib.loads((here / "benchmarks" / "imgedit.toml").read_text())["suite"]["spec"]
+
+
+def refuses(here, capsys, line, *arguments):
+    """Check that init is refused in one line, at once, and writes nothing."""
+    before, started = sorted(map(os.fsencode, here.rglob("*"))), time.process_time()
+    assert main(["init", *arguments, *MODELS]) == 4
+    assert time.process_time() - started < 3
+    [told] = capsys.readouterr().err.splitlines()
+    assert line in told
+    assert sorted(map(os.fsencode, here.rglob("*"))) == before
+
+
+BAD_NAMES = {
+    "newline": b"a\nb",
+    "escape": b"a\x1b[31m",
+    "delete": b"a\x7f",
+    "bidi": "a\u202eb".encode(),
+    "latin-1": b"caf\xe9",
+}
+
+
+@pytest.mark.parametrize("name", BAD_NAMES.values(), ids=BAD_NAMES)
+def test_a_table_whose_name_cannot_be_shown_is_refused_where_named_and_passed_over_where_found(here, capsys, name):
+    path = os.fsdecode(name + b".csv")
+    (here / path).write_text("image,instruction\na.png,do it\n")
+    refuses(here, capsys, "a name with U+", path)
+    assert main(["init", *MODELS]) == 0
+    told = capsys.readouterr().out
+    assert told.count("not used: ") == 2  # the image has no instruction without it
+    assert "a name with U+" in told
+    assert spec_of(here) == "scenes"
+
+
+@pytest.mark.parametrize("name", BAD_NAMES.values(), ids=BAD_NAMES)
+def test_an_image_whose_name_cannot_be_shown_is_passed_over_and_named(here, capsys, name):
+    (here / "photos").mkdir()
+    for stem in (b"good", name):
+        picture(b"photos/" + stem + b".png")
+        (here / "photos" / os.fsdecode(stem + b".txt")).write_text("do it")
+    assert main(["init", "photos", *MODELS]) == 0
+    assert "not used: 'photos/" in capsys.readouterr().out
+    suite = load_suite(SuiteSettings(spec="benchmarks/pairs.jsonl", root=here / "photos"))
+    assert [pair.id for pair in suite.pairs] == ["good"]
+
+
+@pytest.mark.parametrize("name", ["::p.csv", "a:b.csv", 'a"b.csv', "a\\b.csv", "%41.csv"])
+def test_a_table_of_an_odd_name_is_found_again(here, capsys, name):
+    (here / name).write_text("image,instruction\na.png,do it\n")
+    assert main(["init", f"./{name}", *MODELS]) == 0
+    assert spec_of(here) == f"../{name}"
+    assert len(load_suite(make_settings(read_tables(here / "benchmarks" / "imgedit.toml")).suite).pairs) == 1
+
+
+TABLES = {
+    "seed": ("file,prompt,seed\na.png,do it," + "9" * 5_000, "'seed' is '999"),
+    "id": ("file,prompt,id\na.png,do it,a\x1bb", "'id' is 'a\\x1bb' with U+001B"),
+    "id-twice": ("file,prompt,id\na.png,do it,a\na.png,do,a", "id 'a' occurs 2 times"),
+    "category": ("file,prompt,category\na.png,do it,overall", "category 'overall', expected another name"),
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_rows_that_a_run_would_refuse_are_refused_before_anything_is_written(here, capsys, kind):
+    text, line = TABLES[kind]
+    (here / "prompts.csv").write_text(text)
+    refuses(here, capsys, line, "prompts.csv")
+
+
+def test_a_long_number_in_a_suite_is_refused_by_its_row(here):
+    (here / "pairs.csv").write_text("image,instruction,seed\na.png,do it," + "9" * 5_000)
+    with pytest.raises(UsageError, match=r"pairs.csv:2: 'seed' is '9{39}, expected an integer"):
+        load_suite(SuiteSettings(spec="pairs.csv"))
+
+
+@pytest.mark.parametrize("kind", ["link-out", "fifo", "large", "latin-1", "device", "folder"])
+def test_the_text_beside_an_image_is_a_small_file_of_the_folder(here, capsys, kind):
+    (here / "photos").mkdir()
+    picture("photos/a.png")
+    text = here / "photos" / "a.txt"
+    if kind == "fifo":
+        os.mkfifo(text)
+    elif kind == "large":
+        with text.open("wb") as file:
+            file.truncate(300 * 2**20)
+    elif kind == "latin-1":
+        text.write_bytes(b"caf\xe9")
+    elif kind == "folder":
+        text.mkdir()
+    else:
+        text.symlink_to("/dev/zero" if kind == "device" else "/etc/passwd")
+    refuses(here, capsys, "photos/a.txt: ", "photos")
+    assert main(["init", *MODELS]) == 0  # where nothing names the folder, it is none of its business
+    assert "not used: photos/a.txt: " in capsys.readouterr().out
+
+
+def test_links_that_lead_out_of_the_folder_are_passed_over_and_named(here, capsys):
+    picture("../secret.png")
+    (here / "photos").mkdir()
+    picture("photos/a.png")
+    (here / "photos" / "b.png").symlink_to(here.parent / "secret.png")
+    (here / "photos" / "prompts.csv").symlink_to("/etc/passwd")
+    assert main(["init", "photos", *MODELS]) == 0
+    told = capsys.readouterr().out
+    assert "not used: 'photos/b.png': leads out of " in told
+    assert "not used: 'photos/prompts.csv': leads out of " in told
+    assert (here / "benchmarks" / "pairs.csv").read_text() == "image,instruction\na.png,\n"
+
+
+def test_no_cell_is_a_formula_and_all_are_read_as_they_were(here):
+    names = ["=cmd|' C calc'!A0", "=HYPERLINK(1)", "+1", "-1", "@a", "plain", "zz"]
+    (here / "photos").mkdir()
+    for name in names:
+        picture(f"photos/{name}.png")
+        (here / "photos" / f"{name}.txt").write_text(f"={name}")
+    (here / "photos" / "zz.txt").unlink()
+    assert main(["init", "photos", *MODELS]) == 0
+    path = here / "benchmarks" / "pairs.csv"
+    rows = list(csv.reader(path.read_text().splitlines()))
+    assert not [cell for row in rows for cell in row if cell[:1] in tuple("=+-@\t\r")]
+    path.write_text(path.read_text().replace("zz.png,", "zz.png,do it"))
+    pairs = load_suite(SuiteSettings(spec=str(path), root=here / "photos")).pairs
+    assert {pair.own_id: pair.instruction for pair in pairs} == {**{name: f"={name}" for name in names}, "zz": "do it"}
+    assert all(pair.source.read() for pair in pairs)
+
+
+def test_a_benchmarks_folder_that_leads_elsewhere_is_not_written_through(here, capsys):
+    (here.parent / "elsewhere").mkdir()
+    (here / "benchmarks").symlink_to(here.parent / "elsewhere")
+    refuses(here, capsys, "expected a folder below this one")
+    assert list((here.parent / "elsewhere").iterdir()) == []
+
+
+def test_a_disk_that_is_full_leaves_nothing_half_written(here, capsys, monkeypatch):
+    def full(path, text):
+        if path.name == "requirements.txt":
+            raise OSError(28, "No space left on device", str(path))
+        path.write_text(text)
+
+    monkeypatch.setattr(init, "write_text", full)
+    assert main(["init", *MODELS]) == 4
+    assert "No space left on device" in capsys.readouterr().err
+    assert [path for path in (here / "benchmarks").rglob("*") if path.is_file()] == []
