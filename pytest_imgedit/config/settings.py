@@ -15,7 +15,7 @@ from pytest_imgedit.config.options import OPTIONS, Tables
 from pytest_imgedit.config.toml_file import ConfigFile
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.pairs import category_slug
-from pytest_imgedit.core.redaction import Redactor, host_variables, server_key
+from pytest_imgedit.core.redaction import Redactor, host_variables, is_secret, server_key
 from pytest_imgedit.core.results import GateOptions
 from pytest_imgedit.core.sanitize import did_you_mean
 from pytest_imgedit.models.specs import DEFAULT, kind_of
@@ -327,4 +327,6 @@ def _known_keys(section: str) -> tuple[str, ...]:
 
 def _found(raw: Tables, section: str, key: str) -> str:
     value = raw.get(section, {}).get(key)
+    if is_secret(key):
+        return ""
     return f", found {value!r}" if isinstance(value, str | int | float) and value != "" else ""

@@ -6,6 +6,8 @@ import difflib
 import unicodedata
 from collections.abc import Iterable, Sequence
 
+from pytest_imgedit.core.redaction import mask_shapes
+
 _BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
@@ -58,10 +60,12 @@ def shorten(text: str, most: int = 1000) -> str:
 
 
 def message(error: BaseException) -> str:
-    """Return all that an error says, fit for a line of a terminal: long values are cut where they are told, this is a
-    last resort.
+    """Return all that an error says, without secrets, fit for a line of a terminal.
+
+    Long values are cut where they are told; that the middle of the whole is left out is a last resort.
     """
-    return printable(shorten(str(error), 4000))
+    text = mask_shapes(str(error))
+    return printable(text if len(text) <= 4000 else f"{text[:2000]} … {text[-1000:]}")
 
 
 def plain(text: str) -> str:

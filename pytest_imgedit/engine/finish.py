@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from pytest_imgedit.core import provenance, results
+from pytest_imgedit.core.redaction import mask_secrets, mask_shapes
 from pytest_imgedit.engine.judge_checks.controls import controls_gate, describe_controls
 from pytest_imgedit.engine.judge_checks.retest import describe_noise
 from pytest_imgedit.engine.plan import RunPlan
@@ -61,7 +62,10 @@ def make_results(ended: Ended) -> results.Results:
     return results.Results(
         run=_run_info(ended, items),
         suite=results.SuiteInfo(
-            name=plan.suite.name, sha256=plan.suite.sha256, pairs=len(plan.suite.pairs), remarks=plan.suite.remarks
+            name=mask_shapes(plan.suite.name),
+            sha256=plan.suite.sha256,
+            pairs=len(plan.suite.pairs),
+            remarks=tuple(map(mask_shapes, plan.suite.remarks)),
         ),
         selection=results.SelectionInfo(
             selected=sum(plan.request.selection.selected.values()),
@@ -158,7 +162,7 @@ def _editor(plan: RunPlan) -> results.EditorInfo:
     edits = [work.edit for work in plan.works if work.edit is not None]
     made = {edit.compiled for edit in edits}
     return results.EditorInfo(
-        spec=plan.settings.editor.spec,
+        spec=mask_shapes(plan.settings.editor.spec),
         **plan.editor.told,
         compiled=made == {True} if len(made) < 2 else None,
         lossy=tuple(plan.editor.model.lossy),
@@ -168,7 +172,7 @@ def _editor(plan: RunPlan) -> results.EditorInfo:
 
 def _judge(plan: RunPlan) -> results.JudgeInfo:
     """Describe the judge; `decoder` is known of models that workers load."""
-    judge, spec = plan.judge, plan.settings.judge.spec
+    judge, spec = plan.judge, mask_shapes(plan.settings.judge.spec)
     if judge is None:
         return results.JudgeInfo(spec=spec)
     measures = judge.model.measures
@@ -230,7 +234,7 @@ def _options(plan: RunPlan) -> results.Options:
     """Return the settings that a reader needs in order to repeat the run: named ones only, so never a secret."""
     settings = plan.settings
     return results.Options(
-        suite=settings.suite.model_dump(include={"spec", "language", "limit", "min_score"}),
+        suite=mask_secrets(settings.suite.model_dump(include={"spec", "language", "limit", "min_score"})),
         editor=results.ModelOptions(
             **settings.editor.model_dump(include={"seed", "seeds"}),
             batch_size=plan.editor.model.batch_size,

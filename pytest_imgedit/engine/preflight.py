@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.errors import SettingError, UsageError
-from pytest_imgedit.core.redaction import mask_secrets, mask_variables
+from pytest_imgedit.core.redaction import mask_secrets, mask_shapes, mask_variables
 from pytest_imgedit.engine.launch import is_remote, python_of
 from pytest_imgedit.models.kinds import Model
 from pytest_imgedit.models.places import Site
@@ -177,7 +177,7 @@ def check_baseline(settings: Settings, model: Model, baseline: Baseline) -> None
     judge = settings.judge
     rubric = load_rubric(judge.rubric, settings.rubrics)
     asked = {
-        "spec": judge.spec,
+        "spec": mask_shapes(judge.spec),
         "params": mask_secrets(model.deciding("auto")),
         "rubric": None if model.measures else judge.rubric,
         "rubric_sha256": None if model.measures else rubric.sha256,

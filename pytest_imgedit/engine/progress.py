@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as Bar
 from rich.table import Table
 
+from pytest_imgedit.core.redaction import mask_shapes
 from pytest_imgedit.core.sanitize import printable
 from pytest_imgedit.engine.work import Work
 from pytest_imgedit.workers.base import Slot, Worker
@@ -126,7 +127,7 @@ class RunProgress:
         return Group(self._bar, table)
 
     def _write(self, text: str) -> str:
-        text = printable(text)
+        text = printable(mask_shapes(text))
         with suppress(OSError):  # a full disk stops the run where results are stored, and says so there
             self._log.write(f"{datetime.now():%H:%M:%S} {text}\n".encode())
         return text

@@ -83,7 +83,9 @@ def _load(settings: SuiteSettings, path: str, argument: str, spec: str, is_built
     except UsageError:
         raise
     except OSError as error:
-        raise UsageError(f"{error.filename or spec}: {error.strerror}, expected a suite that can be read") from error
+        raise UsageError(
+            f"{str(error.filename or spec)[:200]}: {error.strerror}, expected a suite that can be read"
+        ) from error
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a loader of the user's own can raise anything, SystemExit too
