@@ -16,16 +16,19 @@ MOST = 3
 
 
 class Guard:
-    """Calls hooks, and tells in one line what one of them raises, pytest.exit and SystemExit too."""
+    """Calls hooks, and tells in one line what one of them raises, pytest.exit and SystemExit too.
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
+    `call` is what calls them, with a deadline once the run is to stop.
+    """
+
+    def __init__(self, tell: Callable[[str], None], call: Callable[..., Any]) -> None:
+        self._tell, self._call = tell, call
         self._failures: dict[str, int] = {}
 
     def __call__(self, name: str, about: str, hook: Callable[..., None], *arguments: Any) -> None:
         """Call a hook; `about` says for what, such as a stage or a pair."""
         try:
-            hook(*arguments)
+            self._call(hook, *arguments)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -37,8 +40,8 @@ class Guard:
 class GuardedHooks(RunHooks):
     """Hooks of a run that cannot stop it."""
 
-    def __init__(self, hooks: RunHooks, tell: Callable[[str], None]) -> None:
-        self._hooks, self._guard = hooks, Guard(tell)
+    def __init__(self, hooks: RunHooks, guard: Guard) -> None:
+        self._hooks, self._guard = hooks, guard
 
     def before_stage(self, stage: HookStage, plan: RunPlan) -> None:
         self._guard("pytest_imgedit_before_stage", repr(stage), self._hooks.before_stage, stage, plan)

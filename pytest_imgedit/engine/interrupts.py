@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import signal
 import threading
-from typing import Any
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from pytest_imgedit.engine.run import Progress
 
+T = TypeVar("T")
 #: Ctrl-C, and what Slurm, Kubernetes, `timeout` and a terminal that goes away send.
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: Seconds that hooks have, all together, once a stop is asked for: results are to be written before SIGKILL comes.
+HOOK_GRACE = 5.0
+
+
+class TimedOut(BaseException):
+    """Ends a hook that goes on for too long after a stop; no hook catches it by mistake."""
 
 
 class Interrupts:
@@ -22,6 +32,7 @@ class Interrupts:
     def __init__(self, progress: Progress) -> None:
         self.progress, self.working = progress, False
         self._previous: dict[signal.Signals, Any] = {}
+        self._hook_is_on, self._left = False, HOOK_GRACE
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
@@ -40,3 +51,65 @@ class Interrupts:
             raise KeyboardInterrupt
         self.progress.stopping = True
         self.progress.note("stopping: running jobs have 10 s to finish; Ctrl-C again to stop at once")
+        if self._hook_is_on:
+            self._set_alarm()
+
+    def call(self, hook: Callable[..., T], *arguments: Any) -> T:
+        """Call a hook of the user's and return what it returns.
+
+        Once a stop is asked for, hooks have `HOOK_GRACE` seconds in all; raises `TimedOut` in a hook at their end, and
+        in place of each later one. In the main thread that ends what waits or runs Python; a hook that another thread
+        calls is left to itself.
+        """
+        if self.progress.stopping and self._left <= 0:
+            raise TimedOut("not called, as the run was stopped and hooks before it took too long")
+        if threading.current_thread() is threading.main_thread():
+            with self._alarm():
+                return hook(*arguments)
+        return self._call_beside(hook, *arguments)
+
+    @contextmanager
+    def _alarm(self) -> Iterator[None]:
+        previous, started = signal.getsignal(signal.SIGALRM), time.monotonic()
+        self._hook_is_on = True
+        try:
+            if self.progress.stopping:
+                self._set_alarm()
+            yield
+        finally:
+            self._hook_is_on = False
+            if self.progress.stopping:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                signal.signal(signal.SIGALRM, previous)
+                self._left -= time.monotonic() - started
+
+    def _set_alarm(self) -> None:
+        signal.signal(signal.SIGALRM, self._end_hook)
+        signal.setitimer(signal.ITIMER_REAL, self._left, 1.0)
+
+    def _end_hook(self, *_: object) -> None:
+        if self._hook_is_on:
+            raise TimedOut(f"still running {HOOK_GRACE:g} s after the stop")
+
+    def _call_beside(self, hook: Callable[..., T], *arguments: Any) -> T:
+        """Call a hook in a thread of its own, as no signal reaches the one that calls."""
+        returned: list[T] = []
+        raised: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                returned.append(hook(*arguments))
+            except BaseException as error:
+                raised.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        while thread.is_alive():
+            thread.join(0.1)
+            if self.progress.stopping:
+                self._left -= 0.1
+                if self._left <= 0:
+                    raise TimedOut(f"still running {HOOK_GRACE:g} s after the stop")
+        if raised:
+            raise raised[0]
+        return returned[0]

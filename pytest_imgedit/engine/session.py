@@ -29,7 +29,7 @@ from pytest_imgedit.engine.placement import groups_of
 from pytest_imgedit.engine.plan import Models, Request, ask_servers, make_plan
 from pytest_imgedit.engine.progress import RunProgress
 from pytest_imgedit.engine.results import FinishedRun
-from pytest_imgedit.engine.run import Run, RunHooks, Surroundings
+from pytest_imgedit.engine.run import Progress, Run, RunHooks, Surroundings
 from pytest_imgedit.engine.session_workers import SessionWorkers, Silence
 from pytest_imgedit.engine.until_decided import BlockRun
 from pytest_imgedit.models.kinds import Model, Role
@@ -195,51 +195,58 @@ class Evaluation:
         workers = self._session_workers()
         workers.audience.progress, workers.keeps = progress, keeps
         try:
-            results = self._run(request, folder, progress, workers)
+            with Interrupts(progress) as interrupts:
+                results = self._run(request, folder, interrupts, workers)
+                self._tell(results, folder, interrupts)
         except BaseException:
             workers.close()
             raise
         finally:
             workers.audience.progress = Silence()
+            self.interrupted = progress.stopping
             progress.close()
-        self.interrupted = progress.stopping
-        results = results.model_copy(update={"sections": self._ask_for_sections(results)})
-        self.run = FinishedRun.of(results, self.settings.suite.min_score, self.store.folder)
+        assert self.run is not None
+        return self.run
+
+    def _tell(self, results: Results, folder: Path, interrupts: Interrupts) -> None:
+        """Write results and reports, and call the hooks that come with them: results first."""
         try:
             write_results(results, folder)
+            results = results.model_copy(update={"sections": self._ask_for_sections(results, interrupts)})
+            if results.sections:
+                write_results(results, folder)
             self._reports = write_reports(results, folder, self.store.blobs.folder, self.settings.run)
             add_to_github_summary(results)
         except StoreError as error:
             self._unwritten = str(error)
-        finished = Guard(lambda failure: self.failed_hooks.append(failure))
-        finished("pytest_imgedit_run_finished", "", self.hooks.run_finished, results, self.store.folder)
-        return self.run
+        self.run = FinishedRun.of(results, self.settings.suite.min_score, self.store.folder)
+        guard = Guard(self.failed_hooks.append, interrupts.call)
+        guard("pytest_imgedit_run_finished", "", self.hooks.run_finished, results, self.store.folder)
 
-    def _run(self, request: Request, folder: Path, progress: RunProgress, workers: SessionWorkers) -> Results:
+    def _run(self, request: Request, folder: Path, interrupts: Interrupts, workers: SessionWorkers) -> Results:
         """Plan the run and execute it; raises `UsageError` if an editor or judge refuses its settings.
 
         The first Ctrl-C lets running jobs finish, the second does not; either way the run returns with what is done,
         and `progress.stopping` is set. Before the first job, Ctrl-C raises `KeyboardInterrupt`. A store that cannot be
         written any more, such as on a full disk, stops the run in the same way.
         """
-        started, stopped_by = datetime.now(UTC), "the user"
-        with Interrupts(progress) as interrupts:
-            plan = make_plan(request, self.store, workers.launcher, progress.note)
-            ask_servers(plan)
-            workers.adopt(plan)
-            around = self._surroundings(workers, progress)
-            run = Run(plan, around) if plan.blocks is None else BlockRun(plan, plan.blocks, around)
-            interrupts.working = True
-            try:
-                run.execute()
-            except KeyboardInterrupt:
-                pass
-            except StoreError as error:
-                stopped_by = str(error)
-                progress.note(f"stopped: {error}")
-            origins = [] if workers.hosts is None else [host.origin for host in workers.hosts.all]
-            if progress.stopping or not workers.has_any:
-                workers.close()
+        started, stopped_by, progress = datetime.now(UTC), "the user", interrupts.progress
+        plan = make_plan(request, self.store, workers.launcher, progress.note)
+        ask_servers(plan)
+        workers.adopt(plan)
+        around = self._surroundings(workers, interrupts)
+        run = Run(plan, around) if plan.blocks is None else BlockRun(plan, plan.blocks, around)
+        interrupts.working = True
+        try:
+            run.execute()
+        except KeyboardInterrupt:
+            pass
+        except StoreError as error:
+            stopped_by = str(error)
+            progress.note(f"stopped: {error}")
+        origins = [] if workers.hosts is None else [host.origin for host in workers.hosts.all]
+        if progress.stopping or not workers.has_any:
+            workers.close()
         return make_results(Ended(run, folder.name, started, stopped_by, origins))
 
     def _session_workers(self) -> SessionWorkers:
@@ -249,11 +256,12 @@ class Evaluation:
             self._workers = SessionWorkers(self.settings, models, self.hardware, self.open_store())
         return self._workers
 
-    def _surroundings(self, workers: SessionWorkers, progress: RunProgress) -> Surroundings:
-        hooks = GuardedHooks(self.hooks.of_run, partial(self._hook_failed, progress))
+    def _surroundings(self, workers: SessionWorkers, interrupts: Interrupts) -> Surroundings:
+        progress = interrupts.progress
+        hooks = GuardedHooks(self.hooks.of_run, Guard(partial(self._hook_failed, progress), interrupts.call))
         return Surroundings(workers.launch, progress, hooks, give_back=workers.give_back, keeps=workers.keeps)
 
-    def _hook_failed(self, progress: RunProgress, failure: str) -> None:
+    def _hook_failed(self, progress: Progress, failure: str) -> None:
         """Have a hook that failed fail the run at its end, named, and not before: nothing finished is lost."""
         self.failed_hooks.append(failure)
         progress.note(failure)
@@ -269,10 +277,10 @@ class Evaluation:
                 self._unwritten = str(error)
         return self.outcome()
 
-    def _ask_for_sections(self, results: Results) -> tuple[Section, ...]:
+    def _ask_for_sections(self, results: Results, interrupts: Interrupts) -> tuple[Section, ...]:
         """Collect what users add to the report; a hook that fails costs its own section only."""
         try:
-            found = [tuple(part) for part in self.hooks.report_sections(results) if part]
+            found = [tuple(part) for part in interrupts.call(self.hooks.report_sections, results) if part]
             if not all(len(part) == 2 and all(isinstance(text, str) for text in part) for part in found):
                 raise TypeError(f"it returned {found!r:.200}, expected (title, body)")
         except KeyboardInterrupt:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
+from tiers import full_but
+
+from pytest_imgedit.engine.interrupts import Interrupts, TimedOut
 
 RUN = ("--imgedit-editor=noise", "--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
 #: Each with the exit codes that tell of it: 1 where the run goes on, another where the hook asked to stop.
@@ -137,3 +145,85 @@ def test_a_hook_cannot_change_what_is_to_be_done(bench, body):
     write(bench, "def pytest_imgedit_before_stage(plan):", f"    {body}")
     check(bench, bench.run(*RUN), "pytest_imgedit_before_stage", {1})
     assert {item["status"] for item in bench.results["items"]} == {"scored"}
+
+
+HANGS = {
+    "item_edited": "pair",
+    "before_stage": "stage",
+    "after_stage": "stage",
+    "item_scored": "pair",
+    "report_section": "results",
+    "run_finished": "results",
+}
+
+
+@pytest.mark.parametrize("hook", full_but(["item_edited", "report_section"], HANGS))
+@pytest.mark.parametrize("how", full_but(["sleeps"], ["sleeps", "retries"]))
+def test_hook_that_hangs_keeps_no_results_from_a_run_that_is_to_stop(bench, hook, how):
+    """An upload without a deadline, and one that is tried again whatever happens; a stop comes 30 s before SIGKILL."""
+    again = "    while True:\n        try: time.sleep(600)\n        except Exception: pass"
+    hang = {"sleeps": "    time.sleep(600)", "retries": again}
+    write(
+        bench,
+        "import time, pathlib",
+        f"def pytest_imgedit_{hook}({HANGS[hook]}):",
+        "    pathlib.Path('hangs').touch()",
+        hang[how],
+    )
+    process = bench.start("--imgedit-editor=fakes:Slow", *RUN[1:])
+    bench.wait_for((bench.path / "hangs").exists)
+    process.terminate()
+    started = time.monotonic()
+    output = bench.finish(process)
+    assert time.monotonic() - started < 30
+    assert process.returncode == 2, output
+    assert f"pytest_imgedit_{hook}" in output
+    assert "TimedOut: still running 5 s after the stop" in output
+    items = bench.results["items"]
+    assert len(items) == 10
+    assert sum(item["seeds"][0]["edit"] is not None for item in items) == bench.stored_edits()
+    assert (bench.runs[-1] / "report.md").exists()
+
+
+class Listener:
+    """Progress that is about to stop."""
+
+    stopping = False
+
+    def note(self, text):
+        pass
+
+
+@pytest.fixture
+def interrupts(monkeypatch):
+    monkeypatch.setattr("pytest_imgedit.engine.interrupts.HOOK_GRACE", 0.3)
+    return Interrupts(Listener())
+
+
+def in_thread(call):
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(call).result()
+
+
+@pytest.mark.parametrize("where", [lambda call: call(), in_thread], ids=["main", "thread"])
+def test_hooks_have_a_deadline_in_all_once_a_stop_is_asked_for(interrupts, where):
+    assert where(lambda: interrupts.call(lambda: 5)) == 5
+    with pytest.raises(ValueError, match="no such luck"):
+        where(lambda: interrupts.call(int, "no such luck"))
+    interrupts.progress.stopping = True
+    assert where(lambda: interrupts.call(lambda: 6)) == 6
+    for _ in range(2):
+        with pytest.raises(TimedOut):
+            where(lambda: interrupts.call(threading.Event().wait, 60))
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_an_alarm_of_the_users_own_goes_on_where_nothing_is_to_stop(interrupts):
+    heard = threading.Event()
+    before = signal.signal(signal.SIGALRM, lambda *_: heard.set())
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        interrupts.call(lambda: None)
+        assert heard.wait(5)
+    finally:
+        signal.signal(signal.SIGALRM, before)
