@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePath
 from urllib.parse import quote
 
 _BLOB = re.compile(r"[0-9a-f]{2}/([0-9a-f]{64})\.(?:png|jpg|webp)")
@@ -88,6 +88,7 @@ def _thumbnail(blobs: Path, name: str) -> Path | None:
         return None
     store, sha256 = Blobs(blobs), match[1]
     if store.thumbnail(sha256) is None:
-        with suppress(OSError, ImageError, StoreError):
-            store.put_thumbnail(sha256, thumbnail(decode((blobs / name).read_bytes())))
+        data = store.get(sha256, PurePath(name).suffix) or b""  # of no other bytes than its name says
+        with suppress(ImageError, StoreError):
+            store.put_thumbnail(sha256, thumbnail(decode(data)))
     return store.thumbnail(sha256)

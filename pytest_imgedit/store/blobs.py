@@ -59,9 +59,9 @@ class Blobs:
         return sha256
 
     def thumbnail(self, sha256: str) -> Path | None:
-        """Return where the thumbnail of a blob is; `None` if it is missing, or a stopped machine left it empty."""
+        """Return where the thumbnail of a blob is; `None` if it is missing or a link, or was left empty."""
         path = self._thumbnail_path(sha256)
-        return path if path.is_file() and path.stat().st_size else None
+        return path if path.is_file() and not path.is_symlink() and path.stat().st_size else None
 
     def put_thumbnail(self, sha256: str, data: bytes) -> None:
         """Keep the thumbnail of a blob, unless there is one; raises `StoreError` if it cannot be written.

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 
 import pytest
 from PIL import Image
 
+from pytest_imgedit.core.images import encode_png
 from pytest_imgedit.report.pictures import Picture, copied, embedded, linked
 from pytest_imgedit.store.blobs import Blobs
 
-NAME = f"ab/{'ab' * 32}.png"
+DATA = encode_png(Image.linear_gradient("L").convert("RGB").resize((900, 600)))
+SHA256 = hashlib.sha256(DATA).hexdigest()
+NAME = f"{SHA256[:2]}/{SHA256}.png"
 
 
 @pytest.fixture
 def blobs(tmp_path):
     folder = tmp_path / "store" / "blobs"
-    (folder / "ab").mkdir(parents=True)
-    Image.effect_noise((900, 600), 60).convert("RGB").save(folder / NAME)
+    assert Blobs(folder).put(DATA) == SHA256
     Image.new("RGB", (8, 8)).save(tmp_path / "secret.png")
     return folder
 
@@ -45,10 +48,10 @@ def test_pages_show_thumbnails_and_lead_to_the_image(blobs, tmp_path):
 
 
 def test_a_thumbnail_that_the_store_has_is_not_made_again(blobs, tmp_path):
-    Blobs(blobs).put_thumbnail("ab" * 32, b"of the worker")
-    Blobs(blobs).put_thumbnail("ab" * 32, b"of another")
+    Blobs(blobs).put_thumbnail(SHA256, b"of the worker")
+    Blobs(blobs).put_thumbnail(SHA256, b"of another")
     copied(blobs, tmp_path / "page.html")(NAME)
-    assert (tmp_path / "page_files" / f"{'ab' * 32}.thumbnail.webp").read_bytes() == b"of the worker"
+    assert (tmp_path / "page_files" / f"{SHA256}.thumbnail.webp").read_bytes() == b"of the worker"
 
 
 def test_a_thumbnail_that_a_stopped_machine_left_empty_is_made_again(blobs, tmp_path):
@@ -59,5 +62,23 @@ def test_a_thumbnail_that_a_stopped_machine_left_empty_is_made_again(blobs, tmp_
 
 
 def test_a_blob_that_does_not_decode_is_no_image(blobs, tmp_path):
-    (blobs / NAME).write_bytes(b"no image")
-    assert linked(blobs, tmp_path / "page.html")(NAME) is None
+    sha256 = hashlib.sha256(b"no image").hexdigest()
+    path = Blobs(blobs).path(sha256)
+    path.parent.mkdir()
+    path.write_bytes(b"no image")
+    assert linked(blobs, tmp_path / "page.html")(str(path.relative_to(blobs))) is None
+
+
+@pytest.mark.parametrize("what", ["blob", "thumbnail"])
+@pytest.mark.parametrize("make", [linked, copied, lambda blobs, page: embedded(blobs)], ids=["link", "copy", "embed"])
+def test_no_file_from_outside_of_the_store_comes_into_a_page(blobs, tmp_path, make, what):
+    path = blobs / (NAME if what == "blob" else NAME.replace(".png", ".thumbnail.webp"))
+    path.unlink(missing_ok=True)
+    path.symlink_to(tmp_path / "secret.png")
+    picture = make(blobs, tmp_path / "page.html")(NAME)
+    assert (picture is None) == (what == "blob")
+    secret = (tmp_path / "secret.png").read_bytes()
+    assert secret not in [file.read_bytes() for file in tmp_path.glob("page_files/*")]
+    if what == "thumbnail":
+        assert not path.is_symlink()  # it was made anew
+        assert Image.open(path).size == (512, 341)
