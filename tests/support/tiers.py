@@ -116,10 +116,9 @@ class Costs:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if len(self.seconds) <= COSTLIEST:
-            return
-        terminalreporter.section(f"costliest tests, of {sum(self.seconds.values()):.0f} CPU s")
-        for name, cost in sorted(self.seconds.items(), key=lambda pair: -pair[1])[:COSTLIEST]:
-            terminalreporter.write_line(f"{cost:6.1f} s  {name}")
+        if len(self.seconds) > COSTLIEST:
+            terminalreporter.section(f"costliest tests, of {sum(self.seconds.values()):.0f} CPU s")
+            for name, cost in sorted(self.seconds.items(), key=lambda pair: -pair[1])[:COSTLIEST]:
+                terminalreporter.write_line(f"{cost:6.1f} s  {name}")
         for name, cost in self.over_budget.items():
             terminalreporter.write_line(f"ERROR: {name} took {cost:.1f} CPU s, {self.most:g} allowed", red=True)
