@@ -72,8 +72,7 @@ class Preparing(TypedDict):
     """What every worker of a model is told of it; `unused` are packages that it is to do without.
 
     Of an editor, `batch_size` is how many edits go into one call, which with `pads_batches` is padded to that size.
-    `code` and `files` are SHA-256 by name that must be found where it runs; `canary` is the edit by which hosts are
-    compared.
+    `code` and `files` are SHA-256 by name that must be found where it runs.
     """
 
     target: TargetMessage
@@ -87,7 +86,6 @@ class Preparing(TypedDict):
     checkpoint: NotRequired[CheckpointMessage | None]
     code: NotRequired[dict[str, str]]
     files: NotRequired[dict[str, str]]
-    canary: NotRequired[EditMessage]
 
 
 class Prepare(Preparing):
@@ -152,16 +150,11 @@ class Prepared(_Reply):
 
 
 class Loaded(_Reply):
-    """The model is built.
-
-    `batch_size` is how many edits or questions go into one call at most. `canary` is its edit of the canary pair as a
-    PNG, `None` if it was not asked or cannot.
-    """
+    """The model is built; `batch_size` is how many edits or questions go into one call at most."""
 
     op: Literal["loaded"]
     batch_size: int
     environment: EnvironmentMessage
-    canary: bytes | None
 
 
 class FinishedEdit(TypedDict):

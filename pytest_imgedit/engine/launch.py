@@ -17,7 +17,6 @@ from pytest_imgedit.models.identity import Identity, identify
 from pytest_imgedit.models.kinds import Model, Role
 from pytest_imgedit.models.places import Where
 from pytest_imgedit.workers.base import Deadline, Slot, State
-from pytest_imgedit.workers.canary import Canaries, canary_edit
 from pytest_imgedit.workers.hardware import Hardware
 from pytest_imgedit.workers.local import LocalExecutor
 from pytest_imgedit.workers.pool import Pool, Setup, Watcher
@@ -113,18 +112,15 @@ class Launcher:
         limits = {"editor": workers.edit_timeout, "judge": workers.judge_timeout}
         job = Deadline(limits[model.role], f"workers.{STAGE_OF[model.role]}_timeout")
         deadlines: dict[State, Deadline] = {"starting": load, "loading": load, "busy": job}
-        setup, canaries = self._setup(model, identity), None
+        setup = self._setup(model, identity)
         if model.role == "editor":
             setup["batch_size"], setup["pads_batches"] = model.batch_size, model.pads_batches
         if hosts is not None:
             setup["checkpoint"] = model.checkpoint_elsewhere(identity.recipe)
             setup["code"], setup["files"] = identity.recipe.get("code", {}), identity.files
-            if model.role == "editor" and len(hosts.all) > 1:
-                setup["canary"] = canary_edit()
-                canaries = Canaries(decides=model.checkpoint is not None)
         executor = self._executor_here(model) if hosts is None else self._executor_there(model, hosts)
         wanted = Setup(setup, self._loads_at_once(model, slots), deadlines)
-        return Pool(executor, slots, wanted, self.watcher, canaries)
+        return Pool(executor, slots, wanted, self.watcher)
 
     def _setup(self, model: Model, identity: Identity) -> Preparing:
         target = model.target

@@ -16,7 +16,6 @@ from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.protocol import Failed, FromWorker, Job, JobReply, Loaded, Preparing
 from pytest_imgedit.core.sanitize import one_line
 from pytest_imgedit.workers.base import Connection, Deadline, Executor, Slot, State, Worker
-from pytest_imgedit.workers.canary import Canaries
 
 Done = tuple[Any, Worker, JobReply]
 
@@ -59,18 +58,10 @@ class Setup:
 
 
 class Pool:
-    """Workers of one role. `canaries` compare the edits that workers on several hosts make when they have loaded."""
+    """Workers of one role."""
 
-    def __init__(
-        self,
-        executor: Executor,
-        slots: Sequence[Slot],
-        setup: Setup,
-        watcher: Watcher,
-        canaries: Canaries | None = None,
-    ) -> None:
+    def __init__(self, executor: Executor, slots: Sequence[Slot], setup: Setup, watcher: Watcher) -> None:
         self.executor, self.slots, self.setup, self.watcher = executor, list(slots), setup, watcher
-        self.canaries = canaries
         self.events: queue.Queue[tuple[Worker, FromWorker]] = queue.Queue()
         self._handing_over = threading.Lock()
         self.listened = time.monotonic()
@@ -272,8 +263,6 @@ class Pool:
             self.watcher.note(f"worker {worker.slot.name} ({worker.slot.label}): {sizes}: {why}")
         worker.environment, worker.code = Environment(**message["environment"]), message.get("code", {})
         worker.loaded_at = time.perf_counter()
-        if self.canaries is not None and (said := self.canaries.compare(worker, message["canary"])):
-            self.watcher.note(said)
         self._set(worker, "idle")
 
     def _forgive_own_absence(self) -> None:

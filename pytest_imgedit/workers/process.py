@@ -16,7 +16,6 @@ from typing import Any, TextIO
 
 from pytest_imgedit.core import protocol
 from pytest_imgedit.core.errors import ImageError, SetupError, is_out_of_memory
-from pytest_imgedit.core.images import encode_png, to_rgb
 from pytest_imgedit.core.redaction import Redactor, server_key
 from pytest_imgedit.core.requests import Answer, EditRequest, Question
 from pytest_imgedit.core.sanitize import one_line, shorten
@@ -177,7 +176,6 @@ class JobLoop:
         self.libraries = message["libraries"]
         self.asked_batch = message.get("batch_size")  # of an editor only
         self.pads_batches = message.get("pads_batches", False)
-        self.canary: protocol.EditMessage | None = message.get("canary")
         self.redactor = Redactor(os.environ, self.params, server_key(self.params))
         if checkpoint := message.get("checkpoint"):  # the run was started on another host
             self.target = replace(self.target, argument=find_checkpoint(**checkpoint))
@@ -213,7 +211,6 @@ class JobLoop:
             "batch_size": self._batch_size(),
             "environment": self._environment(),
             "code": self._first_party(),
-            "canary": self._canary(),
         }
 
     def _tell_step(self, step: int, steps: int) -> None:
@@ -223,17 +220,6 @@ class JobLoop:
         if clock() - self._told_step >= STEP_INTERVAL:
             self._told_step = clock()
             self.send({"op": "step", "step": step, "steps": steps})
-
-    def _canary(self) -> bytes | None:
-        """Make the edit by which hosts are compared, if there are several; `None` if the editor cannot."""
-        if self.canary is None:
-            return None
-        try:
-            assert self.edits is not None
-            return encode_png(to_rgb(self.edits.edit_alone(edit_request(self.canary))))
-        except Exception as error:  # an editor of the user's own may know the pairs of its suite alone
-            traceback.print_exception(error, file=self.log)
-            return None
 
     def _build(self) -> None:
         self.model = self.target.build(self.device, self.params)
