@@ -33,6 +33,7 @@ class Interrupts:
         self.progress, self.working = progress, False
         self._previous: dict[signal.Signals, Any] = {}
         self._hook_is_on, self._left = False, HOOK_GRACE
+        self._alarm_since: float | None = None
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
@@ -70,7 +71,7 @@ class Interrupts:
 
     @contextmanager
     def _alarm(self) -> Iterator[None]:
-        previous, started = signal.getsignal(signal.SIGALRM), time.monotonic()
+        previous = signal.getsignal(signal.SIGALRM)
         self._hook_is_on = True
         try:
             if self.progress.stopping:
@@ -78,12 +79,14 @@ class Interrupts:
             yield
         finally:
             self._hook_is_on = False
-            if self.progress.stopping:
+            if self._alarm_since is not None:
                 signal.setitimer(signal.ITIMER_REAL, 0)
                 signal.signal(signal.SIGALRM, previous)
-                self._left -= time.monotonic() - started
+                self._left -= time.monotonic() - self._alarm_since
+                self._alarm_since = None
 
     def _set_alarm(self) -> None:
+        self._alarm_since = time.monotonic()
         signal.signal(signal.SIGALRM, self._end_hook)
         signal.setitimer(signal.ITIMER_REAL, self._left, 1.0)
 
@@ -105,11 +108,12 @@ class Interrupts:
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
         while thread.is_alive():
+            since, counts = time.monotonic(), self.progress.stopping
             thread.join(0.1)
-            if self.progress.stopping:
-                self._left -= 0.1
-                if self._left <= 0:
-                    raise TimedOut(f"still running {HOOK_GRACE:g} s after the stop")
+            if counts:
+                self._left -= time.monotonic() - since
+            if self._left <= 0 and thread.is_alive():
+                raise TimedOut(f"still running {HOOK_GRACE:g} s after the stop")
         if raised:
             raise raised[0]
         return returned[0]

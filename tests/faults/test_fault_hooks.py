@@ -218,6 +218,19 @@ def test_hooks_have_a_deadline_in_all_once_a_stop_is_asked_for(interrupts, where
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
+@pytest.mark.parametrize("where", [lambda call: call(), in_thread], ids=["main", "thread"])
+def test_hooks_that_return_are_called_after_a_stop_too(interrupts, where):
+    """What counts is their time since the stop: neither how long one ran before, nor how many there are."""
+
+    def is_stopped_at_last():
+        time.sleep(0.4)
+        interrupts._stop()
+
+    interrupts.working = True
+    where(lambda: interrupts.call(is_stopped_at_last))
+    assert [where(lambda: interrupts.call(lambda: 5)) for _ in range(20)] == [5] * 20
+
+
 def test_an_alarm_of_the_users_own_goes_on_where_nothing_is_to_stop(interrupts):
     heard = threading.Event()
     before = signal.signal(signal.SIGALRM, lambda *_: heard.set())
