@@ -179,7 +179,7 @@ def survived(session: pytest.Session, is_ours: Callable[[pytest.Config], bool]) 
     except Exception as error:
         config = session.config
         *_, (frame, _) = walk_tb(error.__traceback__)
-        if frame.f_globals["__name__"].partition(".")[0] not in ("xdist", "execnet") or not is_ours(config):
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in ("xdist", "execnet") or not is_ours(config):
             raise
         if (reporter := config.pluginmanager.get_plugin("terminalreporter")) is not None:
             reporter.ensure_newline()
