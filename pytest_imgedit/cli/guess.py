@@ -17,7 +17,7 @@ from pytest_imgedit.core.sanitize import counted, steering
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.models.folder import SUFFIXES
 from pytest_imgedit.suites.base import load_suite
-from pytest_imgedit.suites.native import FIELDS, USUAL_NAMES, split_tags
+from pytest_imgedit.suites.native import FIELDS, USUAL_NAMES, read_seed, split_tags
 from pytest_imgedit.suites.rows import Problems, Row, read_rows
 
 #: Folders that hold no images of a benchmark.
@@ -153,8 +153,8 @@ def _made(row: Row, image: str, instruction: str, finder: _Finder) -> JsonObject
             value = _path(row, name, finder)
         elif key == "tags" and isinstance(value, str):
             value = split_tags(value)
-        elif key == "seed" and isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
-            value = int(value)
+        elif key == "seed" and isinstance(value, str):
+            value = read_seed(value)
         result[key] = value
     return result
 
@@ -239,7 +239,7 @@ def _unusable(folder: Path) -> list[str]:
 def _problem(path: Path, folder: Path) -> str:
     if problem := _bad_name(path):
         return problem
-    if not path.resolve().is_relative_to(folder.resolve()):
+    if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):  # no folder on the way is a link
         return f"leads out of {folder.resolve()}, expected a file below it"
     return ""
 

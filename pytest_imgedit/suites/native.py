@@ -139,8 +139,8 @@ class _Reader:
         if source is None:
             raise row.error(f"no image, expected one in {self.names(row, 'image', 'image_b64')}")
         seed_name, seed = self.field(row, "seed")
-        if isinstance(seed, str) and seed.isascii() and seed.isdigit() and len(seed) < 20 and row.is_text:
-            seed = int(seed)
+        if isinstance(seed, str) and row.is_text:
+            seed = read_seed(seed)
         if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63):
             raise row.error(f"{seed_name!r} is {seed!r:.40}, expected an integer of at least 0 and under 2**63")
         tags_name, tags = self.field(row, "tags")
@@ -203,6 +203,12 @@ class _Reader:
             return RowImage(row.path, row.start, row.end, name)
         relative = self.text(row, key)
         return beside(row, relative, self.root) if relative else None
+
+
+def read_seed(text: str) -> int | str:
+    """Return the seed that a table's cell holds; a text that is none stays one."""
+    is_number = text.isascii() and text.isdigit() and len(text) < 20  # Python refuses to read thousands of digits
+    return int(text) if is_number else text
 
 
 def split_tags(text: str) -> list[str]:
