@@ -14,12 +14,11 @@ from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.config.settings import Settings, make_settings, read_tables
 from pytest_imgedit.core import provenance
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.core.redaction import mask_variables
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.engine.launch import is_remote
 from pytest_imgedit.engine.placement import need_of, settle
 from pytest_imgedit.engine.plan import resolve
-from pytest_imgedit.engine.preflight import check_hosts, check_models, naming_gpus
+from pytest_imgedit.engine.preflight import check_executor, check_models, naming_gpus
 from pytest_imgedit.models.kinds import ROLES, Model
 from pytest_imgedit.models.places import GIB
 from pytest_imgedit.report import terminal
@@ -55,7 +54,7 @@ def examine(config: Path | None) -> Printed:
     try:
         with naming_gpus(settings):
             machine = Hardware.here(settings.workers.gpus)
-        check_hosts(settings)
+        check_executor(settings)
         check_models(settings, models, machine)
     except UsageError as error:
         problems.append(str(error))
@@ -69,10 +68,10 @@ def examine(config: Path | None) -> Printed:
 
 
 def _elsewhere(settings: Settings) -> str | None:
-    """Where workers run if not, or not all, on this machine alone."""
+    """Where workers run if not on this machine."""
     if settings.workers.executor == "ray":
         return settings.workers.ray_address or "a Ray cluster"
-    return ", ".join(map(mask_variables, settings.workers.hosts)) or None
+    return None
 
 
 def _host_memory() -> float:

@@ -17,7 +17,7 @@ from pytest_imgedit.engine.judge_checks.trials import Trials
 from pytest_imgedit.engine.launch import Launcher, connected, is_remote
 from pytest_imgedit.engine.placement import groups_of
 from pytest_imgedit.engine.plan import Models, Request, RunPlan, ask_servers
-from pytest_imgedit.engine.preflight import check_hosts, check_models, check_rubric
+from pytest_imgedit.engine.preflight import check_executor, check_models, check_rubric
 from pytest_imgedit.engine.progress import RunProgress
 from pytest_imgedit.engine.run import Run, RunHooks, Surroundings
 from pytest_imgedit.engine.scoring import Scorer
@@ -41,7 +41,7 @@ def qualify(
     settings = _settings(judge, suite, gpus, config, assigned)
     models, hardware = Models.of(settings), Hardware.here("none" if is_remote(settings) else settings.workers.gpus)
     assert models.judge is not None
-    check_hosts(settings)
+    check_executor(settings)
     check_models(settings, models, hardware)
     if not is_remote(settings):
         groups_of(models.judge, hardware)
@@ -81,7 +81,7 @@ def _try(request: Request, store: Store, hardware: Hardware) -> tuple[RunPlan, T
     folder = store.new_run()
     progress = RunProgress(folder / "run.log", sys.stderr, quiet=False)
     try:
-        with connected(settings, folder) as hosts:
+        with connected(settings) as hosts:
             hardware = hardware if hosts is None else hosts.hardware
             launcher = Launcher(settings, hardware, hosts, folder, progress)
             editor, judge = (launcher.identify(model, store.fingerprints) for model in models)

@@ -15,7 +15,7 @@ from pytest_imgedit.config.options import OPTIONS, Tables
 from pytest_imgedit.config.toml_file import ConfigFile
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.pairs import category_slug
-from pytest_imgedit.core.redaction import Redactor, host_variables, is_secret, server_key
+from pytest_imgedit.core.redaction import Redactor, is_secret, server_key
 from pytest_imgedit.core.results import GateOptions
 from pytest_imgedit.core.sanitize import did_you_mean
 from pytest_imgedit.models.specs import DEFAULT, kind_of
@@ -106,9 +106,8 @@ class WorkersSettings(_Section):
     `judge_gpus` are GPUs that the judge has for itself, so that it judges beside the editors, which have the others.
     `placement`: editor and judge share the GPUs (`resident`) or follow each other (`swap`); `auto` shares where both
     fit. `load_concurrency`: models that load at the same time on a machine; `auto` is one on every GPU if its memory
-    holds the checkpoint and the processes, else one. `hosts` names machines on which workers run in place of this
-    one, as execnet specs; `ray_address` the cluster of the executor `ray`, which starts one of its own where it is
-    not given.
+    holds the checkpoint and the processes, else one. `ray_address` names the cluster of the executor `ray`, which
+    starts one of its own where it is not given.
 
     Timeouts are in seconds: for one edit, for one batch of the judge, and for starting up or loading. A process that
     takes longer is ended. One edit of 50 steps takes about a minute on an H200, and several on older or shared GPUs.
@@ -118,7 +117,6 @@ class WorkersSettings(_Section):
     judge_gpus: str | None = None
     gpus_per_worker: Count = 1
     executor: Literal["local", "ray"] = "local"
-    hosts: tuple[str, ...] = ()
     ray_address: str | None = None
     cpu_workers: int = Field(default=1, ge=1)
     load_concurrency: AutoOrCount = "auto"
@@ -128,13 +126,6 @@ class WorkersSettings(_Section):
     load_timeout: float = Field(default=3600, gt=0, allow_inf_nan=False)
     editor_python: str | None = None
     judge_python: str | None = None
-
-    @field_validator("hosts", mode="before")
-    @classmethod
-    def _list_of_hosts(cls, value: object) -> object:
-        if not isinstance(value, list | tuple):
-            raise ValueError('expected a list such as ["ssh=user@host", "popen"]')
-        return value
 
     @field_validator("gpus", "judge_gpus", mode="before")
     @classmethod
@@ -251,10 +242,9 @@ class Settings(_Section):
 
     @property
     def redactor(self) -> Redactor:
-        """Knows the secrets of this process's environment, of the editor, judge and hosts, and the keys of servers."""
+        """Knows the secrets of this process's environment, of the editor and judge, and the keys of servers."""
         params = (self.editor.params, self.judge.params)
-        hosts = map(host_variables, self.workers.hosts)
-        return Redactor(os.environ, *params, *map(server_key, params), *hosts)
+        return Redactor(os.environ, *params, *map(server_key, params))
 
     def place(self, section: str, key: str) -> str:
         """Return `file:line: ` where the config file sets this key, and nothing overrides it; else an empty string."""

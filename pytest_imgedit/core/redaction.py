@@ -14,8 +14,6 @@ MIN_LENGTH = 8
 _KEYS = "api|access|private|auth|account|shared|signing|encryption|master|subscription|deploy|license"
 _WORDS = rf"(?:(?:{_KEYS})key|token|credential|cred|password|passwd|passphrase|authorization|bearer|cookie)s?"
 _SECRET = re.compile(rf"secret|{_WORDS}$")
-#: Variables of a host's spec, see `workers/remote/ssh.py`.
-_ENV = re.compile(r"env:([^=:]+)=(.*?)(?=//|$)")
 _SHORT = re.compile(r"(?:^|[_-])(?:key|pass|pwd|auth|pat|jwt|sas|sig)$", re.IGNORECASE)
 #: Where a name in camel case is cut.
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -95,11 +93,6 @@ def is_secret(name: str) -> bool:
     return bool(_SECRET.search(re.sub(r"[^a-z]", "", name.lower())) or _SHORT.search(_HUMP.sub("_", name)))
 
 
-def mask_variables(host: str) -> str:
-    """Return the spec of a host without the values of its variables."""
-    return _ENV.sub(rf"env:\1={MASK}", host)
-
-
 def mask_secrets(params: Mapping[str, Any]) -> dict[str, Any]:
     """Hide secrets in the values of parameters, by name and by shape, inside tables too; a number is none."""
     return {
@@ -119,11 +112,6 @@ def _mask_inside(value: Any) -> Any:
 def server_key(params: Mapping[str, Any]) -> dict[str, str]:
     """Return the key of the server that an editor or judge asks, where its variable has a name of its own."""
     return {"key": os.environ.get(str(params.get("api_key_env")), "")}
-
-
-def host_variables(host: str) -> dict[str, str]:
-    """Return the environment variables that the spec of a host sets, by name."""
-    return dict(_ENV.findall(host))
 
 
 class Redactor:

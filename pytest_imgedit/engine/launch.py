@@ -18,9 +18,9 @@ from pytest_imgedit.models.kinds import Model, Role
 from pytest_imgedit.models.places import Where
 from pytest_imgedit.workers.base import Deadline, Slot, State
 from pytest_imgedit.workers.hardware import Hardware
+from pytest_imgedit.workers.hosts import HostExecutor, Hosts
 from pytest_imgedit.workers.local import LocalExecutor
 from pytest_imgedit.workers.pool import Pool, Setup, Watcher
-from pytest_imgedit.workers.remote.hosts import HostExecutor, Hosts
 from pytest_imgedit.workers.usage import threads_in
 
 #: The most threads of a worker without a GPU, and of one that makes several edits in one call. Their number decides how
@@ -32,8 +32,8 @@ PROCESS_BYTES = 6 * 2**30
 
 
 def is_remote(settings: Settings) -> bool:
-    """Tell whether workers run on hosts that are to be connected to first, this one or others."""
-    return bool(settings.workers.hosts) or settings.workers.executor == "ray"
+    """Tell whether workers run on hosts that are to be connected to first."""
+    return settings.workers.executor == "ray"
 
 
 def python_of(settings: Settings, role: Role) -> str | None:
@@ -42,9 +42,9 @@ def python_of(settings: Settings, role: Role) -> str | None:
 
 
 @contextmanager
-def connected(settings: Settings, folder: Path) -> Iterator[Hosts | None]:
-    """Connect to the hosts of a run, if it has any, and let go of them at the end; a report needs none."""
-    hosts = None if settings.run.stage == "report" else connect(settings, folder)
+def connected(settings: Settings) -> Iterator[Hosts | None]:
+    """Connect to the hosts of a run, if it has any, and let go of them at the end."""
+    hosts = connect(settings)
     try:
         yield hosts
     finally:
@@ -52,19 +52,15 @@ def connected(settings: Settings, folder: Path) -> Iterator[Hosts | None]:
             hosts.close()
 
 
-def connect(settings: Settings, folder: Path) -> Hosts | None:
-    """Connect to the hosts that a run's workers are to run on, `None` if they run here; raises `UsageError`."""
+def connect(settings: Settings) -> Hosts | None:
+    """Connect to the hosts that workers are to run on; `None` if they run here, or none do. Raises `UsageError`."""
     workers = settings.workers
-    if workers.executor == "ray":
-        from pytest_imgedit.workers.remote.ray import RayHosts
+    if workers.executor != "ray" or settings.run.stage == "report":
+        return None
+    from pytest_imgedit.workers.ray import RayHosts
 
-        size = max(workers.gpus_per_worker, settings.judge.gpus_per_replica)
-        return RayHosts(workers.ray_address, size, workers.gpus != "none", workers.cpu_workers)
-    if workers.hosts:
-        from pytest_imgedit.workers.remote.ssh import SshHosts
-
-        return SshHosts(workers.hosts, workers.gpus, folder)
-    return None
+    size = max(workers.gpus_per_worker, settings.judge.gpus_per_replica)
+    return RayHosts(workers.ray_address, size, workers.gpus != "none", workers.cpu_workers)
 
 
 @dataclass(frozen=True)

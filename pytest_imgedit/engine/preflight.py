@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.errors import SettingError, UsageError
-from pytest_imgedit.core.redaction import mask_secrets, mask_shapes, mask_variables
+from pytest_imgedit.core.redaction import mask_secrets, mask_shapes
 from pytest_imgedit.engine.launch import is_remote, python_of
 from pytest_imgedit.models.kinds import Model
 from pytest_imgedit.models.places import Site
@@ -64,12 +64,10 @@ def _check_model(model: Model, settings: Settings, site: Site) -> None:
         raise UsageError(f"{place}{role}.{error.key}: {reason}") from None
 
 
-def check_hosts(settings: Settings) -> None:
-    """Raise `UsageError` if hosts are named in a way that leads nowhere."""
+def check_executor(settings: Settings) -> None:
+    """Raise `UsageError` for settings that the executor does not take, or one that is not installed."""
     workers = settings.workers
     if workers.executor == "ray":
-        if workers.hosts:
-            raise UsageError(f"{settings.place('workers', 'hosts')}workers.hosts: not with the executor 'ray'")
         if workers.gpus not in ("auto", "none"):
             raise UsageError(f"--imgedit-gpus={workers.gpus}: with the executor 'ray', expected auto or none")
         if find_spec("ray") is None:
@@ -77,18 +75,6 @@ def check_hosts(settings: Settings) -> None:
     elif workers.ray_address is not None:
         where = settings.place("workers", "ray_address")
         raise UsageError(f"{where}workers.ray_address: expected it with --imgedit-executor=ray only")
-    from pytest_imgedit.workers.remote.ssh import host_name, parse_host
-
-    where, names = settings.place("workers", "hosts"), set[str]()
-    for text in workers.hosts:
-        try:
-            name = host_name(parse_host(text))
-        except UsageError as error:
-            raise UsageError(f"{where}{error}") from None
-        if name in names:
-            found = f"{name} is there twice" if name in text else f"{mask_variables(text)!r}: {name} is there twice"
-            raise UsageError(f"{where}workers.hosts: {found}, expected each host once")
-        names.add(name)
 
 
 def check_judge_gpus(settings: Settings, judge: Model | None) -> None:
@@ -97,8 +83,8 @@ def check_judge_gpus(settings: Settings, judge: Model | None) -> None:
     if workers.judge_gpus is None:
         return
     where = f"{settings.place('workers', 'judge_gpus')}workers.judge_gpus"
-    if workers.hosts or workers.executor == "ray":
-        raise UsageError(f"{where}: on this machine only, expected no workers.hosts and the executor 'local'")
+    if workers.executor == "ray":
+        raise UsageError(f"{where}: on this machine only, expected the executor 'local'")
     if workers.placement != "auto":
         raise UsageError(f"{where}: not with workers.placement={workers.placement!r}, the judge is beside the editors")
     if judge is not None and judge.is_served:

@@ -15,7 +15,6 @@ from typing import Any, TextIO
 
 from pytest_imgedit.config.settings import Settings, SuiteSettings
 from pytest_imgedit.core.errors import StoreError, UsageError
-from pytest_imgedit.core.redaction import mask_variables
 from pytest_imgedit.core.results import Results, Section
 from pytest_imgedit.core.sanitize import one_line, shorten
 from pytest_imgedit.engine import preflight
@@ -130,7 +129,7 @@ class Evaluation:
         if self._checked:
             return
         self._checked = True
-        preflight.check_hosts(self.settings)
+        preflight.check_executor(self.settings)
         preflight.check_judge_gpus(self.settings, self.models.judge)
         preflight.check_models(self.settings, self.models, self.hardware)
         if not is_remote(self.settings):
@@ -155,7 +154,7 @@ class Evaluation:
         if apart := self.hardware.hosts[0].judge_gpus:
             gpus += f" (the judge on {','.join(apart)})"
         if is_remote(self.settings):
-            gpus = ", ".join(map(mask_variables, self.settings.workers.hosts)) or "a Ray cluster"
+            gpus = "a Ray cluster"
         elif not names and self.settings.workers.gpus == "auto":
             gpus = "CPU (no GPU visible)"
         return (
@@ -244,7 +243,7 @@ class Evaluation:
         except StoreError as error:
             stopped_by = str(error)
             progress.note(f"stopped: {error}")
-        origins = [] if workers.hosts is None else [host.origin for host in workers.hosts.all]
+        origins = [] if workers.hosts is None else [host.description.origin for host in workers.hosts.all]
         if progress.stopping or not workers.has_any:
             workers.close()
         return make_results(Ended(run, folder.name, started, stopped_by, origins))

@@ -17,8 +17,8 @@ from pytest_imgedit.models.kinds import Model, Role
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.workers.base import Slot, Worker
 from pytest_imgedit.workers.hardware import Hardware
+from pytest_imgedit.workers.hosts import Hosts
 from pytest_imgedit.workers.pool import Pool, Watcher
-from pytest_imgedit.workers.remote.hosts import Hosts
 
 
 class Audience:
@@ -83,7 +83,7 @@ class SessionWorkers:
             if self._folder is None:
                 self._folder = tempfile.TemporaryDirectory(prefix="imgedit-")
             folder = Path(self._folder.name)
-            hosts = None if self.settings.run.stage == "report" else connect(self.settings, folder)
+            hosts = connect(self.settings)
             hardware = self._hardware if hosts is None else hosts.hardware
             self._launcher = Launcher(self.settings, hardware, hosts, folder, self.audience)
         return self._launcher

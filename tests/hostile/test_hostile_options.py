@@ -15,7 +15,6 @@ BAD_OPTIONS = [
         "*=2: no GPU, without which a model of this kind *",
         id="group",
     ),
-    pytest.param(["--imgedit-set=workers.hosts=popen"], "workers.hosts: expected a list such as *", id="hosts"),
     pytest.param(["--imgedit-suite=nope"], "unknown suite 'nope', expected one of *scenes*", id="suite"),
     pytest.param(["--imgedit-suite=nope.json"], "nope.json: no such file, expected *", id="suite-file"),
     pytest.param(["--imgedit-suite=scenes:n=0"], "suite scenes:n=0: 'n=0', expected full, or *", id="scenes"),

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import secrets
-import sys
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
-from folders import CONFIG
 from PIL import Image
 
 from pytest_imgedit.core.redaction import mask_shapes
@@ -232,43 +227,3 @@ def test_secrets_by_their_shape_are_in_no_error_and_no_reply(bench, told):
     result = run(bench, "raises", "fails", "good")
     result.assert_outcomes(passed=1, failed=2)
     assert leaks(bench, result, told) == []
-
-
-#: Stand in the place of `env` and `ssh`: they keep their own command lines, as a process list shows them to everybody.
-PROGRAMS = {"env": 'exec /usr/bin/env "$@"', "ssh": 'for last; do :; done; exec /bin/sh -c "$last"'}
-
-
-@pytest.mark.parametrize("way", ["popen", "ssh=box"])
-def test_variables_of_a_host_are_on_no_command_line(bench, monkeypatch, way):
-    value = secrets.token_hex(16)
-    (bench.path / "bin").mkdir()
-    for name, then in PROGRAMS.items():
-        (bench.path / "bin" / name).write_text(f"#!/bin/sh\ncat /proc/$$/cmdline >> {bench.path}/shown\n{then}\n")
-        (bench.path / "bin" / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{bench.path}/bin{os.pathsep}{os.environ['PATH']}")
-    spec = f"{way}//python={sys.executable}//env:SECRET_X={value}//env:OMP_NUM_THREADS=1"
-    (bench.path / "hosts.toml").write_text(f"{CONFIG}[workers]\nhosts = [{json.dumps(spec)}]\n")
-    (bench.path / "sees.py").write_text(
-        "import os, time\n"
-        "from PIL import ImageOps\n"
-        "class Editor:\n"
-        "    def __init__(self, *, device): pass\n"
-        "    def edit(self, request):\n"
-        "        open('seen', 'w').write(os.environ.get('SECRET_X', 'nothing'))\n"
-        "        time.sleep(0.2)\n"
-        "        return ImageOps.invert(request.source)\n"
-    )
-    options = ("--imgedit-editor=sees:Editor", "--imgedit-limit=1", "--imgedit-stage=edit")
-    process = bench.start(*options, "--imgedit-config=hosts.toml")
-    shown = b""
-    while process.poll() is None:  # and whatever else has it on its command line
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
-            with suppress(OSError):  # it has ended
-                line = path.read_bytes()
-                shown += line if value.encode() in line else b""
-    output, _ = process.communicate()
-    assert process.returncode == 0, output
-    assert (bench.path / "seen").read_text() == value
-    if (bench.path / "shown").exists():
-        shown += (bench.path / "shown").read_bytes()
-    assert value.encode() not in shown

@@ -202,10 +202,10 @@ def test_doctor_says_what_is_there_and_what_is_missing(imgedit, finished, tiny):
         "[suite]\nspec = 'nowhere.json'\n[editor]\nspec = 'diffusers:Some/Model'\n"
         f"[judge]\nspec = 'qwen-vl:{tiny('judge-qwen3-vl')}'\n"
     )
-    Path("far.toml").write_text('[workers]\nhosts = ["ssh=me@a//env:KEY=hunter22", "popen"]\n')
+    Path("far.toml").write_text('[workers]\nexecutor = "ray"\n')
     code, out, _ = imgedit("doctor", "--config=far.toml")
     assert code == 0
-    assert "workers run on ssh=me@a//env:KEY=***, popen, which is not looked at" in out
+    assert "workers run on a Ray cluster, which is not looked at" in out
     shared = f"[editor]\nspec = 'diffusers:{tiny('instruct-pix2pix')}'\n[workers]\ngpus = 'none'\ngpus_per_worker = 2\n"
     Path("shared.toml").write_text(shared)
     assert imgedit("doctor", "--config=shared.toml")[0] == 0

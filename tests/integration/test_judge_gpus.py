@@ -66,8 +66,8 @@ def test_the_plan_says_why_models_are_where_they_are(shown):
             "workers.judge_gpus: judge openai:http://localhost:1/v1#m takes no GPU here, *",
         ),
         (
-            ("workers.judge_gpus='2'", "workers.hosts=['popen']"),
-            "workers.judge_gpus: on this machine only, expected no workers.hosts and the executor 'local'",
+            ("workers.judge_gpus='2'", "workers.executor='ray'"),
+            "workers.judge_gpus: on this machine only, expected the executor 'local'",
         ),
     ],
 )

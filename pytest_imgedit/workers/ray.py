@@ -5,68 +5,65 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import queue
 import secrets
 import socket
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.core.protocol import FromAgent, ToAgent
 from pytest_imgedit.core.sanitize import one_line
+from pytest_imgedit.workers.agent import Agent
 from pytest_imgedit.workers.base import NotStarted
-from pytest_imgedit.workers.remote.agent import Agent
-from pytest_imgedit.workers.remote.hosts import Host, Hosts
+from pytest_imgedit.workers.hosts import PATIENCE, Host, HostLost, Hosts
 
-#: Seconds until the cluster must have placed an actor.
-PATIENCE = 120.0
 _LOCAL: dict[str, Any] = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+#: Calls that an actor answers at once: of its editor and its judge one that waits for news, and short ones.
+CALLS = 16
 
 
-class InOrder:
-    """Passes on messages numbered from 0 in that order; what overtook others waits for them."""
+class AgentActor(Agent):
+    """An agent as an actor of Ray, which may run calls in another order than they were made in."""
 
-    def __init__(self, handle: Callable[[ToAgent], None]) -> None:
-        self.handle = handle
-        self._early: dict[int, ToAgent] = {}
+    def __init__(self) -> None:
+        super().__init__()
+        self._posted: dict[int, tuple[str, tuple[Any, ...]]] = {}
         self._next = 0
         self._lock = threading.Lock()
 
-    def put(self, number: int, message: ToAgent) -> None:
+    def post(self, number: int, method: str, args: tuple[Any, ...]) -> None:
+        """Call a method once all calls of smaller numbers were made; they count from 0."""
         with self._lock:
-            self._early[number] = message
-            while self._next in self._early:
-                self.handle(self._early.pop(self._next))
+            self._posted[number] = method, args
+            while self._next in self._posted:
+                name, values = self._posted.pop(self._next)
                 self._next += 1
+                getattr(self, name)(*values)
 
 
-class AgentActor:
-    """An agent behind Ray's calls: `post` hands it a message, `poll` waits for what it has to say.
+class RayTransport:
+    """Calls an actor of Ray."""
 
-    Ray may run calls in another order than they were made in, so messages are numbered.
-    """
+    def __init__(self, ray: Any, actor: Any) -> None:
+        self.ray, self.actor = ray, actor
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
 
-    def __init__(self, has_gpus: bool) -> None:
-        self.said: queue.Queue[FromAgent] = queue.Queue()
-        self.agent = Agent(self.said.put)
-        self._inbox = InOrder(self.agent.handle)
-        self.agent.hello("auto" if has_gpus else "none")  # Ray shows an actor its own GPUs only
+    def call(self, method: str, *args: Any, timeout: float = PATIENCE) -> Any:
+        try:
+            return self.ray.get(getattr(self.actor, method).remote(*args), timeout=timeout)
+        except self.ray.exceptions.GetTimeoutError:
+            raise HostLost(f"no answer within {timeout:g} s") from None
+        except self.ray.exceptions.RayTaskError as error:
+            cause = error.cause
+            raise NotStarted(str(cause) if isinstance(cause, NotStarted | UsageError) else one_line(cause)) from None
+        except Exception as error:  # the actor, its node, or Ray itself is gone
+            raise HostLost(one_line(error)) from None
 
-    def post(self, number: int, message: ToAgent) -> None:
-        """Hand over a message."""
-        self._inbox.put(number, message)
-
-    def poll(self) -> list[FromAgent]:
-        """Return all messages that there are, at least one, or none after ten seconds."""
-        messages = []
-        with suppress(queue.Empty):
-            messages.append(self.said.get(timeout=10))
-            while True:
-                messages.append(self.said.get_nowait())
-        return messages
+    def post(self, method: str, *args: Any) -> None:
+        with self._lock, suppress(Exception):  # what is for a host that is gone is dropped: its workers end
+            self.actor.post.remote(next(self._numbers), method, args)
 
 
 class RayHosts(Hosts):
@@ -123,37 +120,21 @@ class RayHosts(Hosts):
             raise ValueError(f"no room for {wanted} within {PATIENCE:g} s; the cluster has {has}")
 
     def connect(self, name: str) -> Host:
-        """Have an actor made at its place, which Ray moves to another node if there is room, and listen to it."""
+        """Have an actor made at its place, which Ray moves to another node if there is room."""
         ray = self.ray
         strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(
             self._group, placement_group_bundle_index=int(name.removeprefix("ray-"))
         )
-        options = {"num_cpus": self.bundle["CPU"], "num_gpus": self.bundle.get("GPU", 0), "max_concurrency": 3}
+        resources = {"num_cpus": self.bundle["CPU"], "num_gpus": self.bundle.get("GPU", 0)}
+        options = {"scheduling_strategy": strategy, "max_concurrency": CALLS, **resources}
+        with suppress(Exception):  # one that does not answer holds the place
+            ray.kill(self._actors.pop(name))
         try:
-            actor = ray.remote(AgentActor).options(scheduling_strategy=strategy, **options).remote("GPU" in self.bundle)
+            actor = self._actors[name] = ray.remote(AgentActor).options(**options).remote()
         except Exception as error:
             raise NotStarted(f"host {name}: {one_line(error)}") from None
-        self._actors[name] = actor
-        numbers, lock = itertools.count(), threading.Lock()
-
-        def post(message: ToAgent) -> None:
-            with lock:
-                number = next(numbers)
-            actor.post.remote(number, message)
-
-        host = Host(name, post)
-        threading.Thread(target=self._listen, args=(actor, host), daemon=True).start()
-        host.greet(PATIENCE)
-        return host
-
-    def _listen(self, actor: Any, host: Host) -> None:
-        try:
-            while True:
-                for message in self.ray.get(actor.poll.remote()):
-                    host.hear(message)
-        except Exception as error:  # the actor, its node, or Ray itself is gone
-            host.hear({"op": "refused", "message": one_line(error.__cause__ or error)})
-            host.hear(None)
+        # Ray shows an actor its own GPUs only.
+        return Host(name, "auto" if "GPU" in self.bundle else "none", RayTransport(ray, actor))
 
     def close(self) -> None:
         super().close()

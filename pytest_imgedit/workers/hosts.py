@@ -1,0 +1,239 @@
+"""Workers on other hosts, as the controller sees them: each host has an agent, which starts and keeps its workers."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+from pytest_imgedit.core.environments import alike
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.protocol import FromWorker, ToWorker
+from pytest_imgedit.core.versions import __version__
+from pytest_imgedit.models.source import user_import_paths
+from pytest_imgedit.workers.agent import Description, News
+from pytest_imgedit.workers.base import ENDED, NotStarted, Slot
+from pytest_imgedit.workers.hardware import Hardware
+from pytest_imgedit.workers.supervisor import GRACE
+
+#: Seconds between attempts to reach a host that was lost.
+WAITS = (1, 2, 4, 8, 16, 30)
+#: Seconds in which an agent must answer a short call.
+PATIENCE = 120.0
+#: Seconds in which an interpreter must have told the versions of its packages; it may start from a cold network disk.
+VERSIONS_PATIENCE = 60.0
+_NUMBERS = itertools.count()
+
+
+class Transport(Protocol):
+    """Calls the methods of one host's agent by name."""
+
+    def call(self, method: str, *args: Any, timeout: float = PATIENCE) -> Any:
+        """Return what a method returns.
+
+        Raises `NotStarted` with the reason if the method raises something, as `HostLost` if there is no answer.
+        """
+
+    def post(self, method: str, *args: Any) -> None:
+        """Have a method called, in the order of these calls, and do not wait for it."""
+
+
+class HostLost(NotStarted):
+    """A host that is gone or does not answer."""
+
+
+class Host:
+    """One host, whose agent has described it; raises `NotStarted` if it does not, or is of another version."""
+
+    def __init__(self, name: str, gpus: str, transport: Transport) -> None:
+        self.name, self.transport = name, transport
+        self.lost = False
+        try:
+            self.description: Description = transport.call("describe", name, gpus)
+        except NotStarted as error:
+            raise NotStarted(f"host {name}: {error}") from None
+        version = self.description.version
+        if version != __version__:
+            raise NotStarted(f"host {name} has pytest-imgedit {version}, expected {__version__} as here")
+
+    def call(self, method: str, *args: Any, timeout: float = PATIENCE) -> Any:
+        """Call a method of the agent; where that fails, the host counts as lost."""
+        try:
+            return self.transport.call(method, *args, timeout=timeout)
+        except HostLost:
+            self.lost = True
+            raise
+
+    def versions(self, python: str | None, names: Sequence[str]) -> dict[str, str]:
+        """Return which versions of packages an interpreter has there (`None`: the agent's).
+
+        Raises `UsageError` if it cannot tell, or the host is lost.
+        """
+        paths, patience = user_import_paths(), VERSIONS_PATIENCE
+        try:
+            found = self.call("versions", python, list(names), paths, patience, timeout=patience + GRACE)
+        except NotStarted as error:
+            raise UsageError(f"host {self.name}: {error}") from None
+        if found is None:
+            who = f"host {self.name}: {python or 'its interpreter'}"
+            raise UsageError(f"{who} did not tell the versions of its packages within {patience:g} s")
+        versions: dict[str, str] = found
+        return versions
+
+    def start(self, slot: Slot, python: str | None, patience: float, threads: int) -> HostWorker:
+        """Start a worker; raise `NotStarted` if it does not come up."""
+        number, paths = next(_NUMBERS), user_import_paths()
+        try:
+            self.call("start", number, slot, python, patience, threads, paths, timeout=patience + GRACE + 10)
+        except NotStarted as error:
+            raise NotStarted(f"host {self.name}: {error}") from None
+        return HostWorker(self, number)
+
+
+class HostWorker:
+    """The connection to one worker through its host's agent."""
+
+    def __init__(self, host: Host, number: int) -> None:
+        self.host, self.number = host, number
+        self._lines: list[str] = []
+        self._lock = threading.Lock()
+        self._alive, self._closed = True, False
+
+    def listen(self, hear: Callable[[FromWorker], None]) -> None:
+        threading.Thread(target=self._listen, args=(hear,), daemon=True).start()
+
+    def _listen(self, hear: Callable[[FromWorker], None]) -> None:
+        while not self._closed:
+            try:
+                news: News = self.host.call("news", self.number)
+            except NotStarted:
+                self._alive = False
+                hear(ENDED)
+                return
+            with self._lock:
+                self._lines += news.lines
+            for message in news.messages:
+                hear(message)
+            self._alive = news.is_alive
+
+    def send(self, message: ToWorker) -> None:
+        self.host.transport.post("send", self.number, message)
+
+    def alive(self) -> bool:
+        return self._alive
+
+    def lines(self, final: bool = False) -> list[str]:
+        with self._lock:
+            lines, self._lines = self._lines, []
+        return lines
+
+    def terminate(self) -> None:
+        self.host.transport.post("terminate", self.number)
+
+    def close(self) -> str:
+        self._closed = True
+        if self.host.lost:
+            return f"host {self.host.name} is gone"
+        try:
+            how, lines = self.host.call("close", self.number, timeout=2 * GRACE + 10)
+        except NotStarted as error:
+            return f"host {self.host.name}: {error}"
+        with self._lock:
+            self._lines += lines
+        return str(how)
+
+
+class HostExecutor:
+    """Starts each worker on the host of its slot, with the interpreter of that host's agent unless one is named."""
+
+    def __init__(self, hosts: Hosts, python: str | None, patience: float, threads: dict[str, int]) -> None:
+        self.hosts, self.python, self.patience, self.threads = hosts, python, patience, threads
+
+    def start(self, slot: Slot) -> HostWorker:
+        return self.hosts.get(slot.host).start(slot, self.python, self.patience, self.threads[slot.host])
+
+    def abandon(self, slot: Slot) -> None:
+        """The host's agent ends what does not answer."""
+
+
+def _one(versions: dict[str, str], name: str) -> dict[str, str]:
+    return {name: versions[name]} if name in versions else {}
+
+
+class Hosts:
+    """The hosts of a run; a subclass says how to `connect` to one by its name, and lets go of all in `close`.
+
+    `all` holds them in order, as they were when the run began.
+    """
+
+    def __init__(self) -> None:
+        self.all: list[Host] = []
+        self._hosts: dict[str, Host] = {}
+        self._locks: dict[str, threading.Lock] = {}
+        self._leaving = threading.Event()
+
+    def connect_all(self, names: Sequence[str]) -> None:
+        """Connect to all hosts at once; raises `UsageError` for the first that cannot be had."""
+        self._locks = {name: threading.Lock() for name in names}
+        threads = ThreadPoolExecutor(max(1, len(names)))
+        connecting = [threads.submit(self.connect, name) for name in names]
+        try:
+            self.all = [future.result() for future in connecting]
+        except NotStarted as error:
+            self.close()
+            raise UsageError(str(error)) from None
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)
+        self._hosts = dict(zip(names, self.all, strict=True))
+
+    @property
+    def hardware(self) -> Hardware:
+        """What the hosts have told of themselves."""
+        return Hardware(tuple(host.description.hardware for host in self.all), remote=True)
+
+    def versions(self, python: str | None, on_gpus: bool, names: Sequence[str]) -> dict[str, str]:
+        """Return the versions of packages on the hosts that compute: those with GPUs, or all.
+
+        Raises `UsageError` if they differ by more than patches: it would be chance which of them made a result.
+        """
+        computing = [host for host in self.all if host.description.hardware.gpus or not on_gpus]
+        with ThreadPoolExecutor(len(computing)) as threads:
+            told: list[dict[str, str]] = list(threads.map(lambda host: host.versions(python, names), computing))
+        first, *others = told
+        for host, found in zip(computing[1:], others, strict=True):
+            if not alike(first, found):
+                name = next(name for name in names if not alike(_one(first, name), _one(found, name)))
+                raise UsageError(
+                    f"{name} is {first.get(name, 'absent')} on {computing[0].name} and {found.get(name, 'absent')} on "
+                    f"{host.name}, expected the same major and minor version on all hosts"
+                )
+        return first
+
+    def get(self, name: str) -> Host:
+        """Return a host, connected to anew if it was lost; raise `NotStarted` if that fails for over a minute."""
+        with self._locks[name]:
+            if self._hosts[name].lost:
+                self._hosts[name] = self._connect_again(name)
+            return self._hosts[name]
+
+    def _connect_again(self, name: str) -> Host:
+        for wait in WAITS:
+            try:
+                return self.connect(name)
+            except NotStarted:
+                if self._leaving.wait(wait):
+                    raise
+        return self.connect(name)
+
+    def connect(self, name: str) -> Host:
+        """Return a host; raise `NotStarted` if it cannot be had."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End what was started, and let go of all hosts."""
+        self._leaving.set()

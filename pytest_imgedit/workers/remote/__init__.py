@@ -1,1 +1,0 @@
-"""Other hosts as places for workers: one agent a host, reached by ssh or Ray."""
