@@ -12,7 +12,7 @@ from pytest_imgedit.config.options import assign
 from pytest_imgedit.config.settings import Settings, make_settings, read_tables
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.results import JudgeInfo, SuiteInfo
-from pytest_imgedit.engine.judge_checks.controls import controls_gate, describe_controls
+from pytest_imgedit.engine.judge_checks.controls import control_trials
 from pytest_imgedit.engine.judge_checks.trials import Trials
 from pytest_imgedit.engine.launch import Launcher, connected, is_remote
 from pytest_imgedit.engine.placement import groups_of
@@ -24,6 +24,7 @@ from pytest_imgedit.engine.scoring import Scorer
 from pytest_imgedit.models.kinds import Role
 from pytest_imgedit.protocols.rubric import load_rubric
 from pytest_imgedit.report import tables, terminal
+from pytest_imgedit.stats.controls import controls_gate, describe_controls
 from pytest_imgedit.stats.selection import Selection
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.suites.base import load_suite
@@ -51,7 +52,7 @@ def qualify(
         plan, trials = _try(Request(settings, models, pairs, pairs.pairs, Selection({}, {})), store, hardware)
         verdicts = [work.verdict for works in trials.controls.values() for work in works if work.verdict]
         made_in = {verdict.environment: store.environments[verdict.environment] for verdict in verdicts}
-    controls = describe_controls(trials.controls, {}, settings.gates.alpha)
+    controls = describe_controls(control_trials(trials.controls), {}, settings.gates.alpha)
     gate, identity = controls_gate(controls), plan.judge
     assert identity is not None
     judged = JudgeInfo(

@@ -30,6 +30,7 @@ Category = Annotated[str, Field(pattern=r"^\.*[\w-][\w.-]*$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 #: As `core.images.signature` makes it.
 Signature = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{1366}==$")]
+Score = Annotated[float, Field(ge=0, le=10)]
 BlobPath = Annotated[str, Field(pattern=r"^[0-9a-f]{2}/[0-9a-f]{64}\.(png|jpg|webp)$")]
 
 
@@ -148,7 +149,7 @@ class Item(Part):
     tags: tuple[str, ...] = ()
     difficulty: str = ""
     status: Status
-    score: float | None = Field(ge=0, le=10)
+    score: Score | None
     aspects: dict[str, float]
     seeds: Annotated[tuple[SeedResult, ...], once("seed")]
     error: ItemError | None = None
@@ -309,6 +310,20 @@ class ControlRow(Summary):
     state: State | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ControlTrial:
+    """How the judge scored one control's edit of a pair; `pending` says that it was not asked.
+
+    `cluster` is what pairs that are not independent share: the SHA-256 of their source.
+    """
+
+    control: str
+    pair: PairId
+    cluster: str
+    score: Score | None
+    pending: bool = False
+
+
 class Controls(Part):
     """How the judge scored edits of known quality, best control first.
 
@@ -320,6 +335,7 @@ class Controls(Part):
     has_oracle: bool
     beside_editor: bool
     rows: tuple[ControlRow, ...]
+    trials: tuple[ControlTrial, ...]
 
 
 class NoiseRow(Part):

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pytest_imgedit.core import provenance, results
 from pytest_imgedit.core.redaction import mask_secrets, mask_shapes
-from pytest_imgedit.engine.judge_checks.controls import controls_gate, describe_controls
+from pytest_imgedit.engine.judge_checks.controls import control_trials
 from pytest_imgedit.engine.judge_checks.retest import describe_noise
 from pytest_imgedit.engine.plan import RunPlan
-from pytest_imgedit.engine.results import count_errors, make_items, observe, summarize_items
+from pytest_imgedit.engine.results import make_items
 from pytest_imgedit.engine.run import Run
-from pytest_imgedit.stats import coverage, gates
-from pytest_imgedit.stats.collapse import max_collapsed, moves_between
-from pytest_imgedit.stats.comparison import Computed, compare, differences, environment_differences
-from pytest_imgedit.stats.sequential import at_the_end
-from pytest_imgedit.store.baselines import Baseline, reduced
+from pytest_imgedit.stats.comparison import Computed
+from pytest_imgedit.stats.controls import describe_controls
+from pytest_imgedit.stats.decision import Evidence, decide, summarize_items
 from pytest_imgedit.workers.base import Worker
 
 
@@ -40,25 +38,29 @@ class Ended:
         return self.run.plan
 
     @property
-    def scores_expected(self) -> bool:
+    def expects_scores(self) -> bool:
         """Whether the run was to score its edits."""
         return self.plan.settings.run.stage != "edit"
-
-    def decided(self, gate: results.GateResult) -> results.GateResult:
-        """Return what a gate was before the end, if it was decided by then, else what it is now."""
-        blocks = self.plan.blocks
-        return gate if blocks is None else blocks.decided.get((gate.kind, gate.field), gate)
 
 
 def make_results(ended: Ended) -> results.Results:
     """Make the results of a run that ends now; pairs that were not needed are in no table and no gate."""
     run, plan = ended.run, ended.plan
-    items = make_items(plan.works, ended.scores_expected, ended.stopped_by)
-    needed = [item for item in items if item.status != "not_needed"]
-    categories, overall = summarize_items(needed)
+    items = make_items(plan.works, ended.expects_scores, ended.stopped_by)
     computed = Computed(_editor(plan), _judge(plan), _environments(plan))
     controls, noise = _tried(ended, items)
-    found, comparison = _decide(ended, items, computed)
+    evidence = Evidence(
+        items,
+        computed,
+        plan.settings.gates,
+        ended.expects_scores,
+        plan.request.baseline,
+        controls,
+        plan.request.resting,
+        {} if plan.blocks is None else plan.blocks.decided,
+    )
+    gates, comparison = decide(evidence)
+    categories, overall = summarize_items(evidence.needed)
     return results.Results(
         run=_run_info(ended, items),
         suite=results.SuiteInfo(
@@ -80,7 +82,7 @@ def make_results(ended: Ended) -> results.Results:
         workers=tuple(_worker(stage, worker) for stage, worker in run.workers),
         categories=categories,
         overall=overall,
-        gates=(*found, *([] if controls is None else [controls_gate(controls)])),
+        gates=gates,
         comparison=comparison,
         controls=controls,
         noise=noise,
@@ -91,51 +93,13 @@ def make_results(ended: Ended) -> results.Results:
 def _tried(ended: Ended, items: Sequence[results.Item]) -> tuple[results.Controls | None, results.Noise | None]:
     """Describe how the judge scored edits of known quality, and how far its scores move by themselves."""
     run, plan = ended.run, ended.plan
-    if run.trials is None:
-        return None, None
-    own = {item.id: item.score for item in items if item.score is not None}
-    alpha = plan.settings.gates.alpha
-    controls = describe_controls(run.trials.controls, own, alpha) if run.trials.controls else None
-    return controls, describe_noise(plan.works, run.trials.repeats) if run.trials.repeats else None
-
-
-def _decide(
-    ended: Ended, items: Sequence[results.Item], computed: Computed
-) -> tuple[list[results.GateResult], results.Comparison | None]:
-    """Decide all gates on scores and differences."""
-    plan, settings = ended.plan, ended.plan.settings.gates
-    rest, needed = at_the_end(settings), [item for item in items if item.status != "not_needed"]
-    scores, errors = observe(needed), count_errors(items)
-    found = [coverage.coverage(settings, scores, errors, ended.scores_expected)]
-    if ended.scores_expected:
-        found += [ended.decided(gate) for gate in gates.fail_under(rest, scores)]
-    comparison = None
-    if plan.request.baseline is not None:
-        comparison, drops = _compare(ended, plan.request.baseline, items, computed)
-        found += drops
-    return [*coverage.against_near_copies(settings, found, needed), *plan.request.resting], comparison
-
-
-def _compare(
-    ended: Ended, baseline: Baseline, items: Sequence[results.Item], computed: Computed
-) -> tuple[results.Comparison, list[results.GateResult]]:
-    """Compare the items with a baseline, and decide the gates on that."""
-    settings = ended.plan.settings.gates
-    now = [reduced(item) for item in items if item.status != "not_needed"]
-    unneeded = len(items) - len(now)
-    moved = differences(baseline.items, now)
-    drops = gates.max_drop(at_the_end(settings), moved, baseline.name)
-    drops = [ended.decided(gate) for gate in drops]
-    tail, collapsed = max_collapsed(settings, moves_between(baseline.items, now), baseline.name)
-    if unneeded:
-        tail = replace(tail, why=f"{tail.why} ({unneeded} more were not looked at)")
-    unlike = environment_differences(baseline, computed)
-    *drops, tail = coverage.against_environment(settings, [*drops, tail], unlike)
-    comparison = compare(baseline, now, settings.alpha, drops, unlike, collapsed)
-    found = [*drops, tail]
-    if settings.min_coverage:
-        found.append(coverage.baseline_coverage(settings, moved, len(baseline.items), baseline.name))
-    return comparison, found
+    controls = noise = None
+    if run.trials is not None and run.trials.controls:
+        own = {item.id: item.score for item in items if item.score is not None}
+        controls = describe_controls(control_trials(run.trials.controls), own, plan.settings.gates.alpha)
+    if run.trials is not None and run.trials.repeats:
+        noise = describe_noise(plan.works, run.trials.repeats)
+    return controls, noise
 
 
 def _run_info(ended: Ended, items: Sequence[results.Item]) -> results.RunInfo:

@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_imgedit.core.items import ItemResult
-from pytest_imgedit.core.pairs import in_order
-from pytest_imgedit.core.results import Item, ItemError, Overall, Results, SeedResult, Stage, Status, Summary
+from pytest_imgedit.core.results import Item, ItemError, Results, SeedResult, Stage, Status
 from pytest_imgedit.engine.work import Work
-from pytest_imgedit.stats.estimates import macro, summarize
-from pytest_imgedit.stats.gates import Observation, estimate_field
 
 
 @dataclass
@@ -82,29 +79,3 @@ def _means(works: Sequence[Work]) -> tuple[float, dict[str, float]]:
     shared = [name for name in verdicts[0].aspects if all(name in verdict.aspects for verdict in verdicts)]
     aspects = {name: sum(verdict.aspects[name] for verdict in verdicts) / len(verdicts) for name in shared}
     return sum(verdict.score for verdict in verdicts) / len(verdicts), aspects
-
-
-def observe(items: Sequence[Item]) -> list[Observation]:
-    """Return the score of every item as statistics and gates take it."""
-    return [Observation(item.category, item.cluster, item.score) for item in items]
-
-
-def summarize_items(items: Sequence[Item]) -> tuple[dict[str, Summary], Overall]:
-    """Summarize by category, and overall."""
-    order = in_order(item.category for item in items)
-    categories = {name: _summary([item for item in items if item.category == name]) for name in order}
-    micro, whole = _summary(items), estimate_field("overall", observe(items))
-    counts = (micro.n, micro.scored, micro.errors)
-    return categories, Overall(macro=macro(list(categories.values()), whole, counts), micro=micro)
-
-
-def _summary(items: Sequence[Item]) -> Summary:
-    scored = [item for item in items if item.score is not None]
-    errors = count_errors(items)
-    clusters = [item.cluster for item in scored]
-    return summarize([item.score or 0.0 for item in scored], clusters, errors, len(items) - len(scored) - errors)
-
-
-def count_errors(items: Sequence[Item]) -> int:
-    """Count the items that ended in an error."""
-    return sum(item.status in ("edit_error", "judge_error") for item in items)

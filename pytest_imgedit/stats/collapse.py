@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_imgedit.config.settings import GatesSettings
-from pytest_imgedit.core.results import GateResult, State
+from pytest_imgedit.core.results import GateOptions, GateResult, State
 from pytest_imgedit.core.sanitize import p_value
 from pytest_imgedit.stats.coverage import allowed_pairs
 from pytest_imgedit.stats.estimates import signs
@@ -60,7 +59,7 @@ def are_alike(old: BaselineItem, item: BaselineItem) -> bool:
     return bool(seeds) and all(before.is_alike(now) for before, now in seeds)
 
 
-def max_collapsed(settings: GatesSettings, moves: Sequence[Move], baseline: str) -> tuple[GateResult, list[str]]:
+def max_collapsed(settings: GateOptions, moves: Sequence[Move], baseline: str) -> tuple[GateResult, list[str]]:
     """Evaluate `--imgedit-max-collapsed`; return the gate and the ids of the collapsed pairs, the furthest fall first.
 
     A pair collapsed if its edit looks otherwise than in the baseline and it fell by `gates.collapse` points or more.
@@ -98,7 +97,7 @@ def _at_worst(move: Move) -> Move:
     return replace(move, before=before, now=now, moves=(now - before,) * max(1, move.seeds), alike=False)
 
 
-def _decide(settings: GatesSettings, compared: Sequence[Move], allowed: int) -> tuple[State, str, float | None]:
+def _decide(settings: GateOptions, compared: Sequence[Move], allowed: int) -> tuple[State, str, float | None]:
     fallen = _collapsed(compared, settings.collapse)
     if len(fallen) <= allowed:
         return "PASS", "", None

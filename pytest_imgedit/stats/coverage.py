@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pytest_imgedit.config.settings import GatesSettings
-from pytest_imgedit.core.results import GateResult, Item, State
+from pytest_imgedit.core.results import GateOptions, GateResult, Item, State
 from pytest_imgedit.stats.gates import Observation, copies_line, estimate_field, filled
 
 
@@ -16,7 +15,7 @@ def allowed_pairs(limit: float, pairs: int) -> int:
 
 
 def coverage(
-    settings: GatesSettings, scores: Sequence[Observation], errors: int, scores_expected: bool = True
+    settings: GateOptions, scores: Sequence[Observation], errors: int, scores_expected: bool = True
 ) -> GateResult:
     """Gate the pairs that ended in an error; where there are some, say what the overall score could have been."""
     n, scored = len(scores), sum(one.value is not None for one in scores)
@@ -33,7 +32,7 @@ def coverage(
 
 
 def baseline_coverage(
-    settings: GatesSettings, differences: Sequence[Observation], size: int, baseline: str
+    settings: GateOptions, differences: Sequence[Observation], size: int, baseline: str
 ) -> GateResult:
     """Gate how many of the baseline's `size` pairs are compared."""
     compared = sum(pair.value is not None for pair in differences)
@@ -43,7 +42,7 @@ def baseline_coverage(
 
 
 def against_environment(
-    settings: GatesSettings, found: Sequence[GateResult], differences: Sequence[str]
+    settings: GateOptions, found: Sequence[GateResult], differences: Sequence[str]
 ) -> list[GateResult]:
     """Refuse gates against a baseline that was computed in another environment, where `gates.environment` is `same`."""
     if settings.environment == "any" or not differences:
@@ -52,9 +51,7 @@ def against_environment(
     return [replace(gate, state="INVALID", why=f"{gate.why}: {why}") for gate in found]
 
 
-def against_near_copies(
-    settings: GatesSettings, found: Sequence[GateResult], items: Sequence[Item]
-) -> list[GateResult]:
+def against_near_copies(settings: GateOptions, found: Sequence[GateResult], items: Sequence[Item]) -> list[GateResult]:
     """Let no gate on scores pass where more than `gates.max_near_copies` of its edits hardly differ from their source.
 
     A judge that gives such edits a passing score does not look at them. What is shown to fail stays so.
@@ -62,7 +59,7 @@ def against_near_copies(
     return [_against_near_copies(settings, gate, items) for gate in found]
 
 
-def _against_near_copies(settings: GatesSettings, gate: GateResult, items: Sequence[Item]) -> GateResult:
+def _against_near_copies(settings: GateOptions, gate: GateResult, items: Sequence[Item]) -> GateResult:
     if gate.kind not in ("fail_under", "max_drop") or gate.state not in ("PASS", "INCONCLUSIVE"):
         return gate
     edits = [edit for item in items if gate.field in ("overall", item.category) for edit in item.edits]

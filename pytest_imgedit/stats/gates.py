@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.pairs import category_slug, in_order
-from pytest_imgedit.core.results import GateResult, Results, State
+from pytest_imgedit.core.results import GateOptions, GateResult, Results, State
 from pytest_imgedit.core.sanitize import counted, did_you_mean, number, p_value, printable, signed
 from pytest_imgedit.stats.estimates import ENOUGH, Estimate, estimate, holm
 from pytest_imgedit.stats.planning import pairs_needed
@@ -63,12 +62,12 @@ def check_counts(name: str, fields: Iterable[str], counts: Mapping[str, int]) ->
             raise UsageError(f"{name}: {field!r} has {counts.get(field, 0)} of the selected pairs, expected at least 2")
 
 
-def fail_under(settings: GatesSettings, scores: Sequence[Observation]) -> list[GateResult]:
+def fail_under(settings: GateOptions, scores: Sequence[Observation]) -> list[GateResult]:
     """Evaluate all `--imgedit-fail-under` gates: H0 of each is that the true mean is not under its limit."""
     return _Family("fail_under", settings, settings.fail_under, scores, 1, 0.0, Words("fail_under", "", {})).evaluate()
 
 
-def max_drop(settings: GatesSettings, differences: Sequence[Observation], baseline: str) -> list[GateResult]:
+def max_drop(settings: GateOptions, differences: Sequence[Observation], baseline: str) -> list[GateResult]:
     """Evaluate all `--imgedit-max-drop` gates: H0 of each is that the true difference is not under minus its limit."""
     words = Words("max_drop", baseline, means_before(settings.max_drop, differences))
     return _Family("max_drop", settings, settings.max_drop, differences, -1, -10.0, words).evaluate()
@@ -115,7 +114,7 @@ class _Family:
     """Gates of one kind, which share one chance of a false alarm; the threshold of each is `sign` times its limit."""
 
     kind: Literal["fail_under", "max_drop"]
-    settings: GatesSettings
+    settings: GateOptions
     limits: Mapping[str, float]
     observations: Sequence[Observation]
     sign: Literal[1, -1]

@@ -11,8 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_imgedit.config.settings import GatesSettings
-from pytest_imgedit.core.results import GateResult
+from pytest_imgedit.core.results import GateOptions, GateResult
 from pytest_imgedit.core.sanitize import p_value
 from pytest_imgedit.stats.bounded import BETS
 from pytest_imgedit.stats.gates import Observation, Words, estimate_field, means_before
@@ -139,9 +138,7 @@ class Looks:
     images than the gates at the end take, nor by differences without any spread, unless all edits are the baseline's.
     """
 
-    def __init__(
-        self, kind: Kind, settings: GatesSettings, parts: Sequence[Sequence[Place]], against: str = ""
-    ) -> None:
+    def __init__(self, kind: Kind, settings: GateOptions, parts: Sequence[Sequence[Place]], against: str = "") -> None:
         self.kind, self.settings, self.parts = kind, settings, parts
         self.against, self.limits = against, dict(getattr(settings, kind))
         self.decided: dict[str, GateResult] = {}
@@ -194,7 +191,7 @@ class Looks:
         return GateResult(field, self.kind, limit, found.mean, state, why, p)
 
 
-def at_the_end(settings: GatesSettings) -> GatesSettings:
+def at_the_end(settings: GateOptions) -> GateOptions:
     """Return the settings of gates that no look decided: what is left of α."""
     if settings.until == "all":
         return settings
