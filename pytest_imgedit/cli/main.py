@@ -127,6 +127,10 @@ def _parser() -> argparse.ArgumentParser:
         "--to", type=Path, default=Path("imgedit.toml"), metavar="FILE", help="what is written (imgedit.toml)"
     )
 
+    one = add("merge", "merge:merge", "join the shards of a run, and decide its gates", "a gate did not pass")
+    one.add_argument("references", metavar="RUN", nargs="+", help="a shard: its store, its folder or results.json")
+    one.add_argument("--out", type=Path, required=True, metavar="DIR", help="the new store of the whole run")
+
     add("runs", "runs:list_runs", "list the runs of a store, oldest first", "a run could not be read")
 
     one = add("explain", "explain:explain", "show what an edit or a verdict depends on")
@@ -174,7 +178,7 @@ def _add(commands: Any, name: str, command: str, summary: str, one: str = "") ->
     )
     parser.set_defaults(command=command)
     parser.add_argument("--json", action="store_true", help="print JSON")
-    if name not in ("doctor", "import", "init", "schema"):
+    if name not in ("doctor", "import", "init", "merge", "schema"):
         parser.add_argument("--out", type=Path, default=Path(".imgedit"), metavar="DIR", help="the store (.imgedit)")
     return parser
 

@@ -161,7 +161,7 @@ def refuse_to_compare(a: Baseline, b: Baseline, names: str, gated: bool = False)
         raise UsageError(f"{names} cannot be compared, {reason}")
 
 
-def _baselines() -> Path:
+def baselines_folder() -> Path:
     """Return the folder of the baselines that the config of this repository names, or the usual one."""
     here = Path.cwd()
     for file in configs_of(here, here).values():
@@ -179,7 +179,7 @@ def read_either(reference: str, out: Path) -> Baseline:
         if reference == "latest":
             raise
         try:
-            return read_baseline(reference, _baselines(), Path.cwd())
+            return read_baseline(reference, baselines_folder(), Path.cwd())
         except UsageError as other:
             raise UsageError(f"{error}; and {other}") from None
     return as_baseline(path)

@@ -57,6 +57,12 @@ OPTIONS = (
     Option("gpus-per-worker", "shard one editor over K GPUs (default: 1)", "workers.gpus_per_worker", "K"),
     Option("executor", "where workers run: local or ray (default: local)", "workers.executor", "NAME"),
     Option("stage", "all, edit, score or report (default: all)", "run.stage", "STAGE"),
+    Option(
+        "shard",
+        "run shard I of N, by a hash of pair ids; imgedit merge joins the shards and decides their gates",
+        "run.shard",
+        "I/N",
+    ),
     Option("limit", "only the first N pairs of each category", "suite.limit", "N"),
     Option("seeds", "edits per pair, averaged within the pair (default: 1)", "editor.seeds", "N"),
     Option("out", "folder of the store and the runs (default: .imgedit)", "run.out", "DIR"),

@@ -18,6 +18,7 @@ from pytest_imgedit.core.pairs import category_slug
 from pytest_imgedit.core.redaction import Redactor, is_secret, server_key
 from pytest_imgedit.core.results import GateOptions
 from pytest_imgedit.core.sanitize import did_you_mean
+from pytest_imgedit.core.shards import Shard
 from pytest_imgedit.models.specs import DEFAULT, kind_of
 
 
@@ -205,6 +206,7 @@ class RunSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True)
 
     stage: Literal["all", "edit", "score", "report"] = "all"
+    shard: Shard | None = None
     out: Path = Path(".imgedit")
     fresh: bool = False
     reuse: Literal["exact", "compatible", "any"] = "compatible"
@@ -213,6 +215,11 @@ class RunSettings(BaseModel):
     md_path: Path | None = None
     html_path: Path | None = None
     html_embed: bool = False
+
+    @field_validator("shard", mode="before")
+    @classmethod
+    def _parse_shard(cls, value: object) -> object:
+        return Shard.parse(value) if isinstance(value, str) else value
 
     @property
     def copies(self) -> list[Path]:

@@ -471,12 +471,27 @@ class SuiteInfo(Part):
     remarks: tuple[str, ...] = ()
 
 
+class ShardInfo(Part):
+    """Which shard of a run this is; `ids` are the selected pairs of all shards, in the order of the suite."""
+
+    index: int = Field(ge=1)
+    count: int = Field(ge=1)
+    ids: tuple[PairId, ...]
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.count}"
+
+
 class SelectionInfo(Part):
-    """How many pairs were selected, of how many that count; those `skipped` by marks are in neither."""
+    """How many pairs were selected, of how many that count; those `skipped` by marks are in neither.
+
+    These are the numbers of all shards, where the run is one `shard`.
+    """
 
     selected: int
     whole: int
     skipped: int
+    shard: ShardInfo | None = None
 
 
 class EditorInfo(Part):

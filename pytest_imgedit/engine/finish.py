@@ -16,7 +16,7 @@ from pytest_imgedit.engine.results import make_items
 from pytest_imgedit.engine.run import Run
 from pytest_imgedit.stats.comparison import Computed
 from pytest_imgedit.stats.controls import describe_controls
-from pytest_imgedit.stats.decision import Evidence, decide, summarize_items
+from pytest_imgedit.stats.decision import Evidence, decide, left_to_merge, summarize_items
 from pytest_imgedit.workers.base import Worker
 
 
@@ -60,6 +60,9 @@ def make_results(ended: Ended) -> results.Results:
         {} if plan.blocks is None else plan.blocks.decided,
     )
     gates, comparison = decide(evidence)
+    shard = plan.request.shard
+    if shard is not None:
+        gates = left_to_merge(gates, plan.settings.gates, len(shard.pairs))
     categories, overall = summarize_items(evidence.needed)
     return results.Results(
         run=_run_info(ended, items),
@@ -73,6 +76,7 @@ def make_results(ended: Ended) -> results.Results:
             selected=sum(plan.request.selection.selected.values()),
             whole=sum(plan.request.selection.whole.values()),
             skipped=plan.request.selection.skipped,
+            shard=None if shard is None else shard.info,
         ),
         editor=computed.editor,
         judge=computed.judge,

@@ -9,17 +9,16 @@ from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.sanitize import first_of
 from pytest_imgedit.engine.work import Work
 from pytest_imgedit.models.kinds import Model
-from pytest_imgedit.stats.coverage import allowed_pairs
 
 #: How many pairs a line names.
 NAMED = 3
 
 
-def missing_lines(editor: Model, judge: Model | None, plan: Sequence[Work], max_errors: float) -> list[str]:
+def missing_lines(editor: Model, judge: Model | None, plan: Sequence[Work], allowed: int) -> list[str]:
     """Return one line for each thing that pairs of the plan lack; those pairs will end in an error.
 
     Raises `UsageError` where a run could only fail: if all pairs lack a finished image or a reference, or if images of
-    more pairs than `max_errors` cannot be read.
+    more pairs than are `allowed` to fail cannot be read.
     """
     broken = [work for work in plan if work.error is not None and work.error.is_any_of("bad_image")]
     found = [("a source or reference that cannot be read", broken, broken[0].error if broken else "")]
@@ -38,7 +37,7 @@ def missing_lines(editor: Model, judge: Model | None, plan: Sequence[Work], max_
         line = f"{len(names)} of {pairs} pairs have {what} ({first_of(names, NAMED)}); {more}"
         if len(names) == pairs and works is not broken:
             raise UsageError(line)
-        if works is broken and len(names) > (allowed := allowed_pairs(max_errors, pairs)):
+        if works is broken and len(names) > allowed:
             raise UsageError(f"{line}; mend them, or allow more than {allowed} with --imgedit-max-errors")
         lines.append(f"warning: {line}")
     return lines

@@ -10,8 +10,9 @@ from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.environments import key
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.pairs import EditPair
-from pytest_imgedit.core.results import ComputedIn, EditorInfo, GateResult, JudgeInfo
+from pytest_imgedit.core.results import ComputedIn, EditorInfo, GateResult, JudgeInfo, ShardInfo
 from pytest_imgedit.core.sanitize import counted
+from pytest_imgedit.core.shards import Shard, number_of, shards_of
 from pytest_imgedit.engine.blocks import Blocks
 from pytest_imgedit.engine.edit_stage import batch_lines, stored_edit
 from pytest_imgedit.engine.foresight import expected_lines, known_peaks
@@ -26,6 +27,7 @@ from pytest_imgedit.models.places import Where
 from pytest_imgedit.models.specs import make_model
 from pytest_imgedit.protocols.rubric import Rubric, load_rubric
 from pytest_imgedit.stats.comparison import Computed, environment_differences
+from pytest_imgedit.stats.coverage import allowed_pairs
 from pytest_imgedit.stats.selection import Selection
 from pytest_imgedit.store.baselines import Baseline, content_sha256, refuse, unlike_items, unlike_judges, unlike_losses
 from pytest_imgedit.store.journal import Journal
@@ -66,10 +68,28 @@ def resolve(role: Role, settings: Settings) -> Model:
 
 
 @dataclass(frozen=True)
-class Request:
-    """What is asked of a run: checked settings, models, and the selected pairs of a suite.
+class SelectedShard:
+    """A shard of a run, and the selected `pairs` of all its shards."""
 
-    `resting` gates are those over pairs that are not in the `selection`.
+    shard: Shard
+    pairs: Sequence[EditPair]
+
+    def tries(self, pair: EditPair) -> bool:
+        """Tell whether this shard tries the judge on a pair of the suite: one of the shards that have pairs does."""
+        indices = shards_of((selected.id for selected in self.pairs), self.shard.count)
+        return indices[number_of(pair.id) % len(indices)] == self.shard.index
+
+    @property
+    def info(self) -> ShardInfo:
+        """The shard as results tell it."""
+        return ShardInfo(index=self.shard.index, count=self.shard.count, ids=tuple(pair.id for pair in self.pairs))
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a run: checked settings, models, and the selected pairs of a suite, or of one `shard` of them.
+
+    `resting` gates are those over pairs that are not in the `selection`, which counts the pairs of all shards.
     """
 
     settings: Settings
@@ -79,6 +99,7 @@ class Request:
     selection: Selection
     resting: Sequence[GateResult] = ()
     baseline: Baseline | None = None
+    shard: SelectedShard | None = None
 
 
 @dataclass(frozen=True)
@@ -136,9 +157,13 @@ def make_plan(request: Request, store: Store, launcher: Launcher, note: Callable
 
 def _introduce(request: Request, store: Store, note: Callable[[str], None]) -> None:
     """Say how much there is to do, what its gates are about to show, and what is wrong with the store."""
-    note(f"plan: {counted(len(request.pairs), 'pair')}")
-    for line in expected_lines(request.settings, request.suite, request.pairs, store):
-        note(line)
+    if request.shard is not None:
+        whole = counted(len(request.shard.pairs), "pair")
+        note(f"plan: {len(request.pairs)} of {whole}, shard {request.shard.shard}; imgedit merge decides the gates")
+    else:
+        note(f"plan: {counted(len(request.pairs), 'pair')}")
+        for line in expected_lines(request.settings, request.suite, request.pairs, store):
+            note(line)
     for journal in (store.edits, store.verdicts):
         if journal.torn:
             note(f"warning: {journal.path}: dropped a torn last line")
@@ -154,7 +179,9 @@ def _plan_edits(
     editor = candidates[-1]
     works = tuple(make_works(suite, request.pairs, Seeds(settings.editor.seeds, settings.editor.seed), editor, store))
     judge = None if stage == "edit" else request.models.judge
-    for line in (*suite.remarks, *missing_lines(model, judge, works, settings.gates.max_errors)):
+    selected = request.pairs if request.shard is None else request.shard.pairs
+    allowed = allowed_pairs(settings.gates.max_errors, len(selected))
+    for line in (*suite.remarks, *missing_lines(model, judge, works, allowed)):
         note(line)
     if len(candidates) > 1:
         contents: dict[str, Identity] = {}

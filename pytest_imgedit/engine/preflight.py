@@ -128,6 +128,20 @@ def check_until(settings: Settings) -> None:
             raise UsageError(f"--imgedit-until=decided: not with {name}, which is about all pairs")
 
 
+def check_shard(settings: Settings) -> None:
+    """Raise `UsageError` for what only a run of all shards can do."""
+    if settings.run.shard is None:
+        return
+    refused = (
+        ("--imgedit-until=decided", settings.gates.until == "decided"),
+        (f"--imgedit-save={settings.run.save}", settings.run.save is not None),
+        (f"--imgedit-judge-repeats={settings.judge.repeats}", settings.judge.repeats > 0),
+    )
+    for name, is_set in refused:
+        if is_set:
+            raise UsageError(f"--imgedit-shard={settings.run.shard}: not with {name}, which is about all pairs")
+
+
 def check_counts(settings: Settings, counts: Mapping[str, int]) -> None:
     """Raise `UsageError` if a gated category has too few pairs; `counts` holds those of each category."""
     for name, fields in _gated(settings).items():

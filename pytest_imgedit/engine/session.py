@@ -25,7 +25,7 @@ from pytest_imgedit.engine.guarded_hooks import Guard, GuardedHooks
 from pytest_imgedit.engine.interrupts import Interrupts
 from pytest_imgedit.engine.launch import is_remote
 from pytest_imgedit.engine.placement import groups_of
-from pytest_imgedit.engine.plan import Models, Request, ask_servers, make_plan
+from pytest_imgedit.engine.plan import Models, Request, SelectedShard, ask_servers, make_plan
 from pytest_imgedit.engine.progress import RunProgress
 from pytest_imgedit.engine.results import FinishedRun
 from pytest_imgedit.engine.run import Progress, Run, RunHooks, Surroundings
@@ -138,6 +138,7 @@ class Evaluation:
                     groups_of(model, self.hardware)
         preflight.check_gates(self.settings, self.suite, self._counts)
         preflight.check_until(self.settings)
+        preflight.check_shard(self.settings)
         preflight.check_rubric(self.settings, self.suite)
         if self.settings.run.save is not None:
             check_name(self.settings.run.save)
@@ -165,6 +166,7 @@ class Evaluation:
     def execute(
         self,
         ids: Sequence[str],
+        others: Sequence[str] = (),
         skipped: Sequence[str] = (),
         keeps: Collection[Role] = (),
         file: TextIO = sys.stdout,
@@ -172,16 +174,19 @@ class Evaluation:
     ) -> FinishedRun:
         """Run all stages over the selected pairs and write the reports; `skipped` pairs do not count.
 
+        `others` are selected pairs that belong to other shards.
         Workers of the roles that the run `keeps` go on for calls, as far as the models fit.
         """
-        wanted, left_out = set(ids), set(skipped)
-        pairs = tuple(pair for pair in self.suite.pairs if pair.id in wanted)
+        in_shard, selected, left_out = set(ids), {*ids, *others}, set(skipped)
+        pairs = tuple(pair for pair in self.suite.pairs if pair.id in selected)
         without = (pair.category for pair in self.suite.pairs if pair.id in left_out)
         selection = Selection.of((pair.category for pair in pairs), self._counts, without)
         gates, resting = narrow(self.settings.gates, selection, self.settings.run.asked)
         settings = self.settings.model_copy(update={"gates": gates})
         preflight.check_counts(settings, Counter(pair.category for pair in pairs))
         self.baselines.check_save(pairs)
+        shard = None if settings.run.shard is None else SelectedShard(settings.run.shard, pairs)
+        pairs = tuple(pair for pair in pairs if pair.id in in_shard)
         self.open_store()
         folder = self.store.new_run()
         progress = RunProgress(folder / "run.log", file, quiet)
@@ -190,7 +195,7 @@ class Evaluation:
             progress.note(
                 f"baseline {settings.run.save} is not there yet: this run makes it, and is compared with nothing"
             )
-        request = Request(settings, self.models, self.suite, pairs, selection, resting, self.baselines.reference)
+        request = Request(settings, self.models, self.suite, pairs, selection, resting, self.baselines.reference, shard)
         workers = self._session_workers()
         workers.audience.progress, workers.keeps = progress, keeps
         try:

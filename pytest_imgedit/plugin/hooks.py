@@ -81,14 +81,16 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.extra_keyword_matches.update(pair.keywords)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `--imgedit`: leave only the shipped items that the command line names."""
-    if not config.option.imgedit or PROBLEM in config.stash:
-        return
-    if (problem := shipped.choose(config, items)) is not None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, object, object]:
+    """With `--imgedit`: leave only the shipped items that the command line names. Of what is selected, take a shard."""
+    is_shipped = config.option.imgedit and PROBLEM not in config.stash
+    if is_shipped and (problem := shipped.choose(config, items)) is not None:
         config.stash[PROBLEM] = problem
         items.clear()
+    result = yield
+    selection.take_shard(config, items)
+    return result
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -13,12 +13,14 @@ CALLS = ("edit_workers", "reward_model")
 class Plan:
     """What the selected items want: node ids of `items`, the `ids` of their pairs, and pairs that marks have `skipped`.
 
+    `others` are the ids of selected pairs of other shards.
     `calls` are those of `CALLS` that items request. `near` is the folder for which the config was looked up; `problem`
     says why items could not be made.
     """
 
     items: Sequence[str] = ()
     ids: Sequence[str] = ()
+    others: Sequence[str] = ()
     skipped: Sequence[str] = ()
     calls: Sequence[str] = ()
     near: str = ""

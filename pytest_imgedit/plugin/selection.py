@@ -23,6 +23,10 @@ REMEDY = "pytest --imgedit runs the shipped item, imgedit init writes one of you
 _CRITERIA = ("category", "tag", "difficulty")
 
 
+#: Items of pairs that belong to other shards.
+ELSEWHERE = pytest.StashKey[Sequence[pytest.Item]]()
+
+
 class _NoSuite:
     """Stands for the pair of an item where the suite cannot be had."""
 
@@ -123,22 +127,50 @@ def make_plan(config: pytest.Config, items: Sequence[pytest.Item]) -> Plan:
         return Plan(problem=problem)
     called = {name for item in items if not _is_skipped(item) for name in getattr(item, "fixturenames", ())}
     calls = [name for name in CALLS if name in called]
-    wanting = [item for item in items if "imgedit_run" in getattr(item, "fixturenames", ())]
+    wanting = _wanting_results(items)
     running = [item for item in wanting if not _is_skipped(item)]
-    ids = list(dict.fromkeys(pair.id for item in running if (pair := pair_of(item)) is not None))
-    asked = {pair.id for item in wanting if (pair := pair_of(item)) is not None}
-    skipped = sorted(asked - set(ids))
+    elsewhere = _wanting_results(config.stash.get(ELSEWHERE, ()))
+    ids = _pair_ids(running)
+    others = _pair_ids(item for item in elsewhere if not _is_skipped(item))
+    skipped = sorted({*_pair_ids(wanting), *_pair_ids(elsewhere)} - {*ids, *others})
     try:
         if running:
             _settle_config(config, running[0])
-        if running and not ids:
+        if running and not ids and not others:
             ids = [pair.id for pair in evaluation(config).suite.pairs if pair.id not in skipped]
+            if (shard := evaluation(config).settings.run.shard) is not None:
+                others = [name for name in ids if not shard.has(name)]
+                ids = [name for name in ids if shard.has(name)]
     except UsageError as error:
         if not is_xdist_worker(config):
             raise pytest.UsageError(in_one_line(error)) from None
         return Plan(problem=in_one_line(error))
     near = str(config.stash.get(NEAR, config.invocation_params.dir))
-    return Plan([item.nodeid for item in running], ids, skipped, calls, near)
+    return Plan([item.nodeid for item in running], ids, others, skipped, calls, near)
+
+
+def _wanting_results(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    return [item for item in items if "imgedit_run" in getattr(item, "fixturenames", ())]
+
+
+def _pair_ids(items: Iterable[pytest.Item]) -> list[str]:
+    pairs = [pair_of(item) for item in items]
+    return list(dict.fromkeys(pair.id for pair in pairs if pair is not None))
+
+
+def take_shard(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With `--imgedit-shard`: deselect the items of pairs that belong to other shards, and remember them."""
+    if config.option.imgedit_shard is None or PROBLEM in config.stash:
+        return
+    shard = evaluation(config).settings.run.shard
+    assert shard is not None
+    elsewhere = [item for item in items if (pair := pair_of(item)) is not None and not shard.has(pair.id)]
+    if not elsewhere:
+        return
+    config.stash[ELSEWHERE] = elsewhere
+    config.hook.pytest_deselected(items=elsewhere)
+    left = set(elsewhere)
+    items[:] = [item for item in items if item not in left]
 
 
 def problem_of(config: pytest.Config, items: Sequence[pytest.Item]) -> str | None:

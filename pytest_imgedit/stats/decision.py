@@ -57,6 +57,24 @@ def decide(evidence: Evidence) -> tuple[tuple[GateResult, ...], Comparison | Non
     return tuple(gates), comparison
 
 
+def left_to_merge(gates: Sequence[GateResult], settings: GateOptions, pairs: int) -> tuple[GateResult, ...]:
+    """Leave the gates of a shard to `imgedit merge`; `pairs` of all shards decide how many errors are allowed."""
+    allowed = coverage.allowed_pairs(settings.max_errors, pairs)
+    return tuple(
+        gate
+        if gate.state == "NOT SELECTED"
+        else replace(
+            gate,
+            state="NOT SELECTED",
+            why=f"{gate.field}: imgedit merge decides it",
+            limit=allowed if gate.kind == "max_errors" else gate.limit,
+            p=None,
+            mde=None,
+        )
+        for gate in gates
+    )
+
+
 def _unless_decided(evidence: Evidence, gates: Sequence[GateResult]) -> list[GateResult]:
     return [evidence.decided.get((gate.kind, gate.field), gate) for gate in gates]
 

@@ -274,6 +274,10 @@ def outcome(results: Results) -> Outcome:
         done = f"{edited} of {len(items)} pairs edited, {scored} scored{trials}"
         line = f"INCOMPLETE: stopped by {by} with {done}; run again to do the rest"
         return Outcome("INCOMPLETE", printable(line), fails=True)
+    if (shard := results.selection.shard) is not None:
+        scored = sum(item.status == "scored" for item in results.items)
+        what = f"shard {shard}: {len(results.items)} of {len(shard.ids)} pairs, {scored} scored"
+        return Outcome("NOT SELECTED", f"NOT SELECTED: {what}; imgedit merge decides the gates", fails=False)
     gates = _in_order(results.gates)
     state: State = gates[0].state if gates else "INVALID"
     part = left_out(results)

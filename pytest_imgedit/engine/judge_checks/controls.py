@@ -30,13 +30,14 @@ def plan_controls(plan: RunPlan, pairs: Sequence[EditPair]) -> WorksByControl:
 
     Pairs of the suite that have a reference are taken, whichever `pairs` are selected, so that one trial serves all
     runs of the suite. Where they are of fewer than `ENOUGH` sources, selected pairs are taken, and the controls that
-    need references left out. The sample is decided by ids. Edits are kept in the store like any other; in stage
-    `report`, only those that are there already count.
+    need references left out. The sample is decided by ids; a shard takes its part of it. Edits are kept in the store
+    like any other; in stage `report`, only those that are there already count.
     """
-    suite, store, run = plan.suite, plan.store, plan.settings.run
+    suite, store, run, shard = plan.suite, plan.store, plan.settings.run, plan.request.shard
     sample = _sample([pair for pair in suite.pairs if pair.reference is not None])
     if len(sample) < min(ENOUGH, len(suite.pairs)):
-        sample = _sample(pairs)
+        sample = _sample(pairs if shard is None else shard.pairs)
+    tried = [pair for pair in sample if shard is None or shard.tries(pair)]
     trials: WorksByControl = {}
     for name in CONTROLS:
         control = make_model("editor", name, {})
@@ -44,7 +45,7 @@ def plan_controls(plan: RunPlan, pairs: Sequence[EditPair]) -> WorksByControl:
         if needs_reference and any(pair.reference is None for pair in sample):
             continue
         identity = identify(control, store.fingerprints)
-        works = make_works(suite, sample, Seeds(), identity, store)
+        works = make_works(suite, tried, Seeds(), identity, store)
         works = [work for work in works if not needs_reference or work.shown is not None or work.error]
         editor = control.target.build("cpu", {})
         for work in works:
