@@ -45,8 +45,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of tests that run side 
 os.environ.setdefault("GOMP_SPINCOUNT", str(SPIN_COUNT))
 if find_spec("torchvision"):
     torchvision_ops.install()
-#: verl wants an older transformers than the one that all else is tested with, so it has an environment of its own.
-collect_ignore = ["support"] if find_spec("verl") else ["support", "with_verl"]
+collect_ignore = ["support"]
 
 CHROMIUM: dict[str, Any] = {
     "executable_path": "/usr/bin/chromium",

@@ -10,22 +10,21 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from PIL import Image
 from torch import distributed as dist
 
-from pytest_imgedit.core.requests import EditRequest
-from pytest_imgedit.core.sanitize import one_line
-from pytest_imgedit.editors.diffusers import DiffusersEditor
-from pytest_imgedit.editors.fsdp import load_sharded
-from pytest_imgedit.editors.loading import load_pipeline
-from pytest_imgedit.editors.output import checked
-from pytest_imgedit.inference.numerics import pick_dtype, set_deterministic
-from pytest_imgedit.inference.seeding import seed_all
-from pytest_imgedit.integrations.image_edit import STRATEGIES, Asked, ImageEditConfig, Outcome
-from pytest_imgedit.models.diffusers import ShardParameters
+from imgedit_verl.config import STRATEGIES, Asked, ImageEditConfig, Outcome
+from pytest_imgedit.training import LoadedEditor, load_editor, one_line
+
+
+class Request(NamedTuple):
+    """An edit that can be made: an RGB source, and what to do with it."""
+
+    source: Image.Image
+    instruction: str
 
 
 class RankEditor:
@@ -33,7 +32,7 @@ class RankEditor:
 
     def __init__(self, config: ImageEditConfig) -> None:
         self.config = config
-        self.editor: DiffusersEditor | None = None
+        self.editor: LoadedEditor | None = None
         self.out_of_step = ""
 
     def load(self) -> None:
@@ -48,18 +47,17 @@ class RankEditor:
         self.place = (
             torch.device("cuda", torch.cuda.current_device()) if kind.startswith("cuda") else torch.device(kind)
         )
-        set_deterministic(True)
-        dtype = pick_dtype(config.torch_dtype, self.place.type)
         strategy = STRATEGIES.get(config.fsdp_sharding_strategy)
         self.sharded = config.enable_fsdp and strategy is not None and dist.get_world_size() > 1
-        if self.sharded and strategy is not None:
-            shard = ShardParameters(strategy=strategy, cpu_offload=config.fsdp_cpu_offload)
-            pipeline = load_sharded(
-                Path(config.model_path), self.place, dtype, shard, rank0_reads=config.fsdp_sync_module_states
-            )
-        else:
-            pipeline = load_pipeline(Path(config.model_path), str(self.place), dtype)
-        self.editor = DiffusersEditor.around(pipeline, config.call)
+        self.editor = load_editor(
+            Path(config.model_path),
+            self.place,
+            config.torch_dtype,
+            config.call,
+            strategy if self.sharded else None,
+            config.fsdp_cpu_offload,
+            config.fsdp_sync_module_states,
+        )
         dist.barrier()
         self._move(to_rest=True)
 
@@ -82,25 +80,21 @@ class RankEditor:
         if self.config.image_size is not None:
             self.editor.area = self.config.image_size**2
         outcomes: dict[int, Outcome] = {n: (None, one.problem) for n, one in enumerate(asked) if one.source is None}
-        requests = {
-            n: EditRequest("edit", "default", one.instruction, one.source, seed)
-            for n, one in enumerate(asked)
-            if one.source is not None
-        }
+        requests = {n: Request(one.source, one.instruction) for n, one in enumerate(asked) if one.source is not None}
         if self.sharded:
-            requests |= {n: EditRequest("edit", "default", "", Image.new("RGB", (256, 256)), seed) for n in outcomes}
+            requests |= {n: Request(Image.new("RGB", (256, 256)), "") for n in outcomes}
         for places in self._calls(requests):
-            made = self._call([requests[n] for n in places])
+            made = self._call([requests[n] for n in places], seed)
             outcomes = {**dict(zip(places, made, strict=True)), **outcomes}
         return [outcomes[n] for n in range(len(asked))]
 
-    def _calls(self, requests: Mapping[int, EditRequest]) -> list[list[int]]:
+    def _calls(self, requests: Mapping[int, Request]) -> list[list[int]]:
         """Say which requests go into one call: those of one size, or with shared weights all or none."""
         assert self.editor is not None
         by_size: dict[tuple[int, int], list[int]] = {}
         for n in sorted(requests):
             by_size.setdefault(requests[n].source.size, []).append(n)
-        calls = list(by_size.values()) if self.editor.adapter.batches else [[n] for n in requests]
+        calls = list(by_size.values()) if self.editor.batches else [[n] for n in requests]
         if self.sharded and not self._agree(len(calls) == 1):
             return [[n] for n in sorted(requests)]
         return calls
@@ -111,29 +105,21 @@ class RankEditor:
         dist.all_reduce(flag, op=dist.ReduceOp.MIN)
         return bool(flag.item())
 
-    def _call(self, requests: Sequence[EditRequest]) -> list[Outcome]:
+    def _call(self, requests: Sequence[Request], seed: int) -> list[Outcome]:
         """Edit in one call, and one by one where that fails; raises where ranks share weights."""
         assert self.editor is not None
-        seed_all(requests[0].seed)
+        sources, instructions = zip(*requests, strict=True)
         try:
-            output = self.editor.run(requests[0], "pt") if len(requests) == 1 else self.editor.run_batch(requests)
+            edits = self.editor.edit(sources, instructions, seed)
         except Exception as error:
-            problem = f"{type(error).__name__}: {one_line(error)}"
             if self.sharded:  # the others wait for its part, and what they send next would answer that
-                self.out_of_step = problem
+                self.out_of_step = _problem(error)
                 raise
             if len(requests) == 1:
-                return [(None, problem)]
+                return [(None, _problem(error))]
         else:
-            return [self._finished(output, place, request) for place, request in enumerate(requests)]
-        return [outcome for request in requests for outcome in self._call([request])]
-
-    def _finished(self, output: Any, place: int, request: EditRequest) -> Outcome:
-        assert self.editor is not None
-        try:
-            return checked(self.editor.picture(output, place), request.source, may_be_blank=False), ""
-        except Exception as error:
-            return None, f"{type(error).__name__}: {one_line(error)}"
+            return [(None, _problem(edit)) if isinstance(edit, Exception) else (edit, "") for edit in edits]
+        return [outcome for request in requests for outcome in self._call([request], seed)]
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:
@@ -152,3 +138,7 @@ class RankEditor:
                 component.to("cpu" if to_rest else self.place)
         if to_rest and self.place.type == "cuda":
             torch.cuda.empty_cache()
+
+
+def _problem(error: Exception) -> str:
+    return f"{type(error).__name__}: {one_line(error)}"

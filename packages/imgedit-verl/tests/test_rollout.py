@@ -10,7 +10,8 @@ from pathlib import Path
 
 from required import require
 
-ROOT = Path(__file__).parent.parent.parent
+PACKAGE = Path(__file__).parent.parent
+ROOT = PACKAGE.parent.parent
 
 
 def test_a_rollout_is_edited_and_rewarded(tmp_path):
@@ -19,7 +20,7 @@ def test_a_rollout_is_edited_and_rewarded(tmp_path):
     for photo in photos:
         shutil.copy(photo, tmp_path)
     names = [photo.name for photo in photos]
-    command = [sys.executable, str(ROOT / "examples" / "rl_rollout.py"), *names, "--gpus=0", "--steps=2"]
+    command = [sys.executable, str(PACKAGE / "examples" / "rl_rollout.py"), *names, "--gpus=0", "--steps=2"]
     command += [f"--editor={ROOT / 'pytest_imgedit' / 'scenes' / 'weights' / 'editor'}", "--judge=scenes"]
     command += [f"--python={os.environ['IMGEDIT_INSTALLED_PYTHON']}"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)

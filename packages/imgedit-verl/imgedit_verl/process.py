@@ -9,14 +9,13 @@ import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
-from pytest_imgedit.core.frames import receive, send
-from pytest_imgedit.core.images import decode, encode_png
-from pytest_imgedit.core.sanitize import one_line
-from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.integrations.image_edit import Asked, ImageEditConfig, Outcome
+from imgedit_verl.config import Asked, ImageEditConfig, Outcome
+from pytest_imgedit.training import decode, encode_png, one_line, receive, send
 
-_SERVE = "from pytest_imgedit.integrations.editor_process import serve; serve()"
+_SERVE = "from imgedit_verl.process import serve; serve()"
+Message = dict[str, Any]
 #: Variables of the trainer's environment that would lead another interpreter to the trainer's packages.
 _TRAINERS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX")
 
@@ -52,12 +51,12 @@ class EditorProcess:
         reply = self._ask({"op": "edit", "asked": rows, "seed": seed})
         return [(None if image is None else decode(image), problem) for image, problem in reply["outcomes"]]
 
-    def _ask(self, message: JsonObject) -> JsonObject:
+    def _ask(self, message: Message) -> Message:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
             send(self._process.stdin, message)
-            reply: JsonObject | None = receive(self._process.stdout)
+            reply: Message | None = receive(self._process.stdout)
         except OSError:
             reply = None
         if reply is None:
@@ -72,7 +71,7 @@ def serve() -> None:
     """Be the child process: load, then edit, until the parent is gone."""
     inbox, outbox = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what is printed is no message
-    requests: queue.Queue[JsonObject] = queue.Queue()
+    requests: queue.Queue[Message] = queue.Queue()
 
     def listen() -> None:
         while (message := receive(inbox)) is not None:
@@ -93,9 +92,9 @@ def serve() -> None:
 class _Server:
     """Answers the messages of an `EditorProcess`."""
 
-    def answer(self, message: JsonObject) -> JsonObject:
+    def answer(self, message: Message) -> Message:
         if message["op"] == "load":
-            from pytest_imgedit.integrations.rank_editor import RankEditor
+            from imgedit_verl.rank import RankEditor
 
             self.editor = RankEditor(ImageEditConfig(**message["config"]))
             self.editor.load()

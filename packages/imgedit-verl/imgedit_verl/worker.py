@@ -15,8 +15,8 @@ from verl.protocol import DataProto
 from verl.single_controller.base import Worker
 from verl.single_controller.base.decorator import Dispatch, register
 
-from pytest_imgedit.integrations.editor_process import EditorProcess
-from pytest_imgedit.integrations.image_edit import Asked, ImageEditConfig, RankedEditor
+from imgedit_verl.config import Asked, ImageEditConfig, RankedEditor
+from imgedit_verl.process import EditorProcess
 
 IMAGES, INSTRUCTIONS = "preliminary_edited_images", "re_edit_instructions"
 EDITED, ERRORS = "final_edited_images", "edit_errors"
@@ -39,7 +39,7 @@ class ImageEditWorker(Worker):
         if self.config.editor_python is not None:
             self.editor = EditorProcess(self.config)
         else:
-            from pytest_imgedit.integrations.rank_editor import RankEditor
+            from imgedit_verl.rank import RankEditor
 
             self.editor = RankEditor(self.config)
         self.editor.load()

@@ -9,9 +9,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from PIL import Image
 
-from pytest_imgedit.core.images import decode, to_rgb
-from pytest_imgedit.core.sanitize import one_line
-from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.training import decode, one_line, to_rgb
 
 STRATEGIES: dict[str, Literal["full", "grad_op"]] = {"FULL_SHARD": "full", "SHARD_GRAD_OP": "grad_op"}
 #: An edited image, or `None` and why there is none.
@@ -72,7 +70,7 @@ class ImageEditConfig:
             raise ValueError(f"batch_size: found {self.batch_size}, expected at least 1")
 
     @property
-    def call(self) -> JsonObject:
+    def call(self) -> dict[str, Any]:
         """Arguments of the pipeline's call."""
         named = {"true_cfg_scale": self.true_cfg_scale, "num_inference_steps": self.num_inference_steps}
         return {name: value for name, value in named.items() if value is not None}

@@ -1,12 +1,12 @@
 """A rollout that edits images, and the reward of each edit, under EasyR1 or verl.
 
-    python examples/rl_rollout.py --editor Qwen/Qwen-Image-Edit --judge qwen-vl:Qwen/Qwen3-VL-30B-A3B-Instruct \
+    python rl_rollout.py --editor Qwen/Qwen-Image-Edit --judge qwen-vl:Qwen/Qwen3-VL-30B-A3B-Instruct \
         --python /opt/imgedit/bin/python --gpus 2 photos/*.jpg
 
 An image-editing agent in training writes instructions; here they come from the command line. The editor is a worker
 group of the trainer, one rank a GPU. The judge has workers of its own. Both run in the interpreter `--python`, in which
-pytest-imgedit is installed; the trainer's environment needs `pip install --no-deps pytest-imgedit execnet` and the
-packages without torch that it depends on.
+imgedit-verl is installed; the trainer's environment needs `pip install --no-deps imgedit-verl pytest-imgedit execnet`
+and the packages without torch that pytest-imgedit depends on.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 import ray
+from imgedit_verl.worker import EDITED, ERRORS, IMAGES, INSTRUCTIONS, ImageEditWorker
 from PIL import Image
 from verl.protocol import DataProto
 from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup
 
 from pytest_imgedit import EditFailed, RewardModel, open_models
-from pytest_imgedit.integrations.verl import EDITED, ERRORS, IMAGES, INSTRUCTIONS, ImageEditWorker
 
 
 def editors(config: dict[str, Any], ranks: int, use_gpu: bool) -> RayWorkerGroup:

@@ -6,6 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import ray
+from imgedit_verl.config import ImageEditConfig, picture
+from imgedit_verl.worker import ImageEditWorker
 from PIL import Image
 from verl import DataProto
 from verl.single_controller.base.decorator import Dispatch, register
@@ -14,8 +16,6 @@ from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, Ra
 from pytest_imgedit.core.images import encode_png
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.editors.diffusers import DiffusersEditor
-from pytest_imgedit.integrations.image_edit import ImageEditConfig, picture
-from pytest_imgedit.integrations.verl import ImageEditWorker
 
 STEPS = 2
 
@@ -94,14 +94,14 @@ class SecondRankFails(ImageEditWorker):
     def init_model(self):
         super().init_model()
         if self.rank == 1:
-            self.editor.editor.run = fail
+            self.editor.editor._editor.run = fail
 
 
 class OnlyBatches(ImageEditWorker):
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def init_model(self):
         super().init_model()
-        self.editor.editor.run = fail
+        self.editor.editor._editor.run = fail
 
 
 class SecondRankMakesNan(ImageEditWorker):
@@ -109,8 +109,10 @@ class SecondRankMakesNan(ImageEditWorker):
     def init_model(self):
         super().init_model()
         if self.rank == 1:
-            run = self.editor.editor.run
-            self.editor.editor.run = lambda *arguments: SimpleNamespace(images=run(*arguments).images * float("nan"))
+            run = self.editor.editor._editor.run
+            self.editor.editor._editor.run = lambda *arguments: SimpleNamespace(
+                images=run(*arguments).images * float("nan")
+            )
 
 
 def fail(*args):

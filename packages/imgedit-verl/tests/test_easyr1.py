@@ -1,4 +1,4 @@
-"""The editor as a worker of EasyR1, whose environment need not agree with the editor's; see support/easyr1."""
+"""The editor as a worker of EasyR1, whose environment need not agree with the editor's; see easyr1/."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from imgedit_verl.config import ImageEditConfig
 from PIL import Image
 from waiting import wait_until
 
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.editors.diffusers import DiffusersEditor
-from pytest_imgedit.integrations.image_edit import ImageEditConfig
 from pytest_imgedit.scenes import WEIGHTS
 
-EASYR1 = Path(__file__).parent.parent / "support" / "easyr1"
+EASYR1 = Path(__file__).parent / "easyr1"
 #: What each rank of a worker group does: what the group's dispatch would have it do.
 RANK = """
 import json, os, sys
@@ -30,7 +30,7 @@ from PIL import Image
 from verl import __version__
 from verl.protocol import DataProto
 from verl.single_controller.base.decorator import MAGIC_ATTR, Dispatch
-from pytest_imgedit.integrations.verl import ImageEditWorker
+from imgedit_verl.worker import ImageEditWorker
 
 assert __version__ == "0.3.3.dev0"
 folder, config = Path(sys.argv[1]), json.loads(sys.argv[2])
@@ -101,7 +101,7 @@ def editors_of(folder: Path) -> list[psutil.Process]:
     left = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            is_editor = "editor_process import serve" in " ".join(process.cmdline())
+            is_editor = "imgedit_verl.process import serve" in " ".join(process.cmdline())
             if is_editor and process.environ().get("MARK") == str(folder):
                 left.append(process)
     return left

@@ -6,17 +6,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from imgedit_verl.config import Asked, ImageEditConfig
+from imgedit_verl.process import EditorProcess
 from PIL import Image
 
 import pytest_imgedit
-from pytest_imgedit.integrations.editor_process import EditorProcess
-from pytest_imgedit.integrations.image_edit import Asked, ImageEditConfig
 
 #: Answers `load` as it is told, and `edit` with the sources and problems that it is given.
 INTERPRETER = """#!{python}
 import os, sys
 sys.path.insert(0, {package!r})
-from pytest_imgedit.core.frames import receive, send
+from pytest_imgedit.training import receive, send
 while (message := receive(sys.stdin.buffer)) is not None:
     if message["op"] == "edit":
         outcomes = [[row["source"], row["problem"]] for row in message["asked"]]

@@ -1,1 +1,0 @@
-"""The editor inside other frameworks."""
