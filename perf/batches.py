@@ -32,8 +32,8 @@ from harness import clock, finish, parser, table
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection, T5Config, T5EncoderModel
 
 from pytest_imgedit.core.requests import EditRequest
-from pytest_imgedit.editors.diffusers import DiffusersEditor
-from pytest_imgedit.inference.numerics import set_deterministic
+from pytest_imgedit.kinds.compute.numerics import set_deterministic
+from pytest_imgedit.kinds.diffusers import DiffusersEditor
 from pytest_imgedit.scenes import WEIGHTS
 from pytest_imgedit.workers.editing import EditCalls, free_memory
 

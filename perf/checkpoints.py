@@ -32,7 +32,7 @@ from transformers import (
     Qwen3VLMoeForConditionalGeneration,
 )
 
-from pytest_imgedit.inference.qwen_inputs import AssembledProcessor
+from pytest_imgedit.kinds.compute.qwen_inputs import AssembledProcessor
 from pytest_imgedit.protocols.rubric import load_rubric
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

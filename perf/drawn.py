@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from checkpoints import draw_editor
 from diffusers import QwenImageEditPipeline
 
-from pytest_imgedit.editors.diffusers import DiffusersEditor
-from pytest_imgedit.inference.numerics import set_deterministic
-from pytest_imgedit.inference.qwen_inputs import repair_mm_token_type_ids
+from pytest_imgedit.kinds.compute.numerics import set_deterministic
+from pytest_imgedit.kinds.compute.qwen_inputs import repair_mm_token_type_ids
+from pytest_imgedit.kinds.diffusers import DiffusersEditor
 
 if TYPE_CHECKING:
     from PIL import Image

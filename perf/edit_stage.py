@@ -42,7 +42,7 @@ def bare(job: dict[str, Any]) -> dict[str, Any]:
     """Make the calls of a job file with diffusers alone."""
     import torch
 
-    from pytest_imgedit.editors.diffusers import DiffusersEditor
+    from pytest_imgedit.kinds.diffusers import DiffusersEditor
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     pipeline = DiffusersEditor(job["editor"], device=device).pipeline

@@ -23,9 +23,9 @@ from checkpoints import build, picture
 from harness import finish, parser, scratch, table
 
 from pytest_imgedit.core.requests import Answer, Question
-from pytest_imgedit.judges.decoding import Decoded
-from pytest_imgedit.judges.logprob_scoring import find_places
-from pytest_imgedit.judges.qwen_vl import QwenVLJudge
+from pytest_imgedit.kinds.qwen_decoder.decoding import Decoded
+from pytest_imgedit.kinds.qwen_decoder.logprob_scoring import find_places
+from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
 from pytest_imgedit.protocols.rubric import load_rubric
 from pytest_imgedit.workers.editing import free_memory
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from pytest_imgedit.judges.decoding import Prompt
+    from pytest_imgedit.kinds.qwen_decoder.decoding import Prompt
 
 UNEVEN = ((1024, 1024), (768, 1024), (512, 512), (1024, 640), (896, 896))
 

@@ -30,7 +30,7 @@ BATCH = 4
 #: A judge that is shown the edit alone. The harness itself has no such rubric: it rewards an editor that does nothing.
 ONE_IMAGE = """
 from dataclasses import replace
-from pytest_imgedit.judges.qwen_vl import QwenVLJudge
+from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
 
 class OneImage(QwenVLJudge):
     def preprocess(self, question):
@@ -44,8 +44,8 @@ def plain_way(job: dict[str, Any]) -> dict[str, Any]:
     from PIL import Image
     from transformers import AutoModelForImageTextToText
 
-    from pytest_imgedit.inference.qwen_inputs import AssembledProcessor
-    from pytest_imgedit.judges.qwen_vl import chatml
+    from pytest_imgedit.kinds.compute.qwen_inputs import AssembledProcessor
+    from pytest_imgedit.kinds.qwen_vl import chatml
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = torch.bfloat16 if device == "cuda" else torch.float32  # as the harness

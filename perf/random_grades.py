@@ -6,13 +6,13 @@ import hashlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.judges.qwen_vl import QwenVLJudge
+from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_imgedit.core.requests import Answer, Question
-    from pytest_imgedit.judges.decoding import Prompt
+    from pytest_imgedit.kinds.qwen_decoder.decoding import Prompt
 
 
 class RandomGrades(QwenVLJudge):

@@ -25,7 +25,7 @@ from checkpoints import build, write_suite
 from harness import finish, parser, psnr, scratch, table
 from PIL import Image
 
-from pytest_imgedit.inference.numerics import DTYPES
+from pytest_imgedit.kinds.compute.numerics import DTYPES
 
 WAYS: dict[str, dict[str, Any]] = {
     "full": {"strategy": "full"},
@@ -44,8 +44,8 @@ PATIENCE = 300
 def edit(job: dict[str, Any]) -> dict[str, Any]:
     """Load and edit in one way; runs in a process of its own, which is rank 0 where there are several."""
     from pytest_imgedit.core.requests import EditRequest
-    from pytest_imgedit.editors.diffusers import DiffusersEditor
-    from pytest_imgedit.editors.sharded_editor import ShardedEditor
+    from pytest_imgedit.kinds.diffusers import DiffusersEditor
+    from pytest_imgedit.kinds.sharded_editor import ShardedEditor
 
     cuda = torch.cuda.is_available()
     started = time.perf_counter()

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOAD = """
-from pytest_imgedit.models.specs import make_model
+from pytest_imgedit.kinds.registry import make_model
 from pytest_imgedit.workers.process import hide
 model = make_model({role!r}, "scenes", {{}})
 if {hides}:
-    hide(model.unused_packages)
+    hide(model.requirements.unused_packages)
 model.target.build("cpu", model.worker_params)
 """
 ROWS = {

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from pytest_imgedit.engine.callable_models import EditWorkers, RewardModel
     from pytest_imgedit.engine.results import FinishedRun
     from pytest_imgedit.engine.standalone import open_models
-    from pytest_imgedit.models.checkpoint_kinds import CheckpointModel
-    from pytest_imgedit.models.checkpoints import Layout
-    from pytest_imgedit.models.kinds import Model
-    from pytest_imgedit.models.parameters import ComputeParameters, Parameters, indifferent
-    from pytest_imgedit.models.places import Memory, Room, Site, Where, Workload
+    from pytest_imgedit.kinds.base import Composition, FinishedImages, Model
+    from pytest_imgedit.kinds.checkpoint import CheckpointModel
+    from pytest_imgedit.kinds.checkpoint_files import Layout
+    from pytest_imgedit.kinds.parameters import ComputeParameters, Parameters, indifferent
+    from pytest_imgedit.kinds.requirements import Memory, Requirements, Room, Site, Where, Workload
     from pytest_imgedit.store.documents import read_results
     from pytest_imgedit.suites.base import SuiteLoader
 
@@ -41,6 +41,7 @@ __all__ = [
     "Answer",
     "Base64Image",
     "CheckpointModel",
+    "Composition",
     "ComputeParameters",
     "Edit",
     "EditFailed",
@@ -49,6 +50,7 @@ __all__ = [
     "EditWorkers",
     "Editor",
     "FileImage",
+    "FinishedImages",
     "FinishedRun",
     "ImageError",
     "ImageSource",
@@ -63,6 +65,7 @@ __all__ = [
     "Parameters",
     "Question",
     "ReplyError",
+    "Requirements",
     "Results",
     "RewardModel",
     "Room",
@@ -86,11 +89,11 @@ _MODULES = {
     "core.requests": ("Answer", "EditRequest", "Editor", "Judge", "Question"),
     "core.results": ("Edit", "ItemError", "Results", "SeedResult", "Verdict"),
     "core.images": ("Base64Image", "FileImage"),
-    "models.checkpoint_kinds": ("CheckpointModel",),
-    "models.checkpoints": ("Layout",),
-    "models.kinds": ("Model",),
-    "models.places": ("Memory", "Room", "Site", "Where", "Workload"),
-    "models.parameters": ("ComputeParameters", "Parameters", "indifferent"),
+    "kinds.base": ("Composition", "FinishedImages", "Model"),
+    "kinds.checkpoint": ("CheckpointModel",),
+    "kinds.checkpoint_files": ("Layout",),
+    "kinds.requirements": ("Memory", "Requirements", "Room", "Site", "Where", "Workload"),
+    "kinds.parameters": ("ComputeParameters", "Parameters", "indifferent"),
     "core.pairs": ("EditPair", "ImageSource"),
     "engine.callable_models": ("EditWorkers", "RewardModel"),
     "engine.results": ("FinishedRun",),

@@ -44,10 +44,10 @@ def load_editor(
     memory with `cpu_offload`. Raises `pytest_imgedit.core.errors.SetupError` for a checkpoint that is no editor, is not
     whole, or cannot be shared so.
     """
-    from pytest_imgedit.editors.fsdp import load_sharded
-    from pytest_imgedit.editors.loading import load_pipeline
-    from pytest_imgedit.inference.numerics import pick_dtype, set_deterministic
-    from pytest_imgedit.models.diffusers import ShardParameters
+    from pytest_imgedit.kinds.compute.fsdp import load_sharded
+    from pytest_imgedit.kinds.compute.numerics import pick_dtype, set_deterministic
+    from pytest_imgedit.kinds.compute.pipeline import load_pipeline
+    from pytest_imgedit.kinds.diffusers import ShardParameters
 
     set_deterministic(True)
     torch_dtype = pick_dtype(dtype, device.type)
@@ -65,7 +65,7 @@ class LoadedEditor:
     """
 
     def __init__(self, pipeline: Any, call: JsonObject) -> None:
-        from pytest_imgedit.editors.diffusers import DiffusersEditor
+        from pytest_imgedit.kinds.diffusers import DiffusersEditor
 
         self.pipeline = pipeline
         self._editor = DiffusersEditor.around(pipeline, call)
@@ -87,7 +87,7 @@ class LoadedEditor:
         Returns for each its edit, or why what came out is none, such as a blank image. Raises what the pipeline raises,
         and `ValueError` for several sources where it takes one.
         """
-        from pytest_imgedit.inference.seeding import seed_all
+        from pytest_imgedit.kinds.compute.seeding import seed_all
 
         if len(sources) > 1 and not self.batches:
             raise ValueError(f"{len(sources)} sources, expected one: {type(self.pipeline).__name__} takes no batches")
@@ -100,7 +100,7 @@ class LoadedEditor:
         return [self._finished(output, place, request) for place, request in enumerate(requests)]
 
     def _finished(self, output: Any, place: int, request: EditRequest) -> Image.Image | Exception:
-        from pytest_imgedit.editors.output import checked
+        from pytest_imgedit.kinds.output import checked
 
         try:
             return checked(self._editor.picture(output, place), request.source, may_be_blank=False)

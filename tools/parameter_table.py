@@ -10,15 +10,15 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.models.parameters import Parameters
-from pytest_imgedit.models.specs import BUILTIN, kind_at
+from pytest_imgedit.kinds.parameters import Parameters
+from pytest_imgedit.kinds.registry import BUILTIN, kind_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pydantic.fields import FieldInfo
 
-    from pytest_imgedit.models.kinds import Role
+    from pytest_imgedit.kinds.base import Role
 
 PAGE = Path(__file__).parent.parent / "docs" / "models.md"
 _PLACE = re.compile(r"(<!-- parameters of (editor|judge) ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)

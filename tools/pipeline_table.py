@@ -1,12 +1,12 @@
-"""Prints the table of docs/pipelines.md from `pytest_imgedit/models/adapters.py` and the installed diffusers.
+"""Prints the table of docs/pipelines.md from `pytest_imgedit/kinds/adapters.py` and the installed diffusers.
 
 python tools/pipeline_table.py
 """
 
 from __future__ import annotations
 
-from pytest_imgedit.models.adapters import ADAPTERS, Adapter
-from pytest_imgedit.models.pipelines import call_signature
+from pytest_imgedit.kinds.adapters import ADAPTERS, Adapter
+from pytest_imgedit.kinds.pipelines import call_signature
 
 HEADER = ("pipeline", "source goes to", "prompt", "size of the edit", "output", "guidance", "negative prompt", "needs")
 

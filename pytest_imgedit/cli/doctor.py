@@ -19,8 +19,8 @@ from pytest_imgedit.engine.launch import is_remote
 from pytest_imgedit.engine.placement import need_of, settle
 from pytest_imgedit.engine.plan import resolve
 from pytest_imgedit.engine.preflight import check_executor, check_models, naming_gpus
-from pytest_imgedit.models.kinds import ROLES, Model
-from pytest_imgedit.models.places import GIB
+from pytest_imgedit.kinds.base import ROLES, Model
+from pytest_imgedit.kinds.requirements import GIB
 from pytest_imgedit.report import terminal
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.workers.hardware import Hardware
@@ -102,12 +102,12 @@ def _package_problems() -> list[str]:
 def _model(model: Model, settings: Settings, hardware: Hardware, problems: list[str]) -> JsonObject:
     """Describe an editor or judge: where its weights are, what they take, and whether its GPUs hold that."""
     found: JsonObject = {"role": model.role, "spec": model.spec, "weights_gib": None, "folder": None, "fits": None}
-    folder = model.local_checkpoint()
-    if folder is None:
+    if model.checkpoint is None:
         return found
+    folder = model.checkpoint.local_folder
     if not hardware.has_gpus and "dtype" not in model.params:
         model = model.with_params(dtype="float32")
-    found |= {"weights_gib": round((model.weight_bytes or 0) / GIB, 2), "folder": str(folder)}
+    found |= {"weights_gib": round((model.memory().reads or 0) / GIB, 2), "folder": str(folder)}
     if is_remote(settings):
         return found
     model = settle(model, 0, hardware)
@@ -117,7 +117,7 @@ def _model(model: Model, settings: Settings, hardware: Hardware, problems: list[
     needed, where = need.memory.weights, " of GPU memory" + need.hint
     if not need.groups or needed is None:  # on the CPU, or moved from host memory to a GPU part by part
         kept = need.memory.kept * len(need.groups)
-        needed, room, where = kept or model.weight_bytes or 0, [_host_memory()], " of host memory"
+        needed, room, where = kept or model.memory().reads or 0, [_host_memory()], " of host memory"
     if room:
         found["fits"] = needed / GIB <= min(room)
         if not found["fits"]:

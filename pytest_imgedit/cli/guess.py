@@ -15,7 +15,7 @@ from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.files import read_utf8
 from pytest_imgedit.core.sanitize import counted, steering
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.models.folder import SUFFIXES
+from pytest_imgedit.kinds.folder import SUFFIXES
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.suites.native import FIELDS, USUAL_NAMES, read_seed, split_tags
 from pytest_imgedit.suites.rows import Problems, Row, read_rows

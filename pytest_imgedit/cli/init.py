@@ -23,9 +23,9 @@ from pytest_imgedit.core.files import write_text
 from pytest_imgedit.core.provenance import git
 from pytest_imgedit.core.sanitize import did_you_mean, printable
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.models.kinds import ROLES, Role
-from pytest_imgedit.models.places import GIB
-from pytest_imgedit.models.specs import kind_of
+from pytest_imgedit.kinds.base import ROLES, Role
+from pytest_imgedit.kinds.registry import kind_of
+from pytest_imgedit.kinds.requirements import GIB
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.workers.gpus import Gpu, find_gpus
 

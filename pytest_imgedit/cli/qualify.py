@@ -21,7 +21,7 @@ from pytest_imgedit.engine.preflight import check_executor, check_models, check_
 from pytest_imgedit.engine.progress import RunProgress
 from pytest_imgedit.engine.run import Run, RunHooks, Surroundings
 from pytest_imgedit.engine.scoring import Scorer
-from pytest_imgedit.models.kinds import Role
+from pytest_imgedit.kinds.base import Role
 from pytest_imgedit.protocols.rubric import load_rubric
 from pytest_imgedit.report import tables, terminal
 from pytest_imgedit.stats.controls import controls_gate, describe_controls

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from pytest_imgedit.models.kinds import ROLES, Role
-from pytest_imgedit.models.specs import DEFAULT, kind_of
+from pytest_imgedit.kinds.base import ROLES, Role
+from pytest_imgedit.kinds.registry import DEFAULT, kind_of
 
 #: Suffixes by which a suite's spec is known to be a file.
 SUITE_SUFFIXES = (".json", ".jsonl", ".csv", ".toml")

@@ -19,7 +19,7 @@ from pytest_imgedit.core.redaction import Redactor, is_secret, server_key
 from pytest_imgedit.core.results import GateOptions
 from pytest_imgedit.core.sanitize import did_you_mean
 from pytest_imgedit.core.shards import Shard
-from pytest_imgedit.models.specs import DEFAULT, kind_of
+from pytest_imgedit.kinds.registry import DEFAULT, kind_of
 
 
 class _Section(BaseModel):

@@ -25,6 +25,11 @@ class Target:
         module, _, attribute = path.partition(":")
         return cls(module, attribute, argument)
 
+    @classmethod
+    def of(cls, worker: type[Any], argument: str | None = None) -> Target:
+        """Name a class."""
+        return cls(worker.__module__, worker.__qualname__, argument)
+
     @property
     def is_own(self) -> bool:
         """Whether this is a class of the user's own, or of another package, rather than one of this package."""

@@ -20,9 +20,9 @@ from pytest_imgedit.engine.score_stage import ScoreStage
 from pytest_imgedit.engine.scoring import Scorer
 from pytest_imgedit.engine.session_workers import SessionWorkers
 from pytest_imgedit.engine.work import Seeds, Work, make_works
-from pytest_imgedit.models.classes import OwnEditor
-from pytest_imgedit.models.identity import Identity
-from pytest_imgedit.models.kinds import Role
+from pytest_imgedit.kinds.base import Role
+from pytest_imgedit.kinds.identity import Identity
+from pytest_imgedit.kinds.registry import CustomEditor
 from pytest_imgedit.protocols.rubric import load_rubric
 from pytest_imgedit.suites.base import Suite
 
@@ -75,9 +75,8 @@ class SessionCalls:
             pair = _pair(call["source"], call["instruction"])
             reference = None if call["reference"] is None else _Bytes(call["reference"])
             pairs.append(replace(pair, category=call["category"], reference=reference))
-        caller = Identity(
-            OwnEditor("call"), "", {}, key({"kind": "call"}), {"kind": "call"}, Environment(device="cpu", versions={})
-        )
+        nowhere = Environment(device="cpu", versions={})
+        caller = Identity(CustomEditor("call"), "", {}, key({"kind": "call"}), {"kind": "call"}, nowhere)
         with self._calling("judge"):
             works = make_works(_suite(pairs), pairs, Seeds(), caller, self.store)
             scorer = self._scorer()

@@ -15,8 +15,8 @@ from pytest_imgedit.core.sanitize import counted
 from pytest_imgedit.engine.retries import Retries
 from pytest_imgedit.engine.reuse import reusable
 from pytest_imgedit.engine.work import Work, halves, in_batches_of, missing_edits
-from pytest_imgedit.models.identity import Identity
-from pytest_imgedit.models.kinds import Model
+from pytest_imgedit.kinds.base import Model
+from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.store.records import EditRecord
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.workers.base import Worker

@@ -133,7 +133,7 @@ def _editor(plan: RunPlan) -> results.EditorInfo:
         spec=mask_shapes(plan.settings.editor.spec),
         **plan.editor.told,
         compiled=made == {True} if len(made) < 2 else None,
-        lossy=tuple(plan.editor.model.lossy),
+        lossy=plan.editor.lossy,
         batch_sizes=tuple(sorted({edit.batch_size for edit in edits if plan.editor.model.pads_batches})),
     )
 

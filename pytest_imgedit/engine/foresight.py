@@ -11,8 +11,8 @@ from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import Results
 from pytest_imgedit.engine.placement import Peak
-from pytest_imgedit.models.identity import Identity
-from pytest_imgedit.models.kinds import Role
+from pytest_imgedit.kinds.base import Role
+from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.stats.planning import expected_mde
 from pytest_imgedit.stats.sequential import at_the_end
 from pytest_imgedit.store.documents import read_results

@@ -13,9 +13,9 @@ from pathlib import Path
 from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.protocol import Preparing
 from pytest_imgedit.engine.placement import STAGE_OF, Group, groups_of
-from pytest_imgedit.models.identity import Identity, identify
-from pytest_imgedit.models.kinds import Model, Role
-from pytest_imgedit.models.places import Where
+from pytest_imgedit.kinds.base import Model, Role
+from pytest_imgedit.kinds.identity import Identity, identify
+from pytest_imgedit.kinds.requirements import Where
 from pytest_imgedit.workers.base import Deadline, Slot, State
 from pytest_imgedit.workers.hardware import Hardware
 from pytest_imgedit.workers.hosts import HostExecutor, Hosts
@@ -112,7 +112,8 @@ class Launcher:
         if model.role == "editor":
             setup["batch_size"], setup["pads_batches"] = model.batch_size, model.pads_batches
         if hosts is not None:
-            setup["checkpoint"] = model.checkpoint_elsewhere(identity.recipe)
+            if model.checkpoint is not None:
+                setup["checkpoint"] = model.checkpoint.elsewhere(identity.recipe["files"])
             setup["code"], setup["files"] = identity.recipe.get("code", {}), identity.files
         executor = self._executor_here(model) if hosts is None else self._executor_there(model, hosts)
         wanted = Setup(setup, self._loads_at_once(model, slots), deadlines)
@@ -124,7 +125,7 @@ class Launcher:
             "target": {"module": target.module, "attribute": target.attribute, "argument": target.argument},
             "params": model.worker_params,
             "libraries": list(identity.libraries),
-            "unused": list(model.unused_packages),
+            "unused": list(model.requirements.unused_packages),
             "is_served": model.is_served,
             "may_be_blank": model.may_be_blank,
         }
@@ -142,7 +143,7 @@ class Launcher:
         once. A host of Ray is one place.
         """
         if model.is_served:
-            return [("", ())] * model.concurrency
+            return [("", ())] * model.requirements.concurrency
         times = 1 if self.settings.workers.executor == "ray" else self.settings.workers.cpu_workers
         places: list[Group] = [(host.name, ()) for host in self.hardware.hosts]
         return places * times
@@ -169,11 +170,12 @@ class Launcher:
             return wanted
         if model.is_served:
             return len(slots)
-        weights = model.weight_bytes
+        memory = model.memory()
+        weights = memory.reads
         if weights is None or not slots[0].gpus:
             return 1
         # Processes read the same files, which the system holds once; each has its libraries and buffers beside them.
-        available, keeps = self.hardware.memory_by_machine, model.memory().kept > 0
+        available, keeps = self.hardware.memory_by_machine, memory.kept > 0
         for machine, count in Counter(slot.machine for slot in slots).items():
             copies = count if keeps else 1
             if weights * (1.2 if copies == 1 else copies) + count * PROCESS_BYTES > available[machine]:

@@ -8,7 +8,7 @@ from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.sanitize import first_of
 from pytest_imgedit.engine.work import Work
-from pytest_imgedit.models.kinds import Model
+from pytest_imgedit.kinds.base import Model
 
 #: How many pairs a line names.
 NAMED = 3
@@ -23,7 +23,8 @@ def missing_lines(editor: Model, judge: Model | None, plan: Sequence[Work], allo
     broken = [work for work in plan if work.error is not None and work.error.is_any_of("bad_image")]
     found = [("a source or reference that cannot be read", broken, broken[0].error if broken else "")]
     without = [work for work in plan if work.error is not None and work.error.is_any_of("no_edit")]
-    found.append((f"no finished image for {editor.spec}", without, editor.describe_images() if without else ""))
+    finished = editor.finished_images(work.pair for work in plan) if without else None
+    found.append((f"no finished image for {editor.spec}", without, finished.summary if finished else ""))
     bare = [work for work in plan if work.error is None and work.reference is None]
     if judge is not None and judge.needs_reference:
         found.append((f"no reference image, which judge {judge.name!r} needs", bare, "name another judge"))

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.models.kinds import GPUS_OPTION, Model, Role
-from pytest_imgedit.models.places import GIB, Memory, Room, Workload
+from pytest_imgedit.kinds.base import GPUS_OPTION, Model, Role
+from pytest_imgedit.kinds.requirements import GIB, Memory, Room, Workload
 from pytest_imgedit.workers.gpus import Gpu, group_gpus, require_memory
 from pytest_imgedit.workers.hardware import Hardware
 
@@ -79,7 +79,7 @@ def groups_of(model: Model, hardware: Hardware) -> list[Group]:
 
     Raises `UsageError` if the GPUs of a host cannot be grouped.
     """
-    if model.is_served or (model.shares_cpu and not hardware.has_gpus):
+    if model.is_served or (model.requirements.shares_cpu and not hardware.has_gpus):
         return []
     numbered: list[tuple[int, Group]] = []
     for host in hardware.hosts:

@@ -21,10 +21,10 @@ from pytest_imgedit.engine.missing import missing_lines
 from pytest_imgedit.engine.placement import Peak, settle
 from pytest_imgedit.engine.scoring import Scorer, verdict_recipe
 from pytest_imgedit.engine.work import Seeds, Work, hand_over, make_works, missing_edits
-from pytest_imgedit.models.identity import Identity, identify
-from pytest_imgedit.models.kinds import Model, Role
-from pytest_imgedit.models.places import Where
-from pytest_imgedit.models.specs import make_model
+from pytest_imgedit.kinds.base import Model, Role
+from pytest_imgedit.kinds.identity import Identity, identify
+from pytest_imgedit.kinds.registry import make_model
+from pytest_imgedit.kinds.requirements import Where
 from pytest_imgedit.protocols.rubric import Rubric, load_rubric
 from pytest_imgedit.stats.comparison import Computed, environment_differences
 from pytest_imgedit.stats.coverage import allowed_pairs
@@ -64,7 +64,9 @@ def resolve(role: Role, settings: Settings) -> Model:
     if role == "judge":
         return model
     size = settings.editor.batch_size
-    return replace(model, batch_size=model.usual_batch if size == "auto" else size)
+    if size == "auto":
+        size = model.usual_batch if gpus == 1 else 1
+    return replace(model, batch_size=size)
 
 
 @dataclass(frozen=True)
@@ -227,7 +229,6 @@ def _candidates(
     A report connects to no host, so what hosts have is taken from the newest record that one of these made.
     """
     if model.checkpoint is not None:
-        model.check_folder()
         note(f"fingerprint: {model.role} {model.spec} (weights are read once, then remembered)")
     if launcher.hosts is not None or model.is_served or not is_remote(settings):
         return [launcher.identify(model, store.fingerprints)]
@@ -255,7 +256,7 @@ def _refuse_baseline(request: Request, editor: Identity, judge: Identity, works:
     told = {"fingerprint": judge.fingerprint, "spec": judge.model.spec}
     reason = unlike_judges(baseline, told, settings.editor.seeds)
     if settings.gates.max_drop:
-        reason = reason or unlike_losses(baseline, editor.model.lossy)
+        reason = reason or unlike_losses(baseline, editor.lossy)
     refuse(baseline, reason or unlike_items(baseline, [(name, *content) for name, content in asked.items()]))
     is_elsewhere = settings.gates.environment == "any" or is_remote(settings)
     if settings.run.stage == "all" and missing_edits(works) and not is_elsewhere:

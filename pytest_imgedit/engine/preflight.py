@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,8 +13,8 @@ from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.errors import SettingError, UsageError
 from pytest_imgedit.core.redaction import mask_secrets, mask_shapes
 from pytest_imgedit.engine.launch import is_remote, python_of
-from pytest_imgedit.models.kinds import Model
-from pytest_imgedit.models.places import Site
+from pytest_imgedit.kinds.base import Model
+from pytest_imgedit.kinds.requirements import Site
 from pytest_imgedit.protocols.rubric import load_rubric
 from pytest_imgedit.report.write import check_writable
 from pytest_imgedit.stats import gates
@@ -40,8 +41,11 @@ def check_models(settings: Settings, models: Iterable[Model], hardware: Hardware
     """
     may_have_gpus = settings.workers.gpus != "none" and (is_remote(settings) or hardware.has_gpus)
     for model in models:
-        is_here = not is_remote(settings) and python_of(settings, model.role) is None
-        _check_model(model, settings, Site(may_have_gpus, is_here))
+        site = Site(may_have_gpus, is_here=not is_remote(settings) and python_of(settings, model.role) is None)
+        if settings.run.stage != "edit":
+            rubric = settings.judge.rubric
+            site = replace(site, suite=settings.suite.spec, rubric=rubric, is_custom_rubric=rubric in settings.rubrics)
+        _check_model(model, settings, site)
     load_rubric(settings.judge.rubric, settings.rubrics)
     for key in ("editor_python", "judge_python"):
         python = None if is_remote(settings) else getattr(settings.workers, key)
@@ -51,11 +55,9 @@ def check_models(settings: Settings, models: Iterable[Model], hardware: Hardware
 
 def _check_model(model: Model, settings: Settings, site: Site) -> None:
     """Raise `UsageError`, which names the setting and its place in the config, for what is wrong with a model."""
-    role, rubric = model.role, settings.judge.rubric
+    role = model.role
     try:
         model.check(site)
-        if role == "judge" and settings.run.stage != "edit":
-            model.check_use(settings.suite.spec, rubric, rubric in settings.rubrics)
     except SettingError as error:
         place = settings.place(role, error.key.partition(".")[0])
         if error.key == "spec":

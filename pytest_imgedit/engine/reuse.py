@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from pytest_imgedit.core.environments import Environment, Reuse
-from pytest_imgedit.models.closure import is_unchanged
+from pytest_imgedit.kinds.closure import is_unchanged
 from pytest_imgedit.store.records import EditRecord, VerdictRecord
 
 R = TypeVar("R", EditRecord, VerdictRecord)

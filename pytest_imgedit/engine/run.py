@@ -20,7 +20,7 @@ from pytest_imgedit.engine.score_stage import Feed, ScoreStage
 from pytest_imgedit.engine.scoring import Scorer
 from pytest_imgedit.engine.swap import Swap, first_loaded
 from pytest_imgedit.engine.work import Work, missing_edits
-from pytest_imgedit.models.kinds import Role
+from pytest_imgedit.kinds.base import Role
 from pytest_imgedit.workers.base import Worker
 from pytest_imgedit.workers.gpus import BusyMeter
 from pytest_imgedit.workers.pool import Pool, Watcher

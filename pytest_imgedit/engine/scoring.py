@@ -17,7 +17,7 @@ from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.engine.perturbations import perturbed
 from pytest_imgedit.engine.reuse import reusable
 from pytest_imgedit.engine.work import Work
-from pytest_imgedit.models.identity import Identity
+from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.protocols.rubric import Rubric
 from pytest_imgedit.store.records import VerdictRecord
 from pytest_imgedit.store.store import Store
@@ -70,7 +70,7 @@ class Scorer:
     @property
     def usage(self) -> Usage | None:
         """The tokens of this run's answers and their cost; `None` for a judge that is not paid by tokens."""
-        prices = self.judge.model.prices
+        prices = self.judge.model.requirements.prices
         if prices is None:
             return None
         cost = (self.tokens["tokens_in"] * prices[0] + self.tokens["tokens_out"] * prices[1]) / 1e6

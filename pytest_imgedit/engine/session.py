@@ -31,7 +31,7 @@ from pytest_imgedit.engine.results import FinishedRun
 from pytest_imgedit.engine.run import Progress, Run, RunHooks, Surroundings
 from pytest_imgedit.engine.session_workers import SessionWorkers, Silence
 from pytest_imgedit.engine.until_decided import BlockRun
-from pytest_imgedit.models.kinds import Model, Role
+from pytest_imgedit.kinds.base import Model, Role
 from pytest_imgedit.report import terminal
 from pytest_imgedit.report.github import gate_commands
 from pytest_imgedit.report.write import add_to_github_summary, write_reports, write_results

@@ -12,8 +12,8 @@ from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.engine.launch import Launcher, connect
 from pytest_imgedit.engine.placement import Peak, Placement, place, settle
 from pytest_imgedit.engine.plan import RunPlan
-from pytest_imgedit.models.identity import Identity
-from pytest_imgedit.models.kinds import Model, Role
+from pytest_imgedit.kinds.base import Model, Role
+from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.workers.base import Slot, Worker
 from pytest_imgedit.workers.hardware import Hardware

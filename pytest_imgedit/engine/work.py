@@ -16,7 +16,7 @@ from pytest_imgedit.core.requests import job_seed
 from pytest_imgedit.core.results import Edit, ItemError, Verdict
 from pytest_imgedit.core.sanitize import one_line, printable
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.models.identity import Identity
+from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.suites.base import Suite
 
@@ -132,7 +132,7 @@ def make_works(suite: Suite, pairs: Sequence[EditPair], seeds: Seeds, editor: Id
             elif shown_reference == "next" and followers[pair.id] is not pair:
                 shown = _keep(followers[pair.id].reference, store)
             elif finished_of is not None:
-                path = finished_of[pair.id]
+                path = finished_of.by_pair[pair.id]
                 shown = finished = None if isinstance(path, str) else _read_finished(path)
                 problem = path if isinstance(path, str) else ""
         except ImageError as error:

@@ -118,7 +118,7 @@ _OWN_KEYS = {"editor": ("seeds",), "judge": ("rubric", "reasks", "controls", "re
 
 def _kind(role: str, spec: str) -> str:
     """Return what kind of model a spec names; a class of the user's own is a kind by itself."""
-    from pytest_imgedit.models.specs import known
+    from pytest_imgedit.kinds.registry import known
 
     name = spec.partition(":")[0]
     return name if name in known(role) else spec

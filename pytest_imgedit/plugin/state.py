@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_imgedit.engine.callable_models import Calls
     from pytest_imgedit.engine.results import FinishedRun
     from pytest_imgedit.engine.session import Evaluation
-    from pytest_imgedit.models.kinds import Role
+    from pytest_imgedit.kinds.base import Role
     from pytest_imgedit.plugin.call_server import CallServer
     from pytest_imgedit.suites.base import Suite
 

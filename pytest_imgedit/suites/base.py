@@ -17,7 +17,7 @@ from pytest_imgedit.core.files import is_folder
 from pytest_imgedit.core.pairs import EditPair, category_slug, in_order, slug
 from pytest_imgedit.core.sanitize import counted, one_line, shorten
 from pytest_imgedit.core.targets import Target
-from pytest_imgedit.models.specs import known, resolve
+from pytest_imgedit.kinds.registry import known, resolve
 
 BUILTIN = {
     "native": "pytest_imgedit.suites.native:load",

@@ -11,7 +11,7 @@ from typing import Any
 
 from pytest_imgedit.core.errors import SetupError, is_out_of_memory
 from pytest_imgedit.core.requests import EditRequest
-from pytest_imgedit.inference.seeding import has_drawn, seed_all
+from pytest_imgedit.kinds.compute.seeding import has_drawn, seed_all
 from pytest_imgedit.workers.messages import clock
 
 

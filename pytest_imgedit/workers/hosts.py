@@ -12,7 +12,7 @@ from pytest_imgedit.core.environments import alike
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.protocol import FromWorker, ToWorker
 from pytest_imgedit.core.versions import __version__
-from pytest_imgedit.models.source import user_import_paths
+from pytest_imgedit.kinds.source import user_import_paths
 from pytest_imgedit.workers.agent import Description, News
 from pytest_imgedit.workers.base import ENDED, NotStarted, Slot
 from pytest_imgedit.workers.hardware import Hardware

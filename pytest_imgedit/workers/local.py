@@ -20,7 +20,7 @@ import execnet
 from pytest_imgedit.core.protocol import FromWorker, ToWorker, Up
 from pytest_imgedit.core.redaction import Redactor
 from pytest_imgedit.core.sanitize import one_line, shorten
-from pytest_imgedit.models.source import user_import_paths
+from pytest_imgedit.kinds.source import user_import_paths
 from pytest_imgedit.workers import supervisor
 from pytest_imgedit.workers.base import ENDED, NotStarted, Slot
 

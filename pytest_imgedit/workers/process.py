@@ -21,8 +21,8 @@ from pytest_imgedit.core.requests import Answer, EditRequest, Question
 from pytest_imgedit.core.sanitize import one_line, shorten
 from pytest_imgedit.core.targets import Target
 from pytest_imgedit.core.versions import versions_of
-from pytest_imgedit.models.checkpoints import find_checkpoint, require_file
-from pytest_imgedit.models.closure import loaded_code, require_code
+from pytest_imgedit.kinds.checkpoint_files import find_checkpoint, require_file
+from pytest_imgedit.kinds.closure import loaded_code, require_code
 from pytest_imgedit.workers.editing import Dropped, EditCalls, Output, free_memory
 from pytest_imgedit.workers.messages import clock, describe, edit_request, finished_edit, judge_question, plain_answer
 from pytest_imgedit.workers.usage import CpuShare, PeakMemory, threads_in

@@ -9,7 +9,7 @@ import shutil
 import pytest
 from safetensors.torch import load_file, save_file
 
-from pytest_imgedit.models.checkpoints import Layout, component_bytes
+from pytest_imgedit.kinds.checkpoint_files import Layout, component_bytes
 
 
 class Boom:

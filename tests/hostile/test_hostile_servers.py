@@ -10,8 +10,7 @@ import pytest
 from PIL import Image
 
 from pytest_imgedit.core.errors import SetupError
-from pytest_imgedit.models.openai import ServerParameters
-from pytest_imgedit.models.servers import Endpoint
+from pytest_imgedit.kinds.openai import Endpoint, ServerParameters
 
 COMPLETION = {
     "id": "1",

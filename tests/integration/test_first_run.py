@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from pytest_imgedit.models.specs import BUILTIN
+from pytest_imgedit.kinds.registry import BUILTIN
 from pytest_imgedit.suites import base as suites
 
 

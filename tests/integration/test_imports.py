@@ -85,12 +85,12 @@ def test_session_without_items_of_ours_imports_nothing_heavy(tmp_path):
 def test_worker_of_an_embedded_model_imports_nothing_that_it_never_uses(role, further):
     """It loads a model in a fresh process, which is five seconds of imports."""
     imported = modules_after(
-        "from pytest_imgedit.models.specs import make_model\n"
+        "from pytest_imgedit.kinds.registry import make_model\n"
         "from pytest_imgedit.workers.process import hide\n"
         f"model = make_model({role!r}, 'scenes', {{}})\n"
-        "hide(model.unused_packages)\n"
+        "hide(model.requirements.unused_packages)\n"
         "model.target.build('cpu', model.worker_params)\n"
-        "for name in model.unused_packages: assert sys.modules.pop(name) is None, name\n"
+        "for name in model.requirements.unused_packages: assert sys.modules.pop(name) is None, name\n"
     )
     heavy = {"torch", "transformers", "diffusers", "accelerate", "scipy", "peft", "torchvision", "ray", "openai"}
     assert imported & heavy == {"torch", "transformers", "accelerate", *further}

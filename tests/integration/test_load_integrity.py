@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pytest_imgedit.core.errors import SetupError
-from pytest_imgedit.editors.diffusers import DiffusersEditor
-from pytest_imgedit.inference.fast_loading import load_on_gpu
-from pytest_imgedit.inference.integrity import whole_checkpoints
-from pytest_imgedit.judges.qwen_vl import QwenVLJudge
+from pytest_imgedit.kinds.compute.fast_loading import load_on_gpu
+from pytest_imgedit.kinds.compute.integrity import whole_checkpoints
+from pytest_imgedit.kinds.diffusers import DiffusersEditor
+from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
 
 STEPS = "--imgedit-set=editor.num_inference_steps=2"
 

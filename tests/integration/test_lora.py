@@ -15,12 +15,12 @@ from safetensors.torch import load_file, save_file
 from pytest_imgedit.core.errors import SettingError, SetupError
 from pytest_imgedit.core.images import encode_png
 from pytest_imgedit.core.requests import EditRequest
-from pytest_imgedit.editors import diffusers as editor_module
-from pytest_imgedit.editors.diffusers import DiffusersEditor
-from pytest_imgedit.judges.qwen_vl import QwenVLJudge
-from pytest_imgedit.models.identity import identify
-from pytest_imgedit.models.places import Site
-from pytest_imgedit.models.specs import make_model
+from pytest_imgedit.kinds.compute import pipeline as loading
+from pytest_imgedit.kinds.diffusers import DiffusersEditor
+from pytest_imgedit.kinds.identity import identify
+from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
+from pytest_imgedit.kinds.registry import make_model
+from pytest_imgedit.kinds.requirements import Site
 from pytest_imgedit.workers.process import JobLoop
 
 peft = pytest.importorskip("peft")
@@ -77,8 +77,8 @@ def test_adapters_change_edits_by_their_weights(model, loras):
 
 def test_another_adapter_is_taken_without_loading_the_base_again(model, loras, monkeypatch):
     loaded = []
-    load = editor_module.load_pipeline
-    monkeypatch.setattr(editor_module, "load_pipeline", lambda *given: loaded.append(given) or load(*given))
+    load = loading.load_pipeline
+    monkeypatch.setattr(loading, "load_pipeline", lambda *given: loaded.append(given) or load(*given))
     target = make_model("editor", f"diffusers:{model}", {}).target
     worker, images = JobLoop(lambda message: None, sys.stderr), []
     for own in ([loras[0]], [loras[1]], [], [loras[0]]):

@@ -15,9 +15,9 @@ import pytest
 from pytest_imgedit.config.paths import rebase_paths
 from pytest_imgedit.core.errors import SettingError, UsageError
 from pytest_imgedit.engine.placement import place, settle
-from pytest_imgedit.models import specs
-from pytest_imgedit.models.places import Site
-from pytest_imgedit.models.specs import make_model
+from pytest_imgedit.kinds import registry
+from pytest_imgedit.kinds.registry import make_model
+from pytest_imgedit.kinds.requirements import Site
 from pytest_imgedit.workers.gpus import Gpu
 from pytest_imgedit.workers.hardware import Hardware, HostHardware
 
@@ -49,9 +49,9 @@ def installed(tmp_path_factory, monkeypatch):
     (info / "entry_points.txt").write_text("\n".join(groups))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH")))))
     monkeypatch.syspath_prepend(site)
-    specs.known.cache_clear()
+    registry.known.cache_clear()
     yield site
-    specs.known.cache_clear()
+    registry.known.cache_clear()
     for name in [name for name in sys.modules if name.partition(".")[0] == "acme_models"]:
         del sys.modules[name]
 
@@ -151,7 +151,7 @@ def test_the_plan_says_what_they_need_and_offloads_what_does_not_fit(checkpoints
     assert found.mode == "resident"
     assert "plan: edit 0.0 GiB and judge 0.0 GiB on GPU 0" in found.lines[-1]
     assert settle(editor, 100, one_gpu(80.0)).params == {}
-    small = one_gpu(editor.weight_bytes / 2**30 / 2)
+    small = one_gpu(editor.memory().reads / 2**30 / 2)
     with pytest.raises(UsageError, match=r'; editor.offload="group" needs least$'):
         place([editor], small, "auto")
     with pytest.raises(UsageError, match=r"; \d+ such GPUs would hold them$"):
@@ -163,10 +163,10 @@ def test_the_plan_says_what_they_need_and_offloads_what_does_not_fit(checkpoints
 
 
 def test_an_entry_point_that_names_no_kind_is_refused(installed):
-    (installed / "acme_models" / "kinds.py").write_text("class AcmeEditor: ...\nAcmeJudge = 1 / 0\n")
-    with pytest.raises(UsageError, match=r"^editor 'acme-vae': acme_models\.kinds:AcmeEditor: ZeroDivisionError"):
+    (installed / "acme_models" / "editor.py").write_text("class AcmeEditor: ...\nAcmeJudge = 1 / 0\n")
+    with pytest.raises(UsageError, match=r"^editor 'acme-vae': acme_models\.editor:AcmeEditor: ZeroDivisionError"):
         make_model("editor", "acme-vae:x", {})
-    (installed / "acme_models" / "kinds.py").write_text("class AcmeEditor: ...\n")
+    (installed / "acme_models" / "editor.py").write_text("class AcmeEditor: ...\n")
     with pytest.raises(UsageError, match=r"expected a subclass of pytest_imgedit\.Model whose role is 'editor'"):
         make_model("editor", "acme-vae:x", {})
 

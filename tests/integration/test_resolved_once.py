@@ -10,11 +10,11 @@ from nvml_driver import driver
 COUNTS = """
 import json, pynvml
 from pathlib import Path
-from pytest_imgedit.models import specs
+from pytest_imgedit.kinds import registry
 from pytest_imgedit.suites import base
 
 found = {"specs": [], "nvml": 0}
-resolve, start = specs.resolve, pynvml.nvmlInit
+resolve, start = registry.resolve, pynvml.nvmlInit
 
 
 def counted(role, spec, *others):
@@ -27,7 +27,7 @@ def opened():
     return start()
 
 
-specs.resolve = base.resolve = counted
+registry.resolve = base.resolve = counted
 pynvml.nvmlInit = opened
 
 

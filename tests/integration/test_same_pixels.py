@@ -12,7 +12,7 @@ import psutil
 import pytest
 from PIL import Image
 
-from pytest_imgedit.editors.diffusers import DiffusersEditor
+from pytest_imgedit.kinds.diffusers import DiffusersEditor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

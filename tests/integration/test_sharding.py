@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 from pytest_imgedit.config.settings import Settings
-from pytest_imgedit.models.identity import identify
-from pytest_imgedit.models.places import Site
-from pytest_imgedit.models.specs import make_model
+from pytest_imgedit.kinds.identity import identify
+from pytest_imgedit.kinds.registry import make_model
+from pytest_imgedit.kinds.requirements import Site
 
 SIZES = {"qwen-image-edit": {"true_cfg_scale": 4.0, "height": 64, "width": 64}}
 BOTH = """
@@ -22,9 +22,9 @@ import json, os, sys
 import numpy as np
 from PIL import Image
 from pytest_imgedit.core.requests import EditRequest
-from pytest_imgedit.editors.diffusers import DiffusersEditor
-from pytest_imgedit.editors.sharded_editor import ShardedEditor
-from pytest_imgedit.inference.seeding import seed_all
+from pytest_imgedit.kinds.diffusers import DiffusersEditor
+from pytest_imgedit.kinds.sharded_editor import ShardedEditor
+from pytest_imgedit.kinds.compute.seeding import seed_all
 
 if __name__ == "__main__":
     folder, shard, call = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])

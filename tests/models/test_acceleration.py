@@ -8,10 +8,10 @@ from PIL import Image
 
 from pytest_imgedit.core.errors import SettingError, SetupError
 from pytest_imgedit.core.requests import EditRequest
-from pytest_imgedit.editors.diffusers import DiffusersEditor
-from pytest_imgedit.models.identity import identify
-from pytest_imgedit.models.places import Site
-from pytest_imgedit.models.specs import make_model
+from pytest_imgedit.kinds.diffusers import DiffusersEditor
+from pytest_imgedit.kinds.identity import identify
+from pytest_imgedit.kinds.registry import make_model
+from pytest_imgedit.kinds.requirements import Site
 
 SMALL = {"num_inference_steps": 2, "true_cfg_scale": 4.0, "height": 64, "width": 64}
 
@@ -44,7 +44,7 @@ def test_negative_prompt_is_encoded_once_a_source_and_changes_nothing(tiny, monk
 
 
 def test_few_sources_are_remembered(tiny, monkeypatch):
-    from pytest_imgedit.editors import acceleration
+    from pytest_imgedit.kinds.compute import acceleration
 
     monkeypatch.setattr(acceleration, "REMEMBERED", 1)
     editor = DiffusersEditor(str(tiny("qwen-image-edit")), device="cpu", **SMALL)

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.judges.decoding import PaddedDecoder
-from pytest_imgedit.judges.qwen_vl import QwenVLJudge
-from pytest_imgedit.models.architectures import PACKED, read_config, unpackable
+from pytest_imgedit.kinds.qwen_decoder.architectures import PACKED, read_config, unpackable
+from pytest_imgedit.kinds.qwen_decoder.decoding import PaddedDecoder
+from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
 
 
 def config(architecture="Qwen3VLForConditionalGeneration", **text):

@@ -9,9 +9,9 @@ from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.inference import fast_loading as weights
-from pytest_imgedit.inference.fast_loading import Reader, load_on_gpu
-from pytest_imgedit.models.checkpoints import weight_files
+from pytest_imgedit.kinds.checkpoint_files import weight_files
+from pytest_imgedit.kinds.compute import fast_loading as weights
+from pytest_imgedit.kinds.compute.fast_loading import Reader, load_on_gpu
 
 
 @pytest.mark.parametrize("model", ["judge-qwen3-vl", "judge-qwen3-vl-moe"])

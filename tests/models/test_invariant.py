@@ -12,10 +12,10 @@ from test_packed import ask
 from tiers import full_but
 
 from pytest_imgedit.core.errors import SetupError
-from pytest_imgedit.judges.decoding import Decoded
-from pytest_imgedit.judges.graphs import Recorded
-from pytest_imgedit.judges.invariant import InvariantDecoder
-from pytest_imgedit.judges.qwen_vl import QwenVLJudge
+from pytest_imgedit.kinds.qwen_decoder.decoding import Decoded
+from pytest_imgedit.kinds.qwen_decoder.graphs import Recorded
+from pytest_imgedit.kinds.qwen_decoder.invariant import InvariantDecoder
+from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
 
 MODELS = ["judge-qwen2.5-vl", "judge-qwen3-vl", "judge-qwen3-vl-moe"]
 
@@ -59,7 +59,7 @@ def test_what_it_answers_is_what_the_packed_decoder_answers(tiny, model):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_buckets_and_rows_give_each_prompt_its_own_reply(tiny, monkeypatch, model):
-    from pytest_imgedit.judges import invariant
+    from pytest_imgedit.kinds.qwen_decoder import invariant
 
     monkeypatch.setattr(invariant, "ROOM", 8)
     monkeypatch.setattr(invariant, "FILLER_PATCHES", 64)
@@ -76,7 +76,7 @@ def test_buckets_and_rows_give_each_prompt_its_own_reply(tiny, monkeypatch, mode
 @pytest.mark.parametrize("model", MODELS)
 def test_kernels_are_chosen_by_what_no_prompt_decides(tiny, monkeypatch, model):
     """The longest sequence chooses a kernel and its grid: it is that of the bucket, or of a window."""
-    from pytest_imgedit.judges import packed
+    from pytest_imgedit.kinds.qwen_decoder import packed
 
     judge = QwenVLJudge(str(tiny(model)), device="cpu", max_new_tokens=1)
     judge.decoder.tiles_alike, judge.decoder.bucket = True, [48, 150]
@@ -102,7 +102,7 @@ def test_kernels_are_chosen_by_what_no_prompt_decides(tiny, monkeypatch, model):
 
 def test_keys_and_values_are_free_before_the_next_take_their_room(tiny, monkeypatch):
     """Rows of gigabytes that only the collector of cycles frees would fill a GPU up."""
-    from pytest_imgedit.judges import invariant
+    from pytest_imgedit.kinds.qwen_decoder import invariant
 
     monkeypatch.setattr(invariant, "ROOM", 8)
     judge = QwenVLJudge(str(tiny(MODELS[1])), device="cpu")

@@ -8,9 +8,9 @@ import torch
 from PIL import Image
 
 from pytest_imgedit.core.requests import Question
-from pytest_imgedit.inference.qwen_inputs import AssembledProcessor
-from pytest_imgedit.judges.qwen_vl import QwenVLJudge
-from pytest_imgedit.judges.reference import MAX_PSNR, ReferenceJudge, psnr, ssim
+from pytest_imgedit.kinds.compute.qwen_inputs import AssembledProcessor
+from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
+from pytest_imgedit.kinds.reference import MAX_PSNR, ReferenceJudge, psnr, ssim
 
 
 def picture(seed: int = 0) -> Image.Image:

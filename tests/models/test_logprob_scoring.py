@@ -20,9 +20,9 @@ from pytest_imgedit.core.errors import ReplyError, SetupError
 from pytest_imgedit.core.images import decode
 from pytest_imgedit.core.reply import number_places, parse_reply
 from pytest_imgedit.core.requests import Answer, Question
-from pytest_imgedit.judges.decoding import Decoded
-from pytest_imgedit.judges.logprob_scoring import Place, expected_grades, find_places
-from pytest_imgedit.judges.qwen_vl import QwenVLJudge
+from pytest_imgedit.kinds.qwen_decoder.decoding import Decoded
+from pytest_imgedit.kinds.qwen_decoder.logprob_scoring import Place, expected_grades, find_places
+from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
 from pytest_imgedit.protocols.rubric import load_rubric
 from pytest_imgedit.scenes import WEIGHTS
 from pytest_imgedit.suites.scenes import load

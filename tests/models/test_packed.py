@@ -8,9 +8,9 @@ from torch.nn.functional import scaled_dot_product_attention
 from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core.images import decode
 from pytest_imgedit.core.requests import Question
-from pytest_imgedit.judges.fused import combine, rms_norm, swiglu
-from pytest_imgedit.judges.packed import Bounds, PackedDecoder, attend
-from pytest_imgedit.judges.qwen_vl import QwenVLJudge
+from pytest_imgedit.kinds.qwen_decoder.fused import combine, rms_norm, swiglu
+from pytest_imgedit.kinds.qwen_decoder.packed import Bounds, PackedDecoder, attend
+from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
 from pytest_imgedit.protocols.rubric import load_rubric
 from pytest_imgedit.scenes import WEIGHTS
 from pytest_imgedit.suites.base import load_suite
@@ -129,7 +129,7 @@ def test_what_is_fused_on_a_gpu_computes_what_transformers_does(tiny):
         rms_norm(hidden, layer.input_layernorm.weight, layer.input_layernorm.variance_epsilon),
         layer.input_layernorm(hidden),
     )
-    from pytest_imgedit.judges import fused
+    from pytest_imgedit.kinds.qwen_decoder import fused
 
     chosen = torch.tensor([[0, 3], [1, 0], [2, 3], [0, 1], [3, 2], [1, 2]])
     weights = torch.rand(6, 2)

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
-from checkpoint_files import pipeline
+from checkpoint_files import pipeline, tensors
 
 from pytest_imgedit.core.environments import key
 from pytest_imgedit.core.errors import UsageError
@@ -20,10 +20,10 @@ from pytest_imgedit.core.images import Base64Image
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.engine.scoring import verdict_recipe
 from pytest_imgedit.engine.work import Work, edit_recipe
-from pytest_imgedit.models.closure import COMPUTE, is_unchanged, loaded_code, source_closure
-from pytest_imgedit.models.identity import identify
-from pytest_imgedit.models.places import Where
-from pytest_imgedit.models.specs import make_model
+from pytest_imgedit.kinds.closure import COMPUTE, is_unchanged, loaded_code, source_closure
+from pytest_imgedit.kinds.identity import identify
+from pytest_imgedit.kinds.registry import make_model
+from pytest_imgedit.kinds.requirements import Where
 from pytest_imgedit.protocols.rubric import load_rubric
 from pytest_imgedit.scenes import WEIGHTS
 
@@ -50,7 +50,7 @@ def _write(path):
 
 
 CHANGES = {
-    "weights": lambda folder: (folder / "unet/diffusion_pytorch_model.safetensors").write_bytes(b"1235"),
+    "weights": lambda folder: (folder / "unet/diffusion_pytorch_model.safetensors").write_bytes(tensors(b"1235")),
     "config": lambda folder: (folder / "unet/config.json").write_text("{ }"),
     "tokenizer": lambda folder: (folder / "tokenizer/tokenizer.json").write_text("[]"),
     "index": lambda folder: (folder / "model_index.json").write_text(
@@ -97,7 +97,7 @@ def test_a_component_that_is_relinked_decides(model, cache, tmp_path):
         trained = tmp_path / step
         trained.mkdir()
         (trained / "config.json").write_text("{}")
-        (trained / "diffusion_pytorch_model.safetensors").write_bytes(step.encode())
+        (trained / "diffusion_pytorch_model.safetensors").write_bytes(tensors(step.encode()))
     for name in (model / "unet").iterdir():
         name.unlink()
     (model / "unet").rmdir()
@@ -112,7 +112,7 @@ def test_a_file_that_is_overwritten_with_its_size_and_time_kept_decides(model, c
     weights = model / "unet/diffusion_pytorch_model.safetensors"
     before, status = of(model, cache), weights.stat()
     time.sleep(0.01)
-    weights.write_bytes(b"4321")
+    weights.write_bytes(tensors(b"4321"))
     os.utime(weights, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert of(model, cache).digest != before.digest
 
@@ -214,11 +214,11 @@ def test_an_adapter_beside_the_weights_is_refused(model, cache):
 
 def test_a_file_that_is_named_like_a_digest_is_read(model, cache, tmp_path):
     weights, named = model / "unet/diffusion_pytorch_model.safetensors", tmp_path / ("ab" * 32)
-    named.write_bytes(b"1")
+    named.write_bytes(tensors(b"1"))
     weights.unlink()
     weights.symlink_to(named)
     before = of(model, cache)
-    named.write_bytes(b"2")
+    named.write_bytes(tensors(b"2"))
     assert of(model, cache).digest != before.digest
 
 

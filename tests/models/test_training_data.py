@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_imgedit.judges.qwen_vl import chatml
+from pytest_imgedit.kinds.qwen_vl import chatml
 from pytest_imgedit.protocols.rubric import load_rubric
 from tools.train_embedded.edits import KINDS, Drawn, compressed, make_edits, quantize
 from tools.train_embedded.evaluate import NOT_HELD_OUT

@@ -12,8 +12,8 @@ import pytest
 import torch
 from PIL import Image
 
-from pytest_imgedit.inference.qwen_inputs import AssembledProcessor
-from pytest_imgedit.judges.qwen_vl import chatml
+from pytest_imgedit.kinds.compute.qwen_inputs import AssembledProcessor
+from pytest_imgedit.kinds.qwen_vl import chatml
 from tools.train_embedded.batched import BatchedJudge
 from tools.train_embedded.editor_model import autoencoder
 from tools.train_embedded.judge_model import image_processor, judge_model

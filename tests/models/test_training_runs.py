@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from pytest_imgedit.core.requests import EditRequest, Question
-from pytest_imgedit.editors.diffusers import DiffusersEditor
-from pytest_imgedit.judges.qwen_vl import QwenVLJudge
+from pytest_imgedit.kinds.diffusers import DiffusersEditor
+from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
 from pytest_imgedit.protocols.rubric import load_rubric
 from tools.train_embedded import bank, editor, judge, pool
 from tools.train_embedded.records import as_pair, draw, make_scenes

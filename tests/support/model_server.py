@@ -16,7 +16,7 @@ from PIL import Image
 
 from pytest_imgedit.core.images import encode_png
 from pytest_imgedit.core.requests import EditRequest, Question
-from pytest_imgedit.models.specs import make_model
+from pytest_imgedit.kinds.registry import make_model
 
 
 class ModelServer(ThreadingHTTPServer):

@@ -33,7 +33,7 @@ from transformers import (
     SmolLM3ForCausalLM,
 )
 
-from pytest_imgedit.inference.qwen_inputs import AssembledProcessor
+from pytest_imgedit.kinds.compute.qwen_inputs import AssembledProcessor
 
 if TYPE_CHECKING:
     from pathlib import Path

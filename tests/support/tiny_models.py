@@ -36,8 +36,8 @@ from transformers import (
 )
 
 from pytest_imgedit.config.settings import SuiteSettings
-from pytest_imgedit.inference.qwen_inputs import AssembledProcessor
-from pytest_imgedit.judges.qwen_vl import VISION
+from pytest_imgedit.kinds.compute.qwen_inputs import AssembledProcessor
+from pytest_imgedit.kinds.qwen_vl import VISION
 from pytest_imgedit.protocols.rubric import load_rubric
 from pytest_imgedit.suites.base import load_suite
 

@@ -52,7 +52,7 @@ from transformers import (
     UMT5EncoderModel,
 )
 
-from pytest_imgedit.inference.qwen_inputs import AssembledProcessor
+from pytest_imgedit.kinds.compute.qwen_inputs import AssembledProcessor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -4,9 +4,9 @@ import pytest
 from checkpoint_files import pipeline
 
 from pytest_imgedit.core.errors import SetupError
-from pytest_imgedit.models import checkpoints
-from pytest_imgedit.models.checkpoints import Layout, describe_checkpoint, find_checkpoint, loaded_files
-from pytest_imgedit.models.fingerprints import digest_files
+from pytest_imgedit.kinds import checkpoint_files
+from pytest_imgedit.kinds.checkpoint_files import Layout, describe_checkpoint, find_checkpoint, loaded_files
+from pytest_imgedit.kinds.fingerprints import digest_files
 from pytest_imgedit.scenes import WEIGHTS
 
 
@@ -25,7 +25,7 @@ def test_embedded_models_are_found_wherever_the_package_is(tmp_path, monkeypatch
     elsewhere = tmp_path / "site-packages" / "pytest_imgedit"
     elsewhere.mkdir(parents=True)
     (elsewhere / "scenes").symlink_to(WEIGHTS.parent)
-    monkeypatch.setattr(checkpoints, "PACKAGE", elsewhere)
+    monkeypatch.setattr(checkpoint_files, "PACKAGE", elsewhere)
     assert find_checkpoint(**there) == str(elsewhere / "scenes" / "weights" / "judge")
 
 

@@ -74,7 +74,7 @@ def test_parameters_are_as_their_page_says():
 
 
 def test_every_parameter_has_a_line_of_its_own():
-    from pytest_imgedit.models.specs import BUILTIN, kind_at
+    from pytest_imgedit.kinds.registry import BUILTIN, kind_at
 
     for role, kinds in BUILTIN.items():
         for name, path in kinds.items():

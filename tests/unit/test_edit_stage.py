@@ -7,7 +7,7 @@ from engine_world import Drawn, FakePool, World, edited, failed, pairs_of
 
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.engine.edit_stage import EditStage
-from pytest_imgedit.models.controls import Identity
+from pytest_imgedit.kinds.controls import IdentityControl
 
 
 class Stage:
@@ -188,7 +188,7 @@ def made_in(size):
 @pytest.fixture
 def padded(world, monkeypatch):
     """A world whose editor makes four edits a call and pads what is fewer."""
-    monkeypatch.setattr(Identity, "pads_batches", True)
+    monkeypatch.setattr(IdentityControl, "pads_batches", True)
     world.raw["editor"] = {"batch_size": 4}
     return world
 

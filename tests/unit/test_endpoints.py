@@ -11,10 +11,9 @@ from PIL import Image
 
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.requests import Answer, Question
-from pytest_imgedit.judges.openai import OpenAIJudge, data_url, fit, read_completion
-from pytest_imgedit.models.identity import identify
-from pytest_imgedit.models.servers import Asking, Endpoint, parse_endpoint
-from pytest_imgedit.models.specs import make_model
+from pytest_imgedit.kinds.identity import identify
+from pytest_imgedit.kinds.openai import Asking, Endpoint, OpenAIJudge, data_url, fit, parse_endpoint, read_completion
+from pytest_imgedit.kinds.registry import make_model
 
 
 @pytest.mark.parametrize(

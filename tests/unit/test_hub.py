@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.models.checkpoints import Layout
-from pytest_imgedit.models.hub import is_local, model_folder, split_id
+from pytest_imgedit.kinds.checkpoint_files import Layout
+from pytest_imgedit.kinds.hub import is_local, model_folder, split_id
 
 
 def test_hub_ids_may_name_a_revision():
@@ -20,7 +20,7 @@ def test_hub_ids_may_name_a_revision():
 def test_a_hub_id_is_resolved_to_a_commit_once(tmp_path, monkeypatch):
     import huggingface_hub
 
-    from pytest_imgedit.models import hub
+    from pytest_imgedit.kinds import hub
 
     asked = []
 
@@ -35,5 +35,5 @@ def test_a_hub_id_is_resolved_to_a_commit_once(tmp_path, monkeypatch):
     first = model_folder("org/model@main", Layout.PIPELINE)
     assert model_folder("org/model@main", Layout.PIPELINE) == first
     assert asked == [("org/model", "main")]
-    assert hub.commit_of("org/model@main", Layout.PIPELINE) == f"{1:040x}"
-    assert hub.commit_of("org/other", Layout.PIPELINE) is None
+    assert hub.Checkpoint("org/model@main", Layout.PIPELINE).commit == f"{1:040x}"
+    assert hub.Checkpoint("org/other", Layout.PIPELINE).commit is None

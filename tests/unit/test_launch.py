@@ -8,23 +8,19 @@ import pytest
 from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.environments import Environment
 from pytest_imgedit.engine.launch import Launcher
-from pytest_imgedit.models.classes import OwnEditor
-from pytest_imgedit.models.identity import Identity
-from pytest_imgedit.models.places import GIB, Memory
+from pytest_imgedit.kinds.identity import Identity
+from pytest_imgedit.kinds.registry import CustomEditor
+from pytest_imgedit.kinds.requirements import GIB, Memory
 from pytest_imgedit.workers.base import Slot, Worker
 from pytest_imgedit.workers.hardware import Hardware, HostHardware
 from pytest_imgedit.workers.pool import Pool, Setup
 
 
-class Large(OwnEditor):
+class Large(CustomEditor):
     """An editor of 60 GiB, which each worker keeps in host memory if `keeps` says so."""
 
-    @property
-    def weight_bytes(self):
-        return 60 * GIB
-
     def memory(self):
-        return Memory(60 * GIB, kept=60 * GIB if self.params.get("keeps") else 0)
+        return Memory(60 * GIB, kept=60 * GIB if self.params.get("keeps") else 0, reads=60 * GIB)
 
 
 def connected(*machines, gpus=("0",)):
@@ -70,18 +66,18 @@ def test_a_count_of_the_config_is_taken_as_it_is():
 @pytest.mark.parametrize(("cores", "batch", "threads"), [(1, 1, 1), (9, 1, 4), (1, 8, 1), (9, 8, 2), (9, 3, 1)])
 def test_threads_depend_on_cores_and_batches_but_not_on_workers(workers, cores, batch, threads):
     here = Hardware((HostHardware(cores=cores),))
-    made = pool(here, OwnEditor("m:C", batch_size=batch), cpu_workers=workers)
+    made = pool(here, CustomEditor("m:C", batch_size=batch), cpu_workers=workers)
     assert [slot.name for slot in made.slots] == ["edit-0", "edit-1", "edit-2", "edit-3"][:workers]
     assert made.executor.threads == threads
 
 
 def test_each_host_without_gpus_has_as_many_workers_as_the_config_says():
-    made = pool(connected("a", "b", gpus=()), OwnEditor("m:C"), cpu_workers=2)
+    made = pool(connected("a", "b", gpus=()), CustomEditor("m:C"), cpu_workers=2)
     assert [slot.host for slot in made.slots] == ["host-0", "host-1", "host-0", "host-1"]
 
 
 def test_deadlines_name_the_settings_that_they_come_from():
-    made = pool(Hardware((HostHardware(),)), OwnEditor("m:C"), edit_timeout=5, load_timeout=7)
+    made = pool(Hardware((HostHardware(),)), CustomEditor("m:C"), edit_timeout=5, load_timeout=7)
     limits = {state: (limit.seconds, limit.option) for state, limit in made.setup.deadlines.items()}
     assert limits["busy"] == (5, "workers.edit_timeout")
     assert limits["starting"] == limits["loading"] == (7, "workers.load_timeout")

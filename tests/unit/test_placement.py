@@ -1,6 +1,7 @@
 """What fits where, on machines and with checkpoints that are made up."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -9,12 +10,11 @@ from pytest_imgedit.cli import doctor
 from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.engine.placement import Peak, groups_of, place, settle
-from pytest_imgedit.models.classes import OwnEditor
-from pytest_imgedit.models.diffusers import Diffusers
-from pytest_imgedit.models.kinds import Model
-from pytest_imgedit.models.places import GIB
-from pytest_imgedit.models.qwen_vl import QwenVL
-from pytest_imgedit.models.specs import make_model
+from pytest_imgedit.kinds.base import Model
+from pytest_imgedit.kinds.diffusers import Diffusers
+from pytest_imgedit.kinds.qwen_vl import QwenVL
+from pytest_imgedit.kinds.registry import CustomEditor, make_model
+from pytest_imgedit.kinds.requirements import GIB
 from pytest_imgedit.workers.gpus import Gpu
 from pytest_imgedit.workers.hardware import Hardware, HostHardware
 
@@ -26,10 +26,7 @@ class Sized(Diffusers):
 
     @property
     def checkpoint(self):
-        return Path("model")
-
-    def local_checkpoint(self):
-        return Path("model")
+        return SimpleNamespace(folder=Path("model"), local_folder=Path("model"))
 
     def component_bytes(self):
         return {name: gib * GIB for name, gib in self.editing.items()}
@@ -95,7 +92,7 @@ def test_models_that_do_not_fit_together_follow_each_other(machine):
 def test_an_editor_that_needs_no_memory_leaves_it_to_the_judge(machine):
     here = machine(total=80)
     assert place([make_model("editor", "identity", {}), judge()], here, "auto").mode == "resident"
-    own = OwnEditor("tests.fakes:Hangs")
+    own = CustomEditor("tests.fakes:Hangs")
     assert place([own, judge()], here, "auto").mode == "swap"
     assert place([own, judge()], here, "resident").mode == "resident"
 
@@ -290,7 +287,7 @@ def test_compiling_is_decided_by_the_planned_work(machine):
     ],
 )
 def test_lossy_parameters_are_named(params, named):
-    assert editor(**params).lossy == named
+    assert editor(**params).lossy == tuple(named)
 
 
 def test_what_a_server_computes_takes_no_memory_whichever_package_it_is_of(machine):

@@ -6,7 +6,7 @@ from engine_world import JUDGE, World, pairs_of
 from pytest_imgedit.core.errors import ImageError, UsageError
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.engine.plan import ask_servers
-from pytest_imgedit.models.openai import OpenAI
+from pytest_imgedit.kinds.openai import OpenAI
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 
 from pytest_imgedit.core.requests import EditRequest
-from pytest_imgedit.inference.seeding import seed_all
+from pytest_imgedit.kinds.compute.seeding import seed_all
 from pytest_imgedit.workers.editing import EditCalls
 
 

@@ -14,7 +14,7 @@ from pytest_imgedit.core.environments import Environment
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.files import write_json
 from pytest_imgedit.core.images import encode_png
-from pytest_imgedit.models.identity import key
+from pytest_imgedit.kinds.identity import key
 from pytest_imgedit.store.blobs import Blobs
 from pytest_imgedit.store.journal import Journal
 from pytest_imgedit.store.records import EditRecord, VerdictRecord

@@ -25,9 +25,9 @@ from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core.errors import ReplyError
 from pytest_imgedit.core.images import decode
 from pytest_imgedit.core.requests import EditRequest, Question, job_seed
-from pytest_imgedit.editors.diffusers import DiffusersEditor
-from pytest_imgedit.judges.qwen_vl import QwenVLJudge
-from pytest_imgedit.models.embedded import ScenesEditor
+from pytest_imgedit.kinds.diffusers import DiffusersEditor
+from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
+from pytest_imgedit.kinds.scenes import ScenesEditor
 from pytest_imgedit.protocols.rubric import load_rubric
 from pytest_imgedit.scenes import WEIGHTS
 from pytest_imgedit.scenes.environment import fog

@@ -12,7 +12,7 @@ import torch
 from diffusers import DiffusionPipeline
 from torch.nn import functional as F
 
-from pytest_imgedit.inference.qwen_inputs import AssembledProcessor
+from pytest_imgedit.kinds.compute.qwen_inputs import AssembledProcessor
 from pytest_imgedit.suites.scenes import TEMPLATES
 from tools.train_embedded.bank import EditBank
 from tools.train_embedded.batched import BatchedJudge

@@ -12,8 +12,8 @@ from transformers import PreTrainedTokenizerFast
 
 from pytest_imgedit.core.images import Base64Image
 from pytest_imgedit.core.pairs import EditPair
-from pytest_imgedit.inference.qwen_inputs import IMAGE
-from pytest_imgedit.judges.qwen_vl import chatml
+from pytest_imgedit.kinds.compute.qwen_inputs import IMAGE
+from pytest_imgedit.kinds.qwen_vl import chatml
 from pytest_imgedit.protocols.rubric import load_rubric
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from PIL import Image
 from waiting import wait_until
 
 from pytest_imgedit.core.requests import EditRequest
-from pytest_imgedit.editors.diffusers import DiffusersEditor
+from pytest_imgedit.kinds.diffusers import DiffusersEditor
 from pytest_imgedit.scenes import WEIGHTS
 
 EASYR1 = Path(__file__).parent / "easyr1"

@@ -15,7 +15,7 @@ from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, Ra
 
 from pytest_imgedit.core.images import encode_png
 from pytest_imgedit.core.requests import EditRequest
-from pytest_imgedit.editors.diffusers import DiffusersEditor
+from pytest_imgedit.kinds.diffusers import DiffusersEditor
 
 STEPS = 2
 

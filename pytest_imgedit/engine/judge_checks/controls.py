@@ -12,8 +12,8 @@ from pytest_imgedit.core.results import ControlTrial
 from pytest_imgedit.engine.edit_stage import edit_message, store_edit, stored_edit
 from pytest_imgedit.engine.plan import RunPlan
 from pytest_imgedit.engine.work import Seeds, Work, make_works
-from pytest_imgedit.models.identity import Identity, identify
-from pytest_imgedit.models.specs import make_model
+from pytest_imgedit.kinds.identity import Identity, identify
+from pytest_imgedit.kinds.registry import make_model
 from pytest_imgedit.stats.controls import CONTROLS
 from pytest_imgedit.stats.estimates import ENOUGH
 from pytest_imgedit.store.store import Store

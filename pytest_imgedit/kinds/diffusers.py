@@ -1,0 +1,495 @@
+"""The editor `diffusers`: any instruction-edit pipeline of diffusers."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from PIL import Image
+from pydantic import ConfigDict, Field
+
+from pytest_imgedit.core.errors import SettingError, SetupError, UsageError, is_out_of_memory
+from pytest_imgedit.core.requests import EditRequest
+from pytest_imgedit.core.sanitize import one_line
+from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core.targets import Target
+from pytest_imgedit.kinds.adapters import ADAPTERS, adapter_of
+from pytest_imgedit.kinds.base import Composition
+from pytest_imgedit.kinds.checkpoint import CheckpointModel
+from pytest_imgedit.kinds.checkpoint_files import Layout, loaded_files, tensor_bytes
+from pytest_imgedit.kinds.fingerprints import Digests
+from pytest_imgedit.kinds.output import require_finite
+from pytest_imgedit.kinds.parameters import ComputeParameters, Dtype, Parameters, indifferent
+from pytest_imgedit.kinds.pipelines import (
+    attention_backends,
+    call_arguments,
+    check_arguments,
+    pipeline_class,
+    without_call_defaults,
+)
+from pytest_imgedit.kinds.requirements import GIB, Memory, Requirements, Room, Site, Where, Workload, attention_packages
+
+if TYPE_CHECKING:
+    import torch
+
+#: Compiling pays from so many denoising steps a worker on, for weights of so many bytes.
+COMPILE_STEPS, COMPILE_BYTES = 300, 2 * GIB
+#: Steps where the config names none.
+USUAL_STEPS = 50
+#: Values of `offload` with which weights stay in host memory.
+OFFLOADS = ("model", "group")
+#: What attention backends that compute in fewer bits have in their names.
+LOSSY_ATTENTION = ("sage", "int8", "fp8")
+
+
+class ShardParameters(Parameters):
+    """How the GPUs of one worker share the editor; see `compute/fsdp.py`."""
+
+    strategy: Literal["full", "grad_op", "context", "none"] = Field(
+        default="full",
+        description='`"full"`: each GPU keeps its part of every block and gathers one block at a time; `"grad_op"`: '
+        'parts until the first edit, whole blocks from then on; `"context"`: each GPU has all weights and a part of '
+        'the sequence; `"none"`: whole components on each GPU',
+    )
+    cpu_offload: bool = Field(default=False, description="parts stay in host memory")
+    param_dtype: Dtype = Field(default="auto", description="what blocks compute in, if not as they are stored")
+    reduce_dtype: Dtype = Field(default="auto", description="number format of gradients, for those who train")
+    text_encoder: Literal["shard", "replicate"] = Field(
+        default="shard", description='`"replicate"`: the whole text encoder on every GPU'
+    )
+
+
+class LoraParameters(Parameters):
+    """One entry of `editor.loras`."""
+
+    path: str = Field(min_length=1, description="a file of safetensors")
+    weight: float = Field(default=1.0, allow_inf_nan=False, description="how strongly it counts")
+    name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_-]{1,64}$", description="a name for messages")
+
+
+class DiffusersParameters(ComputeParameters):
+    """What the editor `diffusers` takes; every other key goes to the pipeline's call."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    compile: Literal["auto", "if possible"] | bool = Field(
+        default="auto",
+        description='compile the transformer blocks; `"auto"`: only for models of at least 2 GiB on one GPU, with at '
+        'least 300 denoising steps planned per GPU; `"if possible"`: no error where it cannot be done',
+    )
+    attention_backend: str | None = Field(
+        default=None, description='one of diffusers\' attention backends, such as `"_native_cudnn"`'
+    )
+    quantize: Literal["fp8"] | None = Field(
+        default=None, description='`"fp8"`: linear layers in float8 (needs torchao: the extra `fp8`), faster with loss'
+    )
+    step_cache: Literal["first_block"] | None = Field(
+        default=None,
+        description='`"first_block"`: skip the further blocks of a step whose first block hardly changed, faster with '
+        "loss",
+    )
+    step_cache_threshold: float = Field(
+        default=0.08, gt=0, lt=1, description="share of its size by which the first block may change for that"
+    )
+    offload: Literal["auto", "none", "model", "group"] = indifferent(
+        "auto",
+        description='weights stay in host memory, and only the component (`"model"`) or block (`"group"`) at work is '
+        'on the GPU; `"auto"` takes `"group"` where a GPU cannot hold the editor, `"none"` never',
+    )
+    area: int | None = Field(
+        default=None,
+        ge=4096,
+        description="pixels of an edit at its source's aspect ratio, instead of the model's default",
+    )
+    loras: list[LoraParameters] = Field(
+        default_factory=list, description='LoRA adapters: `[{path = "a.safetensors", weight = 0.8}]` (extra `lora`)'
+    )
+    shard: ShardParameters = indifferent(
+        ShardParameters(), description="with `--imgedit-gpus-per-worker=K`, how K GPUs share one editor"
+    )
+
+
+class DiffusersEditor:
+    """Runs a pipeline that `DiffusionPipeline.from_pretrained` loads from a folder with safetensors weights.
+
+    `params` are those of `DiffusersParameters`; an argument that the pipeline's call does not take raises `SetupError`.
+    """
+
+    def __init__(self, model: str, *, device: str, **params: Any) -> None:
+        import torch
+
+        from pytest_imgedit.kinds.compute.acceleration import accelerate, offload
+        from pytest_imgedit.kinds.compute.lora import take_loras
+        from pytest_imgedit.kinds.compute.numerics import pick_dtype, set_deterministic
+        from pytest_imgedit.kinds.compute.pipeline import load_pipeline
+
+        options = DiffusersParameters.parse(params)
+        set_deterministic(options.deterministic)
+        self.deterministic = options.deterministic
+        is_offloaded = options.offload in OFFLOADS
+        start = "cpu" if is_offloaded else device
+        self.pipeline = load_pipeline(Path(model), start, pick_dtype(options.dtype, device))
+        take_loras(self.pipeline, options.loras)
+        self.compiled = accelerate(self.pipeline, options)
+        if is_offloaded:
+            offload(self.pipeline, options.offload, torch.device(device))
+        self._take(self.pipeline, options.model_extra or {}, options.area)
+
+    @classmethod
+    def around(cls, pipeline: Any, call: JsonObject) -> DiffusersEditor:
+        """Make an editor of a pipeline that is loaded already; `call` goes to its calls."""
+        editor = cls.__new__(cls)
+        editor.compiled, editor.deterministic = False, True
+        editor._take(pipeline, call, None)
+        return editor
+
+    def _take(self, pipeline: Any, call: JsonObject, area: int | None) -> None:
+        from pytest_imgedit.kinds.compute.acceleration import remember_negative
+        from pytest_imgedit.kinds.compute.steps import Steps
+
+        self.pipeline, self.area = pipeline, area
+        self.on_step: Callable[[int, int], None] = lambda step, steps: None
+        pipeline.progress_bar = lambda iterable=None, total=None: Steps(self.on_step, iterable, total)
+        self.adapter, self.call = adapter_of(pipeline), call_arguments(pipeline, call)
+        given = {"sigmas", "timesteps"} & set(self.call)
+        self._counts_steps = not given and "num_inference_steps" in inspect.signature(pipeline.__call__).parameters
+        remember_negative(pipeline, self.call.get("negative_prompt"))
+
+    def take_loras(self, loras: Sequence[Mapping[str, Any]]) -> None:
+        """Use other LoRA adapters on the loaded base, such as of the next training step; raises `SetupError`.
+
+        Each is a table as `LoraParameters` has it.
+
+        A compiled network cannot change: it must be loaded anew.
+        """
+        from pytest_imgedit.kinds.compute.lora import take_loras
+
+        if self.compiled:
+            raise SetupError("editor.loras: a compiled network cannot change its adapters")
+        take_loras(self.pipeline, [LoraParameters.parse(dict(lora)) for lora in loras])
+
+    def self_check(self) -> None:
+        """Edit one small image twice, in two steps; raises `SetupError` unless that works and gives equal values.
+
+        With `deterministic=False` nothing is promised, so nothing is checked.
+        """
+        if not self.deterministic:
+            return
+        import torch
+
+        first, again = (self._values(_trial(0)) for _ in range(2))
+        if first.shape != again.shape or not torch.equal(first, again):
+            raise SetupError(
+                f"{type(self.pipeline).__name__} gives different images for one source, instruction and seed: "
+                "its edits would depend on chance; editor.deterministic=false accepts that"
+            )
+
+    def is_batch_invariant(self, size: int) -> bool:
+        """Tell whether an edit has equal values at the first and at the last place of a call for `size` edits.
+
+        Small images are edited in two steps. Batches of which that is not so make an edit depend on its company.
+        """
+        import torch
+
+        one, other = _trial(1), _trial(2)
+        first, last = (
+            self.run_batch(requests, **self._few)
+            for requests in ([one, *[other] * (size - 1)], [*[other] * (size - 1), one])
+        )
+        return torch.equal(self.adapter.edited(first, 0), self.adapter.edited(last, size - 1)) and torch.equal(
+            self.adapter.edited(first, size - 1), self.adapter.edited(last, 0)
+        )
+
+    @property
+    def _few(self) -> dict[str, int]:
+        """Arguments of calls whose images nobody looks at."""
+        return {"num_inference_steps": 2} if self._counts_steps else {}
+
+    def _values(self, request: EditRequest) -> torch.Tensor:
+        from pytest_imgedit.kinds.compute.seeding import seed_all
+
+        seed_all(request.seed)
+        try:
+            output = self.run(request, "pt", **self._few)
+        except Exception as error:
+            if is_out_of_memory(error) or isinstance(error, SetupError):
+                raise
+            raise SetupError(
+                f"{type(self.pipeline).__name__} cannot edit a small image: {type(error).__name__}: {one_line(error)}"
+            ) from error
+        values: torch.Tensor = self.adapter.edited(output).float().nan_to_num()
+        return values
+
+    @staticmethod
+    def warm_up(model: str, **_: Any) -> None:
+        """Read weights while other workers load theirs."""
+        from pytest_imgedit.kinds.compute.fast_loading import read_ahead
+
+        folder = Path(model)
+        read_ahead(folder / name for name in loaded_files(folder, Layout.PIPELINE) if name.endswith(".safetensors"))
+
+    def run(self, request: EditRequest, output_type: str, **override: int) -> Any:
+        """Call the pipeline and return its output: images as tensors on [0, 1] (`"pt"`), or latents (`"latent"`).
+
+        `override` takes the place of arguments that the editor was given.
+        """
+        call = {**self.call, **override}
+        arguments = self.adapter.arguments(self.pipeline, request.source, request.instruction, call, self.area)
+        return self.pipeline(output_type=output_type, generator=_generator(request), **arguments)
+
+    def run_batch(self, requests: Sequence[EditRequest], **override: int) -> Any:
+        """Call the pipeline once for several requests, whose sources are of one size; return its output as tensors."""
+        asked = [(request.source, request.instruction) for request in requests]
+        call = {**self.call, **override}
+        arguments = self.adapter.batch_arguments(self.pipeline, asked, call, self.area)
+        return self.pipeline(output_type="pt", generator=[_generator(request) for request in requests], **arguments)
+
+    def edit(self, request: EditRequest) -> Image.Image:
+        """Edit one image; its noise comes from a CPU generator with the request's seed, on every device alike.
+
+        Raises `OutputError` if what comes out is not finite.
+        """
+        return self.picture(self.run(request, "pt"))
+
+    def edit_batch(self, requests: Sequence[EditRequest]) -> list[Image.Image | Exception]:
+        """Edit several images of one size in one call, each with its own generator.
+
+        Raises `SetupError` for a pipeline that makes one edit a call.
+        """
+        if not self.adapter.batches:
+            raise SetupError(f"{type(self.pipeline).__name__} {self.adapter.no_batches}")
+        output = self.run_batch(requests)
+        return [self._picture_or_error(output, place) for place in range(len(requests))]
+
+    def _picture_or_error(self, output: Any, place: int) -> Image.Image | Exception:
+        try:
+            return self.picture(output, place)
+        except Exception as error:
+            return error
+
+    def picture(self, output: Any, place: int = 0) -> Image.Image:
+        """Turn an image of what `run` returned for `"pt"` into a picture; raises `OutputError` if it is not finite."""
+        import torch
+
+        flagged = getattr(output, "nsfw_content_detected", None) or ()
+        if len(flagged) > place and flagged[place]:
+            raise RuntimeError("the pipeline's safety checker replaced the image")
+        pixels = self.adapter.edited(output, place).float()  # (3 or 4, H, W) on [0, 1]
+        require_finite(int((~pixels.isfinite()).sum()), pixels.numel())
+        rounded = (pixels * 255).round().to(torch.uint8).permute(1, 2, 0)  # a quarter of the bytes leave the GPU
+        return Image.fromarray(rounded.contiguous().cpu().numpy())
+
+
+def _trial(number: int) -> EditRequest:
+    """A request to try an editor with; others differ in source, instruction and seed."""
+    source = Image.linear_gradient("L").convert("RGB").rotate(90 * number)
+    return EditRequest(f"trial-{number}", "default", "make it brighter" if number % 2 else "snow", source, seed=number)
+
+
+def _generator(request: EditRequest) -> torch.Generator:
+    import torch
+
+    return torch.Generator("cpu").manual_seed(request.seed)
+
+
+class Diffusers(CheckpointModel):
+    """A pipeline of diffusers that edits by instruction."""
+
+    role = "editor"
+    name = "diffusers"
+    worker = DiffusersEditor
+    sharded: ClassVar[str] = "pytest_imgedit.kinds.sharded_editor:ShardedEditor"
+    layout = Layout.PIPELINE
+    Params = DiffusersParameters
+    offloads = OFFLOADS
+    pads_batches = True
+    names_files = ("loras",)
+    libraries = ("torch", "torchvision", "diffusers", "transformers", "tokenizers", "pillow", "ftfy")
+
+    @cached_property
+    def options(self) -> DiffusersParameters:
+        """The checked parameters."""
+        return DiffusersParameters.check(dict(self.params))
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether a worker's GPUs share the editor, each with a process of its own."""
+        return self.gpus > 1 and self.options.shard.strategy != "none"
+
+    @property
+    def target(self) -> Target:
+        if not self.is_sharded:
+            return super().target
+        return Target.parse(self.sharded, str(self.checkpoint.folder.absolute()))
+
+    @property
+    def worker_params(self) -> JsonObject:
+        params = dict(self.params)
+        if self.is_sharded:
+            return {**params, "ranks": self.gpus}
+        params.pop("shard", None)
+        return params
+
+    def check(self, site: Site) -> None:
+        shard = self.params.get("shard", {})
+        if self.gpus > 1 and self._offload in self.offloads:
+            raise SettingError("offload", "not with --imgedit-gpus-per-worker: editor.shard.cpu_offload does that")
+        super().check(site)
+        _check_loras(self.options.loras)
+        self._check_options()
+        check_arguments(self.argument or "", self.params, self.options.model_extra or {})
+        self._check_batches()
+        if "shard" in self.params and self.gpus == 1:
+            raise SettingError("shard", "nothing to share, expected --imgedit-gpus-per-worker of 2 or more")
+        strategy = self.options.shard.strategy
+        if self.is_sharded and self.options.quantize:
+            raise SettingError("quantize", "not with a sharded editor")
+        if self.is_sharded and self.options.loras and strategy != "context":
+            raise SettingError("loras", 'not with shards, expected editor.shard.strategy "context" or "none"')
+        if self.gpus > 1 and strategy in ("context", "none") and "strategy" in shard and not site.may_have_gpus:
+            raise SettingError("shard.strategy", f"{strategy!r} needs GPUs")
+        if self.options.quantize and site.is_here and find_spec("torchao") is None:
+            raise SettingError("quantize", "torchao is not installed, pip install torchao")
+
+    def _check_batches(self) -> None:
+        """Refuse batches of a pipeline that takes one source a call, or whose edits depend on the others of a call."""
+        name = pipeline_class(self.argument or "") or ""
+        adapter = ADAPTERS.get(name)
+        if self.batch_size > 1 and self.is_sharded:
+            raise SettingError("batch_size", f"found {self.batch_size}, but a sharded editor makes one edit a call")
+        if self.batch_size > 1 and adapter is not None and not adapter.batches:
+            raise SettingError("batch_size", f"found {self.batch_size}, but {name} {adapter.no_batches}")
+
+    def _check_options(self) -> None:
+        """Refuse what cannot do what it says."""
+        options, given = self.options, self.params
+        if "step_cache_threshold" in given and not options.step_cache:
+            raise SettingError("step_cache_threshold", "it does nothing without editor.step_cache")
+        further = [name for name in given.get("shard", {}) if name != "strategy"]
+        if options.shard.strategy in ("context", "none") and further:
+            reason = f"it does nothing with the strategy {options.shard.strategy!r}"
+            raise SettingError(f"shard.{further[0]}", reason)
+        if options.loras and options.quantize:
+            raise SettingError("loras", "not with editor.quantize")
+        backend, backends = options.attention_backend, attention_backends()
+        if backend is not None and backends and backend not in backends:
+            expected = ", ".join(sorted(backends))
+            raise SettingError("attention_backend", f"found {backend!r}, expected one of {expected}")
+
+    def deciding(self, dtype: str) -> JsonObject:
+        """Return the parameters that decide; also the number of GPUs where each computes a part of an image."""
+        params = DiffusersParameters.deciding(without_call_defaults(self.argument or "", dict(self.params)))
+        if "loras" in params:  # what they are called in messages decides nothing
+            params["loras"] = [{"path": lora["path"], "weight": lora.get("weight", 1)} for lora in params["loras"]]
+        if self.is_sharded and self.options.shard.strategy == "context":
+            return {**params, "shard": {"strategy": "context", "ranks": self.gpus}}
+        if self.is_sharded and self.options.shard.param_dtype not in ("auto", dtype):
+            return {**params, "shard": {"param_dtype": self.options.shard.param_dtype}}
+        return params
+
+    def compose(self, where: Where, digests: Digests) -> Composition:
+        composition = super().compose(where, digests)
+        adapter = ADAPTERS.get(pipeline_class(self.argument or "") or "")
+        size = {} if adapter is None else {"size": adapter.size}
+        return replace(composition, computation={**composition.computation, **size}, lossy=self.lossy)
+
+    @property
+    def requirements(self) -> Requirements:
+        needed = {"torchao": self.options.quantize, "peft": self.options.loras}
+        further = tuple(name for name, value in needed.items() if value)
+        optional = {"peft": self.options.loras, "scipy": _schedules_with_scipy(Path(self.argument or ""))}
+        return Requirements(
+            packages=(*self.libraries, *further, *attention_packages(self._backend)),
+            unused_packages=tuple(name for name, value in optional.items() if not value),
+            shares_cpu=self.is_sharded,
+        )
+
+    @property
+    def _backend(self) -> str:
+        return self.options.attention_backend or ""
+
+    def component_bytes(self) -> dict[str, int]:
+        """Bytes of weights in memory by component, with those of LoRA adapters."""
+        return super().component_bytes() | {lora.path: Path(lora.path).stat().st_size for lora in self.options.loras}
+
+    def memory(self) -> Memory:
+        if not self.is_sharded:
+            return super().memory()
+        if self.options.shard.cpu_offload:
+            return Memory(None, self.weight_bytes, reads=self.weight_bytes)
+        return Memory(self._held_by_ranks(), reads=self.weight_bytes)
+
+    def _held_by_ranks(self) -> int:
+        """Bytes that the ranks hold together: a part each, all of it each, or with `"grad_op"` both."""
+        shard, parts, ranks = self.options.shard, self.component_bytes(), self.gpus
+        copies = {"full": 1, "grad_op": ranks + 1, "context": ranks}[shard.strategy]
+        replicates = shard.text_encoder == "replicate"
+        whole = sum(size for name, size in parts.items() if replicates and name.startswith("text_encoder"))
+        return copies * (sum(parts.values()) - whole) + ranks * whole
+
+    def hint(self, room: Room) -> str:
+        shard = self.options.shard
+        if self.gpus > 1 and shard.strategy not in ("full", "none"):
+            return '; editor.shard.strategy="full" needs less'
+        if shard.text_encoder == "replicate":
+            return '; editor.shard.text_encoder="shard" needs less'
+        if self._offload == "model":
+            return '; editor.offload="group" needs least'
+        if room.enough is None and self.gpus > 1:
+            return '; editor.shard.strategy="full" with editor.shard.cpu_offload=true needs least'
+        return super().hint(room)
+
+    def settle(self, workload: Workload) -> Self:
+        """Offload where a GPU cannot hold the editor; compile where that pays."""
+        settled = super().settle(workload)
+        options = settled.options
+        if self.gpus > 1 or options.compile != "auto":
+            return settled
+        steps = workload.jobs * float(self.params.get("num_inference_steps", USUAL_STEPS))
+        pays = steps >= COMPILE_STEPS and self.weight_bytes >= COMPILE_BYTES
+        if pays and not options.step_cache and options.offload not in self.offloads:
+            return settled.with_params(compile="if possible")
+        return settled
+
+    @property
+    def lossy(self) -> tuple[str, ...]:
+        """Parameters that trade quality for speed."""
+        options = self.options
+        named = [f"{name}={getattr(options, name)}" for name in ("quantize", "step_cache") if getattr(options, name)]
+        if any(word in self._backend for word in LOSSY_ATTENTION):
+            named.append(f"attention_backend={self._backend}")
+        if options.step_cache:
+            named.append(f"step_cache_threshold={options.step_cache_threshold}")
+        return tuple(named)
+
+
+def _schedules_with_scipy(folder: Path) -> bool:
+    """Tell whether the scheduler of a pipeline may need scipy; one that is not where others are may."""
+    try:
+        config = json.loads((folder / "scheduler" / "scheduler_config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return True
+    name = str(config.get("_class_name"))
+    return bool(config.get("use_beta_sigmas")) or name.startswith(("LMS", "DPMSolverSDE"))
+
+
+def _check_loras(loras: list[LoraParameters]) -> None:
+    """Raise `SettingError` for a LoRA file that is not there or no safetensors, and for what is given twice."""
+    names = [lora.name for lora in loras if lora.name]
+    if len(set(names)) < len(names):
+        raise SettingError("loras", "a name is given twice")
+    if len({lora.path for lora in loras}) < len(loras):
+        raise SettingError("loras", "a file is given twice")
+    for lora in loras:
+        if not lora.path.endswith(".safetensors"):
+            raise SettingError("loras", f"{lora.path}: weights that can run code when they load, expected safetensors")
+        try:
+            tensor_bytes(Path(lora.path))
+        except UsageError as error:
+            raise SettingError("loras", str(error)) from None

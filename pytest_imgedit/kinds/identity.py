@@ -1,0 +1,118 @@
+"""What identifies an editor or judge, apart from what it is asked: its recipe, and the digest of that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pytest_imgedit.core.environments import Environment, key, versions_in
+from pytest_imgedit.core.files import digest
+from pytest_imgedit.core.redaction import mask_secrets
+from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core.targets import Target
+from pytest_imgedit.kinds.base import REVISION, Model
+from pytest_imgedit.kinds.closure import Closure, source_closure
+from pytest_imgedit.kinds.fingerprints import Digests, canonical
+from pytest_imgedit.kinds.requirements import Where
+from pytest_imgedit.kinds.source import class_defaults
+
+#: What a class of the user's own may compute with, although another package imports it.
+_BEHIND = ("torch", "torchvision", "diffusers", "transformers", "numpy", "pillow")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What decides what a `model` computes, apart from what it is asked.
+
+    `fingerprint` is the hash of what it is made of, `params` are the parameters that decide, as a reader knows them;
+    `digest` is the hash of all of that with files by content, and `recipe` what is stored of it, without secrets.
+    `here` is the environment in which it would compute now. `commit` is that of a hub id. `sees_pair` says that it is
+    told the pair's id and category, and so may go by them. `libraries` are the packages whose versions decide;
+    `files` are the SHA-256 of the files that parameters name, by path: workers on other hosts must find the same.
+    `lossy` are parameters that trade quality for speed.
+    """
+
+    model: Model = field(compare=False)
+    fingerprint: str
+    params: JsonObject
+    digest: str
+    recipe: JsonObject
+    here: Environment
+    commit: str | None = None
+    sees_pair: bool = False
+    libraries: tuple[str, ...] = ()
+    files: dict[str, str] = field(default_factory=dict, compare=False)
+    lossy: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> JsonObject:
+        """What results tell of it: `fingerprint`, `commit`, `params` without secrets, `dtype`."""
+        shown = {"params": mask_secrets(self.params), "dtype": self.recipe.get("dtype")}
+        return {"fingerprint": self.fingerprint, "commit": self.commit, **shown}
+
+    def code_beside(self, loaded: Mapping[str, str]) -> dict[str, str]:
+        """Leave out of the digests of the code that a worker has loaded, by file, those that the recipe holds."""
+        known = set(self.recipe.get("code", {}).values())
+        return {path: sha256 for path, sha256 in loaded.items() if sha256 not in known}
+
+
+def identify(model: Model, cache: Path, where: Where | None = None) -> Identity:
+    """Find what identifies an editor or judge that would compute somewhere, by default in this process.
+
+    `cache` is the file that remembers digests. Raises `UsageError` if something that it is made of is not there.
+    """
+    where, digests = where or Where(), Digests(cache)
+    is_own = model.target.is_own
+    closure = source_closure(model.target.module) if is_own else None
+    composition = model.compose(where, digests)
+    made = {**_code_of(model, closure), **composition.parts}
+    decides = model.deciding(where.resolved_dtype(model.params))
+    named = {
+        name: digests.resolved(value) if is_own or name in model.names_files else canonical(value)
+        for name, value in decides.items()
+    }
+    if closure is not None:  # its code says what a default is, but not what a file holds that this names
+        for name, value in class_defaults(closure.files.values(), model.target.attribute).items():
+            if name not in decides and (read := digests.resolved(value)) != canonical(value):
+                named[name] = read
+    recipe = {**made, "params": named, **composition.computation}
+    if is_own and model.checkpoint is None:
+        recipe["argument"] = digests.resolved(model.target.argument)
+    libraries = model.requirements.packages if closure is None else _packages_of(closure)
+    versions = versions_in(where.python, libraries) if where.versions is None else where.versions(libraries)
+    here = Environment(device=where.device, gpu=where.gpu, versions=versions, threads=where.threads)
+    if model.is_served:
+        here = Environment(device="server", versions=versions)
+    shown = {**recipe, "params": mask_secrets(named)}  # what is a secret decides, but is not kept
+    return Identity(
+        model=model,
+        fingerprint=key(made),
+        params=decides,
+        digest=key(recipe),
+        recipe=shown,
+        here=here,
+        commit=None if model.checkpoint is None else model.checkpoint.commit,
+        sees_pair=is_own,
+        libraries=libraries,
+        files=digests.sent,
+        lossy=composition.lossy,
+    )
+
+
+def _code_of(model: Model, closure: Closure | None) -> JsonObject:
+    """Name the class, and the code that it consists of: for a class of this package, a revision of it all."""
+    made: JsonObject = {"class": f"{model.target.module}:{model.target.attribute}"}
+    if model.shown_reference is not None:
+        made["shown"] = model.shown_reference
+    if closure is None:
+        worker = Target.of(model.worker)
+        return {**made, "class": f"{worker.module}:{worker.attribute}", "revision": REVISION}
+    return {**made, "code": {name: digest(path) for name, path in sorted(closure.files.items())}}
+
+
+def _packages_of(closure: Closure) -> tuple[str, ...]:
+    """Names of the packages whose versions decide what a class of the user's own computes."""
+    imported = closure.distributions()
+    behind = _BEHIND if {"torch", "diffusers", "transformers"} & imported else ()
+    return tuple(sorted({*imported, *behind}))

@@ -1,0 +1,364 @@
+"""The judge `openai` and the editor `openai-images`: any server with OpenAI's API, such as vLLM or SGLang."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from PIL import Image
+from pydantic import Field
+
+from pytest_imgedit.core.errors import ImageError, OutputError, SettingError, SetupError, UsageError
+from pytest_imgedit.core.images import decode, encode_png
+from pytest_imgedit.core.patience import within
+from pytest_imgedit.core.redaction import is_secret
+from pytest_imgedit.core.requests import Answer, EditRequest, Question
+from pytest_imgedit.core.sanitize import one_line, plain
+from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.kinds.base import Composition, Model
+from pytest_imgedit.kinds.fingerprints import Digests
+from pytest_imgedit.kinds.parameters import Parameters, indifferent
+from pytest_imgedit.kinds.requirements import Requirements, Site, Where
+
+API_KEY_ENV = "OPENAI_API_KEY"
+_NO_KEY = "none"  # servers of one's own ask for none, and the client wants some text
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """The base URL of an API, such as `http://localhost:8000/v1`, and the name of a model behind it."""
+
+    url: str
+    model: str
+
+
+def parse_endpoint(name: str, argument: str) -> Endpoint:
+    """Read `URL#MODEL`; raises `UsageError` for anything else, also for a key or password in the URL."""
+    expected = f"expected {name}:URL#MODEL, such as {name}:http://localhost:8000/v1#my-model"
+    url, hash_sign, model = argument.partition("#")
+    if "@" in url or "?" in url:
+        raise UsageError(f"{name}:…#{model}: a URL with credentials or a query, {expected}")
+    try:
+        parts = urlsplit(url)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        sound = False
+    if not sound or not hash_sign or not model.strip():
+        raise UsageError(f"{name}:{argument}: {'no model' if sound else 'no http or https URL'}, {expected}")
+    return Endpoint(url.rstrip("/"), model.strip())
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How an endpoint is asked.
+
+    The key is what the environment variable `api_key_env` holds. Requests that fail with 408, 409, 429 or 5xx, without
+    connection or after `timeout` seconds are sent again up to `retries` times, after waits that double from half a
+    second to eight, or as long as the server asks for.
+    """
+
+    endpoint: Endpoint
+    api_key_env: str
+    timeout: float
+    retries: int
+
+    @property
+    def client(self) -> JsonObject:
+        """The arguments of a client of the package `openai`."""
+        key = os.environ.get(self.api_key_env) or _NO_KEY
+        return {"base_url": self.endpoint.url, "api_key": key, "timeout": self.timeout, "max_retries": self.retries}
+
+    def check(self) -> None:
+        """Ask the server for its models; raises `SetupError` if it cannot be reached or refuses the key, or if the
+        package `openai` is not installed. A server that does not list models is taken as it is.
+        """
+        try:
+            import openai
+        except ImportError:
+            raise SetupError("the package openai is not installed: pip install openai") from None
+        url, timeout = self.endpoint.url, min(self.timeout, 20)
+        with openai.OpenAI(**{**self.client, "timeout": timeout, "max_retries": 2}) as client:
+            try:
+                within(timeout, client.models.list)
+            except TimeoutError:  # it answers so slowly that no single read runs out of time
+                raise SetupError(f"{url} does not answer within {timeout:g} s") from None
+            except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
+                name, status = self.api_key_env, error.status_code
+                if os.environ.get(name):
+                    raise SetupError(f"{url} refuses the key in {name} ({status})") from None
+                raise SetupError(f"{url} wants a key ({status}), expected one in {name}") from None
+            except openai.APITimeoutError:
+                raise SetupError(f"{url} does not answer within {timeout:g} s") from None
+            except openai.APIConnectionError as error:
+                raise SetupError(f"{url} cannot be reached: {_cause(error)}") from None
+            except Exception:
+                return  # it answers, if with nothing that lists models
+
+    def describe(self, error: Exception) -> str:
+        """Say in one line why a request brought nothing, with how often it was tried."""
+        import openai
+
+        tried = f", tried {self.retries + 1} times" if self.retries else ""
+        if isinstance(error, openai.APITimeoutError):
+            return f"no answer within {self.timeout:g} s{tried}"
+        if isinstance(error, openai.APIConnectionError):
+            return f"the server cannot be reached: {_cause(error)}{tried}"
+        if isinstance(error, openai.APIStatusError):
+            again = tried if error.status_code in (408, 409, 429) or error.status_code >= 500 else ""
+            body = error.body if isinstance(error.body, dict) else {}
+            message = " ".join(str(body.get("message") or body.get("detail") or error.message).split())
+            return f"the server answered {error.status_code}{again}: {message}"
+        return f"the server's answer is not what it should be: {type(error).__name__}: {one_line(error)}"
+
+
+def _cause(error: Exception) -> str:
+    return one_line(error.__cause__ or error)
+
+
+class ServerParameters(Parameters):
+    """What every editor and judge behind a server takes."""
+
+    api_key_env: str = indifferent(
+        API_KEY_ENV, description="the environment variable with the key; a key in a config file is refused"
+    )
+    concurrency: int = indifferent(
+        8, ge=1, le=256, description="requests at a time: of one judge process, or editor processes"
+    )
+    timeout: float = indifferent(60.0, gt=0, allow_inf_nan=False, description="seconds for one try")
+    retries: int = indifferent(
+        5, ge=0, description="further tries after 408, 409, 429, 5xx, a broken connection or a timeout"
+    )
+    extra: JsonObject = Field(
+        default_factory=dict, description="goes into the body of each request, such as `{top_k = 1}`"
+    )
+
+    def asking(self, endpoint: Endpoint) -> Asking:
+        """Say how an endpoint is asked."""
+        return Asking(endpoint, self.api_key_env, self.timeout, self.retries)
+
+
+class OpenAIParameters(ServerParameters):
+    """What the judge `openai` takes."""
+
+    max_new_tokens: int = Field(default=128, ge=1, description="length of a reply")
+    max_pixels: int = Field(
+        default=1_048_576,
+        ge=1024,
+        description="larger images are made smaller, keeping their shape, before they are sent (as PNG)",
+    )
+    temperature: Literal["default"] | Annotated[float, Field(ge=0, le=2)] = Field(
+        default=0.0, description='`"default"` sends none, for models that refuse it'
+    )
+    token_limit: Literal["max_tokens", "max_completion_tokens"] = Field(
+        default="max_tokens",
+        description='what the request calls the length of a reply; reasoning models take `"max_completion_tokens"`',
+    )
+    price_in: float = indifferent(0.0, ge=0, allow_inf_nan=False, description="price of a million tokens in the prompt")
+    price_out: float = indifferent(0.0, ge=0, allow_inf_nan=False, description="price of a million tokens of replies")
+
+
+class OpenAIImagesParameters(ServerParameters):
+    """What the editor `openai-images` takes."""
+
+    size: str | None = Field(default=None, description="goes into the request")
+    response_format: Literal["b64_json"] | None = Field(
+        default=None, description='servers that answer with URLs need `"b64_json"`'
+    )
+    send_seed: bool = Field(default=False, description="the pair's seed goes into the request")
+
+
+#: A server that says that an answer took more tokens is not believed.
+MAX_TOKENS = 2**53
+
+
+class OpenAIJudge:
+    """Asks `URL#MODEL`, up to `concurrency` questions at a time; `params` are those of `OpenAIParameters`."""
+
+    def __init__(self, endpoint: str, *, device: str, **params: Any) -> None:
+        del device  # it computes elsewhere
+        options = OpenAIParameters.parse(params)
+        self.asking = options.asking(parse_endpoint("openai", endpoint))
+        self.asking.check()
+        from openai import AsyncOpenAI
+
+        self.max_pixels = options.max_pixels
+        #: Twice as many as at a time, so that a slow answer holds up few others.
+        self.batch_size = 2 * options.concurrency
+        self.request: JsonObject = {"model": self.asking.endpoint.model, options.token_limit: options.max_new_tokens}
+        if options.temperature != "default":
+            self.request["temperature"] = options.temperature
+        if options.extra:
+            self.request["extra_body"] = options.extra
+        self._runner = asyncio.Runner()  # one loop for good, to which the client's connections belong
+        self._free = asyncio.Semaphore(options.concurrency)
+        self._client = AsyncOpenAI(**self.asking.client)
+
+    def preprocess(self, question: Question) -> list[JsonObject]:
+        """Turn a question into the messages of a chat, images as PNG in data URLs."""
+        content: list[JsonObject] = []
+        for kind, value in question.parts:
+            if kind == "image":
+                url = data_url(fit(question.images[value], self.max_pixels))
+                content.append({"type": "image_url", "image_url": {"url": url}})
+            else:
+                content.append({"type": "text", "text": plain(value)})
+        return [{"role": "system", "content": plain(question.system)}, {"role": "user", "content": content}]
+
+    def answer(self, questions: Sequence[Question], prepared: Sequence[list[JsonObject]] | None = None) -> list[Answer]:
+        """Answer questions; one whose request fails for good is answered by its error."""
+        chats = prepared or [self.preprocess(question) for question in questions]
+        return self._runner.run(self._all(chats))
+
+    async def _all(self, chats: Sequence[list[JsonObject]]) -> list[Answer]:
+        return list(await asyncio.gather(*(self._ask(chat) for chat in chats)))
+
+    async def _ask(self, messages: Any) -> Answer:
+        async with self._free:
+            try:
+                completion = await self._client.chat.completions.create(messages=messages, **self.request)
+                return read_completion(completion)
+            except Exception as error:  # of this question alone
+                return Answer(error=self.asking.describe(error))
+
+
+def read_completion(completion: Any) -> Answer:
+    """Make an answer of a chat completion; raises whatever reading one that lacks its fields raises."""
+    usage = getattr(completion, "usage", None)
+    counts = (getattr(usage, "prompt_tokens", 0), getattr(usage, "completion_tokens", 0))
+    tokens_in, tokens_out = (count if type(count) is int and 0 <= count < MAX_TOKENS else 0 for count in counts)
+    return replace(_read_choice(completion.choices[0]), tokens_in=tokens_in, tokens_out=tokens_out)
+
+
+def _read_choice(choice: Any) -> Answer:
+    refusal = getattr(choice.message, "refusal", None)
+    if refusal or choice.finish_reason == "content_filter":
+        return Answer(error=f"the model refuses to answer: {refusal or 'content filter'}")
+    cut = choice.finish_reason == "length"
+    content = "" if cut and choice.message.content is None else choice.message.content  # it may have thought only
+    if not isinstance(content, str):
+        return Answer(error=f"an answer without text (finish_reason {choice.finish_reason!r})")
+    return Answer(content.strip(), cut=cut)
+
+
+def fit(image: Image.Image, max_pixels: int) -> Image.Image:
+    """Make an image smaller, keeping its shape, until it has at most so many pixels."""
+    width, height = image.size
+    if width * height <= max_pixels:
+        return image
+    scale = math.sqrt(max_pixels / (width * height))
+    size = (max(1, math.floor(width * scale)), max(1, math.floor(height * scale)))
+    return image.resize(size, Image.Resampling.LANCZOS)
+
+
+def data_url(image: Image.Image) -> str:
+    """Return an image as a `data:` URL of its PNG."""
+    return f"data:image/png;base64,{base64.b64encode(encode_png(image)).decode('ascii')}"
+
+
+class OpenAIImagesEditor:
+    """Asks `URL#MODEL` for one image a request, one request at a time; the harness runs `concurrency` such workers.
+
+    `params` are those of `OpenAIImagesParameters`.
+    """
+
+    def __init__(self, endpoint: str, *, device: str, **params: Any) -> None:
+        del device  # it computes elsewhere
+        options = OpenAIImagesParameters.parse(params)
+        self.asking = options.asking(parse_endpoint("openai-images", endpoint))
+        self.asking.check()
+        from openai import OpenAI
+
+        self.send_seed, self.extra = options.send_seed, options.extra
+        self.request: JsonObject = {"model": self.asking.endpoint.model}
+        self.request |= {"size": options.size} if options.size else {}
+        self.request |= {"response_format": options.response_format} if options.response_format else {}
+        self._client = OpenAI(**self.asking.client)
+
+    def edit(self, request: EditRequest) -> Image.Image:
+        """Edit one image; raises `OutputError` for an answer without one, `RuntimeError` for a failed request."""
+        import openai
+
+        body = {**self.extra, **({"seed": request.seed} if self.send_seed else {})}
+        try:
+            answer = self._client.images.edit(
+                image=("source.png", encode_png(request.source), "image/png"),
+                prompt=request.instruction,
+                extra_body=body or None,
+                **self.request,
+            )
+        except openai.OpenAIError as error:
+            raise RuntimeError(self.asking.describe(error)) from None
+        first = answer.data[0] if answer.data else None
+        if first is None or first.b64_json is None:
+            has_url = getattr(first, "url", None) is not None
+            hint = '; editor.response_format="b64_json" may help' if has_url else ""
+            raise OutputError(f"the server sent {'a URL' if has_url else 'nothing'}, expected an image{hint}")
+        try:
+            return decode(base64.b64decode(first.b64_json, validate=True))
+        except (binascii.Error, ImageError) as error:
+            raise OutputError(f"the server sent no image: {error}") from None
+
+
+class ServedModel(Model):
+    """A model that an OpenAI-compatible server computes."""
+
+    takes = "URL#MODEL"
+    is_served = True
+    Params = ServerParameters
+
+    @cached_property
+    def options(self) -> ServerParameters:
+        """The checked parameters."""
+        return type(self).Params.check(dict(self.params))
+
+    def check(self, site: Site) -> None:
+        parse_endpoint(self.name, self.argument or "")
+        if secret := next((name for name in self.params if is_secret(name)), None):
+            expected = f"from the environment, from the variable that api_key_env names ({API_KEY_ENV})"
+            raise SettingError(secret, f"a key comes {expected}")
+        super().check(site)
+
+    def reach(self) -> None:
+        try:
+            self.options.asking(parse_endpoint(self.name, self.argument or "")).check()
+        except SetupError as error:
+            raise UsageError(str(error)) from None
+
+    def compose(self, where: Where, digests: Digests) -> Composition:
+        endpoint = parse_endpoint(self.name, self.argument or "")
+        return Composition({"model": endpoint.model}, {"server": endpoint.url})
+
+
+class OpenAI(ServedModel):
+    """A judge behind a server with chat completions."""
+
+    role = "judge"
+    name = "openai"
+    worker = OpenAIJudge
+    Params = OpenAIParameters
+
+    @property
+    def requirements(self) -> Requirements:
+        options = OpenAIParameters.check(dict(self.params))
+        return Requirements(self.libraries, prices=(options.price_in, options.price_out))
+
+
+class OpenAIImages(ServedModel):
+    """An editor behind a server with images/edits."""
+
+    role = "editor"
+    name = "openai-images"
+    worker = OpenAIImagesEditor
+    Params = OpenAIImagesParameters
+
+    @property
+    def requirements(self) -> Requirements:
+        return Requirements(self.libraries, concurrency=self.options.concurrency)

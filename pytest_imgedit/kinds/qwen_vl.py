@@ -1,0 +1,339 @@
+"""The judge `qwen-vl`: Qwen2.5-VL, Qwen3-VL and Qwen3-VL-MoE, through transformers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from PIL import Image
+from pydantic import Field
+
+from pytest_imgedit.core.errors import SettingError, SetupError
+from pytest_imgedit.core.requests import Answer, Question
+from pytest_imgedit.core.sanitize import plain
+from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.kinds.base import Composition
+from pytest_imgedit.kinds.checkpoint import CheckpointModel
+from pytest_imgedit.kinds.checkpoint_files import ADAPTER_FILES, Layout, weight_files
+from pytest_imgedit.kinds.fingerprints import Digests
+from pytest_imgedit.kinds.parameters import ComputeParameters
+from pytest_imgedit.kinds.qwen_decoder.architectures import read_config, unpackable
+from pytest_imgedit.kinds.requirements import Requirements, Site, Where, attention_packages
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_imgedit.kinds.qwen_decoder.decoding import Decoded, Decoder, Prompt
+    from pytest_imgedit.kinds.qwen_decoder.logprob_scoring import Place
+
+
+class QwenVLParameters(ComputeParameters):
+    """What the judge `qwen-vl` takes."""
+
+    max_new_tokens: int = Field(default=128, ge=1, description="length of a reply")
+    max_pixels: int = Field(default=1_048_576, ge=1024, description="larger images are scaled down")
+    scoring: Literal["greedy", "expected"] = Field(
+        default="greedy",
+        description='`"expected"`: scores are made of expected grades, over the judge\'s probabilities',
+    )
+    batch_invariant: bool = Field(
+        default=True,
+        description="a verdict depends on its own edit alone, bit by bit, also alone, in any batch and after a resume; "
+        "`false` is up to 1.3 times as fast and named in results",
+    )
+    adapter: str | None = Field(
+        default=None,
+        description="the folder of a LoRA adapter in PEFT's format (extra `lora`), merged into the weights",
+    )
+    attention: Literal["auto", "sdpa", "eager", "flash_attention_2", "flash_attention_3", "flex_attention"] = Field(
+        default="auto",
+        description='`"auto"` decodes without padding; another of transformers\' attention functions decodes through '
+        "its `generate`",
+    )
+
+
+#: GPU memory that one question is expected to need beside the weights: two images of a megapixel, in bytes.
+QUESTION_BYTES = 3 * 2**30 // 2
+MAX_BATCH = 32
+CPU_BATCH = 4
+#: Bytes of weights from which on kernels are compiled.
+LARGE = 2 * 2**30
+VISION = "<|vision_start|><|image_pad|><|vision_end|>"
+
+
+class QwenVLJudge:
+    """Answers in batches, decoded greedily and, unless `attention` or the architecture says otherwise, without padding.
+
+    `params` are those of `QwenVLParameters`. A judge over several GPUs, and one with another `attention` than `auto`,
+    decodes through transformers' `generate`. With `batch_invariant` a reply depends on its own question alone, bit by
+    bit; without, answers come up to 1.3 times as fast, and questions round each other's numbers. With
+    `scoring="expected"` an answer also holds the expected grade of each aspect; that costs another look at an edit for
+    each number that may start with a 1, with tokenizers that write 10 as 1 and 0, and up to two for each number that
+    may have a decimal; as many at a time as there are questions.
+    """
+
+    def __init__(self, model: str, *, device: str, **params: Any) -> None:
+        from pytest_imgedit.kinds.compute.numerics import pick_dtype, set_deterministic
+        from pytest_imgedit.kinds.compute.peft_adapter import merge
+        from pytest_imgedit.kinds.compute.qwen_inputs import AssembledProcessor
+        from pytest_imgedit.kinds.qwen_decoder.decoding import PaddedDecoder
+        from pytest_imgedit.kinds.qwen_decoder.fused import fuse
+        from pytest_imgedit.kinds.qwen_decoder.invariant import InvariantDecoder
+        from pytest_imgedit.kinds.qwen_decoder.packed import PackedDecoder
+
+        options = QwenVLParameters.parse(params)
+        attention, max_pixels = options.attention, options.max_pixels
+        set_deterministic(options.deterministic)
+        folder = Path(model)
+        self.processor = AssembledProcessor.load(folder)
+        reason = unpackable(read_config(folder))
+        if attention == "auto" and reason:
+            print(f"prompts are padded and decoded by transformers: {reason}", file=sys.stderr)
+        packed = attention == "auto" and device != "balanced" and not reason
+        self.model = _load(
+            folder, device, pick_dtype(options.dtype, device), "sdpa" if attention == "auto" else attention
+        )
+        if options.adapter is not None:
+            self.model = merge(self.model, Path(options.adapter))
+        self.compiled = packed and device == "cuda" and _is_large(folder) and fuse(self.model)
+        if self.processor.image_token_id != self.model.config.image_token_id:
+            raise SetupError(
+                f"{model}: tokenizer and model disagree on the image token "
+                f"({self.processor.image_token_id} and {self.model.config.image_token_id})"
+            )
+        self.processor_name = type(self.processor.image_processor).__name__
+        self.max_new_tokens = options.max_new_tokens
+        self.expects = options.scoring == "expected"
+        size = self.processor.image_processor.size
+        self.size = {
+            "shortest_edge": min(size["shortest_edge"], max_pixels),
+            "longest_edge": min(size["longest_edge"], max_pixels),
+        }
+        self.decoder: Decoder
+        if packed:
+            self.decoder = PackedDecoder(self.model)
+            if options.batch_invariant:
+                self.decoder = InvariantDecoder(self.decoder)
+        else:
+            self.decoder = PaddedDecoder(self.model, self.processor.tokenizer.pad_token_id, options.batch_invariant)
+        self.batch_size = CPU_BATCH if device == "cpu" else _fitting_batch()
+        self.deterministic = options.deterministic
+
+    def self_check(self) -> None:
+        """Ask one question twice; raises `SetupError` unless both answers have equal probabilities.
+
+        With `deterministic=False` nothing is promised, so nothing is checked.
+        """
+        if not self.deterministic:
+            return
+        import torch
+
+        images = {
+            "source": Image.linear_gradient("L").convert("RGB"),
+            "edited": Image.radial_gradient("L").convert("RGB"),
+        }
+        parts = (("image", "source"), ("image", "edited"), ("text", "Which image is brighter?"))
+        prompt = self.preprocess(Question("self-check", "default", "", images, "", parts))
+        first, again = (self.decoder.decode([prompt], 4, keep_logits=True) for _ in range(2))
+        if first.tokens != again.tokens or not torch.equal(first.logits[0], again.logits[0]):
+            raise SetupError(
+                "the judge answers one question in two ways: its grades would depend on chance; "
+                "judge.deterministic=false accepts that"
+            )
+
+    @staticmethod
+    def warm_up(model: str, *, device: str, attention: str = "auto", deterministic: bool = True, **_: Any) -> None:
+        """Do what takes time and no GPU memory to speak of, while another process still uses the GPU."""
+        import transformers
+
+        from pytest_imgedit.kinds.compute.fast_loading import read_ahead
+        from pytest_imgedit.kinds.compute.numerics import set_deterministic
+        from pytest_imgedit.kinds.compute.qwen_inputs import AssembledProcessor
+        from pytest_imgedit.kinds.qwen_decoder.fused import compiles
+
+        set_deterministic(deterministic)
+        folder = Path(model)
+        read_ahead(weight_files(folder))
+        config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        model_class = getattr(transformers, config.architectures[0])
+        AssembledProcessor.load(folder)  # imports what it needs
+        if device == "cuda" and attention == "auto" and _is_large(folder):
+            compiles(model_class)
+
+    def preprocess(self, question: Question) -> Prompt:
+        """Turn a question into tokens and patches on the CPU; threads may do that for questions still to be asked."""
+        import torch
+
+        from pytest_imgedit.kinds.qwen_decoder.decoding import Prompt
+
+        images = [question.images[text] for kind, text in question.parts if kind == "image"]
+        inputs = self.processor(self._prompt(question), images, size=self.size)
+        tokens, kinds = inputs["input_ids"], inputs["mm_token_type_ids"]
+        grids = inputs.get("image_grid_thw", torch.zeros(0, 3, dtype=torch.long))
+        pixels = inputs.get("pixel_values", torch.zeros(0, 1))
+        positions, _ = self.model.model.get_rope_index(
+            tokens, mm_token_type_ids=kinds, image_grid_thw=grids if len(grids) else None
+        )
+        pixels = pixels.to(self.model.dtype)
+        if self.model.device.type == "cuda":
+            pixels = pixels.pin_memory()
+        return Prompt(tokens[0], positions[:, 0], pixels, grids)
+
+    def answer(self, questions: Sequence[Question], prepared: Sequence[Prompt] | None = None) -> list[Answer]:
+        """Answer questions, of which `prepared` holds what `preprocess` made, where that was done before."""
+        prompts = prepared or [self.preprocess(question) for question in questions]
+        decoded = self.decoder.decode(prompts, self.max_new_tokens, keep_logits=self.expects)
+        tokenizer = self.processor.tokenizer
+        replies = [tokenizer.decode(tokens, skip_special_tokens=True).strip() for tokens in decoded.tokens]
+        answers = [Answer(reply, cut=cut) for reply, cut in zip(replies, decoded.cut, strict=True)]
+        return self._expect(answers, questions, prompts, decoded) if self.expects else answers
+
+    def _expect(
+        self, answers: Sequence[Answer], questions: Sequence[Question], prompts: Sequence[Prompt], decoded: Decoded
+    ) -> list[Answer]:
+        """Add the expected grades to answers, of which `decoded` holds tokens and logits."""
+        from pytest_imgedit.kinds.qwen_decoder.logprob_scoring import expected_grades, find_places
+
+        tokenizer = self.processor.tokenizer
+        rows: list[int] = []
+        asked: list[tuple[Place, torch.Tensor]] = []
+        for row, question in enumerate(questions):
+            for place in find_places(tokenizer, decoded.tokens[row], question.aspects):
+                rows.append(row)
+                asked.append((place, decoded.logits[row][place.step].softmax(-1)))
+
+        def after(wanted: Sequence[tuple[int, str]]) -> list[torch.Tensor]:
+            found, unknown = {}, {}
+            for number, text in wanted:
+                row, place = rows[number], asked[number][0]
+                tokens, logits = decoded.tokens[row], decoded.logits[row]
+                written = place.encode(tokenizer, text)
+                step = place.step + len(written)
+                if tokens[place.step : step] == written and step < len(logits):
+                    found[number, text] = logits[step]
+                else:
+                    unknown[number, text] = prompts[row].going_on([*tokens[: place.step], *written])
+            names = list(unknown)
+            for start in range(0, len(names), len(prompts)):  # no more at a time than there were questions
+                part = names[start : start + len(prompts)]
+                first = self.decoder.decode([unknown[name] for name in part], 1, keep_logits=True).logits
+                found |= {name: logits[0] for name, logits in zip(part, first, strict=True)}
+            return [found[one].softmax(-1) for one in wanted]
+
+        grades: list[dict[str, tuple[float, float]]] = [{} for _ in answers]
+        for row, (place, _), grade in zip(rows, asked, expected_grades(tokenizer, asked, after), strict=True):
+            grades[row][place.aspect] = grade
+        return [
+            replace(
+                answer,
+                expected={aspect: grade for aspect, (grade, _) in own.items()},
+                off_scale=max((off for _, off in own.values()), default=0.0),
+            )
+            for answer, own in zip(answers, grades, strict=True)
+        ]
+
+    def _prompt(self, question: Question) -> str:
+        """Put a question into the model's chat format."""
+        tokenizer: Any = self.processor.tokenizer
+        if tokenizer.chat_template is None:
+            return chatml(question.system, question.parts)
+        parts = [
+            {"type": "image"} if kind == "image" else {"type": "text", "text": plain(text)}
+            for kind, text in question.parts
+        ]
+        messages = [
+            {"role": "system", "content": [{"type": "text", "text": plain(question.system)}]},
+            {"role": "user", "content": parts},
+        ]
+        prompt: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        return prompt
+
+
+def chatml(system: str, parts: Sequence[tuple[str, str]]) -> str:
+    """Put a question into ChatML, Qwen's own chat format, up to where the answer starts."""
+    user = "".join(VISION if kind == "image" else plain(text) for kind, text in parts)
+    return f"<|im_start|>system\n{plain(system)}<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
+
+
+def _load(folder: Path, device: str, dtype: torch.dtype, attention: str) -> Any:
+    """Load a model for inference; raises `SetupError` for weights that do not fit its config."""
+    from transformers import AutoModelForImageTextToText
+
+    from pytest_imgedit.kinds.compute.fast_loading import load_on_gpu
+    from pytest_imgedit.kinds.compute.integrity import whole_checkpoints
+
+    options = {"attn_implementation": attention, "use_safetensors": True, "trust_remote_code": False}
+    with whole_checkpoints(folder):
+        if device == "cuda":
+            return load_on_gpu(folder, "cuda:0", dtype, **options).eval()
+        spread = "auto" if device == "balanced" else None
+        return AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype, device_map=spread, **options).eval()
+
+
+def _is_large(folder: Path) -> bool:
+    """Tell whether a model is so large that it saves more time than it takes to compile kernels for it."""
+    return sum(path.stat().st_size for path in weight_files(folder)) > LARGE
+
+
+def _fitting_batch() -> int:
+    """Choose a batch size from the GPU memory that is free after loading."""
+    import torch
+
+    free, _ = torch.cuda.mem_get_info()
+    return int(max(1, min(MAX_BATCH, 0.75 * free // QUESTION_BYTES)))
+
+
+class QwenVL(CheckpointModel):
+    """A Qwen-VL model, through transformers."""
+
+    role = "judge"
+    name = "qwen-vl"
+    worker = QwenVLJudge
+    layout = Layout.MODEL
+    Params = QwenVLParameters
+    names_files = ("adapter",)
+    libraries = ("torch", "torchvision", "transformers", "tokenizers", "pillow")
+
+    @cached_property
+    def options(self) -> QwenVLParameters:
+        """The checked parameters."""
+        return QwenVLParameters.check(dict(self.params))
+
+    def check(self, site: Site) -> None:
+        super().check(site)
+        for name in ADAPTER_FILES if self.options.adapter is not None else ():
+            if not Path(str(self.options.adapter), name).is_file():
+                expected = "expected a folder with an adapter in PEFT's format"
+                raise SettingError("adapter", f"{self.options.adapter}: no {name}, {expected}")
+
+    def check_folder(self) -> None:
+        super().check_folder()
+        read_config(self.checkpoint.folder)
+
+    def deciding(self, dtype: str) -> JsonObject:
+        params = super().deciding(dtype)
+        params.pop("adapter", None)  # it counts by its content
+        return params
+
+    def compose(self, where: Where, digests: Digests) -> Composition:
+        """Tell also how it decodes, since other kernels round otherwise."""
+        composition = super().compose(where, digests)
+        folder = self.checkpoint.folder
+        is_padded = self.options.attention != "auto" or self.gpus > 1 or unpackable(read_config(folder))
+        computation = {**composition.computation, "decoder": "padded" if is_padded else "packed"}
+        if self.options.adapter is not None:
+            computation["adapter"] = digests.of(Path(self.options.adapter), ADAPTER_FILES, is_sent=True)
+        return replace(composition, computation=computation)
+
+    @property
+    def requirements(self) -> Requirements:
+        """Scipy is for losses of object detection, which transformers imports with every model."""
+        adapting = ("peft",) if self.options.adapter else ()
+        return Requirements(
+            packages=(*self.libraries, *adapting, *attention_packages(self.options.attention)),
+            unused_packages=("scipy",) if self.options.adapter else ("scipy", "peft"),
+        )

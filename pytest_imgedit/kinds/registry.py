@@ -1,0 +1,146 @@
+"""From specs such as `diffusers:MODEL` or `package.module:Class` to what they name; imports nothing early."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.files import is_folder
+from pytest_imgedit.core.sanitize import did_you_mean, one_line
+from pytest_imgedit.core.targets import Target
+from pytest_imgedit.kinds.base import Model, Role
+from pytest_imgedit.kinds.source import source_file, top_level_names
+
+#: Kinds of this package by role and name, as entry points of other packages have them.
+BUILTIN: Mapping[str, Mapping[str, str]] = {
+    "editor": {
+        "blank": "pytest_imgedit.kinds.controls:Blank",
+        "diffusers": "pytest_imgedit.kinds.diffusers:Diffusers",
+        "folder": "pytest_imgedit.kinds.folder:Folder",
+        "identity": "pytest_imgedit.kinds.controls:IdentityControl",
+        "noise": "pytest_imgedit.kinds.controls:Noise",
+        "openai-images": "pytest_imgedit.kinds.openai:OpenAIImages",
+        "oracle": "pytest_imgedit.kinds.controls:Oracle",
+        "scenes": "pytest_imgedit.kinds.scenes:ScenesEditor",
+        "shuffled": "pytest_imgedit.kinds.controls:Shuffled",
+    },
+    "judge": {
+        "none": "pytest_imgedit.kinds.reference:NoJudge",
+        "openai": "pytest_imgedit.kinds.openai:OpenAI",
+        "qwen-vl": "pytest_imgedit.kinds.qwen_vl:QwenVL",
+        "reference": "pytest_imgedit.kinds.reference:Reference",
+        "scenes": "pytest_imgedit.kinds.scenes:ScenesJudge",
+    },
+}
+#: Kinds to guess for a spec without one: of a checkpoint or hub id, and of the name of a served model.
+_GUESSED = {"editor": ("diffusers", "openai-images"), "judge": ("qwen-vl", "openai")}
+
+
+@cache
+def known(role: str) -> Mapping[str, str]:
+    """Return the names that a spec may begin with, this package's and installed ones, by `module:attribute`."""
+    installed = {point.name: point.value for point in entry_points(group=f"pytest_imgedit.{role}s")}
+    return {**installed, **BUILTIN.get(role, {})}
+
+
+def resolve(
+    role: str, spec: str, names: Mapping[str, str], hint: Callable[[str], str] | None = None
+) -> tuple[str | None, str, str | None]:
+    """Find what a spec names: the name, `module:attribute`, and the text after the name's colon.
+
+    A `package.module:Class`, whose source is read but not run, has no name. Raises `UsageError`, naming what is known,
+    if the spec fits nothing; `hint` may guess what was meant.
+    """
+    name, colon, argument = spec.partition(":")
+    if name in names:
+        return name, names[name], argument if colon else None
+    if colon and all(part.isidentifier() for part in (*name.split("."), argument)):
+        _require_class(role, spec, name, argument, names)
+        return None, spec, None
+    near = did_you_mean(name, names) or (hint(spec) if hint else "")
+    expected = f"expected one of {', '.join(sorted(names))}, or package.module:Class"
+    raise UsageError(f"unknown {role} {spec!r}, {expected}{near}")
+
+
+def _require_class(role: str, spec: str, module: str, attribute: str, names: Mapping[str, str]) -> None:
+    path = source_file(module)
+    if path is None or not path.is_file():
+        near = did_you_mean(module, names)
+        raise UsageError(f"{role} {spec!r}: no module {module!r} with a source file on the import path{near}")
+    try:
+        defined = top_level_names(path)
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None) or 1
+        raise UsageError(f"{path}:{line}: {one_line(error)}, expected a Python module for {role} {spec!r}") from None
+    if attribute not in defined:
+        raise UsageError(f"{role} {spec!r}: {path} defines no {attribute!r}{did_you_mean(attribute, defined)}")
+
+
+#: The editor and the judge of a run that names none.
+DEFAULT = "scenes"
+
+
+def make_model(role: Role, spec: str, params: Mapping[str, Any], gpus: int = 1) -> Model:
+    """Return the editor or judge that a spec names; raises `UsageError` if there is none."""
+
+    name, path, argument = resolve(role, spec, known(role), lambda text: _guess(role, text))
+    if name is None:
+        custom = CustomEditor if role == "editor" else CustomJudge
+        return custom(spec, None, dict(params), gpus)
+    return kind_at(role, name, path).of(spec, argument, params, gpus)
+
+
+def kind_of(role: Role, spec: str) -> type[Model] | None:
+    """Return the kind that a spec begins with; `None` for a custom class, or what is unknown."""
+    name = spec.partition(":")[0]
+    return kind_at(role, name, known(role)[name]) if name in known(role) else None
+
+
+def kind_at(role: Role, name: str, path: str) -> type[Model]:
+    """Import a kind; raises `UsageError` for an entry point that names none."""
+    module, _, attribute = path.partition(":")
+    try:
+        kind = getattr(import_module(module), attribute)
+    except Exception as error:  # a module of another package can raise anything
+        raise UsageError(f"{role} {name!r}: {path}: {type(error).__name__}: {one_line(error)}") from None
+    if not (isinstance(kind, type) and issubclass(kind, Model) and kind.role == role):
+        raise UsageError(
+            f"{role} {name!r}: its entry point names {path}, expected a subclass of pytest_imgedit.Model "
+            f"whose role is {role!r} (a class that edits or judges is named by package.module:Class)"
+        )
+    return kind
+
+
+def _guess(role: Role, spec: str) -> str:
+    """Guess what a spec without a kind was meant to be: a checkpoint or hub id, or the name of a served model."""
+    local, served = _GUESSED[role]
+    if "/" in spec or is_folder(Path(spec)):
+        return f"; did you mean '{local}:{spec}'?"
+    return f"; did you mean '{served}:URL#{spec}'?" if any(char.isdigit() for char in spec) else ""
+
+
+class CustomClass(Model):
+    """A class that edits or judges, as the spec `package.module:Class` names it: nothing is known but its source."""
+
+    name = "class"
+
+    @property
+    def target(self) -> Target:
+        return Target.parse(self.spec)
+
+
+class CustomEditor(CustomClass):
+    """A class that edits."""
+
+    role = "editor"
+
+
+class CustomJudge(CustomClass):
+    """A class that judges."""
+
+    role = "judge"

@@ -1,0 +1,54 @@
+"""The embedded models: a diffusers pipeline and a Qwen3-VL that were trained on drawn scenes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Self
+
+from pytest_imgedit.core.errors import SettingError
+from pytest_imgedit.kinds.checkpoint import CheckpointModel
+from pytest_imgedit.kinds.diffusers import Diffusers
+from pytest_imgedit.kinds.qwen_vl import QwenVL
+from pytest_imgedit.kinds.requirements import Site
+from pytest_imgedit.scenes import WEIGHTS
+
+
+class _Embedded(CheckpointModel):
+    """A model whose weights are in this package."""
+
+    takes = ""
+
+    @classmethod
+    def of(cls, spec: str, argument: str | None, params: Mapping[str, Any], gpus: int = 1) -> Self:
+        model = super().of(spec, argument, params, gpus)  # refuses an argument
+        return replace(model, argument=str(WEIGHTS / cls.role))
+
+
+class ScenesEditor(_Embedded, Diffusers):
+    """The embedded editor."""
+
+    name = "scenes"
+    usual_batch = 8
+    defaults = {"num_inference_steps": 20, "guidance_scale": 1.0, "image_guidance_scale": 1.0}  # noqa: RUF012
+
+
+class ScenesJudge(_Embedded, QwenVL):
+    """The embedded judge, which knows nothing but drawn scenes and the rubric that it was taught."""
+
+    name = "scenes"
+
+    def check(self, site: Site) -> None:
+        super().check(site)
+        if site.suite is not None and site.suite.partition(":")[0] != "scenes":
+            raise SettingError(
+                "spec",
+                f"judge 'scenes' knows drawn scenes only and cannot grade the suite {site.suite!r}: name a judge with "
+                "--imgedit-judge, such as qwen-vl:MODEL, openai:URL#MODEL, or reference where pairs have one",
+            )
+        if site.suite is not None and (site.rubric != "aspects" or site.is_custom_rubric):
+            custom = " of your own" if site.is_custom_rubric else ""
+            raise SettingError(
+                "rubric",
+                f"judge 'scenes' was taught the built-in rubric 'aspects' and no other, found {site.rubric!r}{custom}",
+            )

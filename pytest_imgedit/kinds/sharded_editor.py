@@ -1,0 +1,194 @@
+"""An editor that the processes of a group compute together, one a GPU: the worker is rank 0 and starts the others."""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed as dist
+
+from pytest_imgedit.core.errors import SetupError
+from pytest_imgedit.core.frames import receive, send
+from pytest_imgedit.core.images import decode, encode_png
+from pytest_imgedit.core.protocol import RankEdit, RankSetup
+from pytest_imgedit.core.requests import EditRequest
+from pytest_imgedit.core.sanitize import one_line
+from pytest_imgedit.kinds.compute.acceleration import accelerate
+from pytest_imgedit.kinds.compute.fsdp import load_sharded
+from pytest_imgedit.kinds.compute.lora import take_loras
+from pytest_imgedit.kinds.compute.numerics import pick_dtype, set_deterministic
+from pytest_imgedit.kinds.compute.seeding import seed_all
+from pytest_imgedit.kinds.diffusers import OFFLOADS, DiffusersEditor, DiffusersParameters
+
+#: Seconds that ranks may differ in when they end an edit; one that takes longer is out of step for good.
+PATIENCE = 60.0
+_FOLLOW = "from pytest_imgedit.kinds.sharded_editor import follow; follow()"
+
+
+class ShardedEditor(DiffusersEditor):
+    """Takes what `DiffusersEditor` takes; the number of `ranks` share the editor as its parameter `shard` says.
+
+    All ranks make the same calls with the same noise, since each block's weights are gathered from all of them; rank 0
+    alone decodes the image. A rank that dies or falls out of step ends this process, so that the group is replaced.
+    """
+
+    def __init__(self, model: str, *, device: str, ranks: int, **params: Any) -> None:
+        self._meeting = tempfile.TemporaryFile()  # noqa: SIM115 - without a name, it ends with the ranks that hold it
+        meeting = self._meeting.fileno()
+        kind = "cpu" if device == "cpu" else "cuda"
+        setups: list[RankSetup] = [
+            {"model": model, "device": kind, "ranks": ranks, "rank": rank, "meeting": meeting, "params": params}
+            for rank in range(ranks)
+        ]
+        self.followers = [_Follower(setup) for setup in setups[1:]]
+        self._join(setups[0])
+        for follower in self.followers:
+            follower.report(None)  # it is loaded, or its end has ended this process
+
+    def _join(self, setup: RankSetup) -> None:
+        """Meet the other ranks, and load this one's part."""
+        kind, rank = setup["device"], setup["rank"]
+        options = DiffusersParameters.parse(setup["params"])
+        self.deterministic = options.deterministic
+        set_deterministic(self.deterministic)
+        if options.quantize or options.offload in OFFLOADS:
+            raise SetupError("editor.shard: neither editor.quantize nor editor.offload goes with it")
+        if kind == "cuda":
+            torch.cuda.set_device(rank)
+        device = torch.device(kind, rank) if kind == "cuda" else torch.device(kind)
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo",
+            init_method=f"file:///proc/self/fd/{setup['meeting']}",
+            rank=rank,
+            world_size=setup["ranks"],
+        )
+
+        def prepare(pipeline: Any) -> None:
+            self.compiled = accelerate(pipeline, options)
+
+        _tell_memory(rank, "before loading", kind)
+        dtype = pick_dtype(options.dtype, kind)
+        pipeline = load_sharded(Path(setup["model"]), device, dtype, options.shard, prepare)
+        _tell_memory(rank, "after loading", kind)
+        take_loras(pipeline, options.loras)
+        self._take(pipeline, options.model_extra or {}, options.area)
+        dist.barrier()
+
+    def run(self, request: EditRequest, output_type: str, **override: int) -> Any:
+        """Call the pipeline on all ranks; raises what it raises on all of them."""
+        for follower in self.followers:
+            follower.ask(request, override)
+        try:
+            output = super().run(request, output_type, **override)
+        except Exception as error:
+            for follower in self.followers:
+                follower.report(error)
+            raise
+        for follower in self.followers:
+            follower.report(None)
+        return output
+
+
+class _Follower:
+    """Rank 0's hold on another rank: a child process that ends with it, and it with the child."""
+
+    def __init__(self, setup: RankSetup) -> None:
+        self.rank = setup["rank"]
+        paths = os.pathsep.join(sys.path)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _FOLLOW],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=(setup["meeting"],),
+            env={**os.environ, "PYTHONPATH": paths},
+        )
+        self._reports: queue.Queue[str] = queue.Queue()
+        self._out_of_step: threading.Timer | None = None
+        threading.Thread(target=self._listen, daemon=True).start()
+        assert self.process.stdin is not None
+        send(self.process.stdin, setup)
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        while (failure := receive(self.process.stdout)) is not None:
+            if failure:  # rank 0 may wait for this rank in the middle of a call
+                self._out_of_step = threading.Timer(PATIENCE, _end, [f"rank {self.rank} alone failed: {failure}"])
+                self._out_of_step.daemon = True
+                self._out_of_step.start()
+            self._reports.put(failure)
+        _end(f"rank {self.rank} ended with status {self.process.wait()}, and its group with it")
+
+    def ask(self, request: EditRequest, override: dict[str, int]) -> None:
+        assert self.process.stdin is not None
+        edit: RankEdit = {
+            "pair": request.pair_id,
+            "category": request.category,
+            "instruction": request.instruction,
+            "seed": request.seed,
+            "source": encode_png(request.source),
+            "override": override,
+        }
+        send(self.process.stdin, edit)
+
+    def report(self, error: Exception | None) -> None:
+        """Wait for what a rank says of its part; end the process if it is not what became of rank 0's."""
+        try:
+            failure = self._reports.get(timeout=None if error is None else PATIENCE)
+        except queue.Empty:
+            failure = ""
+        if self._out_of_step is not None:
+            self._out_of_step.cancel()
+        if bool(failure) != (error is not None):
+            mine = "done" if error is None else one_line(error)
+            _end(f"rank {self.rank} is out of step ({failure or 'no failure'}, rank 0: {mine}), and its group ends")
+
+
+def follow() -> None:
+    """Be a rank other than 0: load, then make the calls that rank 0 makes, until it is gone."""
+    inbox, outbox = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what is printed goes to the run's log
+    jobs: queue.Queue[RankEdit] = queue.Queue()
+
+    def listen() -> None:
+        while (message := receive(inbox)) is not None:
+            jobs.put(message)
+        os._exit(0)
+
+    setup = receive(inbox)
+    threading.Thread(target=listen, daemon=True).start()
+    editor = ShardedEditor.__new__(ShardedEditor)
+    editor.followers = []
+
+    def attempt(call: Callable[..., Any], *arguments: Any, **named: Any) -> None:
+        failure = ""
+        try:
+            call(*arguments, **named)
+        except Exception as error:
+            failure = f"{type(error).__name__}: {one_line(error)}"
+        send(outbox, failure)
+
+    attempt(editor._join, setup)
+    while True:
+        job = jobs.get()
+        request = EditRequest(job["pair"], job["category"], job["instruction"], decode(job["source"]), job["seed"])
+        seed_all(request.seed)
+        attempt(editor.run, request, "latent", **job["override"])
+
+
+def _end(why: str) -> None:
+    print(why, file=sys.stderr, flush=True)
+    os._exit(1)
+
+
+def _tell_memory(rank: int, when: str, kind: str) -> None:
+    if kind == "cuda":
+        held, most = torch.cuda.memory_allocated() / 2**30, torch.cuda.max_memory_allocated() / 2**30
+        print(f"rank {rank}: {held:.1f} GiB of GPU memory {when}, {most:.1f} at most", file=sys.stderr, flush=True)
