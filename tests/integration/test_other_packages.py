@@ -110,7 +110,7 @@ def test_both_run_and_are_identified_by_their_weights(bench, checkpoints, models
             "--imgedit-set=editor.trust_remote_code=true",
             "editor.trust_remote_code: code of a checkpoint is never run, expected no such key",
         ),
-        ("--imgedit-set=judge.prefix=<image>", "judge.prefix: found '<image>', expected words alone"),
+        (f"--imgedit-set=judge.prefix={'x' * 100}", "judge.prefix: String should have at most 99 characters, found 'x*"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_starts(bench, models, option, line):

@@ -5,7 +5,7 @@ from pytest_imgedit import Answer, CheckpointModel, ComputeParameters, Layout, Q
 
 
 class JudgeParameters(ComputeParameters):
-    prefix: str = Field(default="", description="words before each question")
+    prefix: str = Field(default="", max_length=99, description="words before each question")
 
 
 class Judge:
