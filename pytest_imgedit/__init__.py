@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from pytest_imgedit.core.pairs import EditPair, ImageSource
     from pytest_imgedit.core.requests import Answer, Editor, EditRequest, Judge, Question
     from pytest_imgedit.core.results import Edit, ItemError, Results, SeedResult, Verdict
-    from pytest_imgedit.engine.callable_models import EditWorkers, RewardModel
-    from pytest_imgedit.engine.results import FinishedRun
-    from pytest_imgedit.engine.standalone import open_models
     from pytest_imgedit.kinds.base import Composition, FinishedImages, Model
     from pytest_imgedit.kinds.checkpoint import CheckpointModel
     from pytest_imgedit.kinds.checkpoint_files import Layout
     from pytest_imgedit.kinds.parameters import ComputeParameters, Parameters, indifferent
     from pytest_imgedit.kinds.requirements import Memory, Requirements, Room, Site, Where, Workload
+    from pytest_imgedit.run.calls import EditWorkers, RewardModel
+    from pytest_imgedit.run.finish import FinishedRun
+    from pytest_imgedit.run.session import open_models
     from pytest_imgedit.store.documents import read_results
     from pytest_imgedit.suites.base import SuiteLoader
 
@@ -95,9 +95,9 @@ _MODULES = {
     "kinds.requirements": ("Memory", "Requirements", "Room", "Site", "Where", "Workload"),
     "kinds.parameters": ("ComputeParameters", "Parameters", "indifferent"),
     "core.pairs": ("EditPair", "ImageSource"),
-    "engine.callable_models": ("EditWorkers", "RewardModel"),
-    "engine.results": ("FinishedRun",),
-    "engine.standalone": ("open_models",),
+    "run.calls": ("EditWorkers", "RewardModel"),
+    "run.finish": ("FinishedRun",),
+    "run.session": ("open_models",),
     "store.documents": ("read_results",),
     "suites.base": ("SuiteLoader",),
 }

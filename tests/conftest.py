@@ -28,7 +28,7 @@ from tiers import (  # noqa: F401 - hooks
 )
 from waiting import PATIENCE, wait_until
 
-import pytest_imgedit.engine.session  # noqa: F401 - else pytester forgets it after each run in this process, numpy and all
+import pytest_imgedit.run.session  # noqa: F401 - else pytester forgets it after each run in this process, numpy and all
 from pytest_imgedit.suites.scenes import SceneImage
 from pytest_imgedit.workers.local import SPIN_COUNT
 

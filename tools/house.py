@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 #: The folder that drives a run.
-DRIVER = "engine"
+DRIVER = "run"
 COLUMNS = 100
 
 

@@ -15,13 +15,13 @@ from pytest_imgedit.config.settings import Settings, make_settings, read_tables
 from pytest_imgedit.core import provenance
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.engine.launch import is_remote
-from pytest_imgedit.engine.placement import need_of, settle
-from pytest_imgedit.engine.plan import resolve
-from pytest_imgedit.engine.preflight import check_executor, check_models, naming_gpus
 from pytest_imgedit.kinds.base import ROLES, Model
 from pytest_imgedit.kinds.requirements import GIB
 from pytest_imgedit.report import terminal
+from pytest_imgedit.run.placement import need_of, settle
+from pytest_imgedit.run.plan import resolve
+from pytest_imgedit.run.pools import is_remote
+from pytest_imgedit.run.preflight import check_executor, check_models, naming_gpus
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.workers.hardware import Hardware
 

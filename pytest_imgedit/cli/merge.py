@@ -1,22 +1,300 @@
-"""`imgedit merge`: the shards of a run as one run."""
+"""`imgedit merge`: the shards of a run, as `--imgedit-shard` makes them, as one run."""
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.cli.runs import baselines_folder, find_run, refuse_to_compare
 from pytest_imgedit.config.settings import RunSettings
-from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core import provenance
+from pytest_imgedit.core.errors import StoreError, UsageError
 from pytest_imgedit.core.files import is_folder
-from pytest_imgedit.engine.merge import collect, merge_results, read_shards
+from pytest_imgedit.core.results import (
+    ComputedIn,
+    Controls,
+    HostOrigin,
+    Item,
+    JudgeInfo,
+    Results,
+    ReuseInfo,
+    RunInfo,
+    ShardInfo,
+    Timing,
+    Usage,
+)
+from pytest_imgedit.core.shards import Shard, shards_of
 from pytest_imgedit.report import terminal
 from pytest_imgedit.report.write import add_to_github_summary, write_reports, write_results
+from pytest_imgedit.stats.comparison import Computed
+from pytest_imgedit.stats.controls import describe_controls
+from pytest_imgedit.stats.decision import Evidence, decide, summarize_items
 from pytest_imgedit.stats.gates import outcome
-from pytest_imgedit.store.baselines import make_baseline, read_baseline
+from pytest_imgedit.store.baselines import Baseline, make_baseline, read_baseline
+from pytest_imgedit.store.documents import read_results
+from pytest_imgedit.store.journal import Journal
+from pytest_imgedit.store.records import EditRecord, ModelRecord, VerdictRecord
 from pytest_imgedit.store.store import Store
+
+_BLOB = re.compile(r"[0-9a-f]{64}(\.thumbnail)?\.(png|jpg|webp)")
+
+
+@dataclass(frozen=True)
+class ShardRun:
+    """A finished shard: its results.json, and what that holds."""
+
+    path: Path
+    results: Results
+
+    @property
+    def info(self) -> ShardInfo:
+        assert self.results.selection.shard is not None
+        return self.results.selection.shard
+
+    @property
+    def store(self) -> Path:
+        """The folder of the store that the run is in."""
+        return self.path.absolute().parent.parent.parent
+
+
+def read_shards(paths: Iterable[Path]) -> list[ShardRun]:
+    """Read the shards of one run, in their order.
+
+    Raises `UsageError` for a run that is no whole shard, for shards of unlike runs, and if one is missing or twice.
+    """
+    shards = [ShardRun(path, read_results(path)) for path in paths]
+    for shard in shards:
+        _refuse_unfinished(shard)
+    first = shards[0]
+    for shard in shards[1:]:
+        _refuse_unlike(first, shard)
+    _refuse_environments(shards)
+    by_index: dict[int, ShardRun] = {}
+    for shard in shards:
+        twin = by_index.setdefault(shard.info.index, shard)
+        if twin is not shard:
+            raise UsageError(f"{shard.path}: shard {shard.info}, as {twin.path} is: expected each shard once")
+    count = first.info.count
+    missing = [f"{index}/{count}" for index in shards_of(first.info.ids, count) if index not in by_index]
+    if missing:
+        raise UsageError(f"shards {', '.join(missing)} are missing, expected all of the run")
+    return [by_index[index] for index in sorted(by_index)]
+
+
+def _refuse_unfinished(shard: ShardRun) -> None:
+    results = shard.results
+    if results.selection.shard is None:
+        raise UsageError(f"{shard.path}: a run of all its pairs, expected one with --imgedit-shard=I/N")
+    if results.run.status != "complete":
+        raise UsageError(f"{shard.path}: shard {shard.info} was stopped by {results.run.stopped_by}, run it again")
+    part = Shard(shard.info.index, shard.info.count)
+    expected = {pair_id for pair_id in shard.info.ids if part.has(pair_id)}
+    unexpected = expected ^ {item.id for item in results.items}
+    if unexpected:
+        raise UsageError(f"{shard.path}: pair {min(unexpected)!r} is not in the shard that it belongs to")
+    if not is_folder(shard.store / "blobs"):
+        raise UsageError(f"{shard.path}: not in a store, which has the images")
+
+
+def _refuse_unlike(first: ShardRun, other: ShardRun) -> None:
+    """Raise `UsageError` if two shards cannot be of one run."""
+    one, two = first.results, other.results
+    facts: dict[str, Callable[[Results], object]] = {
+        "suite": lambda results: results.suite.sha256,
+        "number of shards": lambda results: results.selection.shard and results.selection.shard.count,
+        "selection": lambda results: (results.selection.shard and results.selection.shard.ids, results.selection.whole),
+        "stage": lambda results: results.run.options.run.stage,
+        "editor": lambda results: _identified(results.editor, compiled=None, batch_sizes=()),
+        "judge": lambda results: _identified(results.judge, usage=None),
+        "seeds or batch size of the editor": lambda results: results.run.options.editor,
+        "options of the judge": lambda results: results.run.options.judge,
+        "gates": lambda results: results.run.options.gates,
+    }
+    for name, fact in facts.items():
+        if fact(one) != fact(two):
+            raise UsageError(f"{other.path}: another {name} than in {first.path}, expected shards of one run")
+
+
+def _identified(model: Any, **unlike: object) -> Any:
+    """Return what identifies an editor or judge; with a fingerprint, wherever its files are."""
+    return model.model_copy(update=unlike if model.fingerprint is None else {**unlike, "spec": ""})
+
+
+def _refuse_environments(shards: Sequence[ShardRun]) -> None:
+    """Raise `UsageError` if results were computed where those of another shard would not count (`--imgedit-reuse`)."""
+    for kind in ("edits", "verdicts"):
+        first: ComputedIn | None = None
+        for shard in shards:
+            for environment in shard.results.environments.values():
+                if not getattr(environment, kind):
+                    continue
+                first = first or environment
+                if not environment.bare.serves(first.bare, shard.results.reuse.policy):
+                    unlike = "; ".join(environment.differences(first))
+                    raise UsageError(f"{shard.path}: {kind} of another environment than in {shards[0].path}: {unlike}")
+
+
+def merge_results(shards: Sequence[ShardRun], baseline: Baseline | None) -> Results:
+    """Join the results of all shards, and decide the gates of the run; times are those of the slowest shard."""
+    first = shards[0].results
+    by_id = {item.id: item for shard in shards for item in shard.results.items}
+    items = [by_id[pair_id] for pair_id in shards[0].info.ids]
+    computed = _computed(shards)
+    evidence = Evidence(
+        items,
+        computed,
+        first.run.options.gates,
+        first.run.options.run.stage != "edit",
+        baseline,
+        _controls(shards, items),
+    )
+    gates, comparison = decide(evidence)
+    decided = {(gate.kind, gate.field) for gate in gates}
+    resting = tuple(gate for gate in first.gates if (gate.kind, gate.field) not in decided)
+    categories, overall = summarize_items(items)
+    return first.model_copy(
+        update={
+            "run": _run_info(shards),
+            "selection": first.selection.model_copy(update={"shard": None}),
+            "editor": computed.editor,
+            "judge": computed.judge,
+            "environments": dict(computed.environments),
+            "reuse": _reuse(shards),
+            "timing": _timing([shard.results.timing for shard in shards]),
+            "workers": tuple(
+                worker.model_copy(update={"device": f"{worker.device}, shard {shard.info}"})
+                for shard in shards
+                for worker in shard.results.workers
+            ),
+            "categories": categories,
+            "overall": overall,
+            "gates": (*gates, *resting),
+            "comparison": comparison,
+            "controls": evidence.controls,
+            "items": tuple(items),
+            "sections": tuple(section for shard in shards for section in shard.results.sections),
+        }
+    )
+
+
+def _computed(shards: Sequence[ShardRun]) -> Computed:
+    parts = [shard.results for shard in shards]
+    first = parts[0]
+    compiled = {part.editor.compiled for part in parts}
+    sizes = sorted({size for part in parts for size in part.editor.batch_sizes})
+    editor = first.editor.model_copy(
+        update={"compiled": first.editor.compiled if len(compiled) == 1 else None, "batch_sizes": tuple(sizes)}
+    )
+    edits, verdicts = Counter[str](), Counter[str]()
+    environments: dict[str, ComputedIn] = {}
+    for part in parts:
+        for digest, environment in part.environments.items():
+            edits[digest] += environment.edits
+            verdicts[digest] += environment.verdicts
+            counts = {"edits": edits[digest], "verdicts": verdicts[digest]}
+            environments[digest] = environment.model_copy(update=counts)
+    judge = first.judge.model_copy(update={"usage": _usage([part.judge for part in parts])})
+    return Computed(editor, judge, environments)
+
+
+def _usage(judges: Sequence[JudgeInfo]) -> Usage | None:
+    used = [judge.usage for judge in judges if judge.usage is not None]
+    if not used:
+        return None
+    costs = [usage.cost for usage in used if usage.cost is not None]
+    return Usage(
+        tokens_in=sum(usage.tokens_in for usage in used),
+        tokens_out=sum(usage.tokens_out for usage in used),
+        cost=sum(costs) if len(costs) == len(used) else None,
+    )
+
+
+def _controls(shards: Sequence[ShardRun], items: Sequence[Item]) -> Controls | None:
+    trials = [trial for shard in shards if shard.results.controls for trial in shard.results.controls.trials]
+    if not trials:
+        return None
+    own = {item.id: item.score for item in items if item.score is not None}
+    return describe_controls(trials, own, shards[0].results.run.options.gates.alpha)
+
+
+def _run_info(shards: Sequence[ShardRun]) -> RunInfo:
+    runs = [shard.results.run for shard in shards]
+    commits = {run.commit.sha if run.commit else None for run in runs}
+    return runs[0].model_copy(
+        update={
+            "started": min(run.started for run in runs),
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+            "versions": provenance.versions(),
+            "machine": provenance.machine(()),
+            "hosts": tuple(
+                HostOrigin(name=f"shard {shard.info}", versions=run.versions, machine=run.machine)
+                for shard, run in zip(shards, runs, strict=True)
+            ),
+            "commit": runs[0].commit if len(commits) == 1 else None,
+        }
+    )
+
+
+def _reuse(shards: Sequence[ShardRun]) -> ReuseInfo:
+    parts = [shard.results.reuse for shard in shards]
+    return ReuseInfo(
+        policy=parts[0].policy,
+        edits=sum(part.edits for part in parts),
+        verdicts=sum(part.verdicts for part in parts),
+        differences=tuple(dict.fromkeys(difference for part in parts for difference in part.differences)),
+    )
+
+
+def _timing(parts: Sequence[Timing]) -> Timing:
+    """Add up counts, and take the longest times; what share of these GPUs computed is not known."""
+    merged = Timing()
+    for name in Timing.model_fields:
+        values = [getattr(part, name) for part in parts]
+        if name.endswith("_s"):
+            setattr(merged, name, max(values))
+        elif not name.endswith("_busy"):
+            setattr(merged, name, sum(values))
+    return merged
+
+
+def collect(shards: Sequence[ShardRun], store: Store) -> None:
+    """Bring the images and the records of all shards into a store; images are linked where that is possible.
+
+    Raises `StoreError` if they cannot be written.
+    """
+    for folder in dict.fromkeys(shard.store for shard in shards):
+        for path in (folder / "blobs").glob("??/*"):
+            if _BLOB.fullmatch(path.name) and path.is_file() and not path.is_symlink():
+                _link(path, store.blobs.folder / path.parent.name / path.name)
+        journals: tuple[tuple[Journal[Any], type[Any]], ...] = (
+            (store.edits, EditRecord),
+            (store.verdicts, VerdictRecord),
+            (store.models, ModelRecord),
+        )
+        for journal, kind in journals:
+            found = Journal(folder / journal.path.name, kind, reads_only=True).records
+            journal.append([record for key, record in found.items() if key not in journal.records])
+
+
+def _link(path: Path, target: Path) -> None:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists():
+            return
+        try:
+            os.link(path, target)
+        except OSError:  # on another file system, or one without links
+            shutil.copyfile(path, target)
+    except OSError as error:
+        raise StoreError(f"{target}: {error.strerror}") from error
 
 
 def merge(references: Sequence[str], out: Path) -> Printed:

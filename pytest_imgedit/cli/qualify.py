@@ -12,18 +12,18 @@ from pytest_imgedit.config.options import assign
 from pytest_imgedit.config.settings import Settings, make_settings, read_tables
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.results import JudgeInfo, SuiteInfo
-from pytest_imgedit.engine.judge_checks.controls import control_trials
-from pytest_imgedit.engine.judge_checks.trials import Trials
-from pytest_imgedit.engine.launch import Launcher, connected, is_remote
-from pytest_imgedit.engine.placement import groups_of
-from pytest_imgedit.engine.plan import Models, Request, RunPlan, ask_servers
-from pytest_imgedit.engine.preflight import check_executor, check_models, check_rubric
-from pytest_imgedit.engine.progress import RunProgress
-from pytest_imgedit.engine.run import Run, RunHooks, Surroundings
-from pytest_imgedit.engine.scoring import Scorer
 from pytest_imgedit.kinds.base import Role
 from pytest_imgedit.protocols.rubric import load_rubric
 from pytest_imgedit.report import tables, terminal
+from pytest_imgedit.report.progress import RunProgress
+from pytest_imgedit.run.controls import Trials, control_trials
+from pytest_imgedit.run.hooks import RunHooks
+from pytest_imgedit.run.placement import groups_of
+from pytest_imgedit.run.plan import Models, Request, RunPlan, ask_servers
+from pytest_imgedit.run.pools import Launcher, connected, is_remote
+from pytest_imgedit.run.preflight import check_executor, check_models, check_rubric
+from pytest_imgedit.run.run import Run, Surroundings
+from pytest_imgedit.run.score import Scorer
 from pytest_imgedit.stats.controls import controls_gate, describe_controls
 from pytest_imgedit.stats.selection import Selection
 from pytest_imgedit.store.store import Store

@@ -15,10 +15,10 @@ from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.files import is_folder
 from pytest_imgedit.core.sanitize import number
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.engine.preflight import check_copies
 from pytest_imgedit.report import tables, terminal
 from pytest_imgedit.report.rows import human_time
 from pytest_imgedit.report.write import write_reports
+from pytest_imgedit.run.preflight import check_copies
 from pytest_imgedit.stats import collapse, gates
 from pytest_imgedit.stats.comparison import compare, differences, environment_differences
 from pytest_imgedit.stats.gates import outcome

@@ -21,7 +21,7 @@ from pytest_imgedit.core.errors import EditFailed
 
 if TYPE_CHECKING:
     from pytest_imgedit.core.strict_json import JsonObject
-    from pytest_imgedit.engine.callable_models import Calls, EditCall, ScoreCall
+    from pytest_imgedit.run.calls import Calls, EditCall, ScoreCall
 
 
 #: Bytes of one call's images, at most: what announces more is no call.

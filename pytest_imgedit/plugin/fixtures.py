@@ -9,8 +9,8 @@ import pytest
 if TYPE_CHECKING:
     from pytest_imgedit.core.items import ItemResult
     from pytest_imgedit.core.pairs import EditPair
-    from pytest_imgedit.engine.callable_models import EditWorkers, RewardModel
-    from pytest_imgedit.engine.results import FinishedRun
+    from pytest_imgedit.run.calls import EditWorkers, RewardModel
+    from pytest_imgedit.run.finish import FinishedRun
 
 
 @pytest.fixture
@@ -79,8 +79,8 @@ def edit_workers(request: pytest.FixtureRequest) -> EditWorkers:
     >>> def test_edit_keeps_size(edit_workers, photo):
     ...     assert edit_workers.edit(photo, "make it snow").size == photo.size
     """
-    from pytest_imgedit.engine.callable_models import EditWorkers
     from pytest_imgedit.plugin.state import calls_of
+    from pytest_imgedit.run.calls import EditWorkers
 
     return EditWorkers(calls_of(request.config, "edit_workers"))
 
@@ -92,7 +92,7 @@ def reward_model(request: pytest.FixtureRequest) -> RewardModel:
     >>> def test_untouched_image_scores_low(reward_model, photo):
     ...     assert reward_model.score(photo, photo, "make it snow", "environment").score < 3
     """
-    from pytest_imgedit.engine.callable_models import RewardModel
     from pytest_imgedit.plugin.state import calls_of
+    from pytest_imgedit.run.calls import RewardModel
 
     return RewardModel(calls_of(request.config, "reward_model"))

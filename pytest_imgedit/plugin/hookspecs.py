@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
     from pytest_imgedit.core.pairs import EditPair
     from pytest_imgedit.core.results import Edit, ItemError, Results, SeedResult
-    from pytest_imgedit.engine.plan import RunPlan
-    from pytest_imgedit.engine.run import Run
+    from pytest_imgedit.run.plan import RunPlan
+    from pytest_imgedit.run.run import Run
 
 
 @pytest.hookspec(firstresult=True)

@@ -6,8 +6,9 @@ import pytest
 
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import Edit, ItemError, SeedResult
-from pytest_imgedit.engine.plan import RunPlan
-from pytest_imgedit.engine.run import HookStage, Run, RunHooks
+from pytest_imgedit.run.hooks import HookStage, RunHooks
+from pytest_imgedit.run.plan import RunPlan
+from pytest_imgedit.run.run import Run
 
 
 class PluginHooks(RunHooks):

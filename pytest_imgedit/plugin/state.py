@@ -20,11 +20,11 @@ from pytest_imgedit.plugin.xdist import Exchange, Tally
 if TYPE_CHECKING:
     from pytest_imgedit.config.settings import SuiteSettings
     from pytest_imgedit.core.results import Results
-    from pytest_imgedit.engine.callable_models import Calls
-    from pytest_imgedit.engine.results import FinishedRun
-    from pytest_imgedit.engine.session import Evaluation
     from pytest_imgedit.kinds.base import Role
     from pytest_imgedit.plugin.call_server import CallServer
+    from pytest_imgedit.run.calls import Calls
+    from pytest_imgedit.run.finish import FinishedRun
+    from pytest_imgedit.run.session import Evaluation
     from pytest_imgedit.suites.base import Suite
 
 EVALUATION = pytest.StashKey["Evaluation"]()
@@ -79,8 +79,8 @@ def evaluation(config: pytest.Config) -> Evaluation:
     if EVALUATION not in config.stash:
         guard_streams(config)
         from pytest_imgedit.config.settings import make_settings
-        from pytest_imgedit.engine.session import Evaluation, Hooks
         from pytest_imgedit.plugin.run_hooks import PluginHooks
+        from pytest_imgedit.run.session import Evaluation, Hooks
 
         hook = config.hook
         hooks = Hooks(
@@ -151,7 +151,7 @@ def execute(config: pytest.Config, plan: Plan) -> FinishedRun:
 
 def conclude(session: pytest.Session) -> None:
     """Decide what the run came to, by its gates and by what became of its items; tell pytest and its JUnit report."""
-    from pytest_imgedit.engine.session import ItemCounts
+    from pytest_imgedit.run.session import ItemCounts
 
     config = session.config
     current, stopped = evaluation(config), bool(session.shouldstop or session.shouldfail)
@@ -166,7 +166,7 @@ def finished_run(config: pytest.Config) -> FinishedRun | None:
     """Return the finished run; in an xdist worker, as read from what the controller wrote."""
     exchange = worker_exchange(config)
     if RUN not in config.stash and exchange is not None and (results := exchange.read_results()) is not None:
-        from pytest_imgedit.engine.results import FinishedRun
+        from pytest_imgedit.run.finish import FinishedRun
 
         current = evaluation(config)
         config.stash[RUN] = FinishedRun.of(results, current.settings.suite.min_score, current.store.folder)

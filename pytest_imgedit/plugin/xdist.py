@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_imgedit.config.settings import SuiteSettings
     from pytest_imgedit.core.results import Results
     from pytest_imgedit.core.strict_json import JsonObject
-    from pytest_imgedit.engine.session import ItemCounts
+    from pytest_imgedit.run.session import ItemCounts
     from pytest_imgedit.suites.base import Suite
 
 #: Modes in which pytest-xdist 3.8 does not survive a crashed worker: it waits for ever, or loses its own count.
@@ -54,7 +54,7 @@ class Tally:
 
     def counts(self, stopped: bool) -> ItemCounts:
         """Return how many items failed, and which were not reported; `stopped` says that pytest ended early."""
-        from pytest_imgedit.engine.session import ItemCounts
+        from pytest_imgedit.run.session import ItemCounts
 
         missing = [name for name in self._expected if name not in self._seen]
         return ItemCounts(len(self._expected), len(self._failed & set(self._expected)), missing, stopped)

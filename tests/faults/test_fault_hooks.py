@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from tiers import full_but
 
-from pytest_imgedit.engine.interrupts import Interrupts, TimedOut
+from pytest_imgedit.run.hooks import Interrupts, TimedOut
 
 RUN = ("--imgedit-editor=noise", "--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
 #: Each with the exit codes that tell of it: 1 where the run goes on, another where the hook asked to stop.
@@ -196,7 +196,7 @@ class Listener:
 
 @pytest.fixture
 def interrupts(monkeypatch):
-    monkeypatch.setattr("pytest_imgedit.engine.interrupts.HOOK_GRACE", 0.3)
+    monkeypatch.setattr("pytest_imgedit.run.hooks.HOOK_GRACE", 0.3)
     return Interrupts(Listener())
 
 

@@ -9,8 +9,8 @@ import sys
 import pytest
 from tiers import full_but
 
-from pytest_imgedit.engine import run, session_workers
-from pytest_imgedit.engine.placement import Placement
+from pytest_imgedit.run import pools, run
+from pytest_imgedit.run.placement import Placement
 
 COUNTED = """
 import os, pathlib
@@ -60,7 +60,7 @@ MODELS = (*MODELS, "--imgedit-set=editor.batch_size=8")
 
 def place(monkeypatch, mode):
     """Have the models of all runs and calls stay together, or not."""
-    for module in (run, session_workers):
+    for module in (run, pools):
         monkeypatch.setattr(module, "place", lambda *given: Placement(mode))
 
 

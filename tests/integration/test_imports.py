@@ -103,7 +103,7 @@ def test_controller_of_a_run_never_imports_torch(bench):
         "assert pytest.main(['-q', '--imgedit-limit=1', '-p', 'no:cacheprovider']) == 0"
     )
     imported = modules_after(code)
-    assert "pytest_imgedit.engine.run" in imported
+    assert "pytest_imgedit.run.run" in imported
     assert not imported & {"torch", "diffusers", "transformers"}
 
 
@@ -113,7 +113,7 @@ def test_settings_that_no_item_needs_cost_nothing(tmp_path):
     code = f"import pytest; assert pytest.main(['-q', '-p', 'no:cacheprovider', r'{tmp_path}']) == 0"
     imported = modules_after(code)
     assert not imported & (HEAVY - {"execnet"})
-    assert "pytest_imgedit.engine.session" not in imported
+    assert "pytest_imgedit.run.session" not in imported
     assert "pytest_imgedit.config.settings" not in imported
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from pytest_imgedit.engine.perturbations import swap_images
+from pytest_imgedit.run.score import swap_images
 
 
 def controls(bench):

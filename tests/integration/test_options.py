@@ -11,8 +11,8 @@ import pytest
 from pytest_imgedit.cli.init import configs
 from pytest_imgedit.config.settings import make_settings
 from pytest_imgedit.config.toml_file import ConfigFile
-from pytest_imgedit.engine.plan import Models
-from pytest_imgedit.engine.preflight import check_gates, check_models
+from pytest_imgedit.run.plan import Models
+from pytest_imgedit.run.preflight import check_gates, check_models
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.workers.hardware import Hardware, HostHardware
 

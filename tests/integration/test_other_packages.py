@@ -14,10 +14,10 @@ import pytest
 
 from pytest_imgedit.config.paths import rebase_paths
 from pytest_imgedit.core.errors import SettingError, UsageError
-from pytest_imgedit.engine.placement import place, settle
 from pytest_imgedit.kinds import registry
 from pytest_imgedit.kinds.registry import make_model
 from pytest_imgedit.kinds.requirements import Site
+from pytest_imgedit.run.placement import place, settle
 from pytest_imgedit.workers.gpus import Gpu
 from pytest_imgedit.workers.hardware import Hardware, HostHardware
 
@@ -110,7 +110,7 @@ def test_both_run_and_are_identified_by_their_weights(bench, checkpoints, models
             "--imgedit-set=editor.trust_remote_code=true",
             "editor.trust_remote_code: code of a checkpoint is never run, expected no such key",
         ),
-        (f"--imgedit-set=judge.prefix={'x' * 100}", "judge.prefix: String should have at most 99 characters, found 'x*"),
+        (f"--imgedit-set=judge.prefix={'x' * 100}", "judge.prefix: *at most 99 characters, found 'x*"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_starts(bench, models, option, line):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_imgedit.engine import run
-from pytest_imgedit.engine.placement import Placement
+from pytest_imgedit.run import run
+from pytest_imgedit.run.placement import Placement
 
 #: The same for a process of its own.
 TOGETHER = """
-from pytest_imgedit.engine import run
-from pytest_imgedit.engine.placement import Placement
+from pytest_imgedit.run import run
+from pytest_imgedit.run.placement import Placement
 run.place = lambda *given: Placement("resident")
 """
 FAKES = ("--imgedit-editor=oracle", "--imgedit-judge=fakes:Constant")

@@ -8,8 +8,8 @@ MODELS = ("--imgedit-editor=fakes:Checkpoint", "--imgedit-judge=fakes:Reads", "-
 UNTIL = (*MODELS, "--imgedit-until=decided")
 DROP = ("--imgedit-compare=main", "--imgedit-max-drop=overall:0")
 SWAPS = """
-from pytest_imgedit.engine import run
-from pytest_imgedit.engine.placement import Placement
+from pytest_imgedit.run import run
+from pytest_imgedit.run.placement import Placement
 run.place = lambda *given: Placement("swap")
 """
 

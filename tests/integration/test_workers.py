@@ -16,12 +16,12 @@ from waiting import PATIENCE, wait_until
 from pytest_imgedit.core.errors import ImageError, OutputError, SetupError, is_out_of_memory
 from pytest_imgedit.core.images import encode_png
 from pytest_imgedit.core.requests import Answer, Question
-from pytest_imgedit.engine.retries import MAX_IN_VAIN, Retries
 from pytest_imgedit.workers import process, supervisor
 from pytest_imgedit.workers.base import Slot, Worker
 from pytest_imgedit.workers.editing import EditCalls
 from pytest_imgedit.workers.messages import describe
 from pytest_imgedit.workers.process import JobLoop
+from pytest_imgedit.workers.retries import MAX_IN_VAIN, Retries
 from pytest_imgedit.workers.usage import PeakMemory
 
 

@@ -3,11 +3,11 @@
 from collections import deque
 
 import pytest
-from engine_world import Drawn, FakePool, World, edited, failed, pairs_of
+from run_world import Drawn, FakePool, World, edited, failed, pairs_of
 
 from pytest_imgedit.core.pairs import EditPair
-from pytest_imgedit.engine.edit_stage import EditStage
 from pytest_imgedit.kinds.controls import IdentityControl
+from pytest_imgedit.run.edit import EditStage
 
 
 class Stage:

@@ -9,8 +9,8 @@ from documents import a_run
 
 from pytest_imgedit.config.settings import make_settings
 from pytest_imgedit.config.toml_file import ConfigFile
-from pytest_imgedit.engine.foresight import known_peaks
 from pytest_imgedit.report.write import write_results
+from pytest_imgedit.run.forecast import known_peaks
 
 GIB = 2**30
 WORKER = {"device": "GPU 0", "stage": "edit", "jobs": 4, "busy_s": 1.0, "load_s": 0.5, "ready_s": 0.5}

@@ -8,11 +8,11 @@ from tools.house import levels, main
 
 FILES = {
     "__init__.py": '"""Two\n\nlines."""\n',
-    "engine/__init__.py": "",
-    "engine/top.py": "from pkg.engine import middle\nfrom pkg.engine.low import x\n\ny = 1 if x else 2\n",
-    "engine/middle.py": "def f(a, b):\n    import pkg.engine.low\n\n    return a and b\n",
-    "engine/below/low.py": "",
-    "engine/low.py": f"x = [{'1, ' * 40}]\n",
+    "run/__init__.py": "",
+    "run/top.py": "from pkg.run import middle\nfrom pkg.run.low import x\n\ny = 1 if x else 2\n",
+    "run/middle.py": "def f(a, b):\n    import pkg.run.low\n\n    return a and b\n",
+    "run/below/low.py": "",
+    "run/low.py": f"x = [{'1, ' * 40}]\n",
     "scenes/drawn.py": "z = 1 if 2 else 3\n",
 }
 
@@ -27,7 +27,7 @@ def package(tmp_path):
 
 
 def test_levels_are_the_longest_chain_of_imports(package):
-    assert levels(package / "engine") == 3
+    assert levels(package / "run") == 3
 
 
 def test_figures_leave_out_scenes(package, capsys):
@@ -38,4 +38,4 @@ def test_figures_leave_out_scenes(package, capsys):
     assert figures["boolean operators per 1,000 lines"] == "111.1"
     assert figures["lines over 100 columns"] == "1"
     assert figures["docstring lines of public names"] == "3"
-    assert (figures["files in engine/"], figures["levels of engine/"]) == ("4", "3")
+    assert (figures["files in run/"], figures["levels of run/"]) == ("4", "3")

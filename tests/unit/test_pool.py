@@ -6,7 +6,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from engine_world import Told
+from run_world import Told
 
 from pytest_imgedit.workers.base import Deadline, Slot, Worker
 from pytest_imgedit.workers.pool import Pool, Setup

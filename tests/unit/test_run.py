@@ -1,12 +1,12 @@
 """A run from its plan to its items, over pools that are made up."""
 
 import pytest
-from engine_world import World, edited, failed, judged, pairs_of
+from run_world import World, edited, failed, judged, pairs_of
 from waiting import wait_until
 
-from pytest_imgedit.engine.blocks import Blocks
-from pytest_imgedit.engine.results import make_items
-from pytest_imgedit.engine.until_decided import BlockRun
+from pytest_imgedit.run.blocks import Blocks
+from pytest_imgedit.run.run import BlockRun
+from pytest_imgedit.run.work import make_items
 
 SWAP = {"workers": {"placement": "swap"}}
 

@@ -4,10 +4,10 @@ import math
 from collections import deque
 
 import pytest
-from engine_world import ANSWER, FakePool, World, failed, judged, pairs_of
+from run_world import ANSWER, FakePool, World, failed, judged, pairs_of
 
-from pytest_imgedit.engine.score_stage import Feed, ScoreStage
-from pytest_imgedit.engine.work import missing_edits
+from pytest_imgedit.run.score import Feed, ScoreStage
+from pytest_imgedit.run.work import missing_edits
 
 
 class Stage:

@@ -4,11 +4,10 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from engine_world import Clock, FakePool
+from run_world import Clock, FakePool
 
 from pytest_imgedit.core.results import Timing
-from pytest_imgedit.engine.overlap import Overlap
-from pytest_imgedit.engine.swap import Swap, first_loaded
+from pytest_imgedit.run.swap import Overlap, Swap, first_loaded
 
 
 @pytest.fixture

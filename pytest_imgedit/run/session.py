@@ -1,40 +1,37 @@
-"""One pytest session's evaluation: settings, suite, store, run; knows nothing of pytest."""
+"""One session's evaluation: settings, suite, store, run; knows nothing of pytest."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
-from pytest_imgedit.config.settings import Settings, SuiteSettings
+from pytest_imgedit.config.settings import Settings, SuiteSettings, make_settings, read_tables
 from pytest_imgedit.core.errors import StoreError, UsageError
 from pytest_imgedit.core.results import Results, Section
 from pytest_imgedit.core.sanitize import one_line, shorten
-from pytest_imgedit.engine import preflight
-from pytest_imgedit.engine.baselines import Baselines
-from pytest_imgedit.engine.calls import SessionCalls
-from pytest_imgedit.engine.finish import Ended, make_results
-from pytest_imgedit.engine.guarded_hooks import Guard, GuardedHooks
-from pytest_imgedit.engine.interrupts import Interrupts
-from pytest_imgedit.engine.launch import is_remote
-from pytest_imgedit.engine.placement import groups_of
-from pytest_imgedit.engine.plan import Models, Request, SelectedShard, ask_servers, make_plan
-from pytest_imgedit.engine.progress import RunProgress
-from pytest_imgedit.engine.results import FinishedRun
-from pytest_imgedit.engine.run import Progress, Run, RunHooks, Surroundings
-from pytest_imgedit.engine.session_workers import SessionWorkers, Silence
-from pytest_imgedit.engine.until_decided import BlockRun
 from pytest_imgedit.kinds.base import Model, Role
 from pytest_imgedit.report import terminal
 from pytest_imgedit.report.github import gate_commands
+from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.report.write import add_to_github_summary, write_reports, write_results
+from pytest_imgedit.run import preflight
+from pytest_imgedit.run.calls import EditWorkers, RewardModel, SessionCalls
+from pytest_imgedit.run.finish import EndedRun, FinishedRun, make_results
+from pytest_imgedit.run.hooks import Guard, GuardedHooks, Interrupts, Progress, RunHooks
+from pytest_imgedit.run.placement import groups_of
+from pytest_imgedit.run.plan import Models, Request, ask_servers, make_plan
+from pytest_imgedit.run.pools import SessionWorkers, Silence, is_remote
+from pytest_imgedit.run.preflight import Baselines
+from pytest_imgedit.run.run import BlockRun, Run, Surroundings
+from pytest_imgedit.run.work import SelectedShard
 from pytest_imgedit.stats.gates import Outcome, outcome
 from pytest_imgedit.stats.selection import Selection, narrow
 from pytest_imgedit.store.baselines import check_name
@@ -237,7 +234,7 @@ class Evaluation:
         started, stopped_by, progress = datetime.now(UTC), "the user", interrupts.progress
         plan = make_plan(request, self.store, workers.launcher, progress.note)
         ask_servers(plan)
-        workers.adopt(plan)
+        workers.adopt(plan.models, plan.peaks, plan.identities)
         around = self._surroundings(workers, interrupts)
         run = Run(plan, around) if plan.blocks is None else BlockRun(plan, plan.blocks, around)
         interrupts.working = True
@@ -251,7 +248,8 @@ class Evaluation:
         origins = [] if workers.hosts is None else [host.description.origin for host in workers.hosts.all]
         if progress.stopping or not workers.has_any:
             workers.close()
-        return make_results(Ended(run, folder.name, started, stopped_by, origins))
+        ended = EndedRun(plan, run.timing, run.workers, run.trials, folder.name, started, stopped_by, origins)
+        return make_results(ended)
 
     def _session_workers(self) -> SessionWorkers:
         """Return the workers of this session."""
@@ -378,3 +376,51 @@ class Evaluation:
             why = "not run" if self.items.stopped else "never reported"
             problems.append(f"{count} selected items were {why}, such as {first}")
         return problems
+
+
+class OpenModels(NamedTuple):
+    """What `open_models` hands out, as the fixtures of the same names do."""
+
+    edit_workers: EditWorkers
+    reward_model: RewardModel
+
+
+@contextmanager
+def open_models(config: Path | None = None, **tables: Mapping[str, Any]) -> Iterator[OpenModels]:
+    """Hand out an editor and a judge as a config file names them, or `tables` such as `judge={"spec": …}`.
+
+    Workers start at the first call and end with the block. Edits and verdicts are kept in the store, `.imgedit` in the
+    working directory or `run={"out": DIR}`, which this process alone may hold. Raises `UsageError` for settings that
+    are wrong.
+    """
+    raw = read_tables(config)
+    for section, table in tables.items():
+        raw[section] = {**raw.get(section, {}), **table}
+    evaluation = Evaluation(make_settings(raw), Path.cwd(), Hooks(RunHooks(), _ignore, _no_sections))
+    try:
+        yield OpenModels(EditWorkers(_Calls(evaluation)), RewardModel(_Calls(evaluation)))
+    finally:
+        evaluation.close()
+
+
+class _Calls:
+    """Answers calls by what the evaluation makes at the first of them."""
+
+    def __init__(self, evaluation: Evaluation) -> None:
+        self._evaluation = evaluation
+
+    def edit(self, calls: Any) -> list[bytes]:
+        return self._of("edit_workers").edit(calls)
+
+    def score(self, calls: Any) -> list[dict[str, Any]]:
+        return self._of("reward_model").score(calls)
+
+    def _of(self, name: str) -> SessionCalls:
+        return self._evaluation.calls(name, sys.stderr)
+
+
+def _ignore(results: Results, store: Path) -> None: ...
+
+
+def _no_sections(results: Results) -> list[Any]:
+    return []

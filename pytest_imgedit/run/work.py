@@ -1,22 +1,25 @@
-"""What has to be done: each selected pair's images and edit keys, and what the store already has."""
+"""What has to be done: each selected pair's images and keys, what the store has of it, and how it ended."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pytest_imgedit.core.environments import key
+from pytest_imgedit.core.environments import Environment, Reuse, key
 from pytest_imgedit.core.errors import ImageError
 from pytest_imgedit.core.images import FileImage, size_of, suffix_of
 from pytest_imgedit.core.pairs import EditPair, ImageSource
 from pytest_imgedit.core.requests import job_seed
-from pytest_imgedit.core.results import Edit, ItemError, Verdict
+from pytest_imgedit.core.results import Edit, Item, ItemError, SeedResult, ShardInfo, Stage, Status, Verdict
 from pytest_imgedit.core.sanitize import one_line, printable
+from pytest_imgedit.core.shards import Shard, number_of, shards_of
 from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.kinds.closure import is_unchanged
 from pytest_imgedit.kinds.identity import Identity
+from pytest_imgedit.store.records import EditRecord, VerdictRecord
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.suites.base import Suite
 
@@ -102,6 +105,24 @@ class Work:
 
     def fail(self, stage: Any, kind: str, message: str, reply: str | None = None) -> None:
         self.error = ItemError(stage, kind, printable(message), reply)
+
+
+@dataclass(frozen=True)
+class SelectedShard:
+    """A shard of a run, and the selected `pairs` of all its shards."""
+
+    shard: Shard
+    pairs: Sequence[EditPair]
+
+    def tries(self, pair: EditPair) -> bool:
+        """Tell whether this shard tries the judge on a pair of the suite: one of the shards that have pairs does."""
+        indices = shards_of((selected.id for selected in self.pairs), self.shard.count)
+        return indices[number_of(pair.id) % len(indices)] == self.shard.index
+
+    @property
+    def info(self) -> ShardInfo:
+        """The shard as results tell it."""
+        return ShardInfo(index=self.shard.index, count=self.shard.count, ids=tuple(pair.id for pair in self.pairs))
 
 
 @dataclass(frozen=True)
@@ -217,3 +238,73 @@ def _next_of_category(pairs: Iterable[EditPair]) -> dict[str, EditPair]:
     for pair in pairs:
         members.setdefault(pair.category, []).append(pair)
     return {pair.id: group[(place + 1) % len(group)] for group in members.values() for place, pair in enumerate(group)}
+
+
+R = TypeVar("R", EditRecord, VerdictRecord)
+
+
+def reusable(records: Sequence[R], here: Environment, policy: Reuse, usable: Callable[[R], bool]) -> R | None:
+    """Return the record to reuse: of those that the policy allows and that are `usable`, the one made most alike.
+
+    `records` are those of one recipe, the oldest first; of equals the newest counts. A record whose class had imported
+    further modules counts only while these are unchanged.
+    """
+    allowed = [record for record in reversed(records) if record.environment.serves(here, policy)]
+    allowed.sort(key=lambda record: len(record.environment.differences(here)))
+    return next((record for record in allowed if usable(record) and is_unchanged(record.code)), None)
+
+
+def make_items(plan: Sequence[Work], needs_verdict: bool, stopped_by: str) -> list[Item]:
+    """Join the repetitions of each pair; a pair is scored only if every repetition is.
+
+    Work that has neither error nor what it was to get was cut off when the run was `stopped_by` someone or
+    something: its status is `interrupted`, which counts neither as scored nor as an error. Without `needs_verdict`
+    (stage `edit`) an edit is enough, and the status is `edited`. Work that no gate needed any more is `not_needed`.
+    """
+    by_pair: dict[str, list[Work]] = {}
+    for work in plan:
+        if work.error is None and (work.edit is None or (needs_verdict and work.verdict is None)):
+            stage: Stage = "edit" if work.edit is None else "score"
+            work.error = ItemError(stage, "interrupted", f"the run was stopped before this was done, by {stopped_by}")
+        by_pair.setdefault(work.pair.id, []).append(work)
+    return [_item(works, needs_verdict) for works in by_pair.values()]
+
+
+def _item(works: Sequence[Work], needs_verdict: bool) -> Item:
+    pair, asked = works[0].pair, works[0].asked
+    error = next((work.error for work in works if work.error is not None), None)
+    score, aspects = _means(works) if error is None and needs_verdict else (None, {})
+    return Item(
+        id=pair.id,
+        category=pair.category,
+        instruction=pair.instruction,
+        description=pair.description,
+        reference_text=pair.reference_text,
+        source=asked[-2],
+        reference=asked[-1],
+        tags=tuple(pair.tags),
+        difficulty=pair.difficulty,
+        status=_status(works, error, needs_verdict),
+        score=score,
+        aspects=aspects,
+        seeds=tuple(SeedResult(work.seed, work.edit, work.verdict, work.error) for work in works),
+        error=error,
+    )
+
+
+def _status(works: Sequence[Work], error: ItemError | None, needs_verdict: bool) -> Status:
+    if error is None:
+        return "scored" if needs_verdict else "edited"
+    if error.is_any_of("not_needed"):
+        return "not_needed"
+    if all(work.error is None or work.error.is_any_of("interrupted") for work in works):
+        return "interrupted"
+    return "edit_error" if error.stage == "edit" else "judge_error"
+
+
+def _means(works: Sequence[Work]) -> tuple[float, dict[str, float]]:
+    """Mean score over the seeds, and means of the aspects that all of them have."""
+    verdicts = [work.verdict for work in works if work.verdict is not None]
+    shared = [name for name in verdicts[0].aspects if all(name in verdict.aspects for verdict in verdicts)]
+    aspects = {name: sum(verdict.aspects[name] for verdict in verdicts) / len(verdicts) for name in shared}
+    return sum(verdict.score for verdict in verdicts) / len(verdicts), aspects

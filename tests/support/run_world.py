@@ -1,4 +1,4 @@
-"""A small world for the engine: pairs with real images, a store, a clock, and pools that answer without a process."""
+"""A small world for runs: pairs with real images, a store, a clock, and pools that answer without a process."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from PIL import Image
 from pytest_imgedit.config.settings import make_settings
 from pytest_imgedit.config.toml_file import ConfigFile
 from pytest_imgedit.core.pairs import EditPair
-from pytest_imgedit.engine.launch import Launcher
-from pytest_imgedit.engine.plan import Models, Request, make_plan
-from pytest_imgedit.engine.run import Run, RunHooks, Surroundings
+from pytest_imgedit.run.hooks import RunHooks
+from pytest_imgedit.run.plan import Models, Request, make_plan
+from pytest_imgedit.run.pools import Launcher
+from pytest_imgedit.run.run import Run, Surroundings
 from pytest_imgedit.stats.selection import Selection
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.suites.base import Suite

@@ -12,15 +12,14 @@ from pytest_imgedit.core.errors import ImageError
 from pytest_imgedit.core.protocol import EditJob, EditMessage, Failed, FailedEdit, FinishedEdit, JobReply
 from pytest_imgedit.core.results import Edit
 from pytest_imgedit.core.sanitize import counted
-from pytest_imgedit.engine.retries import Retries
-from pytest_imgedit.engine.reuse import reusable
-from pytest_imgedit.engine.work import Work, halves, in_batches_of, missing_edits
 from pytest_imgedit.kinds.base import Model
 from pytest_imgedit.kinds.identity import Identity
+from pytest_imgedit.run.work import Work, halves, in_batches_of, missing_edits, reusable
 from pytest_imgedit.store.records import EditRecord
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.workers.base import Worker
 from pytest_imgedit.workers.pool import Pool
+from pytest_imgedit.workers.retries import Retries
 
 #: Share of padding in calls from which on the plan names the way without.
 MUCH_PADDING = 0.25

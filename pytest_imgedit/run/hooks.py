@@ -1,4 +1,4 @@
-"""Signals that stop a run: what is being done has a moment to finish and is kept, unless they come twice."""
+"""Hooks of users and signals: neither loses what is finished."""
 
 from __future__ import annotations
 
@@ -6,10 +6,87 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Literal, Protocol, TypeVar
 
-from pytest_imgedit.engine.run import Progress
+from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.core.results import Edit, ItemError, SeedResult
+from pytest_imgedit.core.sanitize import one_line
+from pytest_imgedit.run.work import Work
+from pytest_imgedit.workers.pool import Watcher
+
+HookStage = Literal["edit", "swap", "score"]
+
+
+class Progress(Watcher, Protocol):
+    """Shows a run to the user and writes its log; also watches the pools."""
+
+    stopping: bool
+
+    def stage(self, name: str, total: int) -> AbstractContextManager[None]: ...
+
+    def advance(self, stage: str, work: Work) -> None: ...
+
+
+class RunHooks:
+    """What a run calls of its users, which here does nothing. Scoring beside editing calls from a thread of its own.
+
+    `plan` is a `RunPlan`, and `run` a `Run`.
+    """
+
+    def before_stage(self, stage: HookStage, plan: Any) -> None: ...
+
+    def after_stage(self, stage: HookStage, run: Any) -> None: ...
+
+    def item_edited(self, pair: EditPair, edit: Edit | None, error: ItemError | None) -> None: ...
+
+    def item_scored(self, pair: EditPair, result: SeedResult) -> None: ...
+
+
+#: Failures of one hook that are told; one that fails for one pair fails for many.
+MOST = 3
+
+
+class Guard:
+    """Calls hooks, and tells in one line what one of them raises, pytest.exit and SystemExit too.
+
+    `call` is what calls them, with a deadline once the run is to stop.
+    """
+
+    def __init__(self, tell: Callable[[str], None], call: Callable[..., Any]) -> None:
+        self._tell, self._call = tell, call
+        self._failures: dict[str, int] = {}
+
+    def __call__(self, name: str, about: str, hook: Callable[..., None], *arguments: Any) -> None:
+        """Call a hook; `about` says for what, such as a stage or a pair."""
+        try:
+            self._call(hook, *arguments)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            count = self._failures[name] = self._failures.get(name, 0) + 1
+            if count <= MOST:
+                self._tell(f"{name}({about}): {type(error).__name__}: {one_line(error)}")
+
+
+class GuardedHooks(RunHooks):
+    """Hooks of a run that cannot stop it."""
+
+    def __init__(self, hooks: RunHooks, guard: Guard) -> None:
+        self._hooks, self._guard = hooks, guard
+
+    def before_stage(self, stage: HookStage, plan: Any) -> None:
+        self._guard("pytest_imgedit_before_stage", repr(stage), self._hooks.before_stage, stage, plan)
+
+    def after_stage(self, stage: HookStage, run: Any) -> None:
+        self._guard("pytest_imgedit_after_stage", repr(stage), self._hooks.after_stage, stage, run)
+
+    def item_edited(self, pair: EditPair, edit: Edit | None, error: ItemError | None) -> None:
+        self._guard("pytest_imgedit_item_edited", pair.id, self._hooks.item_edited, pair, edit, error)
+
+    def item_scored(self, pair: EditPair, result: SeedResult) -> None:
+        self._guard("pytest_imgedit_item_scored", pair.id, self._hooks.item_scored, pair, result)
+
 
 T = TypeVar("T")
 #: Ctrl-C, and what Slurm, Kubernetes, `timeout` and a terminal that goes away send.

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import GateResult, Timing
-from pytest_imgedit.engine import results
-from pytest_imgedit.engine.work import Work
+from pytest_imgedit.run.work import Work, make_items
 from pytest_imgedit.stats.comparison import differences
 from pytest_imgedit.stats.gates import Observation
 from pytest_imgedit.stats.sequential import Looks, Place, in_parts
@@ -71,7 +70,7 @@ class Blocks:
         """Decide what the blocks so far decide; return a line about it."""
         for number in range(self._looked, self.seen):
             works = {place.pair: self.works[place.pair] for place in self.parts[number]}
-            items = results.make_items([work for own in works.values() for work in own], True, "")
+            items = make_items([work for own in works.values() for work in own], True, "")
             scores = [Observation(item.category, item.id, item.score) for item in items]  # parts are drawn by source
             self._scores.see(number, dict(zip(works, scores, strict=True)))
             if self.baseline is not None:

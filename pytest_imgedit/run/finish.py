@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 from pytest_imgedit.core import provenance, results
+from pytest_imgedit.core.items import ItemResult
 from pytest_imgedit.core.redaction import mask_secrets, mask_shapes
-from pytest_imgedit.engine.judge_checks.controls import control_trials
-from pytest_imgedit.engine.judge_checks.retest import describe_noise
-from pytest_imgedit.engine.plan import RunPlan
-from pytest_imgedit.engine.results import make_items
-from pytest_imgedit.engine.run import Run
+from pytest_imgedit.core.results import Results
+from pytest_imgedit.run.controls import Trials, control_trials, describe_noise
+from pytest_imgedit.run.plan import RunPlan
+from pytest_imgedit.run.work import make_items
 from pytest_imgedit.stats.comparison import Computed
 from pytest_imgedit.stats.controls import describe_controls
 from pytest_imgedit.stats.decision import Evidence, decide, left_to_merge, summarize_items
@@ -21,21 +22,21 @@ from pytest_imgedit.workers.base import Worker
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedRun:
     """A run that has ended: complete, or `stopped_by` someone or something.
 
-    `hosts` are those that computed in place of this machine.
+    `workers` did their part in a stage each; `trials` are `None` if the run did not come to them. `hosts` are those
+    that computed in place of this machine.
     """
 
-    run: Run
+    plan: RunPlan
+    timing: results.Timing
+    workers: Sequence[tuple[results.Stage, Worker]]
+    trials: Trials | None
     run_id: str
     started: datetime
     stopped_by: str
     hosts: Sequence[results.HostOrigin]
-
-    @property
-    def plan(self) -> RunPlan:
-        return self.run.plan
 
     @property
     def expects_scores(self) -> bool:
@@ -43,9 +44,9 @@ class Ended:
         return self.plan.settings.run.stage != "edit"
 
 
-def make_results(ended: Ended) -> results.Results:
+def make_results(ended: EndedRun) -> results.Results:
     """Make the results of a run that ends now; pairs that were not needed are in no table and no gate."""
-    run, plan = ended.run, ended.plan
+    plan = ended.plan
     items = make_items(plan.works, ended.expects_scores, ended.stopped_by)
     computed = Computed(_editor(plan), _judge(plan), _environments(plan))
     controls, noise = _tried(ended, items)
@@ -82,8 +83,8 @@ def make_results(ended: Ended) -> results.Results:
         judge=computed.judge,
         environments=dict(computed.environments),
         reuse=_reuse(plan),
-        timing=_rounded(run.timing),
-        workers=tuple(_worker(stage, worker) for stage, worker in run.workers),
+        timing=_rounded(ended.timing),
+        workers=tuple(_worker(stage, worker) for stage, worker in ended.workers),
         categories=categories,
         overall=overall,
         gates=gates,
@@ -94,20 +95,20 @@ def make_results(ended: Ended) -> results.Results:
     )
 
 
-def _tried(ended: Ended, items: Sequence[results.Item]) -> tuple[results.Controls | None, results.Noise | None]:
+def _tried(ended: EndedRun, items: Sequence[results.Item]) -> tuple[results.Controls | None, results.Noise | None]:
     """Describe how the judge scored edits of known quality, and how far its scores move by themselves."""
-    run, plan = ended.run, ended.plan
+    plan, trials = ended.plan, ended.trials
     controls = noise = None
-    if run.trials is not None and run.trials.controls:
+    if trials is not None and trials.controls:
         own = {item.id: item.score for item in items if item.score is not None}
-        controls = describe_controls(control_trials(run.trials.controls), own, plan.settings.gates.alpha)
-    if run.trials is not None and run.trials.repeats:
-        noise = describe_noise(plan.works, run.trials.repeats)
+        controls = describe_controls(control_trials(trials.controls), own, plan.settings.gates.alpha)
+    if trials is not None and trials.repeats:
+        noise = describe_noise(plan.works, trials.repeats)
     return controls, noise
 
 
-def _run_info(ended: Ended, items: Sequence[results.Item]) -> results.RunInfo:
-    trials, hardware = ended.run.trials, ended.plan.hardware
+def _run_info(ended: EndedRun, items: Sequence[results.Item]) -> results.RunInfo:
+    trials, hardware = ended.trials, ended.plan.hardware
     left = 0 if trials is None else trials.left
     cut_off = any(seed.error is not None and seed.error.is_any_of("interrupted") for i in items for seed in i.seeds)
     is_complete = not cut_off and trials is not None and not left
@@ -215,3 +216,17 @@ def _options(plan: RunPlan) -> results.Options:
         gates=results.GateOptions(**settings.gates.model_dump(exclude={"baselines"})),
         run=results.RunOptions(stage=settings.run.stage, fresh=settings.run.fresh, reuse=settings.run.reuse),
     )
+
+
+@dataclass
+class FinishedRun:
+    """A finished run: `items` by pair id as tests see them, and its `results`."""
+
+    items: Mapping[str, ItemResult]
+    results: Results
+
+    @classmethod
+    def of(cls, results: Results, min_score: float | None, store: Path) -> FinishedRun:
+        """Make a run from its results; `store` is the folder of the store that holds its images."""
+        report = store / "runs" / results.run.id / "report.html"
+        return cls({item.id: ItemResult.of(item, min_score, store, report) for item in results.items}, results)

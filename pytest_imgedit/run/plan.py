@@ -10,22 +10,20 @@ from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.environments import key
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.pairs import EditPair
-from pytest_imgedit.core.results import ComputedIn, EditorInfo, GateResult, JudgeInfo, ShardInfo
+from pytest_imgedit.core.results import ComputedIn, EditorInfo, GateResult, JudgeInfo
 from pytest_imgedit.core.sanitize import counted
-from pytest_imgedit.core.shards import Shard, number_of, shards_of
-from pytest_imgedit.engine.blocks import Blocks
-from pytest_imgedit.engine.edit_stage import batch_lines, stored_edit
-from pytest_imgedit.engine.foresight import expected_lines, known_peaks
-from pytest_imgedit.engine.launch import Launcher, is_remote, python_of
-from pytest_imgedit.engine.missing import missing_lines
-from pytest_imgedit.engine.placement import Peak, settle
-from pytest_imgedit.engine.scoring import Scorer, verdict_recipe
-from pytest_imgedit.engine.work import Seeds, Work, hand_over, make_works, missing_edits
 from pytest_imgedit.kinds.base import Model, Role
 from pytest_imgedit.kinds.identity import Identity, identify
 from pytest_imgedit.kinds.registry import make_model
 from pytest_imgedit.kinds.requirements import Where
 from pytest_imgedit.protocols.rubric import Rubric, load_rubric
+from pytest_imgedit.run.blocks import Blocks
+from pytest_imgedit.run.edit import batch_lines, stored_edit
+from pytest_imgedit.run.forecast import expected_lines, known_peaks, missing_lines
+from pytest_imgedit.run.placement import Peak, settle
+from pytest_imgedit.run.pools import Launcher, is_remote, python_of
+from pytest_imgedit.run.score import Scorer, verdict_recipe
+from pytest_imgedit.run.work import Seeds, SelectedShard, Work, hand_over, make_works, missing_edits
 from pytest_imgedit.stats.comparison import Computed, environment_differences
 from pytest_imgedit.stats.coverage import allowed_pairs
 from pytest_imgedit.stats.selection import Selection
@@ -70,24 +68,6 @@ def resolve(role: Role, settings: Settings) -> Model:
 
 
 @dataclass(frozen=True)
-class SelectedShard:
-    """A shard of a run, and the selected `pairs` of all its shards."""
-
-    shard: Shard
-    pairs: Sequence[EditPair]
-
-    def tries(self, pair: EditPair) -> bool:
-        """Tell whether this shard tries the judge on a pair of the suite: one of the shards that have pairs does."""
-        indices = shards_of((selected.id for selected in self.pairs), self.shard.count)
-        return indices[number_of(pair.id) % len(indices)] == self.shard.index
-
-    @property
-    def info(self) -> ShardInfo:
-        """The shard as results tell it."""
-        return ShardInfo(index=self.shard.index, count=self.shard.count, ids=tuple(pair.id for pair in self.pairs))
-
-
-@dataclass(frozen=True)
 class Request:
     """What is asked of a run: checked settings, models, and the selected pairs of a suite, or of one `shard` of them.
 
@@ -127,6 +107,11 @@ class RunPlan:
     @property
     def settings(self) -> Settings:
         return self.request.settings
+
+    @property
+    def identities(self) -> dict[Role, Identity]:
+        """What identifies the models, by role."""
+        return {"editor": self.editor} if self.judge is None else {"editor": self.editor, "judge": self.judge}
 
     @property
     def suite(self) -> Suite:

@@ -4,51 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, Protocol
 
 from pytest_imgedit.core.pairs import EditPair
-from pytest_imgedit.core.results import Edit, ItemError, SeedResult, Stage, Timing
-from pytest_imgedit.engine.edit_stage import EditStage
-from pytest_imgedit.engine.judge_checks.trials import Trials, plan_trials
-from pytest_imgedit.engine.overlap import Overlap
-from pytest_imgedit.engine.placement import Placement, place
-from pytest_imgedit.engine.plan import RunPlan
-from pytest_imgedit.engine.score_stage import Feed, ScoreStage
-from pytest_imgedit.engine.scoring import Scorer
-from pytest_imgedit.engine.swap import Swap, first_loaded
-from pytest_imgedit.engine.work import Work, missing_edits
+from pytest_imgedit.core.results import SeedResult, Stage, Timing
 from pytest_imgedit.kinds.base import Role
+from pytest_imgedit.run.blocks import Blocks
+from pytest_imgedit.run.controls import Trials, plan_controls, plan_repeats
+from pytest_imgedit.run.edit import EditStage
+from pytest_imgedit.run.hooks import Progress, RunHooks
+from pytest_imgedit.run.placement import Placement, place
+from pytest_imgedit.run.plan import RunPlan
+from pytest_imgedit.run.score import Feed, Scorer, ScoreStage
+from pytest_imgedit.run.swap import Overlap, Swap, first_loaded
+from pytest_imgedit.run.work import Work, missing_edits
 from pytest_imgedit.workers.base import Worker
 from pytest_imgedit.workers.gpus import BusyMeter
-from pytest_imgedit.workers.pool import Pool, Watcher
+from pytest_imgedit.workers.pool import Pool
 
 TRYING = "try the judge"
-HookStage = Literal["edit", "swap", "score"]
-
-
-class Progress(Watcher, Protocol):
-    """Shows a run to the user and writes its log; also watches the pools."""
-
-    stopping: bool
-
-    def stage(self, name: str, total: int) -> AbstractContextManager[None]: ...
-
-    def advance(self, stage: str, work: Work) -> None: ...
-
-
-class RunHooks:
-    """What a run calls of its users, which here does nothing. Scoring beside editing calls from a thread of its own."""
-
-    def before_stage(self, stage: HookStage, plan: RunPlan) -> None: ...
-
-    def after_stage(self, stage: HookStage, run: Run) -> None: ...
-
-    def item_edited(self, pair: EditPair, edit: Edit | None, error: ItemError | None) -> None: ...
-
-    def item_scored(self, pair: EditPair, result: SeedResult) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -241,7 +216,7 @@ class Run:
         overlap: Overlap | None = None,
     ) -> None:
         """Score what is left, and try the judge on `pairs`."""
-        self.trials = plan_trials(self.plan, pairs)
+        self.trials = self._plan_trials(pairs)
         further = self.take_stored_verdicts(self.trials.works, scorer, count=False)
         if not pending and not further:
             return
@@ -250,6 +225,16 @@ class Run:
             self._try_judge(further, scorer, swap)
         else:
             self.score(pending, further, scorer, swap)
+
+    def _plan_trials(self, pairs: Sequence[EditPair]) -> Trials:
+        """Plan the controls, for a sample of pairs, and the repeats that the run asks for."""
+        plan, settings = self.plan, self.plan.settings
+        assert plan.judge is not None
+        controls = {}
+        if settings.tries_judge:
+            controls = plan_controls(plan.suite, pairs, plan.store, settings.run, plan.request.shard)
+        has_order = not plan.judge.model.measures
+        return Trials(controls, plan_repeats(plan.works, settings.judge.repeats, has_order))
 
     def score(self, pending: Sequence[Work], further: Sequence[Work], scorer: Scorer, swap: Swap) -> None:
         """Score what is pending after the edit stage, then `further` trials of the judge, in batches of their own."""
@@ -307,3 +292,65 @@ class Run:
         for worker in seen:
             worker.ready_s = max(0.0, worker.loaded_at - started)
         self.workers.extend((stage, worker) for worker in seen)
+
+
+class BlockRun(Run):
+    """Edits and scores block by block until the gates are decided; models stay loaded where both fit.
+
+    Where nothing is to be edited, the judge has the GPUs for itself.
+    """
+
+    def __init__(self, plan: RunPlan, blocks: Blocks, surroundings: Surroundings) -> None:
+        super().__init__(plan, surroundings)
+        self.blocks = blocks
+
+    def edit_and_judge(self, missing: Sequence[Work], scorer: Scorer) -> None:
+        self.timing.edits_cached = 0
+        mode = self.place("editor", "judge").mode if missing else None
+        swap = Swap(self.around.launch("judge"), self.clock, stays=mode != "swap")
+        try:
+            if swap.stays:
+                self._stay_loaded(scorer, swap, bool(missing))
+            else:
+                self._swap_each_time(scorer)
+            self.timing.edit_gpu_busy = self.timing.score_gpu_busy = None  # known of the last block only
+            if not self.progress.stopping:
+                self.finish([], self.blocks.leave_out(self.plan.request.pairs), scorer, swap)
+        finally:
+            if swap.stays:
+                self.remember("score", swap.judge, 0.0)
+            self.around.give_back("judge", swap.judge)
+
+    def _swap_each_time(self, scorer: Scorer) -> None:
+        while not self.blocks.is_over and not self.progress.stopping:
+            works = self.blocks.take(None, self.timing)
+            swap = Swap(self.around.launch("judge"), self.clock)
+            try:
+                if missing := missing_edits(works):
+                    self.edit_missing(missing, swap, len(works))
+                self._score_and_look(works, scorer, swap)
+            finally:
+                swap.judge.close()
+
+    def _stay_loaded(self, scorer: Scorer, swap: Swap, edits_any: bool) -> None:
+        editors = self.around.launch("editor") if edits_any else None
+        try:
+            if editors is not None:
+                editors.start(len(missing_edits(self.plan.works)))
+            while not self.blocks.is_over and not self.progress.stopping:
+                works = self.blocks.take(1 if editors is None else len(editors.slots), self.timing)
+                swap.edits_ended = None
+                if missing := missing_edits(works):
+                    self.edit_missing(missing, swap, len(swap.judge.slots), editors)
+                self._score_and_look(works, scorer, swap)
+        finally:
+            if editors is not None:
+                self.remember("edit", editors, 0.0)
+                self.around.give_back("editor", editors)
+
+    def _score_and_look(self, works: Sequence[Work], scorer: Scorer, swap: Swap) -> None:
+        pending = self.take_stored_verdicts(works, scorer)
+        if pending and not self.progress.stopping:
+            self.score(pending, [], scorer, swap)
+        if not self.progress.stopping:
+            self.progress.note(self.blocks.look())

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TextIO
+from typing import Protocol, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -17,14 +17,28 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as Bar
 from rich.table import Table
 
+from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.redaction import mask_shapes
+from pytest_imgedit.core.results import ItemError
 from pytest_imgedit.core.sanitize import printable
-from pytest_imgedit.engine.work import Work
 from pytest_imgedit.workers.base import Slot, Worker
 
 #: Seconds between lines where there is no terminal.
 INTERVAL = 15.0
 _NAMES = {"waiting": "waiting to load", "dead": "gone"}
+
+
+class Done(Protocol):
+    """An edit or a verdict that is done: of which pair and seed, and its error, if it ended in one."""
+
+    @property
+    def pair(self) -> EditPair: ...
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def error(self) -> ItemError | None: ...
 
 
 @dataclass
@@ -85,7 +99,7 @@ class RunProgress:
                 self._bar.remove_task(stage.task)
                 self.note(f"{name}: {stage}")
 
-    def advance(self, name: str, work: Work) -> None:
+    def advance(self, name: str, work: Done) -> None:
         """Count one finished edit or verdict of a stage."""
         with self._lock:
             stage = self._stages[name]

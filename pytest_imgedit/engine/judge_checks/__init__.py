@@ -1,1 +1,0 @@
-"""Whether the judge can be believed: edits of known quality, and the same edits judged again."""
