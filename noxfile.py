@@ -1,4 +1,5 @@
-"""Checks in three tiers, in the environment that calls them: `nox -s quick`, `nox -s everyday`, `nox -s full`.
+"""Checks in three tiers, in the environment that calls them: `nox -s quick`, `nox -s everyday`,
+`nox -s full`.
 
 docs/development.md says what belongs where.
 """
@@ -20,7 +21,14 @@ def lint(session: nox.Session) -> None:
     """Style, types and the import contract."""
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
-    session.run("mypy", "--strict", "pytest_imgedit", "packages/imgedit-verl/imgedit_verl", "tools", "noxfile.py")
+    session.run(
+        "mypy",
+        "--strict",
+        "pytest_imgedit",
+        "packages/imgedit-verl/imgedit_verl",
+        "tools",
+        "noxfile.py",
+    )
     with session.chdir("perf"):  # scripts, which import each other by their names
         session.run("mypy", "--strict", "--config-file", "../pyproject.toml", ".")
     session.run("lint-imports")

@@ -1,10 +1,12 @@
-"""Random checkpoints at full size (Qwen-Image-Edit, Qwen3-VL-30B-A3B), or tiny ones of the same classes, and pairs.
+"""Random checkpoints at full size (Qwen-Image-Edit, Qwen3-VL-30B-A3B), or tiny ones of the same
+classes, and pairs.
 
     python perf/checkpoints.py FOLDER editor judge
     python perf/checkpoints.py FOLDER editor judge --tiny
 
-Speed does not depend on the values of weights. They are drawn on the GPU and go straight to safetensors; in a folder
-of memory-backed files, such as one below /dev/shm, that takes half a minute for either model.
+Speed does not depend on the values of weights. They are drawn on the GPU and go straight to
+safetensors; in a folder of memory-backed files, such as one below /dev/shm, that takes half a
+minute for either model.
 """
 
 from __future__ import annotations
@@ -20,7 +22,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from diffusers import AutoencoderKLQwenImage, FlowMatchEulerDiscreteScheduler, QwenImageTransformer2DModel
+from diffusers import (
+    AutoencoderKLQwenImage,
+    FlowMatchEulerDiscreteScheduler,
+    QwenImageTransformer2DModel,
+)
 from PIL import Image
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
@@ -37,7 +43,12 @@ from pytest_imgedit.protocols.rubric import load_rubric
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SHARD = 5e9
-TRANSFORMER = {"num_layers": 60, "attention_head_dim": 128, "num_attention_heads": 24, "joint_attention_dim": 3584}
+TRANSFORMER = {
+    "num_layers": 60,
+    "attention_head_dim": 128,
+    "num_attention_heads": 24,
+    "joint_attention_dim": 3584,
+}
 TINY_TRANSFORMER = {
     "num_layers": 2, "attention_head_dim": 16, "num_attention_heads": 2, "joint_attention_dim": 64,
     "axes_dims_rope": (4, 6, 6), "in_channels": 16, "out_channels": 4,
@@ -51,29 +62,39 @@ SCHEDULER = {
     "max_image_seq_len": 8192, "shift_terminal": 0.02,
 }  # fmt: skip
 ENCODER_TEXT = {
-    "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28, "num_attention_heads": 28,
+    "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
+    "num_attention_heads": 28,
     "num_key_value_heads": 4, "vocab_size": 152064, "max_position_embeddings": 128000,
     "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24]},
 }  # fmt: skip
-ENCODER_VISION = {"depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16, "out_hidden_size": 3584}
+ENCODER_VISION = {
+    "depth": 32,
+    "hidden_size": 1280,
+    "intermediate_size": 3420,
+    "num_heads": 16,
+    "out_hidden_size": 3584,
+}
 TINY_TEXT = {
     "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 8192,
     "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]},
 }  # fmt: skip
 TINY_ENCODER_VISION = {
-    "depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": 64, "window_size": 56,
+    "depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": 64,
+    "window_size": 56,
     "fullatt_block_indexes": [1],
 }  # fmt: skip
 JUDGE_TEXT = {
-    "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 48, "num_attention_heads": 32,
+    "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 48,
+    "num_attention_heads": 32,
     "num_key_value_heads": 4, "head_dim": 128, "num_experts": 128, "num_experts_per_tok": 8,
     "moe_intermediate_size": 768, "vocab_size": 151936, "max_position_embeddings": 262144,
     "rope_parameters": {"rope_type": "default", "rope_theta": 5e6, "mrope_section": [24, 20, 20]},
 }  # fmt: skip
 TINY_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 JUDGE_VISION = {
-    "depth": 27, "hidden_size": 1152, "num_heads": 16, "intermediate_size": 4304, "out_hidden_size": 2048,
+    "depth": 27, "hidden_size": 1152, "num_heads": 16, "intermediate_size": 4304,
+    "out_hidden_size": 2048,
     "deepstack_visual_indexes": [8, 16, 24], "num_position_embeddings": 2304,
 }  # fmt: skip
 TINY_JUDGE_VISION = {
@@ -84,13 +105,17 @@ MARKS = ("endoftext", "im_start", "im_end", "vision_start", "vision_end", "image
 
 
 def words() -> PreTrainedTokenizerFast:
-    """A byte-level tokenizer that knows the rubrics' words, so that a prompt is about as long as with the real one.
+    """A byte-level tokenizer that knows the rubrics' words, so that a prompt is about as long as
+    with the real one.
 
     As there, each digit is a token.
     """
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
     )
     bpe.decoder = decoders.ByteLevel()
     special = [f"<|{mark}|>" for mark in MARKS]
@@ -101,7 +126,9 @@ def words() -> PreTrainedTokenizerFast:
     rubrics = [load_rubric(name, {}) for name in ("aspects", "plausibility")]
     texts = [text for one in rubrics for text in (one.system, one.user, str(one.categories))]
     bpe.train_from_iterator(texts, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe, eos_token="<|im_end|>", pad_token="<|endoftext|>"
+    )
 
 
 def _vl_config(tokenizer: Any, text: dict[str, Any], vision: dict[str, Any]) -> dict[str, Any]:
@@ -146,7 +173,9 @@ def draw(make: Any) -> Any:
 
 
 def write(tensors: dict[str, torch.Tensor], folder: Path, stem: str) -> int:
-    """Write safetensors shards with an index, many tensors at a time; return the number of bytes."""
+    """Write safetensors shards with an index, many tensors at a time; return the number of
+    bytes.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     shards: list[dict[str, torch.Tensor]] = [{}]
     filled = 0
@@ -173,11 +202,15 @@ def write(tensors: dict[str, torch.Tensor], folder: Path, stem: str) -> int:
         text += b" " * (-len(text) % 8)
         file = os.open(folder / file_name, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
         os.write(file, len(text).to_bytes(8, "little") + text)
-        jobs += [(file, 8 + len(text) + header[name]["data_offsets"][0], shard[name]) for name in shard]
+        jobs += [
+            (file, 8 + len(text) + header[name]["data_offsets"][0], shard[name]) for name in shard
+        ]
 
     def store(job: tuple[int, int, torch.Tensor]) -> None:
         file, place, tensor = job
-        data = memoryview(tensor.detach().contiguous().view(torch.uint8).cpu().numpy().reshape(-1).data)
+        data = memoryview(
+            tensor.detach().contiguous().view(torch.uint8).cpu().numpy().reshape(-1).data
+        )
         while len(data):
             done = os.pwrite(file, data, place)
             data, place = data[done:], place + done
@@ -195,12 +228,16 @@ def write(tensors: dict[str, torch.Tensor], folder: Path, stem: str) -> int:
 def build_judge(folder: Path, tiny: bool) -> int:
     """Write a Qwen3-VL-MoE as the hub has it: experts' weights with inputs first."""
     tokenizer = words()
-    text, vision = (TINY_TEXT | TINY_EXPERTS, TINY_JUDGE_VISION) if tiny else (JUDGE_TEXT, JUDGE_VISION)
+    text, vision = (
+        (TINY_TEXT | TINY_EXPERTS, TINY_JUDGE_VISION) if tiny else (JUDGE_TEXT, JUDGE_VISION)
+    )
     config = Qwen3VLMoeConfig(**_vl_config(tokenizer, text, vision))
     config.architectures = ["Qwen3VLMoeForConditionalGeneration"]
     model = draw(lambda: Qwen3VLMoeForConditionalGeneration(config))
     tensors = {
-        name: tensor.transpose(1, 2) if name.endswith(("experts.gate_up_proj", "experts.down_proj")) else tensor
+        name: tensor.transpose(1, 2)
+        if name.endswith(("experts.gate_up_proj", "experts.down_proj"))
+        else tensor
         for name, tensor in model.state_dict().items()
     }
     config.save_pretrained(folder)
@@ -220,7 +257,9 @@ def draw_dense(tiny: bool) -> tuple[Any, Any, Any]:
     config = Qwen2_5_VLConfig(**_vl_config(tokenizer, text, vision))
     config.architectures = ["Qwen2_5_VLForConditionalGeneration"]
     pixels = 56 * 56 if tiny else 12_845_056
-    image = Qwen2VLImageProcessorPil(patch_size=14, merge_size=2, size={"shortest_edge": 784, "longest_edge": pixels})
+    image = Qwen2VLImageProcessorPil(
+        patch_size=14, merge_size=2, size={"shortest_edge": 784, "longest_edge": pixels}
+    )
     model = draw(lambda: Qwen2_5_VLForConditionalGeneration(config))
     return model, tokenizer, AssembledProcessor(tokenizer, image)
 
@@ -241,7 +280,9 @@ def draw_editor(tiny: bool) -> dict[str, Any]:
         "text_encoder": encoder,
         "tokenizer": tokenizer,
         "processor": processor,
-        "transformer": draw(lambda: QwenImageTransformer2DModel(**(TINY_TRANSFORMER if tiny else TRANSFORMER))),
+        "transformer": draw(
+            lambda: QwenImageTransformer2DModel(**(TINY_TRANSFORMER if tiny else TRANSFORMER))
+        ),
         "vae": draw(lambda: AutoencoderKLQwenImage(**(TINY_VAE if tiny else {}))),
     }
 
@@ -258,8 +299,14 @@ def build_editor(folder: Path, tiny: bool) -> int:
     for name in ("tokenizer", "processor", "scheduler"):
         parts[name].save_pretrained(folder / name)
     index = {"_class_name": "QwenImageEditPipeline", "_diffusers_version": "0.42.1"}
-    classes = {name: type(part).__name__ for name, part in parts.items()} | {"processor": "Qwen2VLProcessor"}
-    libraries = {"text_encoder": "transformers", "tokenizer": "transformers", "processor": "transformers"}
+    classes = {name: type(part).__name__ for name, part in parts.items()} | {
+        "processor": "Qwen2VLProcessor"
+    }
+    libraries = {
+        "text_encoder": "transformers",
+        "tokenizer": "transformers",
+        "processor": "transformers",
+    }
     listing = {name: [libraries.get(name, "diffusers"), kind] for name, kind in classes.items()}
     (folder / "model_index.json").write_text(json.dumps({**index, **listing}, indent=1))
     return total
@@ -268,13 +315,17 @@ def build_editor(folder: Path, tiny: bool) -> int:
 def picture(number: int, width: int, height: int) -> Image.Image:
     """A smooth random picture; such files are about as large as photographs."""
     rough = np.random.default_rng(number).integers(0, 256, (12, 12, 3), dtype=np.uint8)
-    smooth = np.asarray(Image.fromarray(rough).resize((width, height), Image.Resampling.BICUBIC), dtype=np.int16)
+    smooth = np.asarray(
+        Image.fromarray(rough).resize((width, height), Image.Resampling.BICUBIC), dtype=np.int16
+    )
     grain = np.random.default_rng(number).integers(-4, 5, smooth.shape, dtype=np.int16)
     return Image.fromarray((smooth + grain).clip(0, 255).astype(np.uint8))
 
 
 def write_suite(folder: Path, sizes: list[tuple[int, int]]) -> Path:
-    """Write a suite of one pair a size in pixels, over five categories, with instructions of uneven length."""
+    """Write a suite of one pair a size in pixels, over five categories, with instructions of uneven
+    length.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     rows = []
     for number, (width, height) in enumerate(sizes):
@@ -282,7 +333,8 @@ def write_suite(folder: Path, sizes: list[tuple[int, int]]) -> Path:
         row = {
             "id": f"pair-{number:04d}",
             "category": ("physics", "environment", "social", "causal", "referential")[number % 5],
-            "instruction": f"Change thing number {number}" + ", and then one more of them" * (number % 4),
+            "instruction": f"Change thing number {number}"
+            + ", and then one more of them" * (number % 4),
             "image": f"{number}.png",
         }
         rows.append(json.dumps(row))
@@ -295,17 +347,25 @@ BUILDERS = {"dense": build_dense, "editor": build_editor, "judge": build_judge}
 
 
 def build(folder: Path, names: list[str], tiny: bool) -> dict[str, dict[str, float]]:
-    """Write the named checkpoints below a folder, in a process of its own, so that the GPU is free afterwards."""
+    """Write the named checkpoints below a folder, in a process of its own, so that the GPU is free
+    afterwards.
+    """
     import subprocess
 
     options = ["--tiny"] if tiny else []
-    done = subprocess.run([sys.executable, __file__, str(folder), *names, *options], check=True, stdout=subprocess.PIPE)
+    done = subprocess.run(
+        [sys.executable, __file__, str(folder), *names, *options],
+        check=True,
+        stdout=subprocess.PIPE,
+    )
     figures: dict[str, dict[str, float]] = json.loads(done.stdout.splitlines()[-1])
     return figures
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="+", choices=sorted(BUILDERS))
     parser.add_argument("--tiny", action="store_true")

@@ -1,4 +1,6 @@
-"""Editors for measuring: Qwen-Image-Edit whose weights are drawn on the GPU in place of read from files."""
+"""Editors for measuring: Qwen-Image-Edit whose weights are drawn on the GPU in place of read from
+files.
+"""
 
 from __future__ import annotations
 

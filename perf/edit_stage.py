@@ -3,10 +3,11 @@
     python perf/edit_stage.py
     python perf/edit_stage.py --tiny
 
-One GPU, Qwen-Image-Edit of random weights at full size, 1024², classifier-free guidance 4. The bare pipeline makes the
-same calls one after the other in a process of its own, on images that are decoded already; the harness's seconds are
-those of its edit stage without loading, with reading, checking, encoding and storing. Neither side warms up first. The
-compiled runs are compared by the median edit, since the first one compiles, and their images with the eager ones.
+One GPU, Qwen-Image-Edit of random weights at full size, 1024², classifier-free guidance 4. The bare
+pipeline makes the same calls one after the other in a process of its own, on images that are
+decoded already; the harness's seconds are those of its edit stage without loading, with reading,
+checking, encoding and storing. Neither side warms up first. The compiled runs are compared by the
+median edit, since the first one compiles, and their images with the eager ones.
 """
 
 from __future__ import annotations
@@ -32,9 +33,15 @@ EAGER = "--imgedit-set=editor.compile=false"
 VARIANTS = {
     "eager": ("eager", [EAGER]),
     "compiled": ("compiled", [COMPILED]),
-    "cudnn": ("compiled, cuDNN attention", [COMPILED, "--imgedit-set=editor.attention_backend=_native_cudnn"]),
+    "cudnn": (
+        "compiled, cuDNN attention",
+        [COMPILED, "--imgedit-set=editor.attention_backend=_native_cudnn"],
+    ),
     "fp8": ("compiled, fp8", [COMPILED, "--imgedit-set=editor.quantize=fp8"]),
-    "step-cache": ("eager, first-block cache", [EAGER, "--imgedit-set=editor.step_cache=first_block"]),
+    "step-cache": (
+        "eager, first-block cache",
+        [EAGER, "--imgedit-set=editor.step_cache=first_block"],
+    ),
 }
 
 
@@ -64,7 +71,10 @@ def edits(folder: Path, document: dict[str, Any]) -> dict[str, tuple[Path, float
         if edit is None:
             raise SystemExit(f"{item['id']}: {item['error']}")
         blob = edit["blob"]
-        found[item["id"]] = (folder / ".imgedit" / "blobs" / blob[:2] / f"{blob}.png", edit["seconds"])
+        found[item["id"]] = (
+            folder / ".imgedit" / "blobs" / blob[:2] / f"{blob}.png",
+            edit["seconds"],
+        )
     return found
 
 
@@ -74,7 +84,11 @@ def main() -> None:
     described.add_argument("--steps", type=int, default=10)
     help_text = "what to compare with the first of them"
     described.add_argument(
-        "--variants", nargs="*", choices=list(VARIANTS), default=["eager", "compiled"], help=help_text
+        "--variants",
+        nargs="*",
+        choices=list(VARIANTS),
+        default=["eager", "compiled"],
+        help=help_text,
     )
     described.add_argument("--bare", type=Path, help="do the calls of a job file, and nothing else")
     options = described.parse_args()
@@ -90,18 +104,26 @@ def main() -> None:
         call = {"num_inference_steps": steps, "true_cfg_scale": 4.0, **size}
         pairs = load_suite(SuiteSettings(spec=str(suite))).pairs
         items = [
-            {"image": str(suite.parent / f"{n}.png"), "prompt": p.instruction, "seed": job_seed(p.seed, p.id)}
+            {
+                "image": str(suite.parent / f"{n}.png"),
+                "prompt": p.instruction,
+                "seed": job_seed(p.seed, p.id),
+            }
             for n, p in enumerate(pairs)
         ]
         (folder / "job.json").write_text(
             json.dumps({"editor": str(options.models / "editor"), "items": items, "call": call})
         )
         done = subprocess.run(
-            [sys.executable, __file__, "--bare", folder / "job.json"], stdout=subprocess.PIPE, check=True
+            [sys.executable, __file__, "--bare", folder / "job.json"],
+            stdout=subprocess.PIPE,
+            check=True,
         )
         own = json.loads(done.stdout.splitlines()[-1])["seconds"]
         figures: dict[str, Any] = {"jobs": jobs, "steps": steps, "bare_s": own}
-        rows: list[tuple[Any, ...]] = [("bare pipeline", sum(own), "", statistics.median(own), "", "")]
+        rows: list[tuple[Any, ...]] = [
+            ("bare pipeline", sum(own), "", statistics.median(own), "", "")
+        ]
         eager: dict[str, tuple[Path, float]] = {}
         for name, extra in (VARIANTS[key] for key in options.variants):
             document = evaluate(
@@ -131,8 +153,13 @@ def main() -> None:
                 "load_s": timing["load_s"],
             }
             finish(options, figures)  # what there is, should a later variant fail
-            rows.append((name, wall, wall / sum(own), middle, speedup, "same" if least is None else least))
-    table(("edit stage", "wall s", "to bare", "median edit s", "steps/s to eager", "least PSNR dB"), rows)
+            rows.append(
+                (name, wall, wall / sum(own), middle, speedup, "same" if least is None else least)
+            )
+    table(
+        ("edit stage", "wall s", "to bare", "median edit s", "steps/s to eager", "least PSNR dB"),
+        rows,
+    )
 
 
 if __name__ == "__main__":

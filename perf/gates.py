@@ -35,7 +35,12 @@ COLUMNS = {
     "248, uneven": ["5/8/120/85/30"],
     "83, one of 3": ["4×20 and 3"],
     "3 pairs a source": ["5×30, 3 a source"],
-    "one dominant source": ["5×30, half on one", "sources 20, 9×1", "sources 30, 19×2", "sources 4×10, 16×1"],
+    "one dominant source": [
+        "5×30, half on one",
+        "sources 20, 9×1",
+        "sources 30, 19×2",
+        "sources 4×10, 16×1",
+    ],
 }
 #: Share of pairs that are repaired, where all others fall so that the mean stays.
 REPAIRED = 0.03
@@ -49,8 +54,13 @@ def at_the_limit(cell: Cell) -> Iterator[tuple[str, bool]]:
     (strict,) = fail_under(cell.limits("fail_under", strict=True), seen)
     yield "fail_under fails at the limit", usual.state == "FAIL"
     yield "fail_under passes at the limit with gates.strict", strict.state == "PASS"
-    yield "gates.strict passes where the default does not", strict.state == "PASS" and usual.state != "PASS"
-    whole = estimate([one.value or 0.0 for one in seen], cell.layout.sources, cell.layout.categories)
+    yield (
+        "gates.strict passes where the default does not",
+        strict.state == "PASS" and usual.state != "PASS",
+    )
+    whole = estimate(
+        [one.value or 0.0 for one in seen], cell.layout.sources, cell.layout.categories
+    )
     low, high = whole.bounded_interval(0, 10) or (0.0, 0.0)
     yield "95% interval of the score holds the truth", low - 1e-9 <= cell.truth <= high + 1e-9
 
@@ -64,7 +74,10 @@ def against_a_baseline(cell: Cell, shift: float) -> Iterator[tuple[str, float]]:
     (mean,) = cell.mean_gates(before, again, overall)
     yield "nothing changed, overall:0 fails", mean.state == "FAIL"
     means = cell.mean_gates(before, again, family)
-    yield "nothing changed, overall:0 or a category fails", any(gate.state == "FAIL" for gate in means)
+    yield (
+        "nothing changed, overall:0 or a category fails",
+        any(gate.state == "FAIL" for gate in means),
+    )
     found = estimate((again - before)[0].tolist(), cell.layout.sources, cell.layout.categories)
     low, high = found.interval() or (0.0, 0.0)
     yield "95% interval of the difference holds the truth", low - 1e-9 <= 0 <= high + 1e-9
@@ -82,7 +95,9 @@ def as_allowed(cell: Cell) -> Iterator[tuple[str, float]]:
 
 
 def on_the_tail(cell: Cell) -> Iterator[tuple[str, float]]:
-    """Comparisons by `overall:0` and the tail gate: nothing changed, or a tenth of the pairs break."""
+    """Comparisons by `overall:0` and the tail gate: nothing changed, or a tenth of the pairs
+    break.
+    """
     difficulties, default = cell.difficulties(), cell.limits("max_drop")
     before, again = (np.stack([cell.scores(difficulties) for _ in range(2)]) for _ in range(2))
 
@@ -100,29 +115,44 @@ def on_the_tail(cell: Cell) -> Iterator[tuple[str, float]]:
     broken = cell.generator.choice(before.shape[1], max(1, before.shape[1] // 10), replace=False)
     again[:, broken] = np.minimum(again[:, broken], cell.generator.integers(0, 3, len(broken)))
     for seeds, words in ((one, ""), (slice(0, 2), ", two seeds")):
-        yield f"one pair in ten breaks{words}: overall:0 or the tail gate fails", fails(before[seeds], again[seeds])
+        yield (
+            f"one pair in ten breaks{words}: overall:0 or the tail gate fails",
+            fails(before[seeds], again[seeds]),
+        )
 
 
 def on_alike_edits(cell: Cell) -> Iterator[tuple[str, float]]:
-    """Comparisons by `overall:0` and the tail gate in which most edits look as in the baseline, with a noisy judge."""
+    """Comparisons by `overall:0` and the tail gate in which most edits look as in the baseline,
+    with a noisy judge.
+    """
     default, size = cell.limits("max_drop"), len(cell.cluster)
     before = cell.judge_noise(cell.scores(cell.difficulties())[None])
     moved = np.where(cell.generator.random(size) < 0.1, cell.scores(cell.difficulties()), before)
     looks = cell.generator.permutation(np.arange(size) % 3 > 0)
     gate = cell.tail_gate(before, moved, default, looks)
-    yield "two thirds look alike, one pair in ten moves anyhow: the tail gate fails", gate.state == "FAIL"
+    yield (
+        "two thirds look alike, one pair in ten moves anyhow: the tail gate fails",
+        gate.state == "FAIL",
+    )
     for count, pairs in ((1, "pair is"), (4, "pairs are")):
         ruined = cell.judge_noise(before)
         broken = cell.generator.permutation(np.flatnonzero(before[0] >= 5))[:count]
         ruined[:, broken] = 0.0
         gate = cell.tail_gate(before, ruined, default, ~np.isin(np.arange(size), broken))
-        yield f"all others look alike, {count} {pairs} ruined: the tail gate fails", gate.state == "FAIL"
+        yield (
+            f"all others look alike, {count} {pairs} ruined: the tail gate fails",
+            gate.state == "FAIL",
+        )
 
 
 def in_a_series(cell: Cell, shift: float) -> Iterator[tuple[str, float]]:
-    """A run and 30 looks at further ones in which nothing changes; one of 15 of which the last three are worse."""
+    """A run and 30 looks at further ones in which nothing changes; one of 15 of which the last
+    three are worse.
+    """
     names = [str(n) for n in range(len(cell.cluster))]
-    clusters, kinds = (dict(zip(names, own, strict=True)) for own in (cell.layout.sources, cell.layout.categories))
+    clusters, kinds = (
+        dict(zip(names, own, strict=True)) for own in (cell.layout.sources, cell.layout.categories)
+    )
 
     def alarm(shifts: list[float]) -> bool:
         difficulties = cell.difficulties()
@@ -133,18 +163,28 @@ def in_a_series(cell: Cell, shift: float) -> Iterator[tuple[str, float]]:
 
     yield "nothing changes in 30 looks: imgedit trend fails", alarm([0.0] * 31)
     if shift:
-        yield "all fell, by twice the MDE, at look 13 of 15: imgedit trend fails", alarm([0.0] * 13 + [shift] * 3)
+        yield (
+            "all fell, by twice the MDE, at look 13 of 15: imgedit trend fails",
+            alarm([0.0] * 13 + [shift] * 3),
+        )
 
 
 def until_decided(cell: Cell, shift: float) -> Iterator[tuple[str, float]]:
-    """Gates that are decided as scores come in: at their limit, where nothing changed, and where all fell."""
+    """Gates that are decided as scores come in: at their limit, where nothing changed, and where
+    all fell.
+    """
     parts = in_parts(
-        [Place(str(n), *place) for n, place in enumerate(zip(cell.layout.sources, cell.layout.categories, strict=True))]
+        [
+            Place(str(n), *place)
+            for n, place in enumerate(zip(cell.layout.sources, cell.layout.categories, strict=True))
+        ]
     )
     difficulties = cell.difficulties()
     one, other, worse = (cell.scores(difficulties, by) for by in (0.0, 0.0, shift))
 
-    def end(kind: Literal["fail_under", "max_drop"], values: Floats, **keys: object) -> tuple[str, float]:
+    def end(
+        kind: Literal["fail_under", "max_drop"], values: Floats, **keys: object
+    ) -> tuple[str, float]:
         gate = cell.limits(kind, until="decided", **keys)
         seen = cell.observe(values, 0.0 if kind == "fail_under" else -10.0)
         known, looks = {str(n): one for n, one in enumerate(seen)}, Looks(kind, gate, parts)
@@ -169,7 +209,10 @@ def until_decided(cell: Cell, shift: float) -> Iterator[tuple[str, float]]:
         (end("max_drop", moves)[0] == "FAIL"),
     )
     (usual,) = max_drop(cell.limits("max_drop"), cell.observe(moves, -10.0), "main")
-    yield "3% repaired by 9 points, others fell to the same mean: overall:0 fails", usual.state == "FAIL"
+    yield (
+        "3% repaired by 9 points, others fell to the same mean: overall:0 fails",
+        usual.state == "FAIL",
+    )
     if not shift:
         return
     state, needed = end("max_drop", worse - one)
@@ -177,8 +220,11 @@ def until_decided(cell: Cell, shift: float) -> Iterator[tuple[str, float]]:
     yield "until decided, all fell by twice the MDE: pairs needed", needed
 
 
-#: What is simulated: how, on which layouts, and whether it takes the shift that is twice the printed MDE.
-SIMULATIONS: dict[str, tuple[Callable[..., Iterator[tuple[str, float]]], dict[str, Layout], bool]] = {
+#: What is simulated: how, on which layouts, and whether it takes the shift that is twice the
+#: printed MDE.
+SIMULATIONS: dict[
+    str, tuple[Callable[..., Iterator[tuple[str, float]]], dict[str, Layout], bool]
+] = {
     "limit": (at_the_limit, {**SIZES, **LAYOUTS}, False),
     "baseline": (against_a_baseline, LAYOUTS, True),
     "allowed": (as_allowed, LAYOUTS, False),
@@ -209,7 +255,9 @@ def main() -> None:
     parser.add_argument("--only", choices=tuple(SIMULATIONS), action="append")
     parser.add_argument("--layout", choices=[*LAYOUTS, *SIZES], action="append")
     parser.add_argument(
-        "--json", type=Path, help="keep the shares in this file, and add those of earlier calls to the table"
+        "--json",
+        type=Path,
+        help="keep the shares in this file, and add those of earlier calls to the table",
     )
     given = parser.parse_args()
     tasks = [
@@ -219,7 +267,9 @@ def main() -> None:
         for family in FAMILIES
         if what in (given.only or SIMULATIONS) and (not given.layout or name in given.layout)
     ]
-    tables: dict[str, Table] = json.loads(given.json.read_text()) if given.json and given.json.exists() else {}
+    tables: dict[str, Table] = (
+        json.loads(given.json.read_text()) if given.json and given.json.exists() else {}
+    )
     with Pool() as pool:
         for name, family, shares in pool.imap(simulate, tasks, chunksize=1):
             for measure, share in shares.items():
@@ -230,7 +280,9 @@ def main() -> None:
         print(f"\n{measure}, {given.runs} runs a cell\n")
         print(f"| layout | {' | '.join(FAMILIES)} |\n|---|{'---|' * len(FAMILIES)}")
         for name, cells in rows.items():
-            print(f"| {name} | {' | '.join(f'{cells.get(family, 0):.1%}' for family in FAMILIES)} |")
+            print(
+                f"| {name} | {' | '.join(f'{cells.get(family, 0):.1%}' for family in FAMILIES)} |"
+            )
     print("\n" + summary(tables))
 
 

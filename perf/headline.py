@@ -1,11 +1,12 @@
-"""The headline command at full size: editors on two GPUs, one of which is killed, one swap, the judge, a resume.
+"""The headline command at full size: editors on two GPUs, one of which is killed, one swap, the
+judge, a resume.
 
     python perf/headline.py
     python perf/headline.py --tiny
 
-Two GPUs of 80 GB, Qwen-Image-Edit (58 GB) and Qwen3-VL-30B-A3B (62 GB) of random weights at full size, `--jobs` pairs
-of 1024². While the first edits are made, the process of one editor is killed. The same command then runs again, and has
-nothing left to do. With `--tiny`, two workers on the CPU.
+Two GPUs of 80 GB, Qwen-Image-Edit (58 GB) and Qwen3-VL-30B-A3B (62 GB) of random weights at full
+size, `--jobs` pairs of 1024². While the first edits are made, the process of one editor is killed.
+The same command then runs again, and has nothing left to do. With `--tiny`, two workers on the CPU.
 """
 
 from __future__ import annotations
@@ -49,7 +50,11 @@ def main() -> None:
     side = 64 if options.tiny else 1024
     call = {"num_inference_steps": 40 if options.tiny else options.steps, "true_cfg_scale": 4.0}
     call |= {"height": side, "width": side} if options.tiny else {}
-    gpus = ("--imgedit-gpus=none", "--imgedit-set=workers.cpu_workers=2") if options.tiny else ("--imgedit-gpus=0-1",)
+    gpus = (
+        ("--imgedit-gpus=none", "--imgedit-set=workers.cpu_workers=2")
+        if options.tiny
+        else ("--imgedit-gpus=0-1",)
+    )
     with scratch(options) as folder:
         if not (options.models / "judge").exists():
             build(options.models, ["editor", "judge"], options.tiny)
@@ -71,13 +76,35 @@ def main() -> None:
         first = finished(process, folder / "run", started)
         again = evaluate(folder / "run", *asked)
     rows: list[tuple[Any, ...]] = [
-        (worker["name"], worker["device"], worker["stage"], worker["jobs"], worker["load_s"], worker["busy_s"])
+        (
+            worker["name"],
+            worker["device"],
+            worker["stage"],
+            worker["jobs"],
+            worker["load_s"],
+            worker["busy_s"],
+        )
         for worker in first["workers"]
     ]
     table(("worker", "device", "stage", "done", "load s", "busy s"), rows)
-    figures = {name: {"wall_s": run["wall_s"], **run["timing"]} for name, run in (("first", first), ("again", again))}
-    columns = ("wall_s", "edits", "edits_cached", "verdicts", "verdicts_cached", "swaps", "swap_s", "first_verdict_s")
-    table(("run", *columns), [(name, *(timing.get(key) for key in columns)) for name, timing in figures.items()])
+    figures = {
+        name: {"wall_s": run["wall_s"], **run["timing"]}
+        for name, run in (("first", first), ("again", again))
+    }
+    columns = (
+        "wall_s",
+        "edits",
+        "edits_cached",
+        "verdicts",
+        "verdicts_cached",
+        "swaps",
+        "swap_s",
+        "first_verdict_s",
+    )
+    table(
+        ("run", *columns),
+        [(name, *(timing.get(key) for key in columns)) for name, timing in figures.items()],
+    )
     print("without a score:", sum(item["score"] is None for item in first["items"]))
     finish(options, {**figures, "workers": first["workers"]})
 

@@ -1,14 +1,17 @@
-"""What batch-invariant judging costs, and whether it holds: one item alone, in batches of 2 to 17, at every place.
+"""What batch-invariant judging costs, and whether it holds: one item alone, in batches of 2 to 17,
+at every place.
 
     python perf/invariance.py
     python perf/invariance.py --tiny
 
-First a small judge in float32, whose experts have no kernel that a CUDA graph can hold, and one whose recording is made
-to fail must answer as they do without graphs. Then a Qwen2.5-VL-7B (`dense`) and a Qwen3-VL-30B-A3B (`judge`) of random
-weights on one GPU judge the same items (two 1024² pictures, the rubric `aspects`) with `judge.batch_invariant` and
-without, in turns, both in batches of `--batch`; then each looks at what follows the 1 of all grades of a batch, as
-expected grades have to where that may be a 10. For the equality, items of uneven pictures and texts are judged alone
-and in batches, and the logits of every step and the expected grades are compared bit by bit.
+First a small judge in float32, whose experts have no kernel that a CUDA graph can hold, and one
+whose recording is made to fail must answer as they do without graphs. Then a Qwen2.5-VL-7B
+(`dense`) and a Qwen3-VL-30B-A3B (`judge`) of random weights on one GPU judge the same items (two
+1024² pictures, the rubric `aspects`) with `judge.batch_invariant` and without, in turns, both in
+batches of `--batch`; then each looks at what follows the 1 of all grades of a batch, as expected
+grades have to where that may be a 10. For the equality, items of uneven pictures and texts are
+judged alone and in batches, and the logits of every step and the expected grades are compared bit
+by bit.
 """
 
 from __future__ import annotations
@@ -40,16 +43,29 @@ UNEVEN = ((1024, 1024), (768, 1024), (512, 512), (1024, 640), (896, 896))
 
 
 def questions(count: int, sides: tuple[tuple[int, int], ...]) -> list[Question]:
-    """Questions by the rubric `aspects` about pictures of these sizes in turn, with texts of different lengths."""
+    """Questions by the rubric `aspects` about pictures of these sizes in turn, with texts of
+    different lengths.
+    """
     from pytest_imgedit.core.images import Base64Image
     from pytest_imgedit.core.pairs import EditPair
 
     rubric, asked = load_rubric("aspects", {}), []
     for number in range(count):
         size = sides[number % len(sides)]
-        pair = EditPair(f"p{number}", "physics", "make it snow, softly " * (1 + number % 7), Base64Image(""))
+        pair = EditPair(
+            f"p{number}", "physics", "make it snow, softly " * (1 + number % 7), Base64Image("")
+        )
         images = {"source": picture(number, *size), "edited": picture(number + 1, *size)}
-        asked.append(Question(pair.id, pair.category, pair.instruction, images, *rubric.render(pair), rubric.aspects))
+        asked.append(
+            Question(
+                pair.id,
+                pair.category,
+                pair.instruction,
+                images,
+                *rubric.render(pair),
+                rubric.aspects,
+            )
+        )
     return asked
 
 
@@ -64,10 +80,11 @@ def seconds(decoder: Any, prompts: list[Prompt], new_tokens: int, batch: int) ->
 
 
 def differing(of: Callable[[list[int]], list[torch.Tensor]], count: int) -> tuple[int, int, float]:
-    """Compute values of items alone and in batches; return how many were compared, how many differed, by how much.
+    """Compute values of items alone and in batches; return how many were compared, how many
+    differed, by how much.
 
-    `of` computes those at places. Batches of 2 to `count` begin at different places, so that each item stands at
-    several of each.
+    `of` computes those at places. Batches of 2 to `count` begin at different places, so that each
+    item stands at several of each.
     """
     alone = [of([place])[0] for place in range(count)]
     compared, unequal, largest = 0, 0, 0.0
@@ -83,13 +100,17 @@ def differing(of: Callable[[list[int]], list[torch.Tensor]], count: int) -> tupl
 
 
 class Unsure:
-    """Replies of 7 by a judge that might as well have begun each grade with a 1, so that it looks at what follows."""
+    """Replies of 7 by a judge that might as well have begun each grade with a 1, so that it looks
+    at what follows.
+    """
 
     def __init__(self, judge: QwenVLJudge, aspects: Sequence[str]) -> None:
         tokenizer = judge.processor.tokenizer
         self.judge, self.words = judge, "\n".join(f"{aspect}: 7" for aspect in aspects)
         self.reply = tokenizer.encode(self.words, add_special_tokens=False)
-        self.logits = torch.zeros(len(self.reply), judge.model.config.text_config.vocab_size, device=judge.model.device)
+        self.logits = torch.zeros(
+            len(self.reply), judge.model.config.text_config.vocab_size, device=judge.model.device
+        )
         for place in find_places(tokenizer, self.reply, aspects):
             for grade in "17":
                 self.logits[place.step, place.encode(tokenizer, grade)[0]] = 30.0
@@ -99,7 +120,10 @@ class Unsure:
         count = len(prompts)
         decoded = Decoded([self.reply] * count, [False] * count, [self.logits] * count)
         answers = self.judge._expect([Answer(self.words)] * count, asked, prompts, decoded)
-        return [torch.tensor(list((answer.expected or {}).values()), dtype=torch.float64) for answer in answers]
+        return [
+            torch.tensor(list((answer.expected or {}).values()), dtype=torch.float64)
+            for answer in answers
+        ]
 
     def looks(self, asked: Sequence[Question], prompts: Sequence[Prompt]) -> tuple[int, float]:
         """Looks for the expected grades of questions, and the seconds that they take."""
@@ -119,7 +143,9 @@ class Unsure:
 
 def without_graphs(folder: Path, dtype: str, fails: bool) -> dict[str, Any]:
     """Whether a small judge answers as without CUDA graphs; `fails` makes their recording fail."""
-    judge = QwenVLJudge(str(folder), device="cuda" if torch.cuda.is_available() else "cpu", dtype=dtype)
+    judge = QwenVLJudge(
+        str(folder), device="cuda" if torch.cuda.is_available() else "cpu", dtype=dtype
+    )
     judge.max_new_tokens = 8
     prompts = [judge.preprocess(question) for question in questions(5, ((96, 96), (64, 96)))]
     packed = judge.decoder.packed  # type: ignore[attr-defined]
@@ -132,7 +158,9 @@ def without_graphs(folder: Path, dtype: str, fails: bool) -> dict[str, Any]:
     with patch.object(torch.cuda, "graph", side_effect=refusal) if fails else nullcontext():
         found = judge.decoder.decode(prompts, 8, keep_logits=True)
         again = packed.decode(prompts, 8)
-    same = all(torch.equal(one, other) for one, other in zip(found.logits, expected.logits, strict=True))
+    same = all(
+        torch.equal(one, other) for one, other in zip(found.logits, expected.logits, strict=True)
+    )
     return {
         "dtype": dtype,
         "forced": fails,
@@ -143,9 +171,13 @@ def without_graphs(folder: Path, dtype: str, fails: bool) -> dict[str, Any]:
 
 
 def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """Rates of a judge's two decoders, and whether what they give an item depends on what is beside it."""
+    """Rates of a judge's two decoders, and whether what they give an item depends on what is beside
+    it.
+    """
     began = time.perf_counter()
-    judge = QwenVLJudge(str(folder), device="cuda" if torch.cuda.is_available() else "cpu", scoring="expected")
+    judge = QwenVLJudge(
+        str(folder), device="cuda" if torch.cuda.is_available() else "cpu", scoring="expected"
+    )
     invariant: Any = judge.decoder
     decoders = {"invariant": invariant, "packed": invariant.packed}
     items, side = (6, 64) if options.tiny else (options.items, 1024)
@@ -166,14 +198,20 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     unsure = Unsure(judge, asked[0].aspects)
 
     def grades(places: list[int]) -> list[torch.Tensor]:
-        return unsure.grades([others[place] for place in places], [uneven[place] for place in places])
+        return unsure.grades(
+            [others[place] for place in places], [uneven[place] for place in places]
+        )
 
     for name, decoder in decoders.items():
         judge.decoder = decoder
 
         def logits(places: list[int], decoder: Any = decoder) -> list[torch.Tensor]:
-            found = decoder.decode([uneven[place] for place in places], options.new_tokens, keep_logits=True)
-            return [one[: len(tokens)] for one, tokens in zip(found.logits, found.tokens, strict=True)]
+            found = decoder.decode(
+                [uneven[place] for place in places], options.new_tokens, keep_logits=True
+            )
+            return [
+                one[: len(tokens)] for one, tokens in zip(found.logits, found.tokens, strict=True)
+            ]
 
         looks, spent = unsure.looks(asked[: options.batch], prompts[: options.batch])
         figures[name] = {"looks": looks, "looks_s": looks / spent, "logits": differing(logits, 17)}
@@ -188,10 +226,16 @@ def main() -> None:
     described.add_argument("--items", type=int, default=64)
     described.add_argument("--new-tokens", type=int, default=16)
     described.add_argument("--rounds", type=int, default=2)
-    described.add_argument("--batch", type=int, default=32, help="GPUs of 80 GB have room for about 8 without buckets")
-    described.add_argument("--judges", nargs="+", default=["dense", "judge"], choices=["dense", "judge"])
+    described.add_argument(
+        "--batch", type=int, default=32, help="GPUs of 80 GB have room for about 8 without buckets"
+    )
+    described.add_argument(
+        "--judges", nargs="+", default=["dense", "judge"], choices=["dense", "judge"]
+    )
     options = described.parse_args()
-    figures: dict[str, Any] = {name: getattr(options, name) for name in ("items", "new_tokens", "batch")}
+    figures: dict[str, Any] = {
+        name: getattr(options, name) for name in ("items", "new_tokens", "batch")
+    }
     with scratch(options) as folder:
         small = folder / "small"
         build(small, ["judge"], True)
@@ -209,13 +253,32 @@ def main() -> None:
             free_memory()
             finish(options, figures)
     rows = [
-        (name, decoder, figures[name]["items_s"][decoder], figures[name][decoder]["looks_s"], what, *found)
+        (
+            name,
+            decoder,
+            figures[name]["items_s"][decoder],
+            figures[name][decoder]["looks_s"],
+            what,
+            *found,
+        )
         for name in options.judges
         for decoder in ("invariant", "packed")
         for what in ("logits", "grades")
         for found in [figures[name][decoder][what]]
     ]
-    table(("judge", "decoder", "items/s", "looks/s", "what", "compared", "unequal", "largest difference"), rows)
+    table(
+        (
+            "judge",
+            "decoder",
+            "items/s",
+            "looks/s",
+            "what",
+            "compared",
+            "unequal",
+            "largest difference",
+        ),
+        rows,
+    )
 
 
 if __name__ == "__main__":

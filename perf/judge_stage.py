@@ -1,13 +1,15 @@
-"""The score stage against the plain way to batch a judge: padding, batches of 4, transformers' `generate`.
+"""The score stage against the plain way to batch a judge: padding, batches of 4, transformers'
+`generate`.
 
     python perf/judge_stage.py
     python perf/judge_stage.py --tiny
 
-Both judge the same items (1024² pictures, the rubric `aspects`, and its prompt with the edit alone) with one
-Qwen3-VL-30B-A3B of random weights on one GPU, and both write as many new tokens for each. The harness's seconds are
-those of the score stage of a whole run, from the loaded judge to the last verdict, its first batch and reading images
-included; the plain way's are those of its loop over the same image files after a batch to warm up. A run before these,
-whose rate is shown by itself, leaves its compiled kernels in the cache of PyTorch's compiler, as any run does.
+Both judge the same items (1024² pictures, the rubric `aspects`, and its prompt with the edit alone)
+with one Qwen3-VL-30B-A3B of random weights on one GPU, and both write as many new tokens for each.
+The harness's seconds are those of the score stage of a whole run, from the loaded judge to the last
+verdict, its first batch and reading images included; the plain way's are those of its loop over the
+same image files after a batch to warm up. A run before these, whose rate is shown by itself, leaves
+its compiled kernels in the cache of PyTorch's compiler, as any run does.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from pytest_imgedit.protocols.rubric import load_rubric
 from pytest_imgedit.suites.base import load_suite
 
 BATCH = 4
-#: A judge that is shown the edit alone. The harness itself has no such rubric: it rewards an editor that does nothing.
+#: A judge that is shown the edit alone. The harness itself has no such rubric: it rewards an editor
+#: that does nothing.
 ONE_IMAGE = """
 from dataclasses import replace
 from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
@@ -57,7 +60,9 @@ def plain_way(job: dict[str, Any]) -> dict[str, Any]:
 
     def judge(items: list[dict[str, Any]]) -> int:
         images = [Image.open(path).convert("RGB") for item in items for path in item["images"]]
-        prompts = [chatml(item["system"], [tuple(part) for part in item["parts"]]) for item in items]
+        prompts = [
+            chatml(item["system"], [tuple(part) for part in item["parts"]]) for item in items
+        ]
         inputs = processor(prompts, images, size=pixels).to(device)
         with torch.inference_mode():
             new = job["new_tokens"]
@@ -70,10 +75,17 @@ def plain_way(job: dict[str, Any]) -> dict[str, Any]:
     return {"seconds": time.perf_counter() - started, "tokens": tokens}
 
 
-def item_flops(text: dict[str, Any], vision: dict[str, Any], tokens: float, patches: float) -> float:
-    """Floating point operations of one forward pass over a prompt: matrix products and attention, nothing else."""
+def item_flops(
+    text: dict[str, Any], vision: dict[str, Any], tokens: float, patches: float
+) -> float:
+    """Floating point operations of one forward pass over a prompt: matrix products and attention,
+    nothing else.
+    """
     hidden, heads, width = text["hidden_size"], text["num_attention_heads"], text["head_dim"]
-    keys, experts = text["num_key_value_heads"], text["num_experts_per_tok"] * text["moe_intermediate_size"]
+    keys, experts = (
+        text["num_key_value_heads"],
+        text["num_experts_per_tok"] * text["moe_intermediate_size"],
+    )
     layer = hidden * width * (2 * heads + 2 * keys) + 3 * hidden * experts
     language = text["num_hidden_layers"] * (2 * layer * tokens + 2 * tokens**2 * heads * width)
     wide, depth = vision["hidden_size"], vision["depth"]
@@ -90,16 +102,24 @@ def plain_items(suite: Path, images: int) -> list[dict[str, Any]]:
     for number, pair in enumerate(load_suite(SuiteSettings(spec=str(suite))).pairs):
         system, parts = rubric.render(pair)
         file = str(suite.parent / f"{number}.png")
-        items.append({"system": system, "parts": parts[2 * (2 - images) :], "images": [file] * images})
+        items.append(
+            {"system": system, "parts": parts[2 * (2 - images) :], "images": [file] * images}
+        )
     return items
 
 
 def main() -> None:
     described = parser(__doc__)
     described.add_argument("--items", type=int, default=96)
-    described.add_argument("--new-tokens", type=int, default=16, help="three lines of the rubric have about 16")
-    described.add_argument("--images", type=int, nargs="+", choices=(1, 2), default=[1, 2], help="images of an item")
-    described.add_argument("--plain", type=Path, help="do the plain way of a job file, and nothing else")
+    described.add_argument(
+        "--new-tokens", type=int, default=16, help="three lines of the rubric have about 16"
+    )
+    described.add_argument(
+        "--images", type=int, nargs="+", choices=(1, 2), default=[1, 2], help="images of an item"
+    )
+    described.add_argument(
+        "--plain", type=Path, help="do the plain way of a job file, and nothing else"
+    )
     options = described.parse_args()
     if options.plain:
         print(json.dumps(plain_way(json.loads(options.plain.read_text()))))
@@ -140,14 +160,23 @@ def main() -> None:
             prompts = plain_items(suite, images)
             job.write_text(
                 json.dumps(
-                    {"judge": str(judge), "items": prompts, "new_tokens": options.new_tokens, "tiny": options.tiny}
+                    {
+                        "judge": str(judge),
+                        "items": prompts,
+                        "new_tokens": options.new_tokens,
+                        "tiny": options.tiny,
+                    }
                 )
             )
-            done = subprocess.run([sys.executable, __file__, "--plain", job], stdout=subprocess.PIPE, check=True)
+            done = subprocess.run(
+                [sys.executable, __file__, "--plain", job], stdout=subprocess.PIPE, check=True
+            )
             plain = json.loads(done.stdout.splitlines()[-1])
             ours, theirs = items / document["timing"]["score_s"], items / plain["seconds"]
             tokens = plain["tokens"] / items
-            flops = item_flops(config["text_config"], config["vision_config"], tokens, images * (side / 16) ** 2)
+            flops = item_flops(
+                config["text_config"], config["vision_config"], tokens, images * (side / 16) ** 2
+            )
             share = None if tflops is None else flops * ours / tflops / 1e12
             errors = {item["error"]["kind"] for item in document["items"] if item["error"]}
             figures[f"{images} images"] = {
@@ -160,13 +189,29 @@ def main() -> None:
                 "matmul_tflops": tflops,
                 "share_of_floor": share,
                 "errors": sorted(errors),
-                "load_s": [worker["load_s"] for worker in document["workers"] if worker["stage"] == "score"],
+                "load_s": [
+                    worker["load_s"] for worker in document["workers"] if worker["stage"] == "score"
+                ],
             }
             shown = "-" if share is None else f"{share:.0%}"
             rows.append((images, tokens, theirs, ours, ours / theirs, ours * tokens, shown))
             finish(options, figures)
-    table(("images", "tokens", "plain items/s", "harness items/s", "ratio", "tokens/s", "share of floor"), rows)
-    print(f"two images, nothing compiled by an earlier run: {figures['first_run_items_s']:.3g} items/s")
+    table(
+        (
+            "images",
+            "tokens",
+            "plain items/s",
+            "harness items/s",
+            "ratio",
+            "tokens/s",
+            "share of floor",
+        ),
+        rows,
+    )
+    print(
+        f"two images, nothing compiled by an earlier run: {figures['first_run_items_s']:.3g} "
+        "items/s"
+    )
 
 
 if __name__ == "__main__":

@@ -3,11 +3,12 @@
     python perf/pages.py
     python perf/pages.py --tiny
 
-Sources and edits are crops of the tests' photographs, the edits with other colours; a judge gives random scores. The
-pages compare two runs, so that they show source, edit and the baseline's edit. Three are measured: the copy
-(`--imgedit-html`), the single file (`--imgedit-html-embed`), and a page that shows full-size images.
-Weight is that of the page and all images that it shows. First paint is Chromium's first contentful paint. Scrolling
-ends when every card is drawn and its images are loaded. Figures are medians of loads from disk.
+Sources and edits are crops of the tests' photographs, the edits with other colours; a judge gives
+random scores. The pages compare two runs, so that they show source, edit and the baseline's edit.
+Three are measured: the copy (`--imgedit-html`), the single file (`--imgedit-html-embed`), and a
+page that shows full-size images. Weight is that of the page and all images that it shows. First
+paint is Chromium's first contentful paint. Scrolling ends when every card is drawn and its images
+are loaded. Figures are medians of loads from disk.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class RandomJudge:
     def __init__(self, device: str) -> None: ...
 
     def answer(self, questions: Sequence[Question]) -> list[Answer]:
-        return [Answer(score=random.Random(question.pair_id).uniform(0, 10)) for question in questions]
+        return [
+            Answer(score=random.Random(question.pair_id).uniform(0, 10)) for question in questions
+        ]
 
 
 def write_pairs(folder: Path, count: int, side: int) -> None:
@@ -55,27 +58,48 @@ def write_pairs(folder: Path, count: int, side: int) -> None:
         photograph = photographs[number % len(photographs)]
         shorter = min(photograph.size)
         left, top = (draw.uniform(0, length - shorter * 0.8) for length in photograph.size)
-        crop = photograph.crop((int(left), int(top), int(left + shorter * 0.8), int(top + shorter * 0.8)))
+        crop = photograph.crop(
+            (int(left), int(top), int(left + shorter * 0.8), int(top + shorter * 0.8))
+        )
         source = ImageOps.fit(crop, (side, side), Image.Resampling.BICUBIC)
         name = f"pair-{number:04}"
         source.save(folder / "sources" / f"{name}.jpg", quality=92)
-        ImageEnhance.Color(source).enhance(1.8).save(folder / "before" / f"{name}.png", compress_level=1)
-        ImageEnhance.Contrast(source).enhance(1.5).save(folder / "now" / f"{name}.png", compress_level=1)
+        ImageEnhance.Color(source).enhance(1.8).save(
+            folder / "before" / f"{name}.png", compress_level=1
+        )
+        ImageEnhance.Contrast(source).enhance(1.5).save(
+            folder / "now" / f"{name}.png", compress_level=1
+        )
         category = CATEGORIES[number % len(CATEGORIES)]
-        rows.append({"image": f"sources/{name}.jpg", "category": category, "instruction": "give it stronger colours"})
+        rows.append(
+            {
+                "image": f"sources/{name}.jpg",
+                "category": category,
+                "instruction": "give it stronger colours",
+            }
+        )
     (folder / "pairs.jsonl").write_text("\n".join(map(json.dumps, rows)))
 
 
 def pages(folder: Path, count: int, side: int) -> dict[str, Path]:
     """Make the runs; return the pages by what they are."""
     write_pairs(folder, count, side)
-    options = ["--imgedit-suite=pairs.jsonl", "--imgedit-judge=pages:RandomJudge", "--imgedit-gpus=none"]
+    options = [
+        "--imgedit-suite=pairs.jsonl",
+        "--imgedit-judge=pages:RandomJudge",
+        "--imgedit-gpus=none",
+    ]
     evaluate(folder, *options, "--imgedit-editor=folder:before", "--imgedit-save=before")
     compared = [*options, "--imgedit-editor=folder:now", "--imgedit-compare=before"]
     evaluate(folder, *compared, f"--imgedit-html={folder / 'copy.html'}")
-    evaluate(folder, *compared, f"--imgedit-html={folder / 'embedded.html'}", "--imgedit-html-embed")
+    evaluate(
+        folder, *compared, f"--imgedit-html={folder / 'embedded.html'}", "--imgedit-html-embed"
+    )
     run = max(folder.glob(".imgedit/runs/*/results.json"), key=lambda path: path.stat().st_mtime_ns)
-    full, in_store = folder / "full.html", linked(folder / ".imgedit" / "blobs", folder / "full.html")
+    full, in_store = (
+        folder / "full.html",
+        linked(folder / ".imgedit" / "blobs", folder / "full.html"),
+    )
 
     def images(name: str) -> Picture | None:
         picture = in_store(name)
@@ -96,7 +120,9 @@ def browser() -> Iterator[Any]:
 
 
 def measure(chromium: Any, path: Path) -> dict[str, Any]:
-    """Load a page in a fresh context and scroll through it; return megabytes and seconds by what was measured."""
+    """Load a page in a fresh context and scroll through it; return megabytes and seconds by what
+    was measured.
+    """
     context = chromium.new_context(viewport={"width": 1440, "height": 900})
     page = context.new_page()
     page.goto(f"file://{path}")
@@ -107,15 +133,26 @@ def measure(chromium: Any, path: Path) -> dict[str, Any]:
     while page.evaluate("drawn < shown.length"):
         page.evaluate("document.getElementById('more').scrollIntoView()")
         time.sleep(0.02)
-    page.evaluate("document.querySelectorAll('article img').forEach(image => { image.loading = 'eager'; })")
-    while not page.evaluate("[...document.querySelectorAll('article img')].every(image => image.complete)"):
+    page.evaluate(
+        "document.querySelectorAll('article img').forEach(image => { image.loading = 'eager'; })"
+    )
+    while not page.evaluate(
+        "[...document.querySelectorAll('article img')].every(image => image.complete)"
+    ):
         time.sleep(0.02)
     scrolled = time.perf_counter() - started
-    shown = page.evaluate("[...document.querySelectorAll('article img')].map(image => image.getAttribute('src'))")
+    shown = page.evaluate(
+        "[...document.querySelectorAll('article img')].map(image => image.getAttribute('src'))"
+    )
     context.close()
     files = {path.parent / unquote(source) for source in shown if not source.startswith("data:")}
     megabytes = sum(file.stat().st_size for file in {path, *files}) / 1e6
-    return {"images": len(shown), "MB": megabytes, "first paint s": painted[0] / 1000, "scroll s": scrolled}
+    return {
+        "images": len(shown),
+        "MB": megabytes,
+        "first paint s": painted[0] / 1000,
+        "scroll s": scrolled,
+    }
 
 
 def main() -> None:
@@ -131,7 +168,9 @@ def main() -> None:
         for count in counts:
             for kind, path in pages(folder / str(count), count, side).items():
                 loads = [measure(chromium, path) for _ in range(options.times)]
-                figure = {name: statistics.median(load[name] for load in loads) for name in loads[0]}
+                figure = {
+                    name: statistics.median(load[name] for load in loads) for name in loads[0]
+                }
                 figures[f"{count} pairs, {kind}"] = figure
                 rows.append((count, kind, *figure.values()))
     table(("pairs", "page", "images", "MB", "first paint s", "scroll s"), rows)

@@ -1,4 +1,6 @@
-"""A Qwen-VL judge of random weights whose replies become grades, so that a run at full size has scores."""
+"""A Qwen-VL judge of random weights whose replies become grades, so that a run at full size has
+scores.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class RandomGrades(QwenVLJudge):
         """Read weights while other workers compute."""
         QwenVLJudge.warm_up(model, device=device, **params)
 
-    def answer(self, questions: Sequence[Question], prepared: Sequence[Prompt] | None = None) -> list[Answer]:
+    def answer(
+        self, questions: Sequence[Question], prepared: Sequence[Prompt] | None = None
+    ) -> list[Answer]:
         """Ask, and grade the replies."""
         answers = super().answer(questions, prepared=prepared)
         return [

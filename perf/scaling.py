@@ -3,10 +3,10 @@
     python perf/scaling.py
     python perf/scaling.py --tiny
 
-Edits of Qwen-Image-Edit at full size, the longest of which takes about ten times as long as the shortest, since sources
-and their number of steps differ. Linear is the mean edit of
-the harness's run times the edits, over the GPUs, from when each of them was loaded; the threads take every fourth pair
-each (round robin over the GPUs), start together, and are measured against the same mean.
+Edits of Qwen-Image-Edit at full size, the longest of which takes about ten times as long as the
+shortest, since sources and their number of steps differ. Linear is the mean edit of the harness's
+run times the edits, over the GPUs, from when each of them was loaded; the threads take every fourth
+pair each (round robin over the GPUs), start together, and are measured against the same mean.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def threads(job: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     described = parser(__doc__)
     described.add_argument("--jobs", type=int, default=26)
-    described.add_argument("--threads", type=Path, help="do a job file in threads, and nothing else")
+    described.add_argument(
+        "--threads", type=Path, help="do a job file in threads, and nothing else"
+    )
     options = described.parse_args()
     if options.threads:
         print(json.dumps(threads(json.loads(options.threads.read_text()))))
@@ -71,7 +73,10 @@ def main() -> None:
     places = [f"cuda:{number}" for number in range(gpus)] or ["cpu", "cpu"]
     jobs = 6 if options.tiny else options.jobs
     largest = 64 if options.tiny else 1024
-    sides = [int(largest * (0.25 + 0.75 * ((number * 7) % jobs) / (jobs - 1))) // 8 * 8 for number in range(jobs)]
+    sides = [
+        int(largest * (0.25 + 0.75 * ((number * 7) % jobs) / (jobs - 1))) // 8 * 8
+        for number in range(jobs)
+    ]
     call = {"true_cfg_scale": 4.0, **({"height": 64, "width": 64} if options.tiny else {})}
     with scratch(options) as folder:
         suite = write_suite(folder / "suite", [(side, side) for side in sides])
@@ -87,9 +92,15 @@ def main() -> None:
             f"--imgedit-set=workers.load_concurrency={len(places)}",
             f"--imgedit-set=workers.cpu_workers={len(places)}",
         )
-        seconds = [item["seeds"][0]["edit"]["seconds"] for item in document["items"] if item["seeds"][0]["edit"]]
+        seconds = [
+            item["seeds"][0]["edit"]["seconds"]
+            for item in document["items"]
+            if item["seeds"][0]["edit"]
+        ]
         if len(seconds) < jobs:
-            raise SystemExit(str([item["error"] for item in document["items"] if item["error"]][:1]))
+            raise SystemExit(
+                str([item["error"] for item in document["items"] if item["error"]][:1])
+            )
         mean = sum(seconds) / jobs
         end = document["timing"]["edit_s"]
         available = sum(end - worker["ready_s"] for worker in document["workers"])
@@ -105,15 +116,22 @@ def main() -> None:
         finish(options, figures)
         job = folder / "job.json"
         images = [str(suite.parent / f"{number}.png") for number in range(jobs)]
-        job.write_text(json.dumps({"places": places, "items": images, "call": call, "tiny": options.tiny}))
-        done = subprocess.run([sys.executable, __file__, "--threads", job], stdout=subprocess.PIPE, check=True)
+        job.write_text(
+            json.dumps({"places": places, "items": images, "call": call, "tiny": options.tiny})
+        )
+        done = subprocess.run(
+            [sys.executable, __file__, "--threads", job], stdout=subprocess.PIPE, check=True
+        )
         plain = json.loads(done.stdout.splitlines()[-1])
     theirs = jobs * mean / (len(places) * plain["wall_s"])
     rows = [
         ("processes, free worker takes the next", jobs, available / len(places), ours),
         ("threads, dealt out beforehand", jobs, plain["wall_s"], theirs),
     ]
-    print(f"{len(places)} x {places[0]}: edits of {min(seconds):.2f} to {max(seconds):.2f} s, mean {mean:.2f} s")
+    print(
+        f"{len(places)} x {places[0]}: edits of {min(seconds):.2f} to {max(seconds):.2f} s, mean "
+        f"{mean:.2f} s"
+    )
     table(("way", "edits", "seconds", "of linear"), rows)
     figures["threads_of_linear"] = theirs
     figures["threads_wall_s"], figures["threads_edit_seconds"] = plain["wall_s"], plain["seconds"]

@@ -1,9 +1,11 @@
-"""The embedded judge behind `transformers serve`: its scores beside those in process, also where the server fails.
+"""The embedded judge behind `transformers serve`: its scores beside those in process, also where
+the server fails.
 
     pip install pytest-imgedit[openai] transformers[serving] torchvision
     python perf/served_judge.py
 
-Asked through a proxy that answers some requests with 429 and 500, lets some hang and ends some in the middle.
+Asked through a proxy that answers some requests with 429 and 500, lets some hang and ends some in
+the middle.
 """
 
 from __future__ import annotations
@@ -34,8 +36,10 @@ WEIGHTS = Path(pytest_imgedit.__file__).parent / "scenes" / "weights" / "judge"
 #: The prompt that the judge was trained on, as the server is to write it.
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n"
-    "{% if message.content is string %}{{ message.content }}{% else %}{% for part in message.content %}"
-    "{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ part.text }}{% endif %}"
+    "{% if message.content is string %}{{ message.content }}{% else %}{% for part in "
+    "message.content %}"
+    "{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ "
+    "part.text }}{% endif %}"
     "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
@@ -117,7 +121,9 @@ class _Passes(BaseHTTPRequestHandler):
             self._pass_on(data, half=fault == "half")
 
     def _pass_on(self, data: bytes | None, half: bool = False) -> None:
-        request = urllib.request.Request(self.server.behind + self.path, data, {"Content-Type": "application/json"})
+        request = urllib.request.Request(
+            self.server.behind + self.path, data, {"Content-Type": "application/json"}
+        )
         with urllib.request.urlopen(request, timeout=300) as answer:
             body = answer.read()
         self.send_response(200)
@@ -129,7 +135,10 @@ class _Passes(BaseHTTPRequestHandler):
 
 def verdicts(results: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Return score and reply of each pair."""
-    return {item["id"]: (item["score"], (item["seeds"][0]["verdict"] or {}).get("reply")) for item in results["items"]}
+    return {
+        item["id"]: (item["score"], (item["seeds"][0]["verdict"] or {}).get("reply"))
+        for item in results["items"]
+    }
 
 
 def main() -> None:
@@ -139,14 +148,23 @@ def main() -> None:
     options = described.parse_args()
     pairs = 1 if options.tiny else options.pairs
     os.environ.setdefault("OPENAI_API_KEY", "none")
-    common = ["--imgedit-suite=scenes", "--imgedit-editor=scenes", f"--imgedit-limit={pairs}", "--imgedit-gpus=none"]
+    common = [
+        "--imgedit-suite=scenes",
+        "--imgedit-editor=scenes",
+        f"--imgedit-limit={pairs}",
+        "--imgedit-gpus=none",
+    ]
     figures: dict[str, Any] = {"pairs": 5 * pairs}
     rows = []
     with scratch(options) as folder, serving(folder, options.device) as spec:
         url, _, model = spec.partition("/v1#")
         with Proxy(url) as proxy:
             broken = f"http://127.0.0.1:{proxy.server_address[1]}/v1#{model}"
-            judges = {"in process": "scenes", "served": f"openai:{spec}", "failing server": f"openai:{broken}"}
+            judges = {
+                "in process": "scenes",
+                "served": f"openai:{spec}",
+                "failing server": f"openai:{broken}",
+            }
             asked = ["--imgedit-set=judge.concurrency=4", f"--imgedit-set=judge.timeout={TIMEOUT}"]
             expected: dict[str, Any] = {}
             for name, judge in judges.items():
@@ -154,10 +172,17 @@ def main() -> None:
                 results = evaluate(folder / "run", *common, f"--imgedit-judge={judge}", *more)
                 found = verdicts(results)
                 expected = expected or found
-                same = [sum(found[pair][n] == expected[pair][n] for pair in expected) for n in (0, 1)]
+                same = [
+                    sum(found[pair][n] == expected[pair][n] for pair in expected) for n in (0, 1)
+                ]
                 errors = sum(item["score"] is None for item in results["items"])
                 seconds = results["timing"]["score_s"]
-                figures[name] = {"same_scores": same[0], "same_replies": same[1], "errors": errors, "score_s": seconds}
+                figures[name] = {
+                    "same_scores": same[0],
+                    "same_replies": same[1],
+                    "errors": errors,
+                    "score_s": seconds,
+                }
                 rows.append((name, *same, errors, seconds))
             figures["proxy"] = dict(proxy.done)
     table(("judge", "same scores", "same replies", "errors", "score s"), rows)

@@ -1,12 +1,13 @@
-"""An editor on several GPUs, and on a small one: memory, seconds a step and images, beside one GPU that holds it all.
+"""An editor on several GPUs, and on a small one: memory, seconds a step and images, beside one GPU
+that holds it all.
 
     python perf/sharding.py
     python perf/sharding.py --tiny
 
-Qwen-Image-Edit of random weights at full size, 1024², classifier-free guidance 4; every way edits the same two sources
-in a process of its own, of which the second is timed. Memory is what rank 0 had allocated after loading, and the most
-that it took from the GPU at any time. Differences are of the second image to that of one GPU, in levels of 255 and as
-PSNR.
+Qwen-Image-Edit of random weights at full size, 1024², classifier-free guidance 4; every way edits
+the same two sources in a process of its own, of which the second is timed. Memory is what rank 0
+had allocated after loading, and the most that it took from the GPU at any time. Differences are of
+the second image to that of one GPU, in levels of 255 and as PSNR.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ PATIENCE = 300
 
 
 def edit(job: dict[str, Any]) -> dict[str, Any]:
-    """Load and edit in one way; runs in a process of its own, which is rank 0 where there are several."""
+    """Load and edit in one way; runs in a process of its own, which is rank 0 where there are
+    several.
+    """
     from pytest_imgedit.core.requests import EditRequest
     from pytest_imgedit.kinds.diffusers import DiffusersEditor
     from pytest_imgedit.kinds.sharded_editor import ShardedEditor
@@ -53,7 +56,9 @@ def edit(job: dict[str, Any]) -> dict[str, Any]:
         editor = DiffusersEditor(job["model"], device="cuda" if cuda else "cpu", **job["call"])
     else:
         device = "balanced" if cuda else "cpu"
-        editor = ShardedEditor(job["model"], device=device, ranks=job["ranks"], shard=job["shard"], **job["call"])
+        editor = ShardedEditor(
+            job["model"], device=device, ranks=job["ranks"], shard=job["shard"], **job["call"]
+        )
     loaded = time.perf_counter() - started
     held = torch.cuda.memory_allocated() / 2**30 if cuda else 0.0
     seconds = []
@@ -71,14 +76,18 @@ def main() -> None:
     described = parser(__doc__)
     described.add_argument("--steps", type=int, default=6)
     described.add_argument(
-        "--ways", nargs="*", choices=[*WAYS, *OFFLOADS], help="default: all that this machine can do"
+        "--ways",
+        nargs="*",
+        choices=[*WAYS, *OFFLOADS],
+        help="default: all that this machine can do",
     )
     described.add_argument("--dtype", default="auto", choices=["auto", *DTYPES])
     described.add_argument("--run", type=Path, help="do a job file, and nothing else")
     options = described.parse_args()
     if options.run:
         print(json.dumps(edit(json.loads(options.run.read_text()))), flush=True)
-        os._exit(0)  # as a worker ends: NCCL may not let the interpreter end while the other ranks hold its groups
+        # As a worker ends: NCCL may not let the interpreter end while other ranks hold its groups.
+        os._exit(0)
     ranks = max(2, torch.cuda.device_count())
     side, steps = (64, 2) if options.tiny else (1024, options.steps)
     possible = [name for name in WAYS if name != "context" or torch.cuda.is_available()]
@@ -96,9 +105,20 @@ def main() -> None:
             image = folder / f"{number}.png"
             job = folder / "job.json"
             sources = [str(suite.parent / f"{n}.png") for n in range(2)]
-            where = {"model": str(options.models / "editor"), "images": sources, "image": str(image)}
+            where = {
+                "model": str(options.models / "editor"),
+                "images": sources,
+                "image": str(image),
+            }
             job.write_text(
-                json.dumps({**where, "ranks": ranks, "shard": shard, "call": {**call, **OFFLOADS.get(name, {})}})
+                json.dumps(
+                    {
+                        **where,
+                        "ranks": ranks,
+                        "shard": shard,
+                        "call": {**call, **OFFLOADS.get(name, {})},
+                    }
+                )
             )
             command = [sys.executable, __file__, "--run", str(job)]
             try:
@@ -119,7 +139,10 @@ def main() -> None:
             shown = found["load_s"], found["held_gib"], found["most_gib"], second
             rows.append((name, *shown, largest, "same" if noise is None else noise))
             finish(options, figures)  # what there is, should a later way fail
-    table(("way", "load s", "GiB held", "GiB at most", "s a step", "largest difference", "PSNR dB"), rows)
+    table(
+        ("way", "load s", "GiB held", "GiB at most", "s a step", "largest difference", "PSNR dB"),
+        rows,
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""Simulated scores of runs: families of distributions, layouts of pairs, and cells of one with the other.
+"""Simulated scores of runs: families of distributions, layouts of pairs, and cells of one with the
+other.
 
-A score is a quantile function (`FAMILIES`) of a normal number that a pair's difficulty and the noise of one edit share
-7 : 3. Pairs of one source also share their difficulty (correlation 0.5). The layouts name the pairs of each category.
+A score is a quantile function (`FAMILIES`) of a normal number that a pair's difficulty and the
+noise of one edit share 7 : 3. Pairs of one source also share their difficulty (correlation 0.5).
+The layouts name the pairs of each category.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
     from pytest_imgedit.core.results import GateResult
 
 Floats = NDArray[np.float64]
-#: Share of a pair's difficulty in the variance of its score, and correlation of pairs of one source.
+#: Share of a pair's difficulty in the variance of its score, and correlation of pairs of one
+#: source.
 DIFFICULTY, SHARED = 0.7, 0.5
 #: Points by which all scores fall where that is allowed.
 ALLOWED = 0.5
@@ -43,7 +46,9 @@ def tens(u: Floats) -> Floats:
 
 def zeros(u: Floats) -> Floats:
     """3% get 0, the others about 9."""
-    return np.where(u < 0.03, 0.0, np.clip(9 + 0.3 * ndtri(np.clip((u - 0.03) / 0.97, 1e-9, 1 - 1e-9)), 0, 10))
+    return np.where(
+        u < 0.03, 0.0, np.clip(9 + 0.3 * ndtri(np.clip((u - 0.03) / 0.97, 1e-9, 1 - 1e-9)), 0, 10)
+    )
 
 
 def bimodal(u: Floats) -> Floats:
@@ -59,7 +64,9 @@ def root(u: Floats) -> Floats:
 
 _PAIR = np.random.default_rng(7).multivariate_normal([7, 7], [[5, 2.5], [2.5, 5]], 100_000)
 _ROOTS = np.sort(np.sqrt(np.clip(np.round(_PAIR), 0, 10).prod(axis=1)))
-FAMILIES: dict[str, Callable[[Floats], Floats]] = {f.__name__: f for f in (middle, tens, zeros, bimodal, root)}
+FAMILIES: dict[str, Callable[[Floats], Floats]] = {
+    f.__name__: f for f in (middle, tens, zeros, bimodal, root)
+}
 
 
 @dataclass(frozen=True)
@@ -72,13 +79,18 @@ class Layout:
     @classmethod
     def alone(cls, *counts: int) -> Layout:
         """Categories of so many pairs, each with a source of its own."""
-        pairs = [(f"c{place}", number) for place, count in enumerate(counts) for number in range(count)]
+        pairs = [
+            (f"c{place}", number) for place, count in enumerate(counts) for number in range(count)
+        ]
         return cls([name for name, _ in pairs], [f"{name}-{number}" for name, number in pairs])
 
     @classmethod
     def clustered(cls, *sizes: int) -> Layout:
         """One category, sources of so many pairs."""
-        return cls(["c0"] * sum(sizes), [f"s{place}" for place, size in enumerate(sizes) for _ in range(size)])
+        return cls(
+            ["c0"] * sum(sizes),
+            [f"s{place}" for place, size in enumerate(sizes) for _ in range(size)],
+        )
 
 
 LAYOUTS = {
@@ -87,9 +99,12 @@ LAYOUTS = {
     "50/50/70/50/50": Layout.alone(50, 50, 70, 50, 50),
     "5/8/120/85/30": Layout.alone(5, 8, 120, 85, 30),
     "4×20 and 3": Layout.alone(20, 20, 20, 20, 3),
-    "5×30, 3 a source": Layout([f"c{k}" for k in range(5) for _ in range(30)], [f"{n // 3}" for n in range(150)]),
+    "5×30, 3 a source": Layout(
+        [f"c{k}" for k in range(5) for _ in range(30)], [f"{n // 3}" for n in range(150)]
+    ),
     "5×30, half on one": Layout(
-        [f"c{k}" for k in range(5) for _ in range(30)], ["all" if n % 2 else f"{n}" for n in range(150)]
+        [f"c{k}" for k in range(5) for _ in range(30)],
+        ["all" if n % 2 else f"{n}" for n in range(150)],
     ),
     "sources 20, 9×1": Layout.clustered(20, *[1] * 9),
     "sources 30, 19×2": Layout.clustered(30, *[2] * 19),
@@ -123,7 +138,10 @@ class Cell:
     def shift_for(self, drop: float) -> float:
         """Find what must be taken from the latent number so that the mean score falls by `drop`."""
         latent, grid = ndtri(GRID), np.linspace(0, 8, 161)
-        falls = [self.truth - float(self.grade(np.clip(ndtr(latent - shift), 1e-12, 1)).mean()) for shift in grid]
+        falls = [
+            self.truth - float(self.grade(np.clip(ndtr(latent - shift), 1e-12, 1)).mean())
+            for shift in grid
+        ]
         return float(np.interp(drop, falls, grid))
 
     def observe(self, values: Floats, lowest: float = 0.0) -> list[Observation]:
@@ -135,18 +153,33 @@ class Cell:
         return max_drop(settings, self.observe((now - before).mean(axis=0), -10.0), "main")
 
     def tail_gate(
-        self, before: Floats, now: Floats, settings: GatesSettings, alike: NDArray[np.bool_] | None = None
+        self,
+        before: Floats,
+        now: Floats,
+        settings: GatesSettings,
+        alike: NDArray[np.bool_] | None = None,
     ) -> GateResult:
-        """The gate on the tail; arrays are (seeds, pairs), and `alike` (pairs,) says whose edits look as they did."""
+        """The gate on the tail; arrays are (seeds, pairs), and `alike` (pairs,) says whose edits
+        look as they did.
+        """
         looks = np.zeros(before.shape[1], dtype=bool) if alike is None else alike
         means = zip(before.mean(axis=0).tolist(), now.mean(axis=0).tolist(), strict=True)
-        rows = zip(self.layout.sources, means, (now - before).T.tolist(), looks.tolist(), strict=True)
-        moves = [Move(str(n), source, *mean, tuple(moved), look) for n, (source, mean, moved, look) in enumerate(rows)]
+        rows = zip(
+            self.layout.sources, means, (now - before).T.tolist(), looks.tolist(), strict=True
+        )
+        moves = [
+            Move(str(n), source, *mean, tuple(moved), look)
+            for n, (source, mean, moved, look) in enumerate(rows)
+        ]
         return max_collapsed(settings, moves, "main")[0]
 
     def judge_noise(self, scores: Floats) -> Floats:
-        """Scores of the same edits by a judge that answers a fifth of them anew, with a standard deviation of 1."""
-        noise = np.where(self.generator.random(scores.shape) < 0.2, self.generator.normal(size=scores.shape), 0.0)
+        """Scores of the same edits by a judge that answers a fifth of them anew, with a standard
+        deviation of 1.
+        """
+        noise = np.where(
+            self.generator.random(scores.shape) < 0.2, self.generator.normal(size=scores.shape), 0.0
+        )
         noisy: Floats = np.clip(scores + noise, 0, 10)
         return noisy
 
@@ -161,5 +194,7 @@ class Cell:
         for _ in range(40):
             difficulties = self.difficulties()
             moved = self.scores(difficulties) - self.scores(difficulties)
-            found.append(max_drop(self.limits("max_drop"), self.observe(moved, -10.0), "main")[0].mde or 0.0)
+            found.append(
+                max_drop(self.limits("max_drop"), self.observe(moved, -10.0), "main")[0].mde or 0.0
+            )
         return float(np.mean(found))

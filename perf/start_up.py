@@ -1,10 +1,12 @@
-"""CPU seconds of the start of the embedded editor and judge, with and without the packages that they never use.
+"""CPU seconds of the start of the embedded editor and judge, with and without the packages that
+they never use.
 
     python perf/start_up.py
     python perf/start_up.py --tiny
 
-Each row is a fresh process that imports, or that loads the model as a worker does; user and system time, the least of
-several. The controller's row is a run that collects its items and starts nothing.
+Each row is a fresh process that imports, or that loads the model as a worker does; user and system
+time, the least of several. The controller's row is a run that collects its items and starts
+nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ def main() -> None:
     options = parser(__doc__).parse_args()
     times = 1 if options.tiny else 3
     collects = ["-m", "pytest", "-q", "--collect-only", "--imgedit-suite=scenes", str(ITEMS)]
-    commands = {name: ["-c", code] for name, code in ROWS.items()} | {"controller, collecting": collects}
+    commands = {name: ["-c", code] for name, code in ROWS.items()} | {
+        "controller, collecting": collects
+    }
     with scratch(options) as folder:
         figures = {
             name: min(cpu_seconds([sys.executable, *command], folder) for _ in range(times))

@@ -1,4 +1,5 @@
-"""A large base64 suite under pytest-xdist: time of a run of one item with `-n 2`, as a multiple of that without `-n`.
+"""A large base64 suite under pytest-xdist: time of a run of one item with `-n 2`, as a multiple of
+that without `-n`.
 
     python perf/suite_parsing.py [--rows 270] [--megabytes 2]
 
@@ -24,7 +25,9 @@ CATEGORIES = ("物理", "环境", "社会", "因果", "指代")
 
 
 def write_suite(path: Path, rows: int, megabytes: float) -> None:
-    """Write rows whose images are of so many megabytes of base64 each; only the first is one that is read."""
+    """Write rows whose images are of so many megabytes of base64 each; only the first is one that
+    is read.
+    """
     Image.effect_noise((64, 64), 60).save(path.parent / "a.png")
     image = base64.b64encode((path.parent / "a.png").read_bytes()).decode()
     padding = base64.b64encode(random.Random(0).randbytes(int(megabytes * 750_000))).decode()
@@ -37,13 +40,24 @@ def write_suite(path: Path, rows: int, megabytes: float) -> None:
                 "edit_instruction_en": f"edit number {number}",
                 "src_img_b64": image if number == 0 else padding,
             }
-            file.write(json.dumps(row, ensure_ascii=False) + ("\n" if number == rows - 1 else ",\n"))
+            file.write(
+                json.dumps(row, ensure_ascii=False) + ("\n" if number == rows - 1 else ",\n")
+            )
         file.write("]\n")
 
 
 def run(folder: Path, *more: str) -> float:
     """Time a run of one item, in seconds."""
-    command = [sys.executable, "-m", "pytest", "-q", "-k", "00000", "--imgedit-suite=pairs.json", "--imgedit-fresh"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-k",
+        "00000",
+        "--imgedit-suite=pairs.json",
+        "--imgedit-fresh",
+    ]
     started = time.perf_counter()
     subprocess.run(
         [*command, "--imgedit-editor=identity", "--imgedit-judge=none", *more],
@@ -55,7 +69,9 @@ def run(folder: Path, *more: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=270)
     parser.add_argument("--megabytes", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=3)
@@ -70,7 +86,10 @@ def main() -> None:
             times["plain"].append(run(folder))
             times["-n 2"].append(run(folder, "-n", "2"))
     plain, xdist = (min(values) for values in times.values())
-    print(f"{size:.0f} MB, one item: {plain:.2f} s, with -n 2 {xdist:.2f} s, {xdist / plain:.2f} times as long")
+    print(
+        f"{size:.0f} MB, one item: {plain:.2f} s, with -n 2 {xdist:.2f} s, {xdist / plain:.2f} "
+        "times as long"
+    )
 
 
 if __name__ == "__main__":

@@ -3,11 +3,11 @@
     python perf/swap.py --models /a/folder/on/disk
     python perf/swap.py --tiny
 
-One GPU, Qwen-Image-Edit (58 GB) and Qwen3-VL-30B-A3B (62 GB) of random weights at full size. The harness keeps
-both, and then swaps, with the system's file cache emptied before that run so that it has to read ahead. Beside it, in
-processes of their own: the judge loaded by transformers straight to the GPU, from the file cache and with the cache
-emptied, and moved with `.to("cpu")` and back with `.to("cuda")`. Emptying the cache takes root; else, and with
-`--tiny`, that is skipped.
+One GPU, Qwen-Image-Edit (58 GB) and Qwen3-VL-30B-A3B (62 GB) of random weights at full size. The
+harness keeps both, and then swaps, with the system's file cache emptied before that run so that it
+has to read ahead. Beside it, in processes of their own: the judge loaded by transformers straight
+to the GPU, from the file cache and with the cache emptied, and moved with `.to("cpu")` and back
+with `.to("cuda")`. Emptying the cache takes root; else, and with `--tiny`, that is skipped.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def load(folder: str, move: bool) -> dict[str, float]:
         wait()
         marks.append(time.perf_counter())
     names = ("from_pretrained", "to_cpu", "to_cuda")
-    return {name: after - before for name, before, after in zip(names, marks, marks[1:], strict=False)}
+    return {
+        name: after - before for name, before, after in zip(names, marks, marks[1:], strict=False)
+    }
 
 
 def alone(folder: Path, *options: str) -> dict[str, float]:
@@ -110,16 +112,41 @@ def main() -> None:
         name = f"harness, both stay (swaps: {first['timing']['swaps']}): last edit to last verdict"
         rows.append((name, first["timing"]["score_s"], ""))
         figures["cache_emptied"] = not options.tiny and empty_file_cache()
-        swapped = first if options.tiny else run("--imgedit-set=workers.placement=swap")  # without a GPU it has swapped
-        timing, worker = swapped["timing"], next(w for w in swapped["workers"] if w["stage"] == "score")
-        figures["swap"] = {**timing, "judge_load_s": worker["load_s"], "load_gb_s": size / worker["load_s"]}
-        rows.append(("harness: last edit to judge loaded", timing["swap_s"], size / worker["load_s"]))
-        rows.append((f"harness: last edit to first verdict (swaps: {timing['swaps']})", timing["first_verdict_s"], ""))
+        swapped = (
+            first if options.tiny else run("--imgedit-set=workers.placement=swap")
+        )  # without a GPU it has swapped
+        timing, worker = (
+            swapped["timing"],
+            next(w for w in swapped["workers"] if w["stage"] == "score"),
+        )
+        figures["swap"] = {
+            **timing,
+            "judge_load_s": worker["load_s"],
+            "load_gb_s": size / worker["load_s"],
+        }
+        rows.append(
+            ("harness: last edit to judge loaded", timing["swap_s"], size / worker["load_s"])
+        )
+        rows.append(
+            (
+                f"harness: last edit to first verdict (swaps: {timing['swaps']})",
+                timing["first_verdict_s"],
+                "",
+            )
+        )
         finish(options, figures)
         warm = alone(judge, "--move")
         figures["transformers"] = warm
-        rows.append(("transformers to GPU, from file cache", warm["from_pretrained"], size / warm["from_pretrained"]))
-        rows.append(('.to("cpu") and .to("cuda")', warm["to_cpu"] + warm["to_cuda"], size / warm["to_cuda"]))
+        rows.append(
+            (
+                "transformers to GPU, from file cache",
+                warm["from_pretrained"],
+                size / warm["from_pretrained"],
+            )
+        )
+        rows.append(
+            ('.to("cpu") and .to("cuda")', warm["to_cpu"] + warm["to_cuda"], size / warm["to_cuda"])
+        )
         if figures["cache_emptied"] and empty_file_cache():
             cold = alone(judge)["from_pretrained"]
             figures["cold_s"] = cold

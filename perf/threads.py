@@ -1,11 +1,13 @@
-"""How CPU workers wait for their threads: the default run idle, beside four busy loops, and three runs at a time.
+"""How CPU workers wait for their threads: the default run idle, beside four busy loops, and three
+runs at a time.
 
     python perf/threads.py
     python perf/threads.py --tiny
 
-PyTorch computes with OpenMP threads that spin before they sleep. A thread that spins keeps the thread that it waits for
-from its core as soon as anything else runs. Each row is one `GOMP_SPINCOUNT`, given to the whole run; 300000 is
-libgomp's own default, and `passive` is `OMP_WAIT_POLICY=passive`. `--tiny` runs two pairs.
+PyTorch computes with OpenMP threads that spin before they sleep. A thread that spins keeps the
+thread that it waits for from its core as soon as anything else runs. Each row is one
+`GOMP_SPINCOUNT`, given to the whole run; 300000 is libgomp's own default, and `passive` is
+`OMP_WAIT_POLICY=passive`. `--tiny` runs two pairs.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ RUNS_AT_A_TIME = 3
 @contextmanager
 def busy_loops() -> Iterator[None]:
     """Keep the processor busy with other work."""
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(BUSY_LOOPS)]
+    loops = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(BUSY_LOOPS)
+    ]
     try:
         yield
     finally:
@@ -45,7 +49,9 @@ def policy(name: str) -> dict[str, str]:
 
 
 def measure(folder: Path, name: str, asked: list[str]) -> dict[str, float]:
-    """Wall seconds of the default run under one policy: `idle`, `busy`, and the slowest of three `at_a_time`."""
+    """Wall seconds of the default run under one policy: `idle`, `busy`, and the slowest of three
+    `at_a_time`.
+    """
     for variable in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_NUM_THREADS"):
         os.environ.pop(variable, None)
     os.environ.update(policy(name))
@@ -53,16 +59,25 @@ def measure(folder: Path, name: str, asked: list[str]) -> dict[str, float]:
     with busy_loops():
         busy = evaluate(folder / "busy", *asked)["wall_s"]
     with ThreadPoolExecutor(RUNS_AT_A_TIME) as threads:
-        runs = threads.map(lambda number: evaluate(folder / f"run-{number}", *asked), range(RUNS_AT_A_TIME))
+        runs = threads.map(
+            lambda number: evaluate(folder / f"run-{number}", *asked), range(RUNS_AT_A_TIME)
+        )
         slowest = max(run["wall_s"] for run in runs)
     return {"idle": idle, "busy": busy, "at_a_time": slowest}
 
 
 def main() -> None:
     described = parser(__doc__)
-    described.add_argument("--policies", nargs="*", default=["300000", "10000", "1000", "100", "passive"])
+    described.add_argument(
+        "--policies", nargs="*", default=["300000", "10000", "1000", "100", "passive"]
+    )
     options = described.parse_args()
-    asked = ["--imgedit-suite=scenes", "--imgedit-editor=scenes", "--imgedit-judge=scenes", "--imgedit-gpus=none"]
+    asked = [
+        "--imgedit-suite=scenes",
+        "--imgedit-editor=scenes",
+        "--imgedit-judge=scenes",
+        "--imgedit-gpus=none",
+    ]
     if options.tiny:
         asked += ["-k", "physics-0000 or social-0000"]
     figures = {}

@@ -1,7 +1,7 @@
 """Evaluation of instruction-based image editing models as a pytest plugin.
 
-Everything that users write against is here: what editors, judges and suites are given and return, what fixtures hand
-out, and the errors to raise.
+Everything that users write against is here: what editors, judges and suites are given and return,
+what fixtures hand out, and the errors to raise.
 """
 
 from __future__ import annotations

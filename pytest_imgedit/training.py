@@ -1,7 +1,8 @@
-"""What a trainer's own worker uses of this package: an editor, whole or sharded over ranks, and single edits by it.
+"""What a trainer's own worker uses of this package: an editor, whole or sharded over ranks, and
+single edits by it.
 
-A distribution outside, such as `imgedit-verl`, imports this module and nothing else of the package. Importing it loads
-neither torch nor diffusers nor transformers; `load_editor` does.
+A distribution outside, such as `imgedit-verl`, imports this module and nothing else of the package.
+Importing it loads neither torch nor diffusers nor transformers; `load_editor` does.
 
 - `load_editor` loads a diffusers checkpoint as the harness does, and returns a `LoadedEditor`.
 - `decode`, `encode_png` and `to_rgb` read and write images as the harness does.
@@ -25,7 +26,16 @@ if TYPE_CHECKING:
     import torch
     from PIL import Image
 
-__all__ = ["LoadedEditor", "decode", "encode_png", "load_editor", "one_line", "receive", "send", "to_rgb"]
+__all__ = [
+    "LoadedEditor",
+    "decode",
+    "encode_png",
+    "load_editor",
+    "one_line",
+    "receive",
+    "send",
+    "to_rgb",
+]
 
 
 def load_editor(
@@ -37,12 +47,14 @@ def load_editor(
     cpu_offload: bool = False,
     rank0_reads: bool = True,
 ) -> LoadedEditor:
-    """Load a diffusers checkpoint; `dtype` is as `editor.dtype`, and `call` holds arguments of the pipeline's call.
+    """Load a diffusers checkpoint; `dtype` is as `editor.dtype`, and `call` holds arguments of the
+    pipeline's call.
 
-    With a `strategy` (as `editor.shard.strategy`) the ranks of the default process group share the weights by FSDP2,
-    and all of them call this at the same time: rank 0 alone reads the weights if `rank0_reads`, and shards stay in host
-    memory with `cpu_offload`. Raises `pytest_imgedit.core.errors.SetupError` for a checkpoint that is no editor, is not
-    whole, or cannot be shared so.
+    With a `strategy` (as `editor.shard.strategy`) the ranks of the default process group share the
+    weights by FSDP2, and all of them call this at the same time: rank 0 alone reads the weights if
+    `rank0_reads`, and shards stay in host memory with `cpu_offload`. Raises
+    `pytest_imgedit.core.errors.SetupError` for a checkpoint that is no editor, is not whole, or
+    cannot be shared so.
     """
     from pytest_imgedit.kinds.compute.fsdp import load_sharded
     from pytest_imgedit.kinds.compute.numerics import pick_dtype, set_deterministic
@@ -54,14 +66,16 @@ def load_editor(
     if strategy is None:
         return LoadedEditor(load_pipeline(folder, str(device), torch_dtype), call)
     shard = ShardParameters(strategy=strategy, cpu_offload=cpu_offload)
-    return LoadedEditor(load_sharded(folder, device, torch_dtype, shard, rank0_reads=rank0_reads), call)
+    return LoadedEditor(
+        load_sharded(folder, device, torch_dtype, shard, rank0_reads=rank0_reads), call
+    )
 
 
 class LoadedEditor:
     """An editor in this process, with the arithmetic of the harness's own workers.
 
-    `pipeline` is that of diffusers. Where it takes several sources in one call, `batches` is true. `area`, if it is
-    set, is how many pixels an edit has, whose shape is that of its source.
+    `pipeline` is that of diffusers. Where it takes several sources in one call, `batches` is true.
+    `area`, if it is set, is how many pixels an edit has, whose shape is that of its source.
     """
 
     def __init__(self, pipeline: Any, call: JsonObject) -> None:
@@ -84,19 +98,26 @@ class LoadedEditor:
     ) -> list[Image.Image | Exception]:
         """Edit RGB sources of one size in one call, all with one seed in [0, 2**63).
 
-        Returns for each its edit, or why what came out is none, such as a blank image. Raises what the pipeline raises,
-        and `ValueError` for several sources where it takes one.
+        Returns for each its edit, or why what came out is none, such as a blank image. Raises what
+        the pipeline raises, and `ValueError` for several sources where it takes one.
         """
         from pytest_imgedit.kinds.compute.seeding import seed_all
 
         if len(sources) > 1 and not self.batches:
-            raise ValueError(f"{len(sources)} sources, expected one: {type(self.pipeline).__name__} takes no batches")
+            raise ValueError(
+                f"{len(sources)} sources, expected one: {type(self.pipeline).__name__} takes no "
+                "batches"
+            )
         requests = [
             EditRequest("edit", "default", instruction, source, seed)
             for source, instruction in zip(sources, instructions, strict=True)
         ]
         seed_all(seed)
-        output = self._editor.run(requests[0], "pt") if len(requests) == 1 else self._editor.run_batch(requests)
+        output = (
+            self._editor.run(requests[0], "pt")
+            if len(requests) == 1
+            else self._editor.run_batch(requests)
+        )
         return [self._finished(output, place, request) for place, request in enumerate(requests)]
 
     def _finished(self, output: Any, place: int, request: EditRequest) -> Image.Image | Exception:

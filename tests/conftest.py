@@ -1,4 +1,6 @@
-"""Fixtures for all tests: tiny checkpoints, and a benchmark folder in which pytest runs as a user runs it."""
+"""Fixtures for all tests: tiny checkpoints, and a benchmark folder in which pytest runs as a user
+runs it.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +40,14 @@ if TYPE_CHECKING:
 if find_spec("hypothesis"):
     import hypothesis
 
-    hypothesis.settings.register_profile("no deadline", deadline=None)  # other load is to fail no test
+    hypothesis.settings.register_profile(
+        "no deadline", deadline=None
+    )  # other load is to fail no test
     hypothesis.settings.load_profile("no deadline")
 os.environ["HF_HUB_OFFLINE"] = "1"
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of tests that run side by side are in each other's way
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # threads of tests that run side by side are in each other's way
 os.environ.setdefault("GOMP_SPINCOUNT", str(SPIN_COUNT))
 if find_spec("torchvision"):
     torchvision_ops.install()
@@ -56,7 +62,9 @@ PHOTOGRAPHS = Path(__file__).parent / "data" / "step1x"
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Build a tiny checkpoint by its name in one of the modules of tiny checkpoints, once a session."""
+    """Build a tiny checkpoint by its name in one of the modules of tiny checkpoints, once a
+    session.
+    """
     import tiny_flux2
     import tiny_models
     import tiny_pipelines
@@ -75,7 +83,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in the layout of RISEBench with five real photographs: three causal pairs, and two logical ones.
+    """A folder in the layout of RISEBench with five real photographs: three causal pairs, and two
+    logical ones.
 
     The logical ones have a reference image.
     """
@@ -87,7 +96,11 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / image).parent.mkdir(exist_ok=True)
         shutil.copy(PHOTOGRAPHS / pair["image"], folder / image)
         right = {"reference": "as it was asked"} if number < 3 else {"reference_img": str(image)}
-        row = {"index": f"{category}_reasoning_{number}", "category": f"{category}_reasoning", "image": str(image)}
+        row = {
+            "index": f"{category}_reasoning_{number}",
+            "category": f"{category}_reasoning",
+            "image": str(image),
+        }
         rows.append({**row, "instruction": pair["instruction_en"], **right})
     (folder / "data_total.json").write_text(json.dumps(rows))
     return folder
@@ -95,7 +108,9 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def scenes_drawn_once() -> Iterator[None]:
-    """Draw each scene once a session: a second of a run over fifty pairs, and always the same image."""
+    """Draw each scene once a session: a second of a run over fifty pairs, and always the same
+    image.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SceneImage, "read", functools.cache(SceneImage.read))
         yield
@@ -153,7 +168,9 @@ class Bench:
     @property
     def runs(self) -> list[Path]:
         """Folders of all runs, oldest first."""
-        return sorted((self.path / ".imgedit" / "runs").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+        return sorted(
+            (self.path / ".imgedit" / "runs").iterdir(), key=lambda path: path.stat().st_mtime_ns
+        )
 
     @property
     def results(self) -> dict[str, Any]:
@@ -211,7 +228,9 @@ def bench(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """A benchmark folder."""
     for name in ("GITHUB_STEP_SUMMARY", "CUDA_VISIBLE_DEVICES", "PYTHONDONTWRITEBYTECODE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")  # half a second of every run, for nothing here
+    monkeypatch.setenv(
+        "PYTEST_ADDOPTS", "-p no:hypothesispytest"
+    )  # half a second of every run, for nothing here
     monkeypatch.setenv("COLUMNS", "120")
     return Bench(pytester)
 
@@ -232,14 +251,23 @@ def browser() -> Iterator[Any]:
 def page(browser: Any) -> Iterator[Any]:
     """A page of 1200x900; `problems` are errors, dialogs and requests to any network.
 
-    `until` waits for a condition in JavaScript: Playwright's own way needs an `eval` that the report does not allow.
+    `until` waits for a condition in JavaScript: Playwright's own way needs an `eval` that the
+    report does not allow.
     """
     page = browser.new_page(viewport={"width": 1200, "height": 900})
     page.problems = []
     page.until = lambda condition: wait_until(lambda: page.evaluate(condition))
-    page.on("console", lambda message: page.problems.append(message.text) if message.type == "error" else None)
+    page.on(
+        "console",
+        lambda message: page.problems.append(message.text) if message.type == "error" else None,
+    )
     page.on("pageerror", lambda error: page.problems.append(str(error)))
     page.on("dialog", lambda dialog: (page.problems.append("a dialog opened"), dialog.dismiss()))
-    page.on("request", lambda request: page.problems.append(request.url) if request.url.startswith("http") else None)
+    page.on(
+        "request",
+        lambda request: (
+            page.problems.append(request.url) if request.url.startswith("http") else None
+        ),
+    )
     yield page
     page.close()

@@ -1,8 +1,10 @@
-"""Runs a command and tells the CPU minutes of all processes that came of it; fails if they are more than allowed.
+"""Runs a command and tells the CPU minutes of all processes that came of it; fails if they are more
+than allowed.
 
     python -m tools.cpu_minutes 25 pytest tests -n 3
 
-Processes that were killed, or whose parent ended before them, count too: this process adopts and reaps them.
+Processes that were killed, or whose parent ended before them, count too: this process adopts and
+reaps them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Measures the package: how much it holds, how dense its lines are, and how tall one of its folders is.
+"""Measures the package: how much it holds, how dense its lines are, and how tall one of its folders
+is.
 
     python -m tools.house [FOLDER]
 
-FOLDER is the package, by default `pytest_imgedit`. Statements are `ast.stmt`; figures leave out `scenes`, which is
-drawing code. The levels of a folder are the modules of its longest chain of imports.
+FOLDER is the package, by default `pytest_imgedit`. Statements are `ast.stmt`; figures leave out
+`scenes`, which is drawing code. The levels of a folder are the modules of its longest chain of
+imports.
 """
 
 from __future__ import annotations
@@ -21,7 +23,11 @@ COLUMNS = 100
 
 def main(package: Path) -> None:
     """Print the figures, one a line."""
-    paths = [path for path in sorted(package.rglob("*.py")) if "scenes" not in path.relative_to(package).parts]
+    paths = [
+        path
+        for path in sorted(package.rglob("*.py"))
+        if "scenes" not in path.relative_to(package).parts
+    ]
     texts = [path.read_text("utf-8") for path in paths]
     lines = [line for text in texts for line in text.splitlines() if line.strip()]
     nodes = [node for text in texts for node in ast.walk(ast.parse(text))]
@@ -29,9 +35,11 @@ def main(package: Path) -> None:
         "statements": f"{_count(nodes, ast.stmt):,}",
         "lines that are not blank": f"{len(lines):,}",
         f"lines over {COLUMNS} columns": f"{sum(len(line) > COLUMNS for line in lines):,}",
-        "conditional expressions per 1,000 lines": f"{1000 * _count(nodes, ast.IfExp) / len(lines):.1f}",
+        "conditional expressions per 1,000 "
+        "lines": f"{1000 * _count(nodes, ast.IfExp) / len(lines):.1f}",
         "boolean operators per 1,000 lines": f"{1000 * _count(nodes, ast.BoolOp) / len(lines):.1f}",
-        "comprehensions per 1,000 lines": f"{1000 * _count(nodes, ast.comprehension) / len(lines):.1f}",
+        "comprehensions per 1,000 "
+        "lines": f"{1000 * _count(nodes, ast.comprehension) / len(lines):.1f}",
         "docstring lines of public names": f"{sum(map(_docstring_lines, nodes)):,}",
         f"files in {DRIVER}/": str(len(_modules(package / DRIVER))),
         f"levels of {DRIVER}/": str(levels(package / DRIVER)),
@@ -45,7 +53,9 @@ def _count(nodes: list[ast.AST], kind: type[ast.AST]) -> int:
 
 
 def _docstring_lines(node: ast.AST) -> int:
-    """Count the lines of the docstring of a module, or of a class or function whose name is public."""
+    """Count the lines of the docstring of a module, or of a class or function whose name is
+    public.
+    """
     if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         return 0
     if getattr(node, "name", "").startswith("_"):
@@ -54,7 +64,9 @@ def _docstring_lines(node: ast.AST) -> int:
 
 
 def _modules(folder: Path) -> dict[str, Path]:
-    """Return the files of a folder and those below it by the names of their modules, without `__init__.py`."""
+    """Return the files of a folder and those below it by the names of their modules, without
+    `__init__.py`.
+    """
     top = folder.parent.parent
     return {
         ".".join(path.relative_to(top).with_suffix("").parts): path

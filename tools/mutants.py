@@ -3,10 +3,10 @@
     python -m coverage run -m pytest tests -n 2 && python -m coverage combine
     python -m tools.mutants --seed 41 --count 20
 
-A seed chooses modules, and in each one change in a line that the tests execute (`.coverage`): a comparison, an
-arithmetic or boolean operator turned around, a number that is one more, a condition that is negated. The tests that
-execute the line run first, then the others, up to the first failure; `--near` leaves the others out. Nothing else may
-use the working tree meanwhile.
+A seed chooses modules, and in each one change in a line that the tests execute (`.coverage`): a
+comparison, an arithmetic or boolean operator turned around, a number that is one more, a condition
+that is negated. The tests that execute the line run first, then the others, up to the first
+failure; `--near` leaves the others out. Nothing else may use the working tree meanwhile.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ def mutants(path: Path, executed: set[int]) -> Iterator[Mutant]:
     """Yield all changes of a module in lines inside functions that are executed."""
     tree = ast.parse(path.read_text())
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    inside = {id(node) for function in functions for part in function.body for node in ast.walk(part)}
+    inside = {
+        id(node) for function in functions for part in function.body for node in ast.walk(part)
+    }
     for place, node in enumerate(ast.walk(tree)):
         line = getattr(node, "lineno", 0)
         if id(node) not in inside or line not in executed:
@@ -79,7 +81,9 @@ def _change(node: ast.AST) -> str:
         node.op = OPERATORS[type(node.op)]()  # type: ignore[assignment]
     elif isinstance(node, ast.Constant) and type(node.value) is int:
         node.value += 1
-    elif isinstance(node, ast.If | ast.IfExp | ast.While) and not isinstance(node.test, ast.Compare | ast.BoolOp):
+    elif isinstance(node, ast.If | ast.IfExp | ast.While) and not isinstance(
+        node.test, ast.Compare | ast.BoolOp
+    ):
         before = ast.unparse(node.test)
         node.test = ast.UnaryOp(ast.Not(), node.test)
         return f"{before} → not ({before})"
@@ -89,22 +93,31 @@ def _change(node: ast.AST) -> str:
 
 
 def tests_of(mutant: Mutant, data: CoverageData) -> list[str]:
-    """Arguments of pytest for the tests that execute a line, or else for those that import its module.
+    """Arguments of pytest for the tests that execute a line, or else for those that import its
+    module.
 
     What a thread executes belongs to no test.
     """
     contexts = data.contexts_by_lineno(str(mutant.path.absolute())).get(mutant.line, [])
     names = sorted(context.rpartition(".")[::2] for context in contexts if context)
     if names:
-        files = sorted({str(file) for module, _ in names for file in Path("tests").rglob(f"{module}.py")})
+        files = sorted(
+            {str(file) for module, _ in names for file in Path("tests").rglob(f"{module}.py")}
+        )
         return [*files, "-k", " or ".join(name for _, name in names)]
     module = ".".join(mutant.path.with_suffix("").parts)
     imports = re.compile(rf"(from|import) {re.escape(module)}\b")
-    return [str(path) for path in sorted(Path("tests").glob("*/test_*.py")) if imports.search(path.read_text())]
+    return [
+        str(path)
+        for path in sorted(Path("tests").glob("*/test_*.py"))
+        if imports.search(path.read_text())
+    ]
 
 
 def catches(mutant: Mutant, *selections: list[str]) -> str:
-    """Return the test that fails with a mutant, in one selection of tests after the other; an empty text if none."""
+    """Return the test that fails with a mutant, in one selection of tests after the other; an empty
+    text if none.
+    """
     original = mutant.path.read_text()
     mutant.path.write_text(mutant.source)
     try:
@@ -112,7 +125,11 @@ def catches(mutant: Mutant, *selections: list[str]) -> str:
             command = [sys.executable, "-m", "pytest", *tests, *EVERYDAY]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode not in (0, 5):
-                failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+                failed = [
+                    line
+                    for line in done.stdout.splitlines()
+                    if line.startswith(("FAILED", "ERROR"))
+                ]
                 return failed[-1] if failed else f"pytest ended with {done.returncode}"
     finally:
         mutant.path.write_text(original)
@@ -120,10 +137,14 @@ def catches(mutant: Mutant, *selections: list[str]) -> str:
 
 
 def main() -> int:
-    described = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    described = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     described.add_argument("--seed", type=int, default=0)
     described.add_argument("--count", type=int, default=20)
-    described.add_argument("--near", action="store_true", help="run only the tests that execute the changed line")
+    described.add_argument(
+        "--near", action="store_true", help="run only the tests that execute the changed line"
+    )
     options = described.parse_args()
     data, chosen = CoverageData(), random.Random(options.seed)
     data.read()
@@ -136,7 +157,10 @@ def main() -> int:
         mutant = chosen.choice(candidates)
         test = catches(mutant, tests_of(mutant, data), [] if options.near else ["tests"])
         caught, survivors = caught + bool(test), survivors + (not test)
-        print(f"{'caught' if test else 'SURVIVED'}  {path}:{mutant.line}  {mutant.change}  {test}", flush=True)
+        print(
+            f"{'caught' if test else 'SURVIVED'}  {path}:{mutant.line}  {mutant.change}  {test}",
+            flush=True,
+        )
         if caught + survivors == options.count:
             break
     print(f"{caught} of {caught + survivors} caught")

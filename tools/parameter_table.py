@@ -1,4 +1,5 @@
-"""Writes the tables of docs/models.md from the parameters that each kind of editor and judge declares.
+"""Writes the tables of docs/models.md from the parameters that each kind of editor and judge
+declares.
 
 python tools/parameter_table.py
 """
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from pytest_imgedit.kinds.base import Role
 
 PAGE = Path(__file__).parent.parent / "docs" / "models.md"
-_PLACE = re.compile(r"(<!-- parameters of (editor|judge) ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_PLACE = re.compile(
+    r"(<!-- parameters of (editor|judge) ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL
+)
 
 
 def rows(params: type[Parameters], section: str) -> Iterator[tuple[str, str, str]]:

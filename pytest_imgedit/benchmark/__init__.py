@@ -1,1 +1,3 @@
-"""The benchmark item that `pytest --imgedit` runs, also as `pytest --pyargs pytest_imgedit.benchmark`."""
+"""The benchmark item that `pytest --imgedit` runs, also as `pytest --pyargs
+pytest_imgedit.benchmark`.
+"""

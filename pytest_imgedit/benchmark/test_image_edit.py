@@ -1,4 +1,6 @@
-"""The benchmark: one item for each pair of the suite, over results that are finished when it runs."""
+"""The benchmark: one item for each pair of the suite, over results that are finished when it
+runs.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,3 @@
-"""The command line `imgedit`: looks at finished runs, and at this machine; edits and judges nothing."""
+"""The command line `imgedit`: looks at finished runs, and at this machine; edits and judges
+nothing.
+"""

@@ -24,7 +24,9 @@ MAX_BYTES = 64 * 2**20
 
 
 def read_ratings(path: Path) -> dict[str, list[float]]:
-    """Read `id,score` rows, with any further columns: the ratings of each pair; raise `UsageError` with file:line."""
+    """Read `id,score` rows, with any further columns: the ratings of each pair; raise `UsageError`
+    with file:line.
+    """
     ratings: dict[str, list[float]] = {}
     text = read_utf8(path, MAX_BYTES, "a CSV file")
     rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
@@ -33,12 +35,15 @@ def read_ratings(path: Path) -> dict[str, list[float]]:
         wrong = next((name for name in ("id", "score") if counts[name] != 1), None)
         if wrong is not None:
             found = "twice" if counts[wrong] else "no"
-            raise UsageError(f"{path}:1: {found} column {wrong!r}, expected a header with one id and one score")
+            raise UsageError(
+                f"{path}:1: {found} column {wrong!r}, expected a header with one id and one score"
+            )
         for row in rows:
             score = _number(row["score"] or "")
             if score is None or not row["id"]:
                 raise UsageError(
-                    f"{path}:{rows.line_num}: id {row['id']!r} with score {row['score']!r}, expected an id and a number"
+                    f"{path}:{rows.line_num}: id {row['id']!r} with score {row['score']!r}, "
+                    "expected an id and a number"
                 )
             ratings.setdefault(row["id"], []).append(score)
     except csv.Error as error:
@@ -73,7 +78,13 @@ def agree(reference: str, ratings: Path, out: Path) -> Printed:
         for field, own in fields.items()
     }
     count, unscored = sum(len(own) for own in rated_as.values()), len(rated) - len(known)
-    found = {"pairs": len(known), "ratings": count, "unscored": unscored, "unknown": unknown, "rows": measured}
+    found = {
+        "pairs": len(known),
+        "ratings": count,
+        "unscored": unscored,
+        "unknown": unknown,
+        "rows": measured,
+    }
     rows = [
         (field, str(row["n"]), *(_cell(row[name]) for name in MEASURES))
         for field, row in sorted(measured.items(), key=lambda row: row[0] == "overall")
@@ -81,7 +92,9 @@ def agree(reference: str, ratings: Path, out: Path) -> Printed:
     rated_by = f"{counted(count, 'rating')} of {counted(len(rated_as), 'pair')}"
     text = [
         f"judge {judge_name(results)} against {rated_by} in {ratings}",
-        terminal.render_table(("category", "n", "Spearman", "Kendall τ-b", "pairwise accuracy"), rows),
+        terminal.render_table(
+            ("category", "n", "Spearman", "Kendall τ-b", "pairwise accuracy"), rows
+        ),
     ]
     if unscored:
         text.append(f"{unscored} rated pairs have no score in the run")

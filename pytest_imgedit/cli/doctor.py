@@ -27,7 +27,9 @@ from pytest_imgedit.workers.hardware import Hardware
 
 
 def examine(config: Path | None) -> Printed:
-    """Look at packages, memory and GPUs, and at the models of a config (without one: the embedded ones)."""
+    """Look at packages, memory and GPUs, and at the models of a config (without one: the embedded
+    ones).
+    """
     problems: list[str] = []
     settings, machine = make_settings(read_tables(config)), Hardware.here("auto")
     gpus = machine.gpus
@@ -42,7 +44,10 @@ def examine(config: Path | None) -> Printed:
     }
     problems += _package_problems()
     try:
-        document["suite"] = {"spec": settings.suite.spec, "pairs": len(load_suite(settings.suite).pairs)}
+        document["suite"] = {
+            "spec": settings.suite.spec,
+            "pairs": len(load_suite(settings.suite).pairs),
+        }
     except UsageError as error:
         problems.append(str(error))
     models: list[Model] = []
@@ -100,8 +105,16 @@ def _package_problems() -> list[str]:
 
 
 def _model(model: Model, settings: Settings, hardware: Hardware, problems: list[str]) -> JsonObject:
-    """Describe an editor or judge: where its weights are, what they take, and whether its GPUs hold that."""
-    found: JsonObject = {"role": model.role, "spec": model.spec, "weights_gib": None, "folder": None, "fits": None}
+    """Describe an editor or judge: where its weights are, what they take, and whether its GPUs hold
+    that.
+    """
+    found: JsonObject = {
+        "role": model.role,
+        "spec": model.spec,
+        "weights_gib": None,
+        "folder": None,
+        "fits": None,
+    }
     if model.checkpoint is None:
         return found
     folder = model.checkpoint.local_folder
@@ -113,9 +126,15 @@ def _model(model: Model, settings: Settings, hardware: Hardware, problems: list[
     model = settle(model, 0, hardware)
     need = need_of(model, hardware)
     totals = {gpu.name: gpu.total_gib for gpu in hardware.gpus}
-    room = [sum(totals[name] for name in group) for _, group in need.groups if all(name in totals for name in group)]
+    room = [
+        sum(totals[name] for name in group)
+        for _, group in need.groups
+        if all(name in totals for name in group)
+    ]
     needed, where = need.memory.weights, " of GPU memory" + need.hint
-    if not need.groups or needed is None:  # on the CPU, or moved from host memory to a GPU part by part
+    if (
+        not need.groups or needed is None
+    ):  # on the CPU, or moved from host memory to a GPU part by part
         kept = need.memory.kept * len(need.groups)
         needed, room, where = kept or model.memory().reads or 0, [_host_memory()], " of host memory"
     if room:
@@ -130,17 +149,22 @@ def _text(document: JsonObject) -> str:
     machine = document["machine"]
     lines = [
         " · ".join(f"{name} {number}" for name, number in document["versions"].items()),
-        f"{machine['system']} {machine['architecture']}, {machine['cpus']} CPUs, {document['memory_gib']} GiB memory, "
+        f"{machine['system']} {machine['architecture']}, {machine['cpus']} CPUs, "
+        f"{document['memory_gib']} GiB memory, "
         f"{document['disk_free_gib']} GiB free on disk",
     ]
     if document["gpus"]:
-        rows = [(g["name"], g["product"], str(g["free_gib"]), str(g["total_gib"])) for g in document["gpus"]]
+        rows = [
+            (g["name"], g["product"], str(g["free_gib"]), str(g["total_gib"]))
+            for g in document["gpus"]
+        ]
         lines.append(terminal.render_table(("GPU", "product", "free GiB", "total GiB"), rows))
     else:
         lines.append("no GPU visible: editors and judges run on the CPU")
     if document["elsewhere"]:
         lines.append(
-            f"workers run on {document['elsewhere']}, which is not looked at: all that is said is of this machine"
+            f"workers run on {document['elsewhere']}, which is not looked at: all that is said is "
+            "of this machine"
         )
     if "suite" in document:
         lines.append(f"suite {document['suite']['spec']}: {document['suite']['pairs']} pairs")
@@ -155,5 +179,7 @@ def _text(document: JsonObject) -> str:
 def _weights(found: JsonObject) -> str:
     if found["weights_gib"] is None:
         return "no weights to look for"
-    fits = {True: "fits", False: "does not fit", None: "whether they fit is not known"}[found["fits"]]
+    fits = {True: "fits", False: "does not fit", None: "whether they fit is not known"}[
+        found["fits"]
+    ]
     return f"{found['weights_gib']} GiB of weights in {found['folder']}, {fits}"

@@ -20,9 +20,10 @@ LIST = "edits.json"
 def export(reference: str, folder: Path, out: Path) -> Printed:
     """Copy the edits of a run to `<category>/<id>.png`, with a list of them in `edits.json`.
 
-    The second and further edits of a pair, those of other seeds, are `<category>/seed<N>/<id>.png`. The editor
-    `folder:DIR` reads such a folder. An edit that failed, or is not whole in the store any more, is in the list without
-    a file. Raises `UsageError` for a folder that holds anything, so that no edit of another run stays between these.
+    The second and further edits of a pair, those of other seeds, are `<category>/seed<N>/<id>.png`.
+    The editor `folder:DIR` reads such a folder. An edit that failed, or is not whole in the store
+    any more, is in the list without a file. Raises `UsageError` for a folder that holds anything,
+    so that no edit of another run stays between these.
     """
     path = find_run(reference, out)
     results = read_results(path)
@@ -32,14 +33,23 @@ def export(reference: str, folder: Path, out: Path) -> Printed:
     if not blobs.folder.is_dir():
         raise UsageError(f"{path}: not in a store, which has the edits")
     rows = [
-        _export(item, place, result, blobs, folder) for item in results.items for place, result in enumerate(item.seeds)
+        _export(item, place, result, blobs, folder)
+        for item in results.items
+        for place, result in enumerate(item.seeds)
     ]
-    document: JsonObject = {"run": results.run.id, "suite": results.suite.name, "editor": results.editor.spec}
+    document: JsonObject = {
+        "run": results.run.id,
+        "suite": results.suite.name,
+        "editor": results.editor.spec,
+    }
     document["edits"] = rows
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / LIST, document)
     missing = [row for row in rows if row["file"] is None]
-    lines = [f"wrote {counted(len(rows) - len(missing), 'edit')} of run {results.run.id} and {LIST} to {folder}"]
+    lines = [
+        f"wrote {counted(len(rows) - len(missing), 'edit')} of run {results.run.id} and {LIST} to "
+        f"{folder}"
+    ]
     lines += [f"no edit of {row['id']} (seed {row['seed']}): {row['error']}" for row in missing]
     return Printed(document, "\n".join(lines), 1 if missing else 0)
 
@@ -60,7 +70,10 @@ def _export(item: Item, place: int, result: SeedResult, blobs: Blobs, folder: Pa
         return row
     data = blobs.get(result.edit.blob)
     if data is None:
-        return {**row, "error": f"{blobs.path(result.edit.blob)} is not in the store any more, or damaged"}
+        return {
+            **row,
+            "error": f"{blobs.path(result.edit.blob)} is not in the store any more, or damaged",
+        }
     name = Path(item.category, f"seed{result.seed}" if place else "", f"{item.id}.png")
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes(data)

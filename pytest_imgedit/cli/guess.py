@@ -1,4 +1,6 @@
-"""Guesses a suite from what a user has: a folder of images, a table of prompts, or a file that is a suite already."""
+"""Guesses a suite from what a user has: a folder of images, a table of prompts, or a file that is a
+suite already.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +35,13 @@ _MOST_ROWS = 0.8
 
 @dataclass(frozen=True)
 class Guess:
-    """A suite: the `spec` of a file that is one already, or `rows` for a new file with images below `root`, or neither.
+    """A suite: the `spec` of a file that is one already, or `rows` for a new file with images below
+    `root`, or neither.
 
     Without both it is the embedded suite.
 
-    `origin` says in a few words what it was made of, `unused` what was not used and why; `unfinished` is what is left
-    to the user.
+    `origin` says in a few words what it was made of, `unused` what was not used and why;
+    `unfinished` is what is left to the user.
     """
 
     origin: str
@@ -50,25 +53,32 @@ class Guess:
 
 
 def guess_suite(data: Path | None) -> Guess:
-    """Guess from a path, or from what this folder holds; the embedded suite if that is nothing of use.
+    """Guess from a path, or from what this folder holds; the embedded suite if that is nothing of
+    use.
 
     Raises `UsageError` if what a path names is no suite, with the row that is wrong.
     """
     if data is None:
         return _of_folder(Path(), is_named=False)
     if not data.exists():
-        raise UsageError(f"{data}: no such file or folder, expected a CSV, a JSON or a folder of images")
+        raise UsageError(
+            f"{data}: no such file or folder, expected a CSV, a JSON or a folder of images"
+        )
     if problem := _bad_name(data):
         raise UsageError(f"{str(data)!a}: {problem}")
     if not data.is_file():
         return _of_folder(data, is_named=True)
     if data.suffix.lower() not in SUITE_SUFFIXES:
-        raise UsageError(f"{data}: expected a file of {', '.join(SUITE_SUFFIXES)}, or a folder of images")
+        raise UsageError(
+            f"{data}: expected a file of {', '.join(SUITE_SUFFIXES)}, or a folder of images"
+        )
     return _of_table(data)
 
 
 def _of_folder(folder: Path, is_named: bool) -> Guess:
-    """Take the first table of a folder, or its images; raise `UsageError` if one `is_named` by the user has neither."""
+    """Take the first table of a folder, or its images; raise `UsageError` if one `is_named` by the
+    user has neither.
+    """
     unused = _unusable(folder)
     guess = _first_table(folder, unused) or _all_images(folder, is_named, unused)
     if guess is None and is_named:
@@ -114,7 +124,11 @@ def _of_table(path: Path) -> Guess:
         suite = load_suite(SuiteSettings(spec=f"native:{path}"))
     except UsageError:
         suite = None
-    if suite is not None and not suite.remarks and all(_is_there(pair.source) for pair in suite.pairs):
+    if (
+        suite is not None
+        and not suite.remarks
+        and all(_is_there(pair.source) for pair in suite.pairs)
+    ):
         return Guess(f"{len(suite.pairs)} pairs of {path}", spec=path)
     problems = Problems()
     rows = list(read_rows(path, problems))
@@ -122,11 +136,21 @@ def _of_table(path: Path) -> Guess:
     here = Path.cwd()
     finder = _Finder(Path() if path.resolve().is_relative_to(here) else path.parent)
     names = list(dict.fromkeys(name for row in rows for name in row.values))
-    image = _column(names, rows, "image", lambda row, name: finder.find(row.values.get(name)) is not None)
-    prompts = [name for name in names if name != image and any(_is_text(row.values.get(name)) for row in rows)]
-    instruction = _column(prompts, rows, "instruction", lambda row, name: _is_text(row.values.get(name)))
+    image = _column(
+        names, rows, "image", lambda row, name: finder.find(row.values.get(name)) is not None
+    )
+    prompts = [
+        name
+        for name in names
+        if name != image and any(_is_text(row.values.get(name)) for row in rows)
+    ]
+    instruction = _column(
+        prompts, rows, "instruction", lambda row, name: _is_text(row.values.get(name))
+    )
     if image is None or instruction is None:
-        what = f"names images below {finder.root.resolve()}" if image is None else "holds instructions"
+        what = (
+            f"names images below {finder.root.resolve()}" if image is None else "holds instructions"
+        )
         raise UsageError(f"{path}: no column {what}, found {', '.join(names) or 'none'}")
     made = [_made(row, image, instruction, finder) for row in rows]
     ids = Counter(row["id"] for row in made if "id" in row)
@@ -137,8 +161,13 @@ def _of_table(path: Path) -> Guess:
 
 
 def _made(row: Row, image: str, instruction: str, finder: _Finder) -> JsonObject:
-    """Make a row of a suite: its image as a path below the root, its instruction, and all else under its usual name."""
-    result: JsonObject = {"image": _path(row, image, finder), "instruction": row.values.get(instruction)}
+    """Make a row of a suite: its image as a path below the root, its instruction, and all else
+    under its usual name.
+    """
+    result: JsonObject = {
+        "image": _path(row, image, finder),
+        "instruction": row.values.get(instruction),
+    }
     if not _is_text(result["instruction"]):
         raise row.error(f"{instruction!r} is empty, expected an instruction")
     if row.group:
@@ -162,12 +191,17 @@ def _made(row: Row, image: str, instruction: str, finder: _Finder) -> JsonObject
 def _path(row: Row, name: str, finder: _Finder) -> str:
     found = finder.find(row.values.get(name))
     if found is None:
-        raise row.error(f"{name!r} is {row.values.get(name)!r:.80}, expected an image below {finder.root.resolve()}")
+        raise row.error(
+            f"{name!r} is {row.values.get(name)!r:.80}, expected an image below "
+            f"{finder.root.resolve()}"
+        )
     return str(found)
 
 
 def _usual_name(name: str) -> str:
-    """Return what the format calls a column, such as `category` for `Kind`; a name that means nothing to it stays."""
+    """Return what the format calls a column, such as `category` for `Kind`; a name that means
+    nothing to it stays.
+    """
     small = name.strip().lower()
     if small in {known for names in FIELDS.values() for known in names}:
         return small
@@ -177,7 +211,9 @@ def _usual_name(name: str) -> str:
 
 def _column(names: Sequence[str], rows: Sequence[Row], key: str, holds: Any) -> str | None:
     """Return the column that most rows hold a value of, one of a usual name before others."""
-    usual = [name for name in names if name.strip().lower() in USUAL_NAMES[key] or name in FIELDS[key]]
+    usual = [
+        name for name in names if name.strip().lower() in USUAL_NAMES[key] or name in FIELDS[key]
+    ]
     for name in [*usual, *names]:
         if sum(bool(holds(row, name)) for row in rows) >= _MOST_ROWS * len(rows):
             return name
@@ -212,14 +248,20 @@ class _Finder:
             self._known[str(relative)] = relative
             for name in (relative.name, relative.stem):
                 # What two images are called names neither.
-                self._known[name] = None if self._known.get(name, relative) != relative else relative
+                self._known[name] = (
+                    None if self._known.get(name, relative) != relative else relative
+                )
 
     def find(self, value: Any) -> Path | None:
         """Return an image's path below the root."""
         if not isinstance(value, str | int) or value == "":
             return None
         text = str(value).removeprefix("./")
-        return self._known.get(text) or self._known.get(Path(text).name) or self._known.get(Path(text).stem)
+        return (
+            self._known.get(text)
+            or self._known.get(Path(text).name)
+            or self._known.get(Path(text).stem)
+        )
 
 
 def _usable(folder: Path, suffixes: Collection[str]) -> Iterator[Path]:
@@ -239,7 +281,9 @@ def _unusable(folder: Path) -> list[str]:
 def _problem(path: Path, folder: Path) -> str:
     if problem := _bad_name(path):
         return problem
-    if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):  # no folder on the way is a link
+    if path.is_symlink() and not path.resolve().is_relative_to(
+        folder.resolve()
+    ):  # no folder on the way is a link
         return f"leads out of {folder.resolve()}, expected a file below it"
     return ""
 
@@ -250,10 +294,16 @@ def _bad_name(path: Path) -> str:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yield the files of a folder before those of folders in it; environments and hidden folders hold none."""
+    """Yield the files of a folder before those of folders in it; environments and hidden folders
+    hold none.
+    """
     entries = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
     yield from (path for path in entries if path.is_file())
-    folders = (path for path in entries if path.is_dir() and not path.is_symlink() and path.name not in _SKIPPED)
+    folders = (
+        path
+        for path in entries
+        if path.is_dir() and not path.is_symlink() and path.name not in _SKIPPED
+    )
     for path in folders:
         if not (path / "pyvenv.cfg").is_file():
             yield from _files(path)

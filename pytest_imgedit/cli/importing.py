@@ -1,4 +1,6 @@
-"""`imgedit import`: the YAML config and the reports of image_edit_benchmark, as far as they have a counterpart here."""
+"""`imgedit import`: the YAML config and the reports of image_edit_benchmark, as far as they have a
+counterpart here.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ SAME = {
 #: What else is to be said of a key that is taken over.
 BESIDE = {
     "editor.seed": "mixed into the seed of every pair, whose noise was the same there",
-    "judge.rubric": "one number from a baseline of 5.0, in words of its own; it sees the source too",
+    "judge.rubric": "one number from a baseline of 5.0, in words of its own; it sees the source "
+    "too",
 }
 #: Why a key, or all below it, has none.
 NO_COUNTERPART = {
@@ -52,10 +55,13 @@ NO_COUNTERPART = {
     "diffusion_model.params.enable_batch_sync": "a worker that is free takes the next pair",
     "reward_model.type": "the spec says it",
     "reward_model.params.use_batch_inference": "edits are always judged in batches",
-    "reward_model.params.conda_env": "name the interpreter of that environment as workers.judge_python",
+    "reward_model.params.conda_env": "name the interpreter of that environment as "
+    "workers.judge_python",
     "reward_model.params.temperature": "replies are decoded greedily",
-    "evaluation.save_generated_images": "edits are always kept, imgedit export writes them under readable names",
-    "evaluation.resume_from_checkpoint": "a run always goes on where an earlier one ended; --imgedit-fresh does not",
+    "evaluation.save_generated_images": "edits are always kept, imgedit export writes them under "
+    "readable names",
+    "evaluation.resume_from_checkpoint": "a run always goes on where an earlier one ended; "
+    "--imgedit-fresh does not",
     "evaluation.checkpoint_path": "the store is the checkpoint, --imgedit-out says where",
     "evaluation.enable_checkpoint": "every edit and verdict is stored when it is finished",
     "evaluation.checkpoint_interval": "every edit and verdict is stored when it is finished",
@@ -68,7 +74,9 @@ NO_COUNTERPART = {
 
 @dataclass(frozen=True)
 class _Entry:
-    """A key of the YAML with its value, and `file:line`; `problem` says why none can be taken over."""
+    """A key of the YAML with its value, and `file:line`; `problem` says why none can be taken
+    over.
+    """
 
     key: str
     place: str
@@ -77,15 +85,21 @@ class _Entry:
 
 
 def import_file(path: Path, to: Path) -> Printed:
-    """Read a YAML config, and write what has a counterpart to a TOML config; or print the table of a report."""
+    """Read a YAML config, and write what has a counterpart to a TOML config; or print the table of
+    a report.
+    """
     return _report(path) if path.suffix == ".json" else _config(path, to)
 
 
 def _config(path: Path, to: Path) -> Printed:
     entries = list(_entries(path))
-    if not any(entry.key.startswith(("diffusion_model.", "reward_model.", "benchmark.")) for entry in entries):
+    if not any(
+        entry.key.startswith(("diffusion_model.", "reward_model.", "benchmark."))
+        for entry in entries
+    ):
         raise UsageError(
-            f"{path}: expected the keys benchmark, diffusion_model and reward_model of image_edit_benchmark"
+            f"{path}: expected the keys benchmark, diffusion_model and reward_model of "
+            "image_edit_benchmark"
         )
     if os.path.lexists(to):
         raise UsageError(f"{to}: is there already, expected a new file (--to)")
@@ -95,7 +109,13 @@ def _config(path: Path, to: Path) -> Printed:
         found = _counterpart(entry, path.parent, to.parent)
         if entry.problem and not isinstance(found, str):
             raise UsageError(entry.problem)
-        row: JsonObject = {"place": entry.place, "key": entry.key, "as": None, "value": None, "why": None}
+        row: JsonObject = {
+            "place": entry.place,
+            "key": entry.key,
+            "as": None,
+            "value": None,
+            "why": None,
+        }
         if isinstance(found, str):
             rows.append({**row, "why": found})
             continue
@@ -109,7 +129,9 @@ def _config(path: Path, to: Path) -> Printed:
     try:
         tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path}: holds what a TOML config cannot say: {one_line(error)}") from None
+        raise UsageError(
+            f"{path}: holds what a TOML config cannot say: {one_line(error)}"
+        ) from None
     to.parent.mkdir(parents=True, exist_ok=True)
     write_text(to, text)
     lines = [_line(row) for row in rows]
@@ -121,7 +143,9 @@ def _line(row: Mapping[str, Any]) -> str:
     place = f"{row['place']}: {row['key']}: "
     if row["as"] is None:
         return f"{place}no counterpart: {row['why']}"
-    return f"{place}{row['as']} = {_value(row['value'])}" + (f" ({BESIDE[row['as']]})" if row["as"] in BESIDE else "")
+    return f"{place}{row['as']} = {_value(row['value'])}" + (
+        f" ({BESIDE[row['as']]})" if row["as"] in BESIDE else ""
+    )
 
 
 def _entries(path: Path) -> Iterator[_Entry]:
@@ -138,10 +162,14 @@ def _entries(path: Path) -> Iterator[_Entry]:
 
 
 def _check_size(text: str, path: Path) -> None:
-    """Raise `UsageError` for a text that holds more than a config does, before anything is made of it."""
+    """Raise `UsageError` for a text that holds more than a config does, before anything is made of
+    it.
+    """
     depth = 0
     for count, event in enumerate(yaml.parse(text, yaml.SafeLoader)):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(
+            event, yaml.CollectionEndEvent
+        )
         place = f"{path}:{event.start_mark.line + 1}"
         if isinstance(event, yaml.AliasEvent):
             raise UsageError(f"{place}: alias *{event.anchor:.80}, expected the value itself")
@@ -177,15 +205,22 @@ def _plain(node: yaml.Node, place: str) -> Any:
 
 def _scalar(node: yaml.Node, place: str) -> Any:
     if not isinstance(node, yaml.ScalarNode) or node.tag not in _SCALARS:
-        raise UsageError(f"{place}: found {node.tag:.80}, expected text, a number, true or false, or a list of these")
+        raise UsageError(
+            f"{place}: found {node.tag:.80}, expected text, a number, true or false, or a list of "
+            "these"
+        )
     if len(node.value) > MOST_CHARACTERS:
-        raise UsageError(f"{place}: {len(node.value)} characters, expected at most {MOST_CHARACTERS}")
+        raise UsageError(
+            f"{place}: {len(node.value)} characters, expected at most {MOST_CHARACTERS}"
+        )
     try:
         is_date = node.tag == f"{_TAG}timestamp"
         value = node.value if is_date else yaml.SafeLoader("").construct_object(node)
         str(value).encode()
     except (yaml.YAMLError, ValueError, KeyError) as error:
-        raise UsageError(f"{place}: found {node.value!a:.80}: {type(error).__name__}: {one_line(error)}") from None
+        raise UsageError(
+            f"{place}: found {node.value!a:.80}: {type(error).__name__}: {one_line(error)}"
+        ) from None
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise UsageError(f"{place}: found {node.value:.80}, expected a number of 64 bits")
     return value
@@ -200,7 +235,11 @@ def _counterpart(entry: _Entry, folder: Path, target: Path) -> dict[str, Any] | 
         return {SAME[key]: value}
     if key == "benchmark.data_path":
         data = Path(str(value))
-        return {"suite.spec": str(data) if data.is_absolute() else os.path.relpath(folder / data, target)}
+        return {
+            "suite.spec": str(data)
+            if data.is_absolute()
+            else os.path.relpath(folder / data, target)
+        }
     role, _, name = key.partition(".params.")
     if role in ("diffusion_model", "reward_model") and name == "model_name":
         kind = "editor.spec" if role == "diffusion_model" else "judge.spec"
@@ -216,7 +255,10 @@ def _counterpart(entry: _Entry, folder: Path, target: Path) -> dict[str, Any] | 
     if key == "prompts":
         return {"judge.rubric": "plausibility"}
     parents = [key.rsplit(".", cut)[0] for cut in range(key.count(".") + 1)]
-    return next((NO_COUNTERPART[name] for name in [key, *parents] if name in NO_COUNTERPART), "not known here")
+    return next(
+        (NO_COUNTERPART[name] for name in [key, *parents] if name in NO_COUNTERPART),
+        "not known here",
+    )
 
 
 def _device(value: str) -> dict[str, Any] | str:
@@ -228,7 +270,9 @@ def _device(value: str) -> dict[str, Any] | str:
 
 
 def _value(value: Any) -> str:
-    """Write a value as TOML does: text, numbers, booleans and lists of them look the same in JSON."""
+    """Write a value as TOML does: text, numbers, booleans and lists of them look the same in
+    JSON.
+    """
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -245,20 +289,32 @@ def _report(path: Path) -> Printed:
     document = read_object(path, "a report of image_edit_benchmark")
     statistics, overall = document.get("category_statistics"), document.get("overall_statistics")
     if not isinstance(statistics, dict) or not isinstance(overall, dict):
-        raise UsageError(f"{path}: no category_statistics, expected a report of image_edit_benchmark")
+        raise UsageError(
+            f"{path}: no category_statistics, expected a report of image_edit_benchmark"
+        )
     rows: list[JsonObject] = []
     for name, row in [*statistics.items(), ("overall", overall)]:
         if not isinstance(row, dict) or not all(_is_number(row.get(key)) for key in _KEYS):
-            raise UsageError(f"{path}: {name:.100}: found {row!a:.80}, expected numbers {', '.join(_KEYS)}")
+            raise UsageError(
+                f"{path}: {name:.100}: found {row!a:.80}, expected numbers {', '.join(_KEYS)}"
+            )
         slug = category_slug(name)
         rows.append(
-            {"category": slug if slug in CATEGORIES else shorten(name, 100), **{key: row.get(key) for key in _KEYS}}
+            {
+                "category": slug if slug in CATEGORIES else shorten(name, 100),
+                **{key: row.get(key) for key in _KEYS},
+            }
         )
-    shown = [(str(row["category"]), str(row["num_samples"]), *(number(row[key]) for key in _NUMBERS)) for row in rows]
+    shown = [
+        (str(row["category"]), str(row["num_samples"]), *(number(row[key]) for key in _NUMBERS))
+        for row in rows
+    ]
     notes = [
         "std is that of the population there, and of the sample in reports here",
-        "a report there holds no scores of single pairs: it is no baseline, and imgedit compare cannot read it",
-        "their edits: --imgedit-editor=folder:outputs/images judges them again, and that run can be a baseline",
+        "a report there holds no scores of single pairs: it is no baseline, and imgedit compare "
+        "cannot read it",
+        "their edits: --imgedit-editor=folder:outputs/images judges them again, and that run can "
+        "be a baseline",
     ]
     text = "\n".join([terminal.render_table(("category", "n", *_NUMBERS), shown), *notes])
     return Printed({"statistics": rows, "notes": notes}, text, 0)

@@ -1,4 +1,6 @@
-"""`imgedit init`: a benchmark folder, a config, a suite file and CI workflows for the repository it is called in."""
+"""`imgedit init`: a benchmark folder, a config, a suite file and CI workflows for the repository it
+is called in.
+"""
 
 from __future__ import annotations
 
@@ -42,21 +44,24 @@ _FOR_GPUS_OF = {80: "one-gpu", 24: "small-gpu"}
 _ROUNDING = 0.95
 #: What begins a cell that spreadsheets compute.
 _FORMULAS = ("=", "+", "-", "@")
-_HEAD = "# What pytest evaluates in this repository; docs/reference.md of pytest-imgedit lists every key.\n\n"
+_HEAD = (
+    "# What pytest evaluates in this repository; docs/reference.md of pytest-imgedit lists "
+    "every key.\n\n"
+)
 _WITHOUT_GPU = f"""{_HEAD}[suite]
 spec = "scenes"
 
 [editor]
-spec = "identity"             # the model under test, such as diffusers:FOLDER or openai-images:URL#MODEL
+spec = "identity"             # the model under test: diffusers:FOLDER or openai-images:URL#MODEL
 
 [judge]
 spec = "none"                 # edits only; for scores, such as openai:URL#MODEL or qwen-vl:MODEL
 """
 _EMBEDDED = f"""{_HEAD}[suite]
-spec = "scenes"               # 50 drawn pairs, which the embedded editor and judge know; or the path of your own file
+spec = "scenes"               # 50 drawn pairs, or the path of your own file
 
 [editor]
-spec = "scenes"               # the model under test, such as diffusers:FOLDER or openai-images:URL#MODEL
+spec = "scenes"               # the model under test: diffusers:FOLDER or openai-images:URL#MODEL
 
 [judge]
 spec = "scenes"               # for other suites, such as openai:URL#MODEL or qwen-vl:MODEL
@@ -66,14 +71,24 @@ spec = "scenes"               # for other suites, such as openai:URL#MODEL or qw
 def configs() -> list[str]:
     """Return the names of the configs that the package ships."""
     folder = _SHIPPED.joinpath("configs")
-    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    return sorted(
+        entry.name.removesuffix(".toml")
+        for entry in folder.iterdir()
+        if entry.name.endswith(".toml")
+    )
 
 
-def init(data: Path | None, config: str | None, ci: str, editor: str | None, judge: str | None) -> Printed:
-    """Write what a repository lacks in order to run `pytest benchmarks`; a file that is there stays as it is."""
+def init(
+    data: Path | None, config: str | None, ci: str, editor: str | None, judge: str | None
+) -> Printed:
+    """Write what a repository lacks in order to run `pytest benchmarks`; a file that is there stays
+    as it is.
+    """
     if config is not None and config not in configs():
         near = did_you_mean(config, configs())
-        raise UsageError(f"--config={config}: no such config, expected one of: {', '.join(configs())}{near}")
+        raise UsageError(
+            f"--config={config}: no such config, expected one of: {', '.join(configs())}{near}"
+        )
     specs: dict[Role, str | None] = {"editor": editor, "judge": judge}
     guess = guess_suite(data)
     is_new = not os.path.lexists(CONFIG)  # a config that is there has its own suite and models
@@ -88,11 +103,18 @@ def init(data: Path | None, config: str | None, ci: str, editor: str | None, jud
     package = requirement("openai" if _is_served(text) else "")
     if package.is_local:
         notes.append(
-            f"to do: name what CI can install in {FOLDER / 'requirements.txt'}: {package.line} is on this machine"
+            f"to do: name what CI can install in {FOLDER / 'requirements.txt'}: {package.line} is "
+            "on this machine"
         )
     to_do = [*_needs(text, gpus), *_to_do(guess, text)] if is_new else []
     written, kept = _write(_wanted(guess, text, _workflows(systems, name), package.line, is_new))
-    document = {"written": written, "kept": kept, "suite": guess.origin, "notes": notes, "to_do": to_do}
+    document = {
+        "written": written,
+        "kept": kept,
+        "suite": guess.origin,
+        "notes": notes,
+        "to_do": to_do,
+    }
     return Printed(document, _text(document), 0)
 
 
@@ -124,7 +146,9 @@ def _needs(config: str, gpus: Sequence[Gpu]) -> list[str]:
     large = [gpu for gpu in gpus if gpu.total_gib * GIB / 10**9 >= size * _ROUNDING]
     if len(large) >= count:
         return [f"{CONFIG} needs {needed[1]}, which are here, and {needed[4]}"]
-    return [f"{CONFIG} needs {needed[1]} and {needed[4]}; here are {len(large) or 'none'} of these GPUs"]
+    return [
+        f"{CONFIG} needs {needed[1]} and {needed[4]}; here are {len(large) or 'none'} of these GPUs"
+    ]
 
 
 def _specs(config: str) -> dict[Role, str]:
@@ -132,15 +156,23 @@ def _specs(config: str) -> dict[Role, str]:
 
 
 def _is_served(config: str) -> bool:
-    return any(getattr(kind_of(role, spec), "is_served", False) for role, spec in _specs(config).items())
+    return any(
+        getattr(kind_of(role, spec), "is_served", False) for role, spec in _specs(config).items()
+    )
 
 
 def _to_do(guess: Guess, config: str) -> list[str]:
     """Say what is still missing before the run gives scores."""
-    to_do = [f"to do: fill in {guess.unfinished}, in {FOLDER / _suite_name(guess)}"] if guess.unfinished else []
+    to_do = (
+        [f"to do: fill in {guess.unfinished}, in {FOLDER / _suite_name(guess)}"]
+        if guess.unfinished
+        else []
+    )
     specs = _specs(config)
     if specs["editor"] == "identity":
-        to_do.append(f"to do: name your model in {CONFIG}; its editor is identity, which returns the source")
+        to_do.append(
+            f"to do: name your model in {CONFIG}; its editor is identity, which returns the source"
+        )
     if specs["judge"] == "none":
         to_do.append(f"to do: name a judge in {CONFIG}; it has none, so there are no scores")
     if _is_served(config) and find_spec("openai") is None:
@@ -148,7 +180,9 @@ def _to_do(guess: Guess, config: str) -> list[str]:
     return to_do
 
 
-def _wanted(guess: Guess, config: str, workflows: Mapping[Path, str], package: str, is_new: bool) -> dict[Path, str]:
+def _wanted(
+    guess: Guess, config: str, workflows: Mapping[Path, str], package: str, is_new: bool
+) -> dict[Path, str]:
     """Return the text of each file that a repository needs, by its path."""
     wanted = {
         FOLDER / "test_image_edit.py": _SHIPPED.joinpath("test_image_edit.py").read_text("utf-8"),
@@ -162,17 +196,24 @@ def _wanted(guess: Guess, config: str, workflows: Mapping[Path, str], package: s
 
 def _workflows(systems: Sequence[str], config: str | None) -> dict[Path, str]:
     """Return the workflows for CI systems: on GPUs if a ready config is used."""
-    texts = {CI_FILES[system]: _SHIPPED.joinpath("ci", f"{system}.yml").read_text("utf-8") for system in systems}
+    texts = {
+        CI_FILES[system]: _SHIPPED.joinpath("ci", f"{system}.yml").read_text("utf-8")
+        for system in systems
+    }
     return texts if config is None else {path: _on_gpus(text) for path, text in texts.items()}
 
 
 def _write(wanted: Mapping[Path, str]) -> tuple[list[str], list[str]]:
-    """Write the files that are not there, all or none; return the paths of those written and of those kept."""
+    """Write the files that are not there, all or none; return the paths of those written and of
+    those kept.
+    """
     for path in wanted:
         if any(os.path.lexists(parent) and not parent.is_dir() for parent in path.parents):
             raise UsageError(f"{path}: cannot be written, a folder of it is a file")
         if not path.parent.resolve().is_relative_to(Path.cwd().resolve()):
-            raise UsageError(f"{path}: leads to {path.parent.resolve()}, expected a folder below this one")
+            raise UsageError(
+                f"{path}: leads to {path.parent.resolve()}, expected a folder below this one"
+            )
     kept = [path for path in wanted if os.path.lexists(path)]
     written: list[Path] = []
     try:
@@ -196,14 +237,18 @@ def _text(document: JsonObject) -> str:
 
 
 def _config(name: str | None, guess: Guess, specs: Mapping[Role, str | None]) -> str:
-    """Return the text of the config: that of a name, or one without a GPU, with the guessed suite and given models."""
+    """Return the text of the config: that of a name, or one without a GPU, with the guessed suite
+    and given models.
+    """
     is_embedded = guess.spec is None and not guess.rows
     if name is not None:
         text = _SHIPPED.joinpath("configs", f"{name}.toml").read_text("utf-8")
     else:
         text = _EMBEDDED if is_embedded else _WITHOUT_GPU
     if not is_embedded:
-        text = re.sub(r'^spec = "scenes.*$', lambda _: _suite_lines(guess), text, count=1, flags=re.M)
+        text = re.sub(
+            r'^spec = "scenes.*$', lambda _: _suite_lines(guess), text, count=1, flags=re.M
+        )
     for role, spec in specs.items():
         if spec is not None:
             text = _with_model(_NEEDS.sub("", text), role, spec)
@@ -231,7 +276,10 @@ def _suite_lines(guess: Guess) -> str:
     if guess.spec is not None:
         return f"spec = {_quoted(os.path.relpath(guess.spec, FOLDER))}"
     root = _quoted(os.path.relpath(guess.root, FOLDER))
-    return f"spec = {_quoted(_suite_name(guess))}\nroot = {root}                   # images are below this folder"
+    return (
+        f"spec = {_quoted(_suite_name(guess))}\nroot = {root}                   # images are "
+        "below this folder"
+    )
 
 
 def _quoted(path: str) -> str:
@@ -246,8 +294,8 @@ def _suite_name(guess: Guess) -> str:
 def _suite_text(guess: Guess) -> str:
     """Write the rows of a new suite: as CSV where a person is to fill something in.
 
-    A spreadsheet takes no cell for a formula: `./=1.png` is the same path as `=1.png`, and suites are read without the
-    blanks around an instruction.
+    A spreadsheet takes no cell for a formula: `./=1.png` is the same path as `=1.png`, and suites
+    are read without the blanks around an instruction.
     """
     if not guess.unfinished:
         return to_jsonl(guess.rows)
@@ -257,13 +305,17 @@ def _suite_text(guess: Guess) -> str:
     for row in guess.rows:
         image, instruction = row["image"], row["instruction"]
         harmless_image = f"./{image}" if image.startswith(_FORMULAS) else image
-        harmless_instruction = f" {instruction}" if instruction.startswith(_FORMULAS) else instruction
+        harmless_instruction = (
+            f" {instruction}" if instruction.startswith(_FORMULAS) else instruction
+        )
         writer.writerow((harmless_image, harmless_instruction))
     return buffer.getvalue()
 
 
 def _systems(ci: str) -> tuple[list[str], str]:
-    """Return the CI systems to write for, and why for none if that needs a word: the git remote decides."""
+    """Return the CI systems to write for, and why for none if that needs a word: the git remote
+    decides.
+    """
     if ci == "none":
         return [], ""
     top = git("rev-parse", "--show-toplevel")
@@ -275,7 +327,10 @@ def _systems(ci: str) -> tuple[list[str], str]:
     systems = [name for name in CI_FILES if name in remote]
     return (
         systems,
-        "" if systems else "wrote no workflow: no git remote says for which CI system; add --ci=github or --ci=gitlab",
+        ""
+        if systems
+        else "wrote no workflow: no git remote says for which CI system; add --ci=github or "
+        "--ci=gitlab",
     )
 
 

@@ -68,7 +68,8 @@ class ShardRun:
 def read_shards(paths: Iterable[Path]) -> list[ShardRun]:
     """Read the shards of one run, in their order.
 
-    Raises `UsageError` for a run that is no whole shard, for shards of unlike runs, and if one is missing or twice.
+    Raises `UsageError` for a run that is no whole shard, for shards of unlike runs, and if one is
+    missing or twice.
     """
     shards = [ShardRun(path, read_results(path)) for path in paths]
     for shard in shards:
@@ -81,9 +82,13 @@ def read_shards(paths: Iterable[Path]) -> list[ShardRun]:
     for shard in shards:
         twin = by_index.setdefault(shard.info.index, shard)
         if twin is not shard:
-            raise UsageError(f"{shard.path}: shard {shard.info}, as {twin.path} is: expected each shard once")
+            raise UsageError(
+                f"{shard.path}: shard {shard.info}, as {twin.path} is: expected each shard once"
+            )
     count = first.info.count
-    missing = [f"{index}/{count}" for index in shards_of(first.info.ids, count) if index not in by_index]
+    missing = [
+        f"{index}/{count}" for index in shards_of(first.info.ids, count) if index not in by_index
+    ]
     if missing:
         raise UsageError(f"shards {', '.join(missing)} are missing, expected all of the run")
     return [by_index[index] for index in sorted(by_index)]
@@ -92,14 +97,21 @@ def read_shards(paths: Iterable[Path]) -> list[ShardRun]:
 def _refuse_unfinished(shard: ShardRun) -> None:
     results = shard.results
     if results.selection.shard is None:
-        raise UsageError(f"{shard.path}: a run of all its pairs, expected one with --imgedit-shard=I/N")
+        raise UsageError(
+            f"{shard.path}: a run of all its pairs, expected one with --imgedit-shard=I/N"
+        )
     if results.run.status != "complete":
-        raise UsageError(f"{shard.path}: shard {shard.info} was stopped by {results.run.stopped_by}, run it again")
+        raise UsageError(
+            f"{shard.path}: shard {shard.info} was stopped by {results.run.stopped_by}, run it "
+            "again"
+        )
     part = Shard(shard.info.index, shard.info.count)
     expected = {pair_id for pair_id in shard.info.ids if part.has(pair_id)}
     unexpected = expected ^ {item.id for item in results.items}
     if unexpected:
-        raise UsageError(f"{shard.path}: pair {min(unexpected)!r} is not in the shard that it belongs to")
+        raise UsageError(
+            f"{shard.path}: pair {min(unexpected)!r} is not in the shard that it belongs to"
+        )
     if not is_folder(shard.store / "blobs"):
         raise UsageError(f"{shard.path}: not in a store, which has the images")
 
@@ -109,8 +121,13 @@ def _refuse_unlike(first: ShardRun, other: ShardRun) -> None:
     one, two = first.results, other.results
     facts: dict[str, Callable[[Results], object]] = {
         "suite": lambda results: results.suite.sha256,
-        "number of shards": lambda results: results.selection.shard and results.selection.shard.count,
-        "selection": lambda results: (results.selection.shard and results.selection.shard.ids, results.selection.whole),
+        "number of shards": lambda results: (
+            results.selection.shard and results.selection.shard.count
+        ),
+        "selection": lambda results: (
+            results.selection.shard and results.selection.shard.ids,
+            results.selection.whole,
+        ),
         "stage": lambda results: results.run.options.run.stage,
         "editor": lambda results: _identified(results.editor, compiled=None, batch_sizes=()),
         "judge": lambda results: _identified(results.judge, usage=None),
@@ -120,7 +137,9 @@ def _refuse_unlike(first: ShardRun, other: ShardRun) -> None:
     }
     for name, fact in facts.items():
         if fact(one) != fact(two):
-            raise UsageError(f"{other.path}: another {name} than in {first.path}, expected shards of one run")
+            raise UsageError(
+                f"{other.path}: another {name} than in {first.path}, expected shards of one run"
+            )
 
 
 def _identified(model: Any, **unlike: object) -> Any:
@@ -129,7 +148,9 @@ def _identified(model: Any, **unlike: object) -> Any:
 
 
 def _refuse_environments(shards: Sequence[ShardRun]) -> None:
-    """Raise `UsageError` if results were computed where those of another shard would not count (`--imgedit-reuse`)."""
+    """Raise `UsageError` if results were computed where those of another shard would not count
+    (`--imgedit-reuse`).
+    """
     for kind in ("edits", "verdicts"):
         first: ComputedIn | None = None
         for shard in shards:
@@ -139,11 +160,16 @@ def _refuse_environments(shards: Sequence[ShardRun]) -> None:
                 first = first or environment
                 if not environment.bare.serves(first.bare, shard.results.reuse.policy):
                     unlike = "; ".join(environment.differences(first))
-                    raise UsageError(f"{shard.path}: {kind} of another environment than in {shards[0].path}: {unlike}")
+                    raise UsageError(
+                        f"{shard.path}: {kind} of another environment than in {shards[0].path}: "
+                        f"{unlike}"
+                    )
 
 
 def merge_results(shards: Sequence[ShardRun], baseline: Baseline | None) -> Results:
-    """Join the results of all shards, and decide the gates of the run; times are those of the slowest shard."""
+    """Join the results of all shards, and decide the gates of the run; times are those of the
+    slowest shard.
+    """
     first = shards[0].results
     by_id = {item.id: item for shard in shards for item in shard.results.items}
     items = [by_id[pair_id] for pair_id in shards[0].info.ids]
@@ -191,7 +217,10 @@ def _computed(shards: Sequence[ShardRun]) -> Computed:
     compiled = {part.editor.compiled for part in parts}
     sizes = sorted({size for part in parts for size in part.editor.batch_sizes})
     editor = first.editor.model_copy(
-        update={"compiled": first.editor.compiled if len(compiled) == 1 else None, "batch_sizes": tuple(sizes)}
+        update={
+            "compiled": first.editor.compiled if len(compiled) == 1 else None,
+            "batch_sizes": tuple(sizes),
+        }
     )
     edits, verdicts = Counter[str](), Counter[str]()
     environments: dict[str, ComputedIn] = {}
@@ -218,7 +247,12 @@ def _usage(judges: Sequence[JudgeInfo]) -> Usage | None:
 
 
 def _controls(shards: Sequence[ShardRun], items: Sequence[Item]) -> Controls | None:
-    trials = [trial for shard in shards if shard.results.controls for trial in shard.results.controls.trials]
+    trials = [
+        trial
+        for shard in shards
+        if shard.results.controls
+        for trial in shard.results.controls.trials
+    ]
     if not trials:
         return None
     own = {item.id: item.score for item in items if item.score is not None}
@@ -249,7 +283,9 @@ def _reuse(shards: Sequence[ShardRun]) -> ReuseInfo:
         policy=parts[0].policy,
         edits=sum(part.edits for part in parts),
         verdicts=sum(part.verdicts for part in parts),
-        differences=tuple(dict.fromkeys(difference for part in parts for difference in part.differences)),
+        differences=tuple(
+            dict.fromkeys(difference for part in parts for difference in part.differences)
+        ),
     )
 
 
@@ -266,7 +302,8 @@ def _timing(parts: Sequence[Timing]) -> Timing:
 
 
 def collect(shards: Sequence[ShardRun], store: Store) -> None:
-    """Bring the images and the records of all shards into a store; images are linked where that is possible.
+    """Bring the images and the records of all shards into a store; images are linked where that is
+    possible.
 
     Raises `StoreError` if they cannot be written.
     """
@@ -300,7 +337,8 @@ def _link(path: Path, target: Path) -> None:
 def merge(references: Sequence[str], out: Path) -> Printed:
     """Join shards to one run in the new store `out`, write its reports, and decide its gates.
 
-    A reference is a run, or a store, which means its newest run. Raises `UsageError` for shards of unlike runs.
+    A reference is a run, or a store, which means its newest run. Raises `UsageError` for shards of
+    unlike runs.
     """
     shards = read_shards(map(_find, references))
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -310,21 +348,32 @@ def merge(references: Sequence[str], out: Path) -> Printed:
     results = merge_results(shards, baseline)
     if baseline is not None:
         is_gated = bool(results.run.options.gates.max_drop)
-        refuse_to_compare(baseline, make_baseline(results, "merge"), f"{name} and these runs", is_gated)
+        refuse_to_compare(
+            baseline, make_baseline(results, "merge"), f"{name} and these runs", is_gated
+        )
     with Store(out) as store:
         folder = store.new_run()
-        results = results.model_copy(update={"run": results.run.model_copy(update={"id": folder.name})})
+        results = results.model_copy(
+            update={"run": results.run.model_copy(update={"id": folder.name})}
+        )
         collect(shards, store)
         write_results(results, folder)
         reports = write_reports(results, folder, store.blobs.folder, RunSettings())
     add_to_github_summary(results)
     verdict = outcome(results)
     lines = [
-        terminal.render(results, shutil.get_terminal_size().columns, color=False, verbose=False).rstrip(),
+        terminal.render(
+            results, shutil.get_terminal_size().columns, color=False, verbose=False
+        ).rstrip(),
         f"imgedit: {verdict.line}",
         *(f"{report}: {path}" for report, path in reports.items()),
     ]
-    document = {"run": results.run.id, "reports": reports, "state": verdict.state, "outcome": verdict.line}
+    document = {
+        "run": results.run.id,
+        "reports": reports,
+        "state": verdict.state,
+        "outcome": verdict.line,
+    }
     return Printed(document, "\n".join(lines), int(verdict.fails))
 
 

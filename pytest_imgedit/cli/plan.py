@@ -28,9 +28,11 @@ HEADER = ("gate", "seeds", "pairs now", "MDE now", "pairs needed", "edits", "hou
 
 @dataclass(frozen=True)
 class Spread:
-    """What is known of a gate's number: its standard error with `pairs` pairs, and how much of it is the seeds'.
+    """What is known of a gate's number: its standard error with `pairs` pairs, and how much of it
+    is the seeds'.
 
-    `noise` is the share of the variance that seeds make with `seeds` of them, `None` where that is not known.
+    `noise` is the share of the variance that seeds make with `seeds` of them, `None` where that is
+    not known.
     """
 
     gate: str
@@ -44,7 +46,11 @@ class Spread:
         """Standard error with so many seeds a pair; `None` where that is not known."""
         if seeds == self.seeds:
             return self.error
-        return None if self.noise is None else self.error * math.sqrt(1 - self.noise + self.noise * self.seeds / seeds)
+        return (
+            None
+            if self.noise is None
+            else self.error * math.sqrt(1 - self.noise + self.noise * self.seeds / seeds)
+        )
 
 
 def plan(
@@ -56,23 +62,31 @@ def plan(
     alpha: float,
     out: Path,
 ) -> Printed:
-    """Say with how many pairs gates would find `power` points, by a stored run or by a stated `spread` of a pair."""
+    """Say with how many pairs gates would find `power` points, by a stored run or by a stated
+    `spread` of a pair.
+    """
     fields, mde = [*dict.fromkeys(map(category_slug, gate))], power
     if not 0 < mde <= 10:
         raise UsageError(f"--power={mde:g}: expected points on the 0..10 scale")
     if not 0 < alpha < 0.5:
         raise UsageError(f"--alpha={alpha:g}: expected a number over 0 and under 0.5")
     if (reference is None) == (spread is None):
-        raise UsageError("expected a RUN to go by, or --spread=SD, the standard deviation of a pair's number")
+        raise UsageError(
+            "expected a RUN to go by, or --spread=SD, the standard deviation of a pair's number"
+        )
     cost = None
     if reference is None:
         if before is not None or spread is None or not 0 < spread <= 10:
-            raise UsageError(f"--spread={spread}: expected points over 0, up to 10, and no --before")
+            raise UsageError(
+                f"--spread={spread}: expected points over 0, up to 10, and no --before"
+            )
         found = [Spread(f"of spread {spread:g}", 100, spread / 10, 99.0, 1, None)]
         origin, hours = f"pairs whose number has a standard deviation of {spread:g}", "hours"
     else:
         run = read_results(find_run(reference, out))
-        found = _spreads(run, None if before is None else _earlier(before, reference, run, out), fields)
+        found = _spreads(
+            run, None if before is None else _earlier(before, reference, run, out), fields
+        )
         cost = _cost(run)
         origin = f"run {run.run.id}" + ("" if before is None else f" against {before}")
         hours = "GPU hours" if run.run.machine.gpus else "worker hours"
@@ -95,10 +109,14 @@ def plan(
         for row in rows
     ]
     family = f"{gates} gate{'s' * (gates > 1)}"
-    note = f"for an MDE of {mde:g} points in 80% of runs at alpha {alpha:g} over {family}, by {origin}"
+    note = (
+        f"for an MDE of {mde:g} points in 80% of runs at alpha {alpha:g} over {family}, by {origin}"
+    )
     lines = [note, terminal.render_table((*HEADER[:-1], hours), table).rstrip()]
     if any(one.noise is None for one in found):
-        lines.append("what further seeds would do is known only from a run with two or more of them")
+        lines.append(
+            "what further seeds would do is known only from a run with two or more of them"
+        )
     return Printed({"mde": mde, "alpha": alpha, "by": origin, "rows": rows}, "\n".join(lines), 0)
 
 
@@ -124,13 +142,19 @@ def _row(spread: Spread, seeds: int, mde: float, alpha: float, cost: float | Non
     }
 
 
-def _spreads(run: Results, earlier: dict[str, BaselineItem] | None, fields: Sequence[str]) -> list[Spread]:
+def _spreads(
+    run: Results, earlier: dict[str, BaselineItem] | None, fields: Sequence[str]
+) -> list[Spread]:
     """Take the spread of scores, or of differences to `earlier` items by id, from a run's items."""
     items = [item for item in map(reduced, run.items) if item.score is not None]
     if earlier is not None:
-        items = [item for item in items if item.id in earlier and earlier[item.id].score is not None]
+        items = [
+            item for item in items if item.id in earlier and earlier[item.id].score is not None
+        ]
     if not items:
-        raise UsageError(f"run {run.run.id}: no pair has a score{' on both sides' if earlier else ''}")
+        raise UsageError(
+            f"run {run.run.id}: no pair has a score{' on both sides' if earlier else ''}"
+        )
     known, found = ["overall", *in_order(item.category for item in items)], []
     for field in fields or ["overall"]:
         if field not in known:
@@ -139,19 +163,35 @@ def _spreads(run: Results, earlier: dict[str, BaselineItem] | None, fields: Sequ
         values = [round((item.score or 0.0) - _score(earlier, item.id), 6) for item in mine]
         whole = estimate(values, [item.cluster for item in mine], [item.category for item in mine])
         if not whole.se:
-            raise UsageError(f"--gate={field}: no spread seen in {len(mine)} pairs, which tells nothing of others")
+            raise UsageError(
+                f"--gate={field}: no spread seen in {len(mine)} pairs, which tells nothing of "
+                "others"
+            )
         sides = [mine] if earlier is None else [mine, [earlier[item.id] for item in mine]]
         seeds = len(mine[0].seeds)
         noise = None
         if seeds > 1:
-            within = sum(float(np.mean([np.var(_scores(item), ddof=1) for item in side])) for side in sides) / seeds
+            within = (
+                sum(
+                    float(np.mean([np.var(_scores(item), ddof=1) for item in side]))
+                    for side in sides
+                )
+                / seeds
+            )
             noise = min(1.0, within / max(within, whole.se**2 * len(mine)))
         gate = f"{'fail_under' if earlier is None else 'max_drop'} {field}"
         found.append(Spread(gate, len(mine), whole.se, whole.freedom, seeds, noise))
         if noise and earlier is None:
             error = whole.se * math.sqrt(2 * noise)
             found.append(
-                Spread(f"max_drop {field}, if seeds alone differ", len(mine), error, whole.freedom, seeds, 1.0)
+                Spread(
+                    f"max_drop {field}, if seeds alone differ",
+                    len(mine),
+                    error,
+                    whole.freedom,
+                    seeds,
+                    1.0,
+                )
             )
     return found
 
@@ -167,14 +207,17 @@ def _scores(item: BaselineItem) -> list[float]:
 
 
 def _cost(run: Results) -> float | None:
-    """Seconds, times GPUs, that an edit and its verdict took workers; `None` where that is not known.
+    """Seconds, times GPUs, that an edit and its verdict took workers; `None` where that is not
+    known.
 
     Verdicts of a run that took them all from its store count as free.
     """
     options = run.run.options
     made = [edit.seconds for item in run.items for edit in item.edits]
     judging = [worker for worker in run.workers if worker.stage == "score" and worker.jobs]
-    verdict = sum(worker.busy_s for worker in judging) / max(1, sum(worker.jobs for worker in judging))
+    verdict = sum(worker.busy_s for worker in judging) / max(
+        1, sum(worker.jobs for worker in judging)
+    )
     if not made:
         return None
     edit = options.workers["gpus_per_worker"] * float(np.mean(made))

@@ -33,14 +33,22 @@ from pytest_imgedit.workers.pool import Pool
 
 
 def qualify(
-    judge: str | None, suite: str | None, gpus: str | None, config: Path | None, assigned: Sequence[str], out: Path
+    judge: str | None,
+    suite: str | None,
+    gpus: str | None,
+    config: Path | None,
+    assigned: Sequence[str],
+    out: Path,
 ) -> Printed:
     """Have a judge score the controls of a suite; what is given here goes before the config.
 
     Verdicts are kept in the store `out`, where runs with gates find them.
     """
     settings = _settings(judge, suite, gpus, config, assigned)
-    models, hardware = Models.of(settings), Hardware.here("none" if is_remote(settings) else settings.workers.gpus)
+    models, hardware = (
+        Models.of(settings),
+        Hardware.here("none" if is_remote(settings) else settings.workers.gpus),
+    )
     assert models.judge is not None
     check_executor(settings)
     check_models(settings, models, hardware)
@@ -49,20 +57,33 @@ def qualify(
     pairs = load_suite(settings.suite)
     check_rubric(settings, pairs)
     with Store(out) as store:
-        plan, trials = _try(Request(settings, models, pairs, pairs.pairs, Selection({}, {})), store, hardware)
-        verdicts = [work.verdict for works in trials.controls.values() for work in works if work.verdict]
-        made_in = {verdict.environment: store.environments[verdict.environment] for verdict in verdicts}
+        plan, trials = _try(
+            Request(settings, models, pairs, pairs.pairs, Selection({}, {})), store, hardware
+        )
+        verdicts = [
+            work.verdict for works in trials.controls.values() for work in works if work.verdict
+        ]
+        made_in = {
+            verdict.environment: store.environments[verdict.environment] for verdict in verdicts
+        }
     controls = describe_controls(control_trials(trials.controls), {}, settings.gates.alpha)
     gate, identity = controls_gate(controls), plan.judge
     assert identity is not None
     judged = JudgeInfo(
-        spec=identity.model.spec, **identity.told, rubric=settings.judge.rubric, rubric_sha256=plan.rubric.sha256
+        spec=identity.model.spec,
+        **identity.told,
+        rubric=settings.judge.rubric,
+        rubric_sha256=plan.rubric.sha256,
     )
-    suite_info = SuiteInfo(name=pairs.name, sha256=pairs.sha256, pairs=len(pairs.pairs), remarks=pairs.remarks)
+    suite_info = SuiteInfo(
+        name=pairs.name, sha256=pairs.sha256, pairs=len(pairs.pairs), remarks=pairs.remarks
+    )
     document = {
         "judge": judged.model_dump(mode="json"),
         "suite": suite_info.model_dump(mode="json"),
-        "environments": {digest: environment.model_dump() for digest, environment in made_in.items()},
+        "environments": {
+            digest: environment.model_dump() for digest, environment in made_in.items()
+        },
         "controls": controls.model_dump(mode="json"),
         "gate": asdict(gate),
     }
@@ -77,7 +98,9 @@ def qualify(
 
 
 def _try(request: Request, store: Store, hardware: Hardware) -> tuple[RunPlan, Trials]:
-    """Have the judge score the controls; returns the plan, which has no work of an editor, and the trials."""
+    """Have the judge score the controls; returns the plan, which has no work of an editor, and the
+    trials.
+    """
     settings, models = request.settings, request.models
     folder = store.new_run()
     progress = RunProgress(folder / "run.log", sys.stderr, quiet=False)
@@ -104,11 +127,19 @@ def _try(request: Request, store: Store, hardware: Hardware) -> tuple[RunPlan, T
 
 
 def _settings(
-    judge: str | None, suite: str | None, gpus: str | None, config: Path | None, assigned: Sequence[str]
+    judge: str | None,
+    suite: str | None,
+    gpus: str | None,
+    config: Path | None,
+    assigned: Sequence[str],
 ) -> Settings:
     raw = read_tables(config)
     assign(raw, assigned, "--set")
-    for section, key, value in (("judge", "spec", judge), ("suite", "spec", suite), ("workers", "gpus", gpus)):
+    for section, key, value in (
+        ("judge", "spec", judge),
+        ("suite", "spec", suite),
+        ("workers", "gpus", gpus),
+    ):
         if value is not None:
             raw.setdefault(section, {})[key] = value
     raw["editor"] = {"spec": "identity"}  # none of the config's is needed

@@ -28,20 +28,26 @@ def requirement(extra: str = "") -> Requirement:
 
 
 def of_origin(origin: Any, name: str = NAME) -> Requirement:
-    """Return the requirement for a `direct_url.json` (PEP 610), or for `None`, which is what an index leaves."""
+    """Return the requirement for a `direct_url.json` (PEP 610), or for `None`, which is what an
+    index leaves.
+    """
     if origin is None:
         return Requirement(f"{name}=={__version__}", is_local=False)
     url: str = origin["url"]
     is_local = url.startswith("file:")
     if version_control := origin.get("vcs_info"):
-        return Requirement(f"{name} @ {version_control['vcs']}+{url}@{version_control['commit_id']}", is_local)
+        return Requirement(
+            f"{name} @ {version_control['vcs']}+{url}@{version_control['commit_id']}", is_local
+        )
     if "dir_info" in origin and (remote := _remote(Path(unquote(urlsplit(url).path)))):
         return Requirement(f"{name} @ {remote}", is_local=False)
     return Requirement(f"{name} @ {url}", is_local)
 
 
 def _remote(folder: Path) -> str | None:
-    """Return the URL of the remote of a clone, with the commit that is checked out, as pip takes it."""
+    """Return the URL of the remote of a clone, with the commit that is checked out, as pip takes
+    it.
+    """
     remote = git("-C", str(folder), "remote", "get-url", "origin")
     commit = git("-C", str(folder), "rev-parse", "HEAD")
     if not remote or not commit or remote.startswith(("/", ".", "file:")):

@@ -36,7 +36,9 @@ from pytest_imgedit.store.store import finished_runs
 
 
 def find_run(reference: str, out: Path) -> Path:
-    """Return the results.json that a reference means: a path, an id in the store `out`, or `latest` there."""
+    """Return the results.json that a reference means: a path, an id in the store `out`, or `latest`
+    there.
+    """
     known = [path for path in finished_runs(out) if path.is_file()]
     if reference == "latest":
         if not known:
@@ -50,13 +52,17 @@ def find_run(reference: str, out: Path) -> Path:
     if not known:
         raise UsageError(f"{reference[:200]}: no such file, and {no_runs(out)}")
     raise UsageError(
-        f"{reference[:200]}: no such run, expected a path, latest, or one of the {len(known)} ids in {out}/runs"
+        f"{reference[:200]}: no such run, expected a path, latest, or one of the {len(known)} ids "
+        f"in {out}/runs"
     )
 
 
 def no_runs(out: Path) -> str:
     """Say that a store has no finished run, and what makes one."""
-    return f"{out} has no finished run: run pytest with the plugin first, or name another store with --out"
+    return (
+        f"{out} has no finished run: run pytest with the plugin first, or name another store "
+        "with --out"
+    )
 
 
 def _exists(path: Path) -> bool:
@@ -95,7 +101,13 @@ def list_runs(out: Path) -> Printed:
         )
     table = [
         (
-            *(row["id"], human_time(row["finished"]), row["suite"], row["editor"], str(row["pairs"])),
+            *(
+                row["id"],
+                human_time(row["finished"]),
+                row["suite"],
+                row["editor"],
+                str(row["pairs"]),
+            ),
             *(number(row["overall"]), row["state"]),
         )
         for row in rows
@@ -105,7 +117,9 @@ def list_runs(out: Path) -> Printed:
     return Printed({"runs": rows, "broken": broken}, "\n".join([text, *broken]), int(bool(broken)))
 
 
-def render_again(reference: str, out: Path, html: Path | None, md: Path | None, html_embed: bool) -> Printed:
+def render_again(
+    reference: str, out: Path, html: Path | None, md: Path | None, html_embed: bool
+) -> Printed:
     """Write the reports of a run anew, from its results.json and the images in its store."""
     path = find_run(reference, out)
     results = read_results(path)
@@ -114,45 +128,71 @@ def render_again(reference: str, out: Path, html: Path | None, md: Path | None, 
     check_copies(settings.copies, own if path.name == "results.json" else path)
     blobs = next((store / "blobs" for store in (own, out) if (store / "blobs").is_dir()), None)
     if blobs is None:
-        raise UsageError(f"{path}: not in a store, and {out} is none: expected the run's store as --out")
+        raise UsageError(
+            f"{path}: not in a store, and {out} is none: expected the run's store as --out"
+        )
     reports = {**write_reports(results, path.parent, blobs, settings), "results": str(path)}
     found = outcome(results)
     copies = [str(copy) for copy in settings.copies]
-    text = "\n".join([*(f"{name}: {where}" for name, where in reports.items()), *copies, found.line])
+    text = "\n".join(
+        [*(f"{name}: {where}" for name, where in reports.items()), *copies, found.line]
+    )
     document = {"reports": reports, "copies": copies, "state": found.state, "outcome": found.line}
     return Printed(document, text, int(found.fails))
 
 
 def compare_runs(
-    before: str, now: str, max_drop: Sequence[str], max_collapsed: str | None, alpha: float, margin: float, out: Path
+    before: str,
+    now: str,
+    max_drop: Sequence[str],
+    max_collapsed: str | None,
+    alpha: float,
+    margin: float,
+    out: Path,
 ) -> Printed:
-    """Compare two runs or baselines pair by pair, and apply gates on drops and on collapsed pairs."""
+    """Compare two runs or baselines pair by pair, and apply gates on drops and on collapsed
+    pairs.
+    """
     try:
         settings = GatesSettings.model_validate(
-            {"max_drop": list(max_drop), "max_collapsed": max_collapsed or 0, "alpha": alpha, "margin": margin}
+            {
+                "max_drop": list(max_drop),
+                "max_collapsed": max_collapsed or 0,
+                "alpha": alpha,
+                "margin": margin,
+            }
         )
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0]).replace("_", "-")
         raise UsageError(f"--{name}: {first['msg'].removeprefix('Value error, ')}") from None
     a, b = (read_either(reference, out) for reference in (before, now))
-    refuse_to_compare(a, b, f"{before} and {now}", gated=bool(max_drop or max_collapsed is not None))
+    refuse_to_compare(
+        a, b, f"{before} and {now}", gated=bool(max_drop or max_collapsed is not None)
+    )
     observations = differences(a.items, b.items)
     gates.check_fields("--max-drop", settings.max_drop, gates.categories_of(observations))
     results = gates.max_drop(settings, observations, a.name)
-    tail, fallen = collapse.max_collapsed(settings, collapse.moves_between(a.items, b.items), a.name)
+    tail, fallen = collapse.max_collapsed(
+        settings, collapse.moves_between(a.items, b.items), a.name
+    )
     comparison = compare(a, b.items, alpha, results, environment_differences(a, b), fallen)
     if max_collapsed is not None:
         results.append(tail)
     shown = terminal.render_tables([tables.comparison_table(comparison, len(b.items))])
     lines = [f"{b.name}: editor {b.editor.spec}, run {b.run}", shown.rstrip()]
     lines += [f"{gate.state}: {gate.why}" for gate in results]
-    document = {"comparison": comparison.model_dump(mode="json"), "gates": [asdict(gate) for gate in results]}
+    document = {
+        "comparison": comparison.model_dump(mode="json"),
+        "gates": [asdict(gate) for gate in results],
+    }
     return Printed(document, "\n".join(lines), int(any(gate.state != "PASS" for gate in results)))
 
 
 def refuse_to_compare(a: Baseline, b: Baseline, names: str, gated: bool = False) -> None:
-    """Raise `UsageError` if two baselines are of other pairs or verdicts, or, where `gated`, of unlike losses."""
+    """Raise `UsageError` if two baselines are of other pairs or verdicts, or, where `gated`, of
+    unlike losses.
+    """
     items = [(item.id, item.sha256, [seed.seed for seed in item.seeds]) for item in b.items]
     reason = unlike_judges(a, dict(b.judge), b.seeds) or unlike_items(a, items)
     if gated:
@@ -162,7 +202,9 @@ def refuse_to_compare(a: Baseline, b: Baseline, names: str, gated: bool = False)
 
 
 def baselines_folder() -> Path:
-    """Return the folder of the baselines that the config of this repository names, or the usual one."""
+    """Return the folder of the baselines that the config of this repository names, or the usual
+    one.
+    """
     here = Path.cwd()
     for file in configs_of(here, here).values():
         folder = file.tables.get("gates", {}).get("baselines")

@@ -1,4 +1,6 @@
-"""`imgedit trend`: a series of checkpoints, looked at after each, with one chance of a false alarm for all looks."""
+"""`imgedit trend`: a series of checkpoints, looked at after each, with one chance of a false alarm
+for all looks.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,13 @@ from pytest_imgedit.store.store import finished_runs
 CHART = 24
 
 
-def trend(references: Sequence[str], last: int | None, alpha: float, out: Path, html: Path | None) -> Printed:
+def trend(
+    references: Sequence[str], last: int | None, alpha: float, out: Path, html: Path | None
+) -> Printed:
     """Say of a series of runs or baselines, oldest first, whether scores have fallen at any look.
 
-    `last` takes the newest runs of the store in place of `references`: those of the newest one's pairs and judge.
+    `last` takes the newest runs of the store in place of `references`: those of the newest one's
+    pairs and judge.
     """
     if not 0 < alpha < 0.5:
         raise UsageError(f"--alpha={alpha:g}: expected a number over 0 and under 0.5")
@@ -36,7 +41,9 @@ def trend(references: Sequence[str], last: int | None, alpha: float, out: Path, 
     if last is not None and not series:
         raise UsageError(f"--last={last}: {no_runs(out)}")
     if len(series) < 2:
-        raise UsageError(f"a trend takes two or more runs, found {len(series)} that can be compared")
+        raise UsageError(
+            f"a trend takes two or more runs, found {len(series)} that can be compared"
+        )
     for one in series:
         _refuse_partial(one)
         refuse_to_compare(series[0], one, f"{series[0].run} and {one.run}")
@@ -46,7 +53,10 @@ def trend(references: Sequence[str], last: int | None, alpha: float, out: Path, 
         html.write_text(trend_page.render(document), encoding="utf-8")
     table = terminal.render_table(
         (*trend_page.HEADER, "chart"),
-        [(*row, mark) for row, mark in zip(trend_page.rows(document), _marks(document), strict=True)],
+        [
+            (*row, mark)
+            for row, mark in zip(trend_page.rows(document), _marks(document), strict=True)
+        ],
     )
     lines = [document["title"], table, *document["notes"], document["outcome"]]
     shown = "\n".join(lines + ([f"html: {os.path.relpath(html)}"] if html else []))
@@ -54,7 +64,9 @@ def trend(references: Sequence[str], last: int | None, alpha: float, out: Path, 
 
 
 def _scores(series: Sequence[Baseline]) -> tuple[list[dict[str, float]], int]:
-    """Scores of each run, by pair; one of an edit that an earlier run has is no further draw, and counted apart."""
+    """Scores of each run, by pair; one of an edit that an earlier run has is no further draw, and
+    counted apart.
+    """
     known: set[tuple[str | None, ...]] = set()
     found, copies = [], 0
     for one in series:
@@ -70,7 +82,9 @@ def _scores(series: Sequence[Baseline]) -> tuple[list[dict[str, float]], int]:
 
 
 def _last(count: int, out: Path) -> list[Baseline]:
-    """Take the newest runs of a store that hold the pairs of the newest one, judged alike, oldest first."""
+    """Take the newest runs of a store that hold the pairs of the newest one, judged alike, oldest
+    first.
+    """
     if count < 2:
         raise UsageError(f"--last={count}: expected 2 or more")
     found: list[Baseline] = []
@@ -102,7 +116,9 @@ def _drawn(item: BaselineItem) -> tuple[str | None, ...]:
 def _refuse_partial(one: Baseline) -> None:
     """Raise `UsageError` for a run that left out pairs by what others scored."""
     if one.not_needed:
-        raise UsageError(f"{one.run}: ended early (--imgedit-until=decided), expected runs with all their pairs")
+        raise UsageError(
+            f"{one.run}: ended early (--imgedit-until=decided), expected runs with all their pairs"
+        )
 
 
 def _document(series: Sequence[Baseline], alpha: float) -> JsonObject:
@@ -113,7 +129,10 @@ def _document(series: Sequence[Baseline], alpha: float) -> JsonObject:
     evidence, limit = evidence_by_field(scores, clusters, kinds, alpha)
     fields = [*evidence]
     runs = [_look(one, clusters, kinds) for one in series]
-    fell = {field: next((n for n, e in enumerate(evidence[field]) if e >= limit), None) for field in fields}
+    fell = {
+        field: next((n for n, e in enumerate(evidence[field]) if e >= limit), None)
+        for field in fields
+    }
     alarms = {field: place for field, place in fell.items() if place is not None}
     for place, run in enumerate(runs):
         run["evidence"] = {field: evidence[field][place] for field in fields}
@@ -122,18 +141,25 @@ def _document(series: Sequence[Baseline], alpha: float) -> JsonObject:
     at: dict[int, list[str]] = {}
     for field, place in alarms.items():
         at.setdefault(place, []).append(field)
-    found = "; ".join(f"{', '.join(at[place])} fell at {runs[place]['name']}" for place in sorted(at))
-    copied = [f"{copies} edits are those of an earlier run, and no further evidence"] if copies else []
+    found = "; ".join(
+        f"{', '.join(at[place])} fell at {runs[place]['name']}" for place in sorted(at)
+    )
+    copied = (
+        [f"{copies} edits are those of an earlier run, and no further evidence"] if copies else []
+    )
     return {
-        "title": f"Trend of {len(series)} runs, {len(clusters)} pairs, judge {series[0].judge.spec}",
+        "title": f"Trend of {len(series)} runs, {len(clusters)} pairs, judge "
+        f"{series[0].judge.spec}",
         "alpha": alpha,
         "limit": limit,
         "fields": fields,
         "runs": runs,
         "fell": alarms,
         "notes": [
-            f"Evidence: e-values against the hypothesis that no run scores lower than those before it. The alarm is at "
-            f"{limit:g}: at most {alpha:.0%} of series reach it by chance, over all {len(fields)} means and all looks.",
+            "Evidence: e-values against the hypothesis that no run scores lower than those "
+            "before it. The alarm is at "
+            f"{limit:g}: at most {alpha:.0%} of series reach it by chance, over all {len(fields)} "
+            "means and all looks.",
             *copied,
         ],
         "outcome": f"FAIL: {found}" if alarms else f"PASS: no fall is shown in {looks}",
@@ -143,7 +169,11 @@ def _document(series: Sequence[Baseline], alpha: float) -> JsonObject:
 def _look(one: Baseline, clusters: dict[str, str], kinds: dict[str, str]) -> JsonObject:
     scores, whole = {item.id: item.score for item in one.items if item.score is not None}, None
     if set(scores) and {kinds[name] for name in scores} == set(kinds.values()):
-        whole = estimate([*scores.values()], [clusters[name] for name in scores], [kinds[name] for name in scores])
+        whole = estimate(
+            [*scores.values()],
+            [clusters[name] for name in scores],
+            [kinds[name] for name in scores],
+        )
     return {
         "name": one.name if one.name != one.run.lower() else one.run,
         "run": one.run,
@@ -161,5 +191,9 @@ def _marks(document: JsonObject) -> Iterable[str]:
     means = [run["mean"] for run in document["runs"] if run["mean"] is not None]
     low, high = min(means, default=0.0), max(means, default=0.0)
     for run in document["runs"]:
-        place = 0 if run["mean"] is None or high == low else round((run["mean"] - low) / (high - low) * (CHART - 1))
+        place = (
+            0
+            if run["mean"] is None or high == low
+            else round((run["mean"] - low) / (high - low) * (CHART - 1))
+        )
         yield "" if run["mean"] is None else f"{'·' * place}●{'·' * (CHART - 1 - place)}"

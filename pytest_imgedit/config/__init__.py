@@ -1,1 +1,3 @@
-"""What the user set: the option table, the TOML files, and the checked settings that come of them."""
+"""What the user set: the option table, the TOML files, and the checked settings that come of
+them.
+"""

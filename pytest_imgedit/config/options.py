@@ -1,4 +1,6 @@
-"""The plugin's options: one table that declares them, and texts SECTION.KEY=VALUE; imports nothing heavy."""
+"""The plugin's options: one table that declares them, and texts SECTION.KEY=VALUE; imports nothing
+heavy.
+"""
 
 from __future__ import annotations
 
@@ -32,34 +34,61 @@ class Option:
 
 
 OPTIONS = (
-    Option("config", "TOML file with [suite] [editor] [judge] [workers] [gates] [rubrics.NAME]", None, "FILE"),
-    Option("set", "override one TOML key, such as editor.num_inference_steps=10", None, "KEY=VALUE", "list"),
+    Option(
+        "config",
+        "TOML file with [suite] [editor] [judge] [workers] [gates] [rubrics.NAME]",
+        None,
+        "FILE",
+    ),
+    Option(
+        "set",
+        "override one TOML key, such as editor.num_inference_steps=10",
+        None,
+        "KEY=VALUE",
+        "list",
+    ),
     Option(
         "suite",
-        "scenes, scenes:full, scenes:n=N,seed=S, a JSON/JSONL/CSV/TOML file, risebench:DIR (default: scenes)",
+        "scenes, scenes:full, scenes:n=N,seed=S, a JSON/JSONL/CSV/TOML file, risebench:DIR "
+        "(default: scenes)",
         "suite.spec",
         "SPEC",
     ),
     Option(
         "editor",
-        "scenes, diffusers:MODEL, openai-images:URL#MODEL, folder:DIR, folder:DIR?PATTERN, identity, oracle, shuffled, "
+        "scenes, diffusers:MODEL, openai-images:URL#MODEL, folder:DIR, folder:DIR?PATTERN, "
+        "identity, oracle, shuffled, "
         "blank, noise, package.module:Class (default: scenes)",
         "editor.spec",
         "SPEC",
     ),
     Option(
         "judge",
-        "scenes, qwen-vl:MODEL, openai:URL#MODEL, reference, none (edits only), package.module:Class (default: scenes)",
+        "scenes, qwen-vl:MODEL, openai:URL#MODEL, reference, none (edits only), "
+        "package.module:Class (default: scenes)",
         "judge.spec",
         "SPEC",
     ),
-    Option("gpus", "0-5, or 0,2 or 0-3,6, or auto (all visible, else CPU), or none", "workers.gpus", "GPUS"),
-    Option("gpus-per-worker", "shard one editor over K GPUs (default: 1)", "workers.gpus_per_worker", "K"),
-    Option("executor", "where workers run: local or ray (default: local)", "workers.executor", "NAME"),
+    Option(
+        "gpus",
+        "0-5, or 0,2 or 0-3,6, or auto (all visible, else CPU), or none",
+        "workers.gpus",
+        "GPUS",
+    ),
+    Option(
+        "gpus-per-worker",
+        "shard one editor over K GPUs (default: 1)",
+        "workers.gpus_per_worker",
+        "K",
+    ),
+    Option(
+        "executor", "where workers run: local or ray (default: local)", "workers.executor", "NAME"
+    ),
     Option("stage", "all, edit, score or report (default: all)", "run.stage", "STAGE"),
     Option(
         "shard",
-        "run shard I of N, by a hash of pair ids; imgedit merge joins the shards and decides their gates",
+        "run shard I of N, by a hash of pair ids; imgedit merge joins the shards and decides "
+        "their gates",
         "run.shard",
         "I/N",
     ),
@@ -69,11 +98,18 @@ OPTIONS = (
     Option("fresh", "ignore cached edits and verdicts", "run.fresh", kind="flag"),
     Option(
         "reuse",
-        "which cached results count: those of the exact environment, of a compatible one, or any (default: compatible)",
+        "which cached results count: those of the exact environment, of a compatible one, or any "
+        "(default: compatible)",
         "run.reuse",
         "POLICY",
     ),
-    Option("fail-under", "fail if FIELD (overall or a category) is under MIN", "gates.fail_under", "FIELD:MIN", "list"),
+    Option(
+        "fail-under",
+        "fail if FIELD (overall or a category) is under MIN",
+        "gates.fail_under",
+        "FIELD:MIN",
+        "list",
+    ),
     Option(
         "max-drop",
         "fail if FIELD (overall or a category) fell by more than DROP; needs --imgedit-compare",
@@ -84,11 +120,15 @@ OPTIONS = (
     Option("compare", "compare with a baseline: NAME, latest, or a path", "gates.compare", "REF"),
     Option("save", "save the run as the baseline NAME if it passes its gates", "run.save", "NAME"),
     Option(
-        "max-errors", "number or fraction of pairs that may end without a score (default: 0)", "gates.max_errors", "N"
+        "max-errors",
+        "number or fraction of pairs that may end without a score (default: 0)",
+        "gates.max_errors",
+        "N",
     ),
     Option(
         "max-collapsed",
-        "number or fraction of pairs that may drop by gates.collapse (3) points or more (default: 0)",
+        "number or fraction of pairs that may drop by gates.collapse (3) points or more (default: "
+        "0)",
         "gates.max_collapsed",
         "N",
     ),
@@ -100,34 +140,59 @@ OPTIONS = (
     ),
     Option(
         "until",
-        "decided: edit in an order given by hashes, and stop once every gate on a mean is decided (default: all)",
+        "decided: edit in an order given by hashes, and stop once every gate on a mean is decided "
+        "(default: all)",
         "gates.until",
         "WHEN",
     ),
     Option(
-        "controls", "try the judge on edits of known quality (default: if a gate is set)", "judge.controls", kind="flag"
+        "controls",
+        "try the judge on edits of known quality (default: if a gate is set)",
+        "judge.controls",
+        kind="flag",
     ),
-    Option("judge-repeats", "judge every edit K more times, to measure the judge's noise", "judge.repeats", "K"),
+    Option(
+        "judge-repeats",
+        "judge every edit K more times, to measure the judge's noise",
+        "judge.repeats",
+        "K",
+    ),
     Option("json", "an extra copy of results.json", "run.json_path", "PATH"),
     Option("md", "an extra copy of the Markdown report", "run.md_path", "PATH"),
-    Option("html", "an extra copy of the HTML report, with a folder of thumbnails", "run.html_path", "PATH"),
-    Option("html-embed", "write HTML reports as one file, with the thumbnails inside", "run.html_embed", kind="flag"),
+    Option(
+        "html",
+        "an extra copy of the HTML report, with a folder of thumbnails",
+        "run.html_path",
+        "PATH",
+    ),
+    Option(
+        "html-embed",
+        "write HTML reports as one file, with the thumbnails inside",
+        "run.html_embed",
+        kind="flag",
+    ),
 )
 
 
 def assign(merged: Tables, assignments: Iterable[str], flag: str = "--imgedit-set") -> None:
-    """Apply texts SECTION.KEY=VALUE, as `flag` takes them; raise `UsageError` for one that is malformed."""
+    """Apply texts SECTION.KEY=VALUE, as `flag` takes them; raise `UsageError` for one that is
+    malformed.
+    """
     from pytest_imgedit.config.toml_file import parse_value
 
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         section, dot, name = key.strip().partition(".")
         if not (equals and dot and name) or (section == "run" and name != "reuse"):
-            raise UsageError(f"{flag}={assignment}: expected SECTION.KEY=VALUE with a section of the TOML config")
+            raise UsageError(
+                f"{flag}={assignment}: expected SECTION.KEY=VALUE with a section of the TOML config"
+            )
         target = merged.setdefault(section, {})
         *parents, name = name.split(".")
         for parent in parents:
             target = target.setdefault(parent, {})
             if not isinstance(target, dict):
-                raise UsageError(f"{flag}={assignment}: {section}.{parent} is {target!r}, expected a table")
+                raise UsageError(
+                    f"{flag}={assignment}: {section}.{parent} is {target!r}, expected a table"
+                )
         target[name] = parse_value(text)

@@ -1,4 +1,6 @@
-"""Paths in a config are relative to the config's folder: here they become paths that work from where pytest runs."""
+"""Paths in a config are relative to the config's folder: here they become paths that work from
+where pytest runs.
+"""
 
 from __future__ import annotations
 
@@ -19,25 +21,37 @@ _SUITES_OF_PATHS = ("native", "risebench")
 
 
 def rebase_paths(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the tables of a config in `folder` with each relative path made relative to the working directory.
+    """Return the tables of a config in `folder` with each relative path made relative to the
+    working directory.
 
     Parameters of a class of the user's own stay as they are: nothing says which of them are paths.
     """
     base = os.path.relpath(folder)
     if base == ".":
         return tables
-    result = {section: dict(table) if isinstance(table, dict) else table for section, table in tables.items()}
+    result = {
+        section: dict(table) if isinstance(table, dict) else table
+        for section, table in tables.items()
+    }
     _replace(result.get("suite"), "spec", lambda spec: _rebase_suite(spec, base))
     for role in ROLES:
         _rebase_model(role, result.get(role), base)
     for section, key in (("suite", "root"), ("gates", "baselines")):
         _replace(result.get(section), key, lambda path: _join(base, path))
-    _replace(result.get("gates"), "compare", lambda ref: _join(base, ref) if _PATH.search(ref) else ref)
+    _replace(
+        result.get("gates"), "compare", lambda ref: _join(base, ref) if _PATH.search(ref) else ref
+    )
     for key in ("editor_python", "judge_python"):
-        _replace(result.get("workers"), key, lambda python: _join(base, python) if "/" in python else python)
+        _replace(
+            result.get("workers"),
+            key,
+            lambda python: _join(base, python) if "/" in python else python,
+        )
     rubrics = result.get("rubrics")
     if isinstance(rubrics, dict):
-        result["rubrics"] = {name: _rebase_key(table, "file", base) for name, table in rubrics.items()}
+        result["rubrics"] = {
+            name: _rebase_key(table, "file", base) for name, table in rubrics.items()
+        }
     return result
 
 
@@ -61,7 +75,9 @@ def _rebase_suite(spec: str, base: str) -> str:
 
 
 def _rebase_model(role: Role, table: Any, base: str) -> None:
-    """Rebase the spec of an editor or judge, and the parameters that are paths, as its kind says."""
+    """Rebase the spec of an editor or judge, and the parameters that are paths, as its kind
+    says.
+    """
     if not isinstance(table, dict):
         return
     spec = table.get("spec", DEFAULT)

@@ -1,4 +1,6 @@
-"""Checked settings: pydantic models over what `plugin.command_line` gathered, with one-line errors."""
+"""Checked settings: pydantic models over what `plugin.command_line` gathered, with one-line
+errors.
+"""
 
 from __future__ import annotations
 
@@ -56,8 +58,8 @@ Count = Annotated[int, BeforeValidator(_plain_digits), Field(ge=1)]
 class SuiteSettings(_Section):
     """`[suite]`: which pairs, in which language, and the score an item must reach.
 
-    `root` is the folder below which images of a suite file are; by default that of the file. `fields` names what fields
-    are called in the file.
+    `root` is the folder below which images of a suite file are; by default that of the file.
+    `fields` names what fields are called in the file.
     """
 
     spec: str = "scenes"
@@ -71,7 +73,8 @@ class SuiteSettings(_Section):
 class EditorSettings(_OpenSection):
     """`[editor]`: the spec, edits a pair, edits a call of the editor, and arguments for the editor.
 
-    `seed` is a base seed, which is mixed into the seed of every pair: runs of two base seeds are independent.
+    `seed` is a base seed, which is mixed into the seed of every pair: runs of two base seeds are
+    independent.
     """
 
     spec: str = DEFAULT
@@ -81,9 +84,11 @@ class EditorSettings(_OpenSection):
 
 
 class JudgeSettings(_OpenSection):
-    """`[judge]`: the spec, the rubric set, re-asks after an unreadable reply, batch size, trials of the judge.
+    """`[judge]`: the spec, the rubric set, re-asks after an unreadable reply, batch size, trials of
+    the judge.
 
-    `controls`: the judge is tried on edits of known quality; `auto` does so where a gate rests on its scores.
+    `controls`: the judge is tried on edits of known quality; `auto` does so where a gate rests on
+    its scores.
     """
 
     spec: str = DEFAULT
@@ -104,14 +109,16 @@ class JudgeSettings(_OpenSection):
 class WorkersSettings(_Section):
     """`[workers]`: GPUs and processes. `cpu_workers` counts only where no GPU is used.
 
-    `judge_gpus` are GPUs that the judge has for itself, so that it judges beside the editors, which have the others.
-    `placement`: editor and judge share the GPUs (`resident`) or follow each other (`swap`); `auto` shares where both
-    fit. `load_concurrency`: models that load at the same time on a machine; `auto` is one on every GPU if its memory
-    holds the checkpoint and the processes, else one. `ray_address` names the cluster of the executor `ray`, which
-    starts one of its own where it is not given.
+    `judge_gpus` are GPUs that the judge has for itself, so that it judges beside the editors, which
+    have the others. `placement`: editor and judge share the GPUs (`resident`) or follow each other
+    (`swap`); `auto` shares where both fit. `load_concurrency`: models that load at the same time on
+    a machine; `auto` is one on every GPU if its memory holds the checkpoint and the processes, else
+    one. `ray_address` names the cluster of the executor `ray`, which starts one of its own where it
+    is not given.
 
-    Timeouts are in seconds: for one edit, for one batch of the judge, and for starting up or loading. A process that
-    takes longer is ended. One edit of 50 steps takes about a minute on an H200, and several on older or shared GPUs.
+    Timeouts are in seconds: for one edit, for one batch of the judge, and for starting up or
+    loading. A process that takes longer is ended. One edit of 50 steps takes about a minute on an
+    H200, and several on older or shared GPUs.
     """
 
     gpus: str = "auto"
@@ -137,7 +144,9 @@ class WorkersSettings(_Section):
 class GatesSettings(GateOptions):
     """`[gates]`; `baselines` is the folder of the baselines that names mean."""
 
-    model_config = ConfigDict(hide_input_in_errors=True, allow_inf_nan=True)  # what is not finite is refused in words
+    model_config = ConfigDict(
+        hide_input_in_errors=True, allow_inf_nan=True
+    )  # what is not finite is refused in words
 
     baselines: Path | None = None
 
@@ -149,7 +158,9 @@ class GatesSettings(GateOptions):
     @field_validator("fail_under", "max_drop", mode="before")
     @classmethod
     def _by_slug(cls, value: object) -> object:
-        """Read FIELD:NUMBER texts or a table; name each field by its slug, so that no alias hides a second gate."""
+        """Read FIELD:NUMBER texts or a table; name each field by its slug, so that no alias hides a
+        second gate.
+        """
         if isinstance(value, dict):
             gates = list(value.items())
         elif isinstance(value, list):
@@ -180,7 +191,9 @@ class GatesSettings(GateOptions):
                 _plain_digits(value)
                 value = float(value) if "." in value else int(value)
             except ValueError:
-                raise ValueError(f"{value!r}: expected a count or a fraction such as 0.05") from None
+                raise ValueError(
+                    f"{value!r}: expected a count or a fraction such as 0.05"
+                ) from None
         if isinstance(value, float) and not 0 <= value <= 1:
             raise ValueError(f"{value}: expected a count, or a fraction from 0.0 to 1.0")
         if isinstance(value, bool) or (isinstance(value, int) and value < 0):
@@ -198,12 +211,14 @@ def _split_gate(text: object) -> tuple[str, str]:
 class RunSettings(BaseModel):
     """Where results go and which stages run; set on the command line only, but for `reuse`.
 
-    `reuse` says which stored edits and verdicts count: those of the `exact` same environment, of a `compatible` one
-    (the same device kind and the same major and minor versions of the libraries), or `any`. `asked` names the keys,
-    such as `gates.fail_under`, that the command line sets.
+    `reuse` says which stored edits and verdicts count: those of the `exact` same environment, of a
+    `compatible` one (the same device kind and the same major and minor versions of the libraries),
+    or `any`. `asked` names the keys, such as `gates.fail_under`, that the command line sets.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True
+    )
 
     stage: Literal["all", "edit", "score", "report"] = "all"
     shard: Shard | None = None
@@ -245,16 +260,24 @@ class Settings(_Section):
     def tries_judge(self) -> bool:
         """Tell whether the judge is tried on edits of known quality."""
         wanted, gates = self.judge.controls, self.gates
-        return bool(gates.fail_under or gates.max_drop or gates.compare) if wanted == "auto" else wanted
+        return (
+            bool(gates.fail_under or gates.max_drop or gates.compare)
+            if wanted == "auto"
+            else wanted
+        )
 
     @property
     def redactor(self) -> Redactor:
-        """Knows the secrets of this process's environment, of the editor and judge, and the keys of servers."""
+        """Knows the secrets of this process's environment, of the editor and judge, and the keys of
+        servers.
+        """
         params = (self.editor.params, self.judge.params)
         return Redactor(os.environ, *params, *map(server_key, params))
 
     def place(self, section: str, key: str) -> str:
-        """Return `file:line: ` where the config file sets this key, and nothing overrides it; else an empty string."""
+        """Return `file:line: ` where the config file sets this key, and nothing overrides it; else
+        an empty string.
+        """
         if f"{section}.{key}" in self.run.asked:
             return ""
         return self.run.config_file.place(section, key)
@@ -271,11 +294,16 @@ def make_settings(raw: Tables) -> Settings:
     """Check raw settings; raise `UsageError` with one line for the first thing that is wrong."""
     file: ConfigFile = raw["run"]["config_file"]
     if unknown := next((key for key in file.tables.get("run", {}) if key != "reuse"), None):
-        raise UsageError(f"{file.place('run', unknown)}run.{unknown}: not a key of a config, expected run.reuse")
+        raise UsageError(
+            f"{file.place('run', unknown)}run.{unknown}: not a key of a config, expected run.reuse"
+        )
     for section in ("editor", "judge"):
         for key, value in raw.get(section, {}).items():
             if not _is_plain(value):
-                raise UsageError(f"{file.place(section, key)}{section}.{key}: {value!r}, expected finite plain values")
+                raise UsageError(
+                    f"{file.place(section, key)}{section}.{key}: {value!r}, expected finite plain "
+                    "values"
+                )
     try:
         return _without_judge(Settings.model_validate(raw))
     except ValidationError as error:
@@ -284,13 +312,23 @@ def make_settings(raw: Tables) -> Settings:
         section, key = location[0], location[1] if len(location) > 1 else ""
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         if first["type"] == "extra_forbidden":
-            known = _known_keys(section) if key else tuple(name for name in Settings.model_fields if name != "run")
+            known = (
+                _known_keys(section)
+                if key
+                else tuple(name for name in Settings.model_fields if name != "run")
+            )
             near = did_you_mean(key or section, known)
             what = f"unknown {'key' if key else 'section'}, expected one of: {', '.join(known)}"
         else:
             what, near = first["msg"].removeprefix("Value error, "), ""
         place = file.place(section, key)
-        name = _option_name(section, key) if key and not place else f"{section}.{key}" if key else f"[{section}]"
+        name = (
+            _option_name(section, key)
+            if key and not place
+            else f"{section}.{key}"
+            if key
+            else f"[{section}]"
+        )
         raise UsageError(f"{place}{name}: {what}{_found(raw, section, key)}{more}{near}") from None
 
 
@@ -299,7 +337,9 @@ def _without_judge(settings: Settings) -> Settings:
     if settings.judge.scores:
         return settings
     if (stage := settings.run.stage) not in ("all", "edit"):
-        raise UsageError(f"--imgedit-stage={stage}: judge {settings.judge.spec!r} scores nothing, name one")
+        raise UsageError(
+            f"--imgedit-stage={stage}: judge {settings.judge.spec!r} scores nothing, name one"
+        )
     return settings.model_copy(update={"run": settings.run.model_copy(update={"stage": "edit"})})
 
 
@@ -314,12 +354,18 @@ def _is_plain(value: object) -> bool:
 
 def _option_name(section: str, key: str) -> str:
     """Name a setting that no file holds by its option, if it has one."""
-    return next((option.flag for option in OPTIONS if option.toml == f"{section}.{key}"), f"{section}.{key}")
+    return next(
+        (option.flag for option in OPTIONS if option.toml == f"{section}.{key}"), f"{section}.{key}"
+    )
 
 
 def _known_keys(section: str) -> tuple[str, ...]:
     model = Settings.model_fields[section].annotation
-    return tuple(model.model_fields) if isinstance(model, type) and issubclass(model, BaseModel) else ()
+    return (
+        tuple(model.model_fields)
+        if isinstance(model, type) and issubclass(model, BaseModel)
+        else ()
+    )
 
 
 def _found(raw: Tables, section: str, key: str) -> str:

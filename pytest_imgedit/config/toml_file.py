@@ -41,17 +41,24 @@ class ConfigFile:
         except tomllib.TOMLDecodeError as error:
             line = re.search(r"at line (\d+)", str(error))
             raise UsageError(f"{path}:{line[1] if line else 1}: not valid TOML: {error}") from error
-        except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of brackets
+        except (
+            ValueError,
+            RecursionError,
+        ) as error:  # a number of thousands of digits, thousands of brackets
             raise UsageError(f"{path}:1: not valid TOML: {error}") from error
 
     @classmethod
     def read_config(cls, path: Path) -> ConfigFile:
-        """Read a config, its paths relative to its own folder; raise `UsageError` for a key outside of all sections."""
+        """Read a config, its paths relative to its own folder; raise `UsageError` for a key outside
+        of all sections.
+        """
         return cls.read(path)._as_config()
 
     @classmethod
     def read_project(cls, path: Path) -> ConfigFile:
-        """Read `[tool.imgedit]` of a pyproject.toml; empty if the file or the table is not there."""
+        """Read `[tool.imgedit]` of a pyproject.toml; empty if the file or the table is not
+        there.
+        """
         if not os.path.lexists(path):
             return cls.empty()
         file = cls.read(path)
@@ -68,7 +75,9 @@ class ConfigFile:
         for name, table in self.tables.items():
             if not isinstance(table, dict):
                 line = _line_of_key(self.text, self.prefix, name)
-                raise UsageError(f"{self.path}:{line}: top-level key {name!r}, expected it in a section")
+                raise UsageError(
+                    f"{self.path}:{line}: top-level key {name!r}, expected it in a section"
+                )
         return replace(self, tables=rebase_paths(self.tables, self.path.absolute().parent))
 
     def place(self, section: str, key: str) -> str:
@@ -85,8 +94,8 @@ class ConfigFile:
 def configs_of(root: Path, near: Path) -> dict[str, ConfigFile]:
     """Read the configs that a repository has by its files alone, by what they are called.
 
-    These are `[tool.imgedit]` of the pyproject.toml in its `root`, and the nearest `imgedit.toml`: in the folder `near`
-    or in `benchmarks` below it, or in those of its parents up to the root.
+    These are `[tool.imgedit]` of the pyproject.toml in its `root`, and the nearest `imgedit.toml`:
+    in the folder `near` or in `benchmarks` below it, or in those of its parents up to the root.
     """
     project = ConfigFile.read_project(root / "pyproject.toml")
     found = {"[tool.imgedit] in pyproject.toml": project} if project.path is not None else {}
@@ -107,7 +116,9 @@ def _line_of_key(text: str, section: str, key: str) -> int:
                 return number
             if current == section:
                 header_line = number
-        elif current == section and key and re.match(rf"""["']?{re.escape(key)}["']?\s*[=.]""", line):
+        elif (
+            current == section and key and re.match(rf"""["']?{re.escape(key)}["']?\s*[=.]""", line)
+        ):
             return number
     return header_line
 

@@ -1,4 +1,6 @@
-"""Where results are computed: library versions, device, processor; and which results count as made here."""
+"""Where results are computed: library versions, device, processor; and which results count as made
+here.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,14 @@ print(json.dumps(versions_of({names!r})))
 
 
 class Environment(BaseModel):
-    """Where a record was computed. `None` stands for what is not known before something was computed.
+    """Where a record was computed. `None` stands for what is not known before something was
+    computed.
 
-    `device` is `cpu`, `cuda`, or `server` for what computes elsewhere; `gpu` the product; `versions` those of the
-    libraries that computed; `processor` the class that prepared images for a judge; `compiled` says whether
-    an editor's networks, or what a judge computes between matrix products, were; `threads` in how many threads a CPU
-    computed, by which sums are split and so rounded.
+    `device` is `cpu`, `cuda`, or `server` for what computes elsewhere; `gpu` the product;
+    `versions` those of the libraries that computed; `processor` the class that prepared images for
+    a judge; `compiled` says whether an editor's networks, or what a judge computes between matrix
+    products, were; `threads` in how many threads a CPU computed, by which sums are split and so
+    rounded.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -49,16 +53,21 @@ class Environment(BaseModel):
     @property
     def digest(self) -> str:
         """Twelve hex digits that name this environment in results."""
-        return hashlib.sha256(json.dumps(self.model_dump(), sort_keys=True).encode()).hexdigest()[:12]
+        return hashlib.sha256(json.dumps(self.model_dump(), sort_keys=True).encode()).hexdigest()[
+            :12
+        ]
 
     def __str__(self) -> str:
         versions = ", ".join(f"{name} {version}" for name, version in sorted(self.versions.items()))
         return f"{self.device}{f' {self.gpu}' if self.gpu else ''}: {versions}"
 
     def differences(self, here: Environment) -> list[str]:
-        """Say in what this environment differs from `here`, such as `torch 2.12.1 there, 2.13.0 here`."""
+        """Say in what this environment differs from `here`, such as `torch 2.12.1 there, 2.13.0
+        here`.
+        """
         found = [
-            f"{name} {self.versions.get(name, 'absent')} there, {here.versions.get(name, 'absent')} here"
+            f"{name} {self.versions.get(name, 'absent')} there, "
+            f"{here.versions.get(name, 'absent')} here"
             for name in sorted({*self.versions, *here.versions})
             if self.versions.get(name) != here.versions.get(name)
         ]
@@ -71,8 +80,8 @@ class Environment(BaseModel):
     def serves(self, here: Environment, policy: Reuse) -> bool:
         """Tell whether a record that was computed in this environment may be reused `here`.
 
-        `exact` wants no difference, `compatible` the same device kind, the same libraries and of each the same major
-        and minor version, `any` nothing.
+        `exact` wants no difference, `compatible` the same device kind, the same libraries and of
+        each the same major and minor version, `any` nothing.
         """
         if policy == "any":
             return True
@@ -89,15 +98,21 @@ def _minor(versions: dict[str, str]) -> dict[str, list[str]]:
 def ask_versions(
     python: str, names: tuple[str, ...], paths: tuple[str, ...] = (), patience: float = ANSWER
 ) -> dict[str, str]:
-    """Start an interpreter and have it tell the versions of packages, those in further `paths` included.
+    """Start an interpreter and have it tell the versions of packages, those in further `paths`
+    included.
 
     Raises `ValueError` or `subprocess.SubprocessError` if it does not within `patience` seconds.
     """
-    # In a session of its own, below a shell, so that whatever the interpreter is, it ends and touches nothing here.
+    # In a session of its own, below a shell, so that whatever the interpreter is, it ends and
+    # touches nothing here.
     script = _SCRIPT.format(names=list(names), paths=list(paths))
     command = ["/bin/sh", "-c", '"$0" "$@"; exit $?', python, "-c", script]
     asked = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
     )
     try:
         found: dict[str, str] = json.loads(asked.communicate(timeout=patience)[0])
@@ -109,9 +124,11 @@ def ask_versions(
 
 
 def versions_in(python: str | None, names: Sequence[str]) -> dict[str, str]:
-    """Return the versions of packages in an interpreter (`None`: this one), as far as they are installed there.
+    """Return the versions of packages in an interpreter (`None`: this one), as far as they are
+    installed there.
 
-    One that cannot tell has none, so that nothing stored counts as made there; its workers will say what is wrong.
+    One that cannot tell has none, so that nothing stored counts as made there; its workers will say
+    what is wrong.
     """
     if python in (None, sys.executable) or not names:
         return versions_of(names)
@@ -122,7 +139,9 @@ def versions_in(python: str | None, names: Sequence[str]) -> dict[str, str]:
 
 
 def alike(one: dict[str, str], other: dict[str, str]) -> bool:
-    """Tell whether two interpreters have the same packages, of each the same major and minor version."""
+    """Tell whether two interpreters have the same packages, of each the same major and minor
+    version.
+    """
     return _minor(one) == _minor(other)
 
 

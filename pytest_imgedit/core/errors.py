@@ -1,4 +1,6 @@
-"""Errors that a user can cause, each with one line made for a person; and how to tell an error of memory."""
+"""Errors that a user can cause, each with one line made for a person; and how to tell an error of
+memory.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ class UsageError(Exception):
 
 
 class SettingError(UsageError):
-    """A setting of an editor or judge that it cannot take: `key` names it (`spec` is the model itself), the text says
-    why.
+    """A setting of an editor or judge that it cannot take: `key` names it (`spec` is the model
+    itself), the text says why.
     """
 
     def __init__(self, key: str, reason: str) -> None:
@@ -27,7 +29,9 @@ class ImageError(ValueError):
 
 
 class OutputError(ValueError):
-    """What an editor returned is no edit: not an image, not finite, blank, or of an impossible size."""
+    """What an editor returned is no edit: not an image, not finite, blank, or of an impossible
+    size.
+    """
 
 
 class EditFailed(Exception):
@@ -39,7 +43,9 @@ class ReplyError(ValueError):
 
 
 class StoreError(UsageError):
-    """The store cannot be written, such as on a full disk: the run stops, what is stored already stays."""
+    """The store cannot be written, such as on a full disk: the run stops, what is stored already
+    stays.
+    """
 
 
 class SetupError(Exception):
@@ -47,7 +53,9 @@ class SetupError(Exception):
 
 
 def first_problem(error: ValidationError) -> str:
-    """Say the first thing that pydantic found wrong, with its place, such as `items.3.score: Input should be …`."""
+    """Say the first thing that pydantic found wrong, with its place, such as `items.3.score: Input
+    should be …`.
+    """
     first = error.errors(include_url=False)[0]
     where = ".".join(map(str, first["loc"]))
     what = str(first["msg"]).removeprefix("Value error, ")
@@ -58,7 +66,9 @@ _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "_ALLOC_FAILED")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell GPU and host memory errors from others without importing torch, which words them in several ways."""
+    """Tell GPU and host memory errors from others without importing torch, which words them in
+    several ways.
+    """
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     if not isinstance(error, RuntimeError):

@@ -1,4 +1,6 @@
-"""Files that users name: regular files of a bounded size, digests of files, and folders that may not be there."""
+"""Files that users name: regular files of a bounded size, digests of files, and folders that may
+not be there.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ MAX_OBJECT_BYTES = 64 * 2**20
 def read_regular(path: Path, most: int, expected: str) -> bytes:
     """Return the bytes of a regular file of at most `most` bytes.
 
-    Raises `UsageError`, naming the file and what was `expected`, for one that is not there, is too large, or is no
-    regular file: a pipe would be waited for, a device never ends.
+    Raises `UsageError`, naming the file and what was `expected`, for one that is not there, is too
+    large, or is no regular file: a pipe would be waited for, a device never ends.
     """
     shown = str(path) if len(str(path)) <= 200 else f"…{str(path)[-200:]}"
     try:
@@ -41,7 +43,9 @@ def _without_waiting(path: str, flags: int) -> int:
 
 
 def read_utf8(path: Path, most: int, expected: str) -> str:
-    """Return the text of a regular file as `read_regular` reads it; raises `UsageError` if it is not UTF-8 either."""
+    """Return the text of a regular file as `read_regular` reads it; raises `UsageError` if it is
+    not UTF-8 either.
+    """
     try:
         return read_regular(path, most, expected).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -49,7 +53,9 @@ def read_utf8(path: Path, most: int, expected: str) -> str:
 
 
 def read_object(path: Path, expected: str) -> JsonObject:
-    """Return the JSON object that a file holds; raises `UsageError`, naming the file, for anything else."""
+    """Return the JSON object that a file holds; raises `UsageError`, naming the file, for anything
+    else.
+    """
     try:
         value = json.loads(read_utf8(path, MAX_OBJECT_BYTES, expected))
     except (ValueError, RecursionError) as error:
@@ -100,7 +106,9 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file so that readers see the old one or the new one, never a part; raises `OSError`."""
+    """Write a file so that readers see the old one or the new one, never a part; raises
+    `OSError`.
+    """
     partial = path.with_name(f".{path.name}.partial")
     try:
         partial.write_bytes(data)

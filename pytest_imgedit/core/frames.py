@@ -1,4 +1,6 @@
-"""Messages of plain values between processes, over pipes: execnet's serialization, with its length before each."""
+"""Messages of plain values between processes, over pipes: execnet's serialization, with its length
+before each.
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ MIN_SIDE = 8
 MAX_ASPECT = 50
 #: Longest side in pixels, and quality, of what reports show in place of an image.
 THUMBNAIL_SIDE, THUMBNAIL_QUALITY = 512, 75
-#: Cells a side of a signature, and levels of 255 by which those of images that look alike differ at most.
+#: Cells a side of a signature, and levels of 255 by which those of images that look alike differ at
+#: most.
 SIGNATURE_GRID, ALIKE_LEVELS = 16, 3
 _SRGB = ImageCms.createProfile("sRGB")
 
@@ -34,7 +35,9 @@ class FileImage:
     path: Path
 
     def read(self) -> bytes:
-        """Return the file's bytes; raise `ImageError` if it is missing, not a file, or over `MAX_BYTES`."""
+        """Return the file's bytes; raise `ImageError` if it is missing, not a file, or over
+        `MAX_BYTES`.
+        """
         try:
             return read_regular(self.path, MAX_BYTES, "an image")
         except UsageError as error:
@@ -48,10 +51,15 @@ class Base64Image:
     text: str
 
     def read(self) -> bytes:
-        """Return the decoded bytes; raise `ImageError` unless the text is strict, canonical base64 of `MAX_BYTES`."""
+        """Return the decoded bytes; raise `ImageError` unless the text is strict, canonical base64
+        of `MAX_BYTES`.
+        """
         text = self.text.partition(",")[2] if self.text.startswith("data:") else self.text
         if len(text) > MAX_BYTES * 4 // 3 + 4:
-            raise ImageError(f"base64 text of {len(text)} characters, expected an image of at most {MAX_BYTES} bytes")
+            raise ImageError(
+                f"base64 text of {len(text)} characters, expected an image of at most {MAX_BYTES} "
+                "bytes"
+            )
         try:
             data = base64.b64decode(text.encode("ascii"), validate=True)
         except (binascii.Error, UnicodeEncodeError) as error:
@@ -75,10 +83,11 @@ def size_of(data: bytes) -> tuple[int, int]:
 def decode(data: bytes) -> Image.Image:
     """Decode PNG, JPEG or WebP bytes to an 8-bit sRGB image of shape (H, W, 3).
 
-    EXIF orientation is applied; colours of an ICC profile become sRGB; alpha is composited over white; 16-bit greys
-    keep their high byte; CMYK and palettes are converted. Of a phone's photograph with further frames (MPO) the first
-    counts, which is the photograph. Raises `ImageError` for any other format, several frames, more than
-    `MAX_BYTES`, a size that `check_size` refuses, or data that does not decode to its end.
+    EXIF orientation is applied; colours of an ICC profile become sRGB; alpha is composited over
+    white; 16-bit greys keep their high byte; CMYK and palettes are converted. Of a phone's
+    photograph with further frames (MPO) the first counts, which is the photograph. Raises
+    `ImageError` for any other format, several frames, more than `MAX_BYTES`, a size that
+    `check_size` refuses, or data that does not decode to its end.
     """
     if len(data) > MAX_BYTES:
         raise ImageError(f"image of {len(data)} bytes, expected at most {MAX_BYTES}")
@@ -102,7 +111,9 @@ def decode(data: bytes) -> Image.Image:
 
 
 def check_size(width: int, height: int) -> None:
-    """Raise `ImageError` for more than `MAX_PIXELS`, a side under `MIN_SIDE`, or sides of more than 1:`MAX_ASPECT`."""
+    """Raise `ImageError` for more than `MAX_PIXELS`, a side under `MIN_SIDE`, or sides of more than
+    1:`MAX_ASPECT`.
+    """
     found = f"image of {width}x{height} pixels"
     if width * height > MAX_PIXELS:
         raise ImageError(f"{found}, expected at most {MAX_PIXELS}")
@@ -113,10 +124,11 @@ def check_size(width: int, height: int) -> None:
 
 
 def to_srgb(image: Image.Image) -> Image.Image:
-    """Convert the colours of an image with an ICC profile to sRGB (relative colorimetric); alpha stays as it is.
+    """Convert the colours of an image with an ICC profile to sRGB (relative colorimetric); alpha
+    stays as it is.
 
-    A profile that cannot be read, or is none of the image's colour space, is left out of account, as browsers do. So
-    are profiles of images of 16 bits a channel, which Pillow cannot convert.
+    A profile that cannot be read, or is none of the image's colour space, is left out of account,
+    as browsers do. So are profiles of images of 16 bits a channel, which Pillow cannot convert.
     """
     data = image.info.pop("icc_profile", None)
     if not data or image.mode not in ("RGB", "RGBA", "L", "LA", "CMYK", "P"):
@@ -142,7 +154,9 @@ def to_srgb(image: Image.Image) -> Image.Image:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Convert to 8-bit RGB: alpha over white, the high byte of 16-bit greys, palettes and CMYK by their colours."""
+    """Convert to 8-bit RGB: alpha over white, the high byte of 16-bit greys, palettes and CMYK by
+    their colours.
+    """
     if image.mode.startswith("I"):
         grey = np.asarray(image).astype(np.uint32) >> 8
         return Image.fromarray(np.minimum(grey, 255).astype(np.uint8)).convert("RGB")
@@ -169,10 +183,11 @@ def thumbnail(image: Image.Image) -> bytes:
 
 
 def signature(image: Image.Image) -> str:
-    """Return a small description of an image, by which images that look alike are known: see `look_alike`.
+    """Return a small description of an image, by which images that look alike are known: see
+    `look_alike`.
 
-    It is base64 of `SIGNATURE_GRID`² cells, a byte each for the mean red, green and blue, and for the standard
-    deviation of the grey levels, by which texture and noise are seen.
+    It is base64 of `SIGNATURE_GRID`² cells, a byte each for the mean red, green and blue, and for
+    the standard deviation of the grey levels, by which texture and noise are seen.
     """
     grid = (SIGNATURE_GRID, SIGNATURE_GRID)
     grey = np.asarray(image.convert("L"), dtype=np.float32)
@@ -188,9 +203,13 @@ def signature(image: Image.Image) -> str:
 def look_alike(one: str, other: str) -> bool:
     """Tell whether no cell of two signatures differs by more than `ALIKE_LEVELS`.
 
-    What batches, drivers and GPUs do to an edit stays below that: 12 of 255 at single pixels is under 1 in a cell.
+    What batches, drivers and GPUs do to an edit stays below that: 12 of 255 at single pixels is
+    under 1 in a cell.
     """
-    cells = [np.frombuffer(base64.b64decode(text), dtype=np.uint8).astype(np.int16) for text in (one, other)]
+    cells = [
+        np.frombuffer(base64.b64decode(text), dtype=np.uint8).astype(np.int16)
+        for text in (one, other)
+    ]
     return bool(np.abs(cells[0] - cells[1]).max() <= ALIKE_LEVELS)
 
 
@@ -205,11 +224,15 @@ def resampled(data: bytes) -> bytes:
     """Scale an image to 95% of its size and back, as PNG."""
     image = decode(data)
     smaller = (max(1, round(image.width * 0.95)), max(1, round(image.height * 0.95)))
-    return encode_png(image.resize(smaller, Image.Resampling.BICUBIC).resize(image.size, Image.Resampling.BICUBIC))
+    return encode_png(
+        image.resize(smaller, Image.Resampling.BICUBIC).resize(image.size, Image.Resampling.BICUBIC)
+    )
 
 
 def suffix_of(data: bytes) -> str:
-    """Return the file suffix that the first bytes of an encoded image call for (`.png` if unknown)."""
+    """Return the file suffix that the first bytes of an encoded image call for (`.png` if
+    unknown).
+    """
     if data.startswith(b"\xff\xd8"):
         return ".jpg"
     return ".webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else ".png"

@@ -1,4 +1,6 @@
-"""One pair's result as a test sees it: numbers, images, and a check that fails with all that helps to see why."""
+"""One pair's result as a test sees it: numbers, images, and a check that fails with all that helps
+to see why.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,13 @@ _TOLD = ("id", "category", "status", "score", "aspects", "seeds", "error", "inst
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ItemResult:
-    """How one pair ended. `score` in [0, 10] and `aspects` are means over seeds, `None` and empty on error.
+    """How one pair ended. `score` in [0, 10] and `aspects` are means over seeds, `None` and empty
+    on error.
 
-    `edited` is the end of a pair in stage `edit`; `interrupted` pairs were cut off before they were done, and pairs
-    `not_needed` left out since every gate was decided. `paths` are those of the image files `source`, `reference` and
-    `edited` (of the first seed), as far as there are any, and of the `report`.
+    `edited` is the end of a pair in stage `edit`; `interrupted` pairs were cut off before they were
+    done, and pairs `not_needed` left out since every gate was decided. `paths` are those of the
+    image files `source`, `reference` and `edited` (of the first seed), as far as there are any, and
+    of the `report`.
     """
 
     id: str
@@ -40,25 +44,35 @@ class ItemResult:
 
     @classmethod
     def of(cls, item: Item, min_score: float | None, store: Path, report: Path) -> ItemResult:
-        """Make the result of an item of results.json; `store` is the folder of the store that holds its images."""
+        """Make the result of an item of results.json; `store` is the folder of the store that holds
+        its images.
+        """
         blobs = {"source": item.source, "reference": item.reference}
-        blobs["edited"] = f"{item.edits[0].blob[:2]}/{item.edits[0].blob}.png" if item.edits else None
+        blobs["edited"] = (
+            f"{item.edits[0].blob[:2]}/{item.edits[0].blob}.png" if item.edits else None
+        )
         paths = {name: store / "blobs" / blob for name, blob in blobs.items() if blob is not None}
         told = {name: getattr(item, name) for name in _TOLD}
         return cls(**told, paths={**paths, "report": report}, min_score=min_score)
 
     def __repr__(self) -> str:
-        """Say which one it is; pytest prints that of a test that fails, and texts from data do not belong there."""
+        """Say which one it is; pytest prints that of a test that fails, and texts from data do not
+        belong there.
+        """
         return f"<ItemResult {self.id}: {self.status}>"
 
     @property
     def source(self) -> Image.Image:
-        """The source image, 8-bit sRGB of shape (H, W, 3), read at each call; raises `ItemFailed` without one."""
+        """The source image, 8-bit sRGB of shape (H, W, 3), read at each call; raises `ItemFailed`
+        without one.
+        """
         return self._image("source")
 
     @property
     def edited(self) -> Image.Image:
-        """The edited image of the first seed, as `source`; raises `ItemFailed` if the edit failed."""
+        """The edited image of the first seed, as `source`; raises `ItemFailed` if the edit
+        failed.
+        """
         return self._image("edited")
 
     @property
@@ -75,31 +89,47 @@ class ItemResult:
         return decode(FileImage(self.paths[name]).read())
 
     def check(self) -> None:
-        """Fail the calling test unless this pair was edited, judged, and reached the suite's `min_score`.
+        """Fail the calling test unless this pair was edited, judged, and reached the suite's
+        `min_score`.
 
-        Raises `ItemFailed` with the reason, the instruction, what the judge said, and where the images are.
+        Raises `ItemFailed` with the reason, the instruction, what the judge said, and where the
+        images are.
         """
         __tracebackhide__ = True
         if self.error is not None:
             raise ItemFailed(self, str(self.error))
         if self.min_score is not None and self.score is not None and self.score < self.min_score:
-            raise ItemFailed(self, f"score {self.score:.2f} is under the suite's min_score {self.min_score:g}")
+            raise ItemFailed(
+                self, f"score {self.score:.2f} is under the suite's min_score {self.min_score:g}"
+            )
 
 
 class ItemFailed(AssertionError):
-    """A pair is not as a test wants it: `reason` in one line, and as text all that helps to see why."""
+    """A pair is not as a test wants it: `reason` in one line, and as text all that helps to see
+    why.
+    """
 
     def __init__(self, item: ItemResult, reason: str) -> None:
         self.reason = reason
-        replies = [seed.verdict.reply for seed in item.seeds if seed.verdict is not None and seed.verdict.reply]
+        replies = [
+            seed.verdict.reply
+            for seed in item.seeds
+            if seed.verdict is not None and seed.verdict.reply
+        ]
         if item.error is not None and item.error.reply:
             replies.append(item.error.reply)
         told = {
             "pair": f"{item.id} ({item.category})",
             "instruction": item.instruction,
             "aspects": ", ".join(f"{name} {value:.2f}" for name, value in item.aspects.items()),
-            "judge": " | ".join(shorten(" / ".join(reply.split("\n")), MAX_REPLY_SHOWN) for reply in replies),
-            **{name: os.path.relpath(item.paths[name]) for name in ("source", "edited") if name in item.paths},
+            "judge": " | ".join(
+                shorten(" / ".join(reply.split("\n")), MAX_REPLY_SHOWN) for reply in replies
+            ),
+            **{
+                name: os.path.relpath(item.paths[name])
+                for name in ("source", "edited")
+                if name in item.paths
+            },
         }
         if "report" in item.paths:
             told["report"] = f"{os.path.relpath(item.paths['report'])}#view-{item.id}"

@@ -29,8 +29,8 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 def slug(text: str) -> str:
     """Turn any text into an id of 1 to 128 characters out of `[A-Za-z0-9._-]`.
 
-    Where characters had to go, eight hex digits of the text's SHA-256 follow, so that different texts
-    keep different ids. The text is NFC-normalised first.
+    Where characters had to go, eight hex digits of the text's SHA-256 follow, so that different
+    texts keep different ids. The text is NFC-normalised first.
     """
     text = unicodedata.normalize("NFC", text)
     if _SAFE.fullmatch(text) and text.strip("."):  # "." and ".." would be folders
@@ -43,7 +43,8 @@ def slug(text: str) -> str:
 def category_slug(name: str) -> str:
     """Return the English slug of a category name or alias.
 
-    An unknown name, in any script, becomes a category of its own: its letters and digits with `-` between words.
+    An unknown name, in any script, becomes a category of its own: its letters and digits with `-`
+    between words.
     """
     name = unicodedata.normalize("NFC", name).strip()
     known = _SLUG_OF.get(name) or _SLUG_OF.get(name.lower())
@@ -56,9 +57,14 @@ def aliases_of(category: str) -> tuple[str, ...]:
 
 
 def in_order(categories: Iterable[str]) -> list[str]:
-    """List distinct categories: the known ones in the order of the alias table, then the others as they appear."""
+    """List distinct categories: the known ones in the order of the alias table, then the others as
+    they appear.
+    """
     present = dict.fromkeys(categories)
-    return [*(name for name in CATEGORIES if name in present), *(name for name in present if name not in CATEGORIES)]
+    return [
+        *(name for name in CATEGORIES if name in present),
+        *(name for name in present if name not in CATEGORIES),
+    ]
 
 
 class ImageSource(Protocol):
@@ -72,10 +78,10 @@ class ImageSource(Protocol):
 class EditPair:
     """One (source image, edit instruction) of a suite.
 
-    `id` is unique in its suite and made of `[A-Za-z0-9._-]{1,128}`; `category` is a slug; `seed` is the
-    base seed, to which the number of the repetition is added. `own_id` and `own_category` are the suite's own words for
-    them, in any script; `fields` holds what else the suite says of the pair, as text; `row` is where it stands, such as
-    `pairs.jsonl:3`, as far as it stands in a file.
+    `id` is unique in its suite and made of `[A-Za-z0-9._-]{1,128}`; `category` is a slug; `seed` is
+    the base seed, to which the number of the repetition is added. `own_id` and `own_category` are
+    the suite's own words for them, in any script; `fields` holds what else the suite says of the
+    pair, as text; `row` is where it stands, such as `pairs.jsonl:3`, as far as it stands in a file.
     """
 
     id: str
@@ -104,5 +110,7 @@ class EditPair:
 
     @property
     def keywords(self) -> tuple[str, ...]:
-        """Names by which `-k` finds this pair: those of its category, its tags, its difficulty, the suite's own id."""
+        """Names by which `-k` finds this pair: those of its category, its tags, its difficulty, the
+        suite's own id.
+        """
         return tuple(filter(None, (*self.category_names, *self.tags, self.difficulty, self.own_id)))

@@ -9,7 +9,8 @@ from typing import Any
 
 
 def within(seconds: float, call: Callable[[], Any]) -> Any:
-    """Return what a call returns, or raise what it raises; raises `TimeoutError` if that takes longer.
+    """Return what a call returns, or raise what it raises; raises `TimeoutError` if that takes
+    longer.
 
     It is made in a thread that does not keep the process alive.
     """

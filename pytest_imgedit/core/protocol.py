@@ -1,7 +1,7 @@
 """Every message that passes between the controller, workers, and ranks of a sharded editor.
 
-All are dictionaries of plain values, as execnet sends them, told apart by `op`. They stand here rather than beside the
-pool, since the ranks of an editor know nothing of workers.
+All are dictionaries of plain values, as execnet sends them, told apart by `op`. They stand here
+rather than beside the pool, since the ranks of an editor know nothing of workers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ class TargetMessage(TypedDict):
 
 
 class CheckpointMessage(TypedDict):
-    """A checkpoint to be found on another host, in the same `folder` or `embedded` in this package; SHA-256 by file."""
+    """A checkpoint to be found on another host, in the same `folder` or `embedded` in this package;
+    SHA-256 by file.
+    """
 
     folder: str
     embedded: str | None
@@ -50,7 +52,9 @@ class EditJob(TypedDict):
 
 
 class QuestionMessage(TypedDict):
-    """What a judge is asked about one edit; `images` are encoded, `parts` are ("text", words) or ("image", name)."""
+    """What a judge is asked about one edit; `images` are encoded, `parts` are ("text", words) or
+    ("image", name).
+    """
 
     pair: str
     category: str
@@ -71,8 +75,8 @@ class JudgeJob(TypedDict):
 class Preparing(TypedDict):
     """What every worker of a model is told of it; `unused` are packages that it is to do without.
 
-    Of an editor, `batch_size` is how many edits go into one call, which with `pads_batches` is padded to that size.
-    `code` and `files` are SHA-256 by name that must be found where it runs.
+    Of an editor, `batch_size` is how many edits go into one call, which with `pads_batches` is
+    padded to that size. `code` and `files` are SHA-256 by name that must be found where it runs.
     """
 
     target: TargetMessage
@@ -115,15 +119,18 @@ ToWorker = Prepare | Load | Drop | EditJob | JudgeJob
 
 
 class MemoryUsed(TypedDict):
-    """The most bytes of memory that a worker has used: of its GPU (`None` without one), and of its host."""
+    """The most bytes of memory that a worker has used: of its GPU (`None` without one), and of its
+    host.
+    """
 
     gpu: int | None
     host: int
 
 
 class _Reply(TypedDict):
-    """What every reply tells: its `seconds`, the most `memory` that the worker has used so far, `code`, where it has
-    imported more modules since the last reply, and of a worker on the CPU `cpu_share`, as `workers/usage.py` says.
+    """What every reply tells: its `seconds`, the most `memory` that the worker has used so far,
+    `code`, where it has imported more modules since the last reply, and of a worker on the CPU
+    `cpu_share`, as `workers/usage.py` says.
     """
 
     seconds: NotRequired[float]
@@ -158,9 +165,11 @@ class Loaded(_Reply):
 
 
 class FinishedEdit(TypedDict):
-    """An edit as a PNG; `edit_s` is its share in the seconds of a call of `batch_size` edits, padding included.
+    """An edit as a PNG; `edit_s` is its share in the seconds of a call of `batch_size` edits,
+    padding included.
 
-    The thumbnails of edit and source are WebP, for reports; `signature` is as `images.signature` says.
+    The thumbnails of edit and source are WebP, for reports; `signature` is as `images.signature`
+    says.
     """
 
     op: Literal["finished"]
@@ -185,7 +194,9 @@ class FailedEdit(TypedDict):
 
 
 class Edited(_Reply):
-    """A batch is edited: one edit or failure a request, in their order. `batch_size` is the most for the next one."""
+    """A batch is edited: one edit or failure a request, in their order. `batch_size` is the most
+    for the next one.
+    """
 
     op: Literal["edited"]
     edits: list[FinishedEdit | FailedEdit]
@@ -232,8 +243,8 @@ class Dropped(_Reply):
 class Failed(_Reply):
     """A job, or loading, failed.
 
-    `kind` is `setup`, `bad_image`, `degenerate_output`, `oom` or `exception`; of the pool's own, `worker_died`,
-    `timeout` or `no_worker`.
+    `kind` is `setup`, `bad_image`, `degenerate_output`, `oom` or `exception`; of the pool's own,
+    `worker_died`, `timeout` or `no_worker`.
     """
 
     op: Literal["error"]
@@ -266,7 +277,8 @@ Reply = Prepared | Loaded | Edited | Judged | Dropped | Failed
 FromWorker = Reply | Step | Ended | NotStartedMessage
 
 
-# --- from rank 0 of a sharded editor to the others, which answer each with a text: why they failed, empty if not
+# --- from rank 0 of a sharded editor to the others, which answer each with a text: why they failed,
+# empty if not
 
 
 class RankSetup(TypedDict):

@@ -1,4 +1,6 @@
-"""Where results come from: versions of packages, the machine, and the commit of the working folder."""
+"""Where results come from: versions of packages, the machine, and the commit of the working
+folder.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,16 @@ from collections.abc import Iterable
 from pytest_imgedit.core.results import Commit, Machine
 from pytest_imgedit.core.versions import versions_of
 
-PACKAGES = ("pytest-imgedit", "pytest", "torch", "torchvision", "diffusers", "transformers", "pillow", "numpy")
+PACKAGES = (
+    "pytest-imgedit",
+    "pytest",
+    "torch",
+    "torchvision",
+    "diffusers",
+    "transformers",
+    "pillow",
+    "numpy",
+)
 
 
 def versions() -> dict[str, str]:
@@ -20,7 +31,12 @@ def versions() -> dict[str, str]:
 
 def machine(gpus: Iterable[str]) -> Machine:
     """Describe the machine without naming it; `gpus` are the products of those that are used."""
-    return Machine(system=platform.system(), architecture=platform.machine(), cpus=os.cpu_count(), gpus=tuple(gpus))
+    return Machine(
+        system=platform.system(),
+        architecture=platform.machine(),
+        cpus=os.cpu_count(),
+        gpus=tuple(gpus),
+    )
 
 
 def commit() -> Commit | None:
@@ -32,9 +48,13 @@ def commit() -> Commit | None:
 
 
 def git(*arguments: str) -> str | None:
-    """Return what git prints for the working folder; `None` where there is no git, or no repository."""
+    """Return what git prints for the working folder; `None` where there is no git, or no
+    repository.
+    """
     try:
-        done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=10, check=True)
+        done = subprocess.run(
+            ["git", *arguments], capture_output=True, text=True, timeout=10, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()

@@ -11,46 +11,67 @@ from typing import Any
 MASK = "***"
 #: Shorter values are words that stand in other places too.
 MIN_LENGTH = 8
-_KEYS = "api|access|private|auth|account|shared|signing|encryption|master|subscription|deploy|license"
-_WORDS = rf"(?:(?:{_KEYS})key|token|credential|cred|password|passwd|passphrase|authorization|bearer|cookie)s?"
+_KEYS = (
+    "api|access|private|auth|account|shared|signing|encryption|master|subscription|deploy|license"
+)
+_WORDS = (
+    rf"(?:(?:{_KEYS})key|token|credential|cred|password|passwd|passphrase|authorization|bearer"
+    r"|cookie)s?"
+)
 _SECRET = re.compile(rf"secret|{_WORDS}$")
 _SHORT = re.compile(r"(?:^|[_-])(?:key|pass|pwd|auth|pat|jwt|sas|sig)$", re.IGNORECASE)
 #: Where a name in camel case is cut.
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
-#: What is a secret by its shape: credentials in a URL, a private key, what follows an authorization scheme, tokens of
-#: services.
+#: What is a secret by its shape: credentials in a URL, a private key, what follows an authorization
+#: scheme, tokens of services.
 _SHAPES = re.compile(
     r"(?<=://)[^/\s:@'\"]*:[^/\s'\"]+(?=@)|(?<=://)[\w.~+-]{20,}(?=@)"
-    r"|-----BEGIN [A-Z ]{0,20}PRIVATE KEY(?: BLOCK)?-----(?s:.*?)(?:-----END [A-Z ]{0,20}KEY(?: BLOCK)?-----|\Z)"
+    r"|-----BEGIN [A-Z ]{0,20}PRIVATE KEY(?: BLOCK)?-----(?s:.*?)"
+    r"(?:-----END [A-Z ]{0,20}KEY(?: BLOCK)?-----|\Z)"
     r"|(?<=Bearer )[\w.~+/=-]{8,}|(?<=Basic )[\w+/=-]{8,}|(?<=Token )[\w.~+/=-]{16,}"
-    r"|(?<![\w-])(?:(?:gh[pousr]_|hf_|npm_|r8_|gsk_|xai-|pplx-|tvly-|dop_v1_|[prs]k_(?:live|test)_)[A-Za-z0-9]{20,}"
-    r"|(?:github_pat_|gl(?:pat|dt|rt|cbt|ptt|ft|soat|agent)-|sk-|xox[abeprs]-|xapp-|pypi-|nvapi-|lsv2_|whsec_"
+    r"|(?<![\w-])(?:(?:gh[pousr]_|hf_|npm_|r8_|gsk_|xai-|pplx-|tvly-|dop_v1_|[prs]k_(?:live|test)_)"
+    r"[A-Za-z0-9]{20,}"
+    r"|(?:github_pat_|gl(?:pat|dt|rt|cbt|ptt|ft|soat|agent)-|sk-|xox[abeprs]-|xapp-|pypi-"
+    r"|nvapi-|lsv2_|whsec_"
     r"|shp(?:at|ss)_|dckr_pat_|lin_api_|figd_|PMAK-|NRAK-|ATATT3x|AGE-SECRET-KEY-1)[\w-]{10,})"
-    r"|(?<![\w-])(?:ya29|hvs|SG|dp\.[a-z]{2})\.[\w.-]{16,}|\bdapi[0-9a-f]{32}\b|\b\d{8,10}:[\w-]{35}\b"
+    r"|(?<![\w-])(?:ya29|hvs|SG|dp\.[a-z]{2})\.[\w.-]{16,}|\bdapi[0-9a-f]{32}\b"
+    r"|\b\d{8,10}:[\w-]{35}\b"
     r"|\bA[KS]IA[A-Z0-9]{16}\b|\bAIza[\w-]{30,}|(?<![\w-])eyJ[\w-]+\.[\w-]+\.[\w-]+"
 )
 #: A header with a key; a scheme may stand before it.
 _HEADER = re.compile(
-    r"(?P<name>(?:authorization|api-key|auth-token)['\"]?: ?['\"]?(?:(?:basic|bearer|token|key|apikey|digest) +)?)"
+    r"(?P<name>(?:authorization|api-key|auth-token)['\"]?: ?['\"]?"
+    r"(?:(?:basic|bearer|token|key|apikey|digest) +)?)"
     r"[^\s'\",;*]{8,}|(?P<cookie>cookie['\"]?: ?['\"]?)[^'\"\n*]+",
     re.IGNORECASE,
 )
 #: The value of a name that may be that of a secret, as in DSNs, query strings, calls and JSON.
 _ASSIGNED = re.compile(
     r"(?P<url>[?&])?(?<![\w.-])(?P<quote>['\"]?)"
-    r"(?P<name>[\w.-]{0,40}(?:pass|passphrase|passw(?:or)?d|pwd|secret[\w.-]{0,20}|key|token|cred|credential|bearer|cookie"
-    r"|authorization|pat|jwt|sas|auth|sig|signature|code)s?)(?P=quote) ?(?P<sign>[=:]) ?"
+    r"(?P<name>[\w.-]{0,40}(?:pass|passphrase|passw(?:or)?d|pwd|secret[\w.-]{0,20}|key|token|cred"
+    r"|credential|bearer|cookie|authorization|pat|jwt|sas|auth|sig|signature|code)s?)"
+    r"(?P=quote) ?(?P<sign>[=:]) ?"
     r"(?P<value>'[^'\n]*'|\"[^\"\n]*\"|[^\s;&,'\"<>()\[\]{}]+)",
     re.IGNORECASE,
 )
 #: Names that hold a secret in the query of a URL, such as of a link that is signed.
-_IN_QUERIES = ("key", "sig", "signature", "x-amz-signature", "x-goog-signature", "x-amz-security-token", "code")
+_IN_QUERIES = (
+    "key",
+    "sig",
+    "signature",
+    "x-amz-signature",
+    "x-goog-signature",
+    "x-amz-security-token",
+    "code",
+)
 
 
 def mask_shapes(text: str) -> str:
-    """Hide what is a secret by its shape, or by the name that it is the value of, wherever it stands in a text."""
+    """Hide what is a secret by its shape, or by the name that it is the value of, wherever it
+    stands in a text.
+    """
     return _masked(text, [])
 
 
@@ -77,26 +98,40 @@ def _masked(text: str, hidden: list[str]) -> str:
 
 
 def _names_secret(match: re.Match[str]) -> bool:
-    """Tell whether what a text assigns is a secret: a password of any length, or what is as long as keys are."""
+    """Tell whether what a text assigns is a secret: a password of any length, or what is as long as
+    keys are.
+    """
     name, value = match["name"].lower(), match["value"].strip("'\"")
     if any(word in name for word in ("password", "passwd", "passphrase", "pwd", "secret")):
         return True
     if match["sign"] == ":" and not match["quote"]:  # in a sentence
         return False
-    if len(value) < MIN_LENGTH or value.isdecimal() or value[0] in "<[{(":  # such as the token <|endoftext|>
+    if (
+        len(value) < MIN_LENGTH or value.isdecimal() or value[0] in "<[{("
+    ):  # such as the token <|endoftext|>
         return False
-    return (match["url"] is not None and name in _IN_QUERIES) or (name != "key" and is_secret(match["name"]))
+    return (match["url"] is not None and name in _IN_QUERIES) or (
+        name != "key" and is_secret(match["name"])
+    )
 
 
 def is_secret(name: str) -> bool:
-    """Tell whether a variable or parameter of this name holds a secret: `HF_TOKEN`, `x-api-key`, `accessToken`."""
-    return bool(_SECRET.search(re.sub(r"[^a-z]", "", name.lower())) or _SHORT.search(_HUMP.sub("_", name)))
+    """Tell whether a variable or parameter of this name holds a secret: `HF_TOKEN`, `x-api-key`,
+    `accessToken`.
+    """
+    return bool(
+        _SECRET.search(re.sub(r"[^a-z]", "", name.lower())) or _SHORT.search(_HUMP.sub("_", name))
+    )
 
 
 def mask_secrets(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Hide secrets in the values of parameters, by name and by shape, inside tables too; a number is none."""
+    """Hide secrets in the values of parameters, by name and by shape, inside tables too; a number
+    is none.
+    """
     return {
-        name: MASK if is_secret(name) and not isinstance(value, int | float) else _mask_inside(value)
+        name: MASK
+        if is_secret(name) and not isinstance(value, int | float)
+        else _mask_inside(value)
         for name, value in params.items()
     }
 
@@ -110,19 +145,25 @@ def _mask_inside(value: Any) -> Any:
 
 
 def server_key(params: Mapping[str, Any]) -> dict[str, str]:
-    """Return the key of the server that an editor or judge asks, where its variable has a name of its own."""
+    """Return the key of the server that an editor or judge asks, where its variable has a name of
+    its own.
+    """
     return {"key": os.environ.get(str(params.get("api_key_env")), "")}
 
 
 class Redactor:
-    """Replaces secrets wherever they turn up: those of an environment and of parameters, known by their names, and what
-    has the shape of one.
+    """Replaces secrets wherever they turn up: those of an environment and of parameters, known by
+    their names, and what has the shape of one.
     """
 
     def __init__(self, *sources: Mapping[str, Any]) -> None:
-        lines = {line for source in sources for value in _secrets(source) for line in value.splitlines()}
+        lines = {
+            line for source in sources for value in _secrets(source) for line in value.splitlines()
+        }
         long = {line for line in lines if len(line) >= MIN_LENGTH}
-        written = {form for line in long for form in (line, repr(line)[1:-1], json.dumps(line)[1:-1])}
+        written = {
+            form for line in long for form in (line, repr(line)[1:-1], json.dumps(line)[1:-1])
+        }
         self._secrets = sorted(written, key=len, reverse=True)
 
     def text(self, text: str) -> str:
@@ -133,7 +174,9 @@ class Redactor:
 
 
 def _secrets(source: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the values of names that hold secrets, and what is one by its shape in any other value."""
+    """Yield the values of names that hold secrets, and what is one by its shape in any other
+    value.
+    """
     for name, value in source.items():
         if is_secret(name):
             yield from map(str, _leaves(value))

@@ -1,4 +1,6 @@
-"""Strict reading of a judge's reply: every aspect once, on a line of its own, in range, or an error."""
+"""Strict reading of a judge's reply: every aspect once, on a line of its own, in range, or an
+error.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ from collections.abc import Sequence
 
 from pytest_imgedit.core.errors import ReplyError
 
-#: Prompts and servers may keep the mark that opens a thought; one that is not closed goes to the end.
+#: Prompts and servers may keep the mark that opens a thought; one that is not closed goes to the
+#: end.
 _THINKING = re.compile(r"\A(?:(?!<think>).)*</think>|<think>.*?(?:</think>|\Z)", re.DOTALL)
 NUMBER = re.compile(r"\d{1,3}(?:\.\d{1,6})?", re.ASCII)
 SCALE = (0.0, 10.0)
@@ -17,9 +20,10 @@ SCALE = (0.0, 10.0)
 def parse_reply(reply: str, aspects: Sequence[str]) -> dict[str, float]:
     """Read `name: number` lines; return one number in [0, 10] for each aspect.
 
-    Names are matched without regard to case; a number may be bold or followed by `/10`. Lines that do not
-    start with an aspect's name are passed over, so numbers elsewhere never count. Raises `ReplyError` if
-    an aspect is missing, stands there twice, is followed by anything but one number, or is out of range.
+    Names are matched without regard to case; a number may be bold or followed by `/10`. Lines that
+    do not start with an aspect's name are passed over, so numbers elsewhere never count. Raises
+    `ReplyError` if an aspect is missing, stands there twice, is followed by anything but one
+    number, or is out of range.
     """
     found: dict[str, float] = {}
     for line in _THINKING.sub("", reply).splitlines():
@@ -36,7 +40,9 @@ def parse_reply(reply: str, aspects: Sequence[str]) -> dict[str, float]:
 
 
 def number_places(reply: str, aspects: Sequence[str]) -> dict[str, int]:
-    """Return where each aspect's number starts in a reply, in characters; lines are read as by `parse_reply`."""
+    """Return where each aspect's number starts in a reply, in characters; lines are read as by
+    `parse_reply`.
+    """
     places: dict[str, int] = {}
     start = 0
     for line in _THINKING.sub(lambda match: " " * len(match[0]), reply).splitlines(keepends=True):
@@ -51,7 +57,9 @@ def number_places(reply: str, aspects: Sequence[str]) -> dict[str, int]:
 def _split(line: str, aspects: Sequence[str]) -> tuple[str | None, str]:
     name, colon, value = _with_ascii_colons(line).partition(":")
     name = name.strip().strip("*_`-# ").casefold()
-    match = next((aspect for aspect in aspects if aspect.casefold() == name), None) if colon else None
+    match = (
+        next((aspect for aspect in aspects if aspect.casefold() == name), None) if colon else None
+    )
     return match, value.strip().strip("*_` ")
 
 

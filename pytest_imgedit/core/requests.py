@@ -12,9 +12,11 @@ from PIL import Image
 
 @dataclass(frozen=True)
 class EditRequest:
-    """What an editor is asked for: RGB source of shape (H, W, 3), instruction, and a seed in [0, 2**63).
+    """What an editor is asked for: RGB source of shape (H, W, 3), instruction, and a seed in [0,
+    2**63).
 
-    `reference` is there for the controls `oracle` and `shuffled`, and as the finished image for `folder`, only.
+    `reference` is there for the controls `oracle` and `shuffled`, and as the finished image for
+    `folder`, only.
     """
 
     pair_id: str
@@ -26,19 +28,23 @@ class EditRequest:
 
 
 class Editor(Protocol):
-    """Built once a worker as `Class(argument, device=…, **params)`; the argument only if the spec has one.
+    """Built once a worker as `Class(argument, device=…, **params)`; the argument only if the spec
+    has one.
 
-    `device` is `"cpu"`, `"cuda"`, or `"balanced"` (spread over all GPUs that the worker sees). An editor may have a
-    method `self_check()`, which a worker calls once after building it: `SetupError` from it ends the run. The global
-    generators of Python, numpy and torch are seeded with the request's seed before every edit.
+    `device` is `"cpu"`, `"cuda"`, or `"balanced"` (spread over all GPUs that the worker sees). An
+    editor may have a method `self_check()`, which a worker calls once after building it:
+    `SetupError` from it ends the run. The global generators of Python, numpy and torch are seeded
+    with the request's seed before every edit.
 
-    An editor with an attribute `on_step` is given a function there, which it may call with (step, steps) as it goes.
+    An editor with an attribute `on_step` is given a function there, which it may call with (step,
+    steps) as it goes.
 
-    An editor that can make several edits in one call has a method `edit_batch(requests)` too, which returns one image
-    a request, in order, or an exception in the place of one that failed. It gets at most `editor.batch_size` requests,
-    whose sources are of one size. If it runs out of memory, it is called again with half as many. Each image must be
-    that which `edit` returns, to rounding. One that draws from a global generator is called for one edit at a time, as
-    these are seeded for the first request alone.
+    An editor that can make several edits in one call has a method `edit_batch(requests)` too, which
+    returns one image a request, in order, or an exception in the place of one that failed. It gets
+    at most `editor.batch_size` requests, whose sources are of one size. If it runs out of memory,
+    it is called again with half as many. Each image must be that which `edit` returns, to rounding.
+    One that draws from a global generator is called for one edit at a time, as these are seeded for
+    the first request alone.
     """
 
     def edit(self, request: EditRequest) -> Image.Image:
@@ -49,9 +55,10 @@ class Editor(Protocol):
 class Question:
     """What a judge is asked about one edit.
 
-    `images` holds RGB images by name: `source`, `edited`, and `reference` where the pair has one. `system`
-    is the system prompt; `parts` is the user's turn in order: texts as `("text", words)` and images as
-    `("image", name)`; `aspects` are the names of the numbers that the rubric reads from the reply.
+    `images` holds RGB images by name: `source`, `edited`, and `reference` where the pair has one.
+    `system` is the system prompt; `parts` is the user's turn in order: texts as `("text", words)`
+    and images as `("image", name)`; `aspects` are the names of the numbers that the rubric reads
+    from the reply.
     """
 
     pair_id: str
@@ -65,14 +72,16 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """A judge's answer: the raw `reply`, or a `score` in [0, 10] with its aspects from a judge that measures.
+    """A judge's answer: the raw `reply`, or a `score` in [0, 10] with its aspects from a judge that
+    measures.
 
     A reply that is `cut`, which would have gone on but for a limit on its length, is not read.
 
-    The rubric parses the reply of an answer without a score. `expected` may then hold an expected grade in [0, 10] for
-    every aspect, from which the score is made in place of those that the reply names, with `off_scale` the largest
-    probability that the judge gave to something else than a grade. `error` says why there is neither. `tokens_in` and
-    `tokens_out` count what the answer cost, where that is paid for.
+    The rubric parses the reply of an answer without a score. `expected` may then hold an expected
+    grade in [0, 10] for every aspect, from which the score is made in place of those that the reply
+    names, with `off_scale` the largest probability that the judge gave to something else than a
+    grade. `error` says why there is neither. `tokens_in` and `tokens_out` count what the answer
+    cost, where that is paid for.
     """
 
     reply: str = ""
@@ -87,11 +96,13 @@ class Answer:
 
 
 class Judge(Protocol):
-    """Built once a worker as `Class(argument, device=…, **params)`; the argument only if the spec has one.
+    """Built once a worker as `Class(argument, device=…, **params)`; the argument only if the spec
+    has one.
 
     A judge may set `batch_size: int`, the most questions that it wants at once; it is used where
-    `judge.batch_size` is `"auto"`. With that it declares that an answer does not depend on the other questions of its
-    batch. A judge that runs out of memory may let that out: it is asked again in batches of half the size.
+    `judge.batch_size` is `"auto"`. With that it declares that an answer does not depend on the
+    other questions of its batch. A judge that runs out of memory may let that out: it is asked
+    again in batches of half the size.
     """
 
     def answer(self, questions: Sequence[Question]) -> Sequence[Answer]:
@@ -99,9 +110,11 @@ class Judge(Protocol):
 
 
 def job_seed(seed: int, pair_id: str, base: int = 0) -> int:
-    """Derive the generator's seed of a pair: 63 bits of the SHA-256 of its seed and id, and of a base seed but for 0.
+    """Derive the generator's seed of a pair: 63 bits of the SHA-256 of its seed and id, and of a
+    base seed but for 0.
 
-    So the noise of one pair is independent of that of all others, and that of one base seed of that of any other.
+    So the noise of one pair is independent of that of all others, and that of one base seed of that
+    of any other.
     """
     text = f"{base}:{seed}:{pair_id}" if base else f"{seed}:{pair_id}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

@@ -1,8 +1,9 @@
 """The results document of a run, `results.json`, and all that it is made of.
 
-`Results` is the product: reports, baselines, comparisons and the command line read nothing else. `imgedit schema`
-prints its JSON schema. Scores lie on a scale from 0 to 10, times are in seconds, and images are named by the path of
-their blob below the store's folder `blobs`, or by the SHA-256 of their PNG.
+`Results` is the product: reports, baselines, comparisons and the command line read nothing else.
+`imgedit schema` prints its JSON schema. Scores lie on a scale from 0 to 10, times are in seconds,
+and images are named by the path of their blob below the store's folder `blobs`, or by the SHA-256
+of their PNG.
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ T = TypeVar("T")
 Stage = Literal["edit", "score"]
 Status = Literal["scored", "edited", "edit_error", "judge_error", "interrupted", "not_needed"]
 State = Literal["PASS", "FAIL", "INCONCLUSIVE", "INVALID", "NOT SELECTED"]
-GateKind = Literal["fail_under", "max_drop", "max_collapsed", "min_coverage", "max_errors", "controls"]
-#: As `core.pairs.slug` and `core.pairs.category_slug` make them: a part of a path that leads nowhere else.
+GateKind = Literal[
+    "fail_under", "max_drop", "max_collapsed", "min_coverage", "max_errors", "controls"
+]
+#: As `core.pairs.slug` and `core.pairs.category_slug` make them: a part of a path that leads
+#: nowhere else.
 PairId = Annotated[str, Field(pattern=r"^\.*[A-Za-z0-9_-][A-Za-z0-9._-]*$", max_length=128)]
 Category = Annotated[str, Field(pattern=r"^\.*[\w-][\w.-]*$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -35,10 +39,14 @@ BlobPath = Annotated[str, Field(pattern=r"^[0-9a-f]{2}/[0-9a-f]{64}\.(png|jpg|we
 
 
 def once(name: str) -> AfterValidator:
-    """Return a check of parts that no two have the same value of this name; it raises `ValueError`."""
+    """Return a check of parts that no two have the same value of this name; it raises
+    `ValueError`.
+    """
 
     def check(parts: tuple[T, ...]) -> tuple[T, ...]:
-        value, count = Counter(getattr(part, name) for part in parts).most_common(1)[0] if parts else (None, 0)
+        value, count = (
+            Counter(getattr(part, name) for part in parts).most_common(1)[0] if parts else (None, 0)
+        )
         if count > 1:
             raise ValueError(f"{name} {value!r} occurs twice, expected it once")
         return parts
@@ -59,13 +67,14 @@ class Part(BaseModel):
 class Edit:
     """One edited image: `blob` is the SHA-256 of its PNG in the store.
 
-    `seconds` is the editor's own time, of which each edit of a call has an equal share; the call was for `batch_size`
-    edits, padding included.
+    `seconds` is the editor's own time, of which each edit of a call has an equal share; the call
+    was for `batch_size` edits, padding included.
 
-    `near_copy` says that it hardly differs from the source, `reframed` that its aspect ratio does by over 3%; see
-    `kinds/output.py`. `width` and `height` are in pixels. `compiled` says that a compiled network made it, whose
-    images differ from others by rounding. `signature` is as `images.signature` says. `key` is that of its record in the
-    store, `environment` the digest of where it was computed.
+    `near_copy` says that it hardly differs from the source, `reframed` that its aspect ratio does
+    by over 3%; see `kinds/output.py`. `width` and `height` are in pixels. `compiled` says that a
+    compiled network made it, whose images differ from others by rounding. `signature` is as
+    `images.signature` says. `key` is that of its record in the store, `environment` the digest of
+    where it was computed.
     """
 
     blob: Sha256
@@ -86,11 +95,11 @@ class Edit:
 class Verdict:
     """A judge's answer about one edit: the raw reply, its aspects, and a score in [0, 10].
 
-    `batch_size` is the number of edits that were judged together with this one. Where aspects and score are
-    expectations over the judge's probabilities, `greedy` is the score of the reply as it stands, and `off_scale` the
-    largest probability in [0, 1] that the judge gave to anything but a grade. `measured` says that the judge
-    gave the score itself, rather than a reply to read. `key` is that of its record in the store, `environment` the
-    digest of where it was computed.
+    `batch_size` is the number of edits that were judged together with this one. Where aspects and
+    score are expectations over the judge's probabilities, `greedy` is the score of the reply as it
+    stands, and `off_scale` the largest probability in [0, 1] that the judge gave to anything but a
+    grade. `measured` says that the judge gave the score itself, rather than a reply to read. `key`
+    is that of its record in the store, `environment` the digest of where it was computed.
     """
 
     reply: str
@@ -106,7 +115,9 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class ItemError:
-    """Why a pair has no score: the stage, a short kind such as `worker_died`, one line of text, and the raw reply."""
+    """Why a pair has no score: the stage, a short kind such as `worker_died`, one line of text, and
+    the raw reply.
+    """
 
     stage: Stage
     kind: str
@@ -134,9 +145,10 @@ class SeedResult:
 class Item(Part):
     """One selected pair: what was asked, and how it ended.
 
-    `score` and `aspects` are means over the seeds; `None` and empty unless all of them have a verdict. `edited` is the
-    end of a pair in stage `edit`; `interrupted` pairs were cut off before they were done, and pairs `not_needed` left
-    out since every gate was decided. `source` and `reference` name blobs.
+    `score` and `aspects` are means over the seeds; `None` and empty unless all of them have a
+    verdict. `edited` is the end of a pair in stage `edit`; `interrupted` pairs were cut off before
+    they were done, and pairs `not_needed` left out since every gate was decided. `source` and
+    `reference` name blobs.
     """
 
     id: PairId
@@ -183,11 +195,12 @@ class Item(Part):
 class Summary:
     """What a table row says: counts, and statistics of the scored pairs on the 0..10 scale.
 
-    `std` is the sample standard deviation (n − 1), `None` under two pairs; `ci95` the 95% interval of the mean, which
-    allows for rare scores that were not seen, `se` the standard error of the mean, both `None` under two clusters
-    (pairs that share a source image are one cluster); `mde` how far the true mean must lie from a threshold for a
-    one-sided test at 5% to find it in 80% of runs, `None` where so few clusters cannot, and where no spread was seen.
-    All are `None` where nothing was scored.
+    `std` is the sample standard deviation (n − 1), `None` under two pairs; `ci95` the 95% interval
+    of the mean, which allows for rare scores that were not seen, `se` the standard error of the
+    mean, both `None` under two clusters (pairs that share a source image are one cluster); `mde`
+    how far the true mean must lie from a threshold for a one-sided test at 5% to find it in 80% of
+    runs, `None` where so few clusters cannot, and where no spread was seen. All are `None` where
+    nothing was scored.
     """
 
     n: int
@@ -215,8 +228,9 @@ class Overall(Part):
 class GateResult:
     """What a gate found: `value` against `limit` and, in one line, why it is in its state.
 
-    `p` is the one-sided p value after Holm over the gates of the kind; `mde` the smallest distance beyond the limit
-    that this gate finds in 80% of runs, `None` where so few pairs can show nothing, or no spread was seen.
+    `p` is the one-sided p value after Holm over the gates of the kind; `mde` the smallest distance
+    beyond the limit that this gate finds in 80% of runs, `None` where so few pairs can show
+    nothing, or no spread was seen.
     """
 
     field: str
@@ -230,10 +244,12 @@ class GateResult:
 
 
 class ComparisonRow(Part):
-    """One category, or `overall`, against the baseline: means of the `n` pairs that have a score on both sides.
+    """One category, or `overall`, against the baseline: means of the `n` pairs that have a score on
+    both sides.
 
-    `p` is that of a drop and `p_rise` that of a rise, one-sided after Holm over all rows; `finding` is what they show,
-    or the state of a gate on this row, whose p and MDE are then those of the row.
+    `p` is that of a drop and `p_rise` that of a rise, one-sided after Holm over all rows; `finding`
+    is what they show, or the state of a gate on this row, whose p and MDE are then those of the
+    row.
     """
 
     n: int
@@ -248,7 +264,9 @@ class ComparisonRow(Part):
 
 
 class ComparedPair(Part):
-    """What the baseline has of a pair: its score, and the SHA-256 of its `edits` by seed; `alike`: they look so now."""
+    """What the baseline has of a pair: its score, and the SHA-256 of its `edits` by seed; `alike`:
+    they look so now.
+    """
 
     before: float | None
     difference: float | None
@@ -274,10 +292,11 @@ class Commit(Part):
 
 
 class Comparison(Part):
-    """A run against a baseline; `name`, `run`, `editor` and `commit` are the baseline's, `size` is its number of pairs.
+    """A run against a baseline; `name`, `run`, `editor` and `commit` are the baseline's, `size` is
+    its number of pairs.
 
-    `environment` says in what the two were computed otherwise. `fell` and `rose` name the pairs that moved most,
-    `collapsed` those that fell by `gates.collapse` points or more.
+    `environment` says in what the two were computed otherwise. `fell` and `rose` name the pairs
+    that moved most, `collapsed` those that fell by `gates.collapse` points or more.
     """
 
     name: str
@@ -297,9 +316,9 @@ class Comparison(Part):
 class ControlRow(Summary):
     """How the judge scored one control.
 
-    `auc`, with its interval `auc_ci95`, is the chance that the oracle's edit is scored over the control's, and `p` the
-    one-sided p value that the control is not worth less on the same pairs. `pending` counts verdicts that are still to
-    be made.
+    `auc`, with its interval `auc_ci95`, is the chance that the oracle's edit is scored over the
+    control's, and `p` the one-sided p value that the control is not worth less on the same pairs.
+    `pending` counts verdicts that are still to be made.
     """
 
     control: str
@@ -339,10 +358,11 @@ class Controls(Part):
 
 
 class NoiseRow(Part):
-    """One repeat of the judging: `n` pairs that have a score in both judgings, `errors` and `pending` of the others.
+    """One repeat of the judging: `n` pairs that have a score in both judgings, `errors` and
+    `pending` of the others.
 
-    `shift` is that of the overall (macro) score, `sd` the root mean square change of a pair's score, and `changed` how
-    many scores changed visibly.
+    `shift` is that of the overall (macro) score, `sd` the root mean square change of a pair's
+    score, and `changed` how many scores changed visibly.
     """
 
     perturbation: str
@@ -355,7 +375,9 @@ class NoiseRow(Part):
 
 
 class Noise(Part):
-    """The judge's own noise; `floor` is the root mean square of the shifts, those of another order left out."""
+    """The judge's own noise; `floor` is the root mean square of the shifts, those of another order
+    left out.
+    """
 
     rows: tuple[NoiseRow, ...]
     floor: float | None
@@ -391,16 +413,18 @@ class ModelOptions(Part):
 
 
 class GateOptions(Part):
-    """The gates: thresholds on the 0..10 score and on its fall, and errors allowed, a count (int) or fraction (float).
+    """The gates: thresholds on the 0..10 score and on its fall, and errors allowed, a count (int)
+    or fraction (float).
 
-    `alpha` is the chance of a false alarm of all gates on drops and on the tail together, and again of all on scores. A
-    gate that would not find the truth `margin` beyond its limit in 80% of runs is inconclusive. `max_collapsed` pairs
-    (a count or a fraction) may have fallen by `collapse` points or more against a baseline, at least `min_coverage` of
-    whose pairs must be compared; `environment` says whether its results may come from another one. Scores of edits of
-    which more than the fraction `max_near_copies` hardly differ from their source pass no gate. `until`: with
-    `decided`, pairs are edited in an order given by hashes until every gate on a mean is decided. `partial` says what
-    becomes of a gate of a config on a mean, of whose pairs some are not selected: `skip` it, or `decide` it on those
-    that are.
+    `alpha` is the chance of a false alarm of all gates on drops and on the tail together, and again
+    of all on scores. A gate that would not find the truth `margin` beyond its limit in 80% of runs
+    is inconclusive. `max_collapsed` pairs (a count or a fraction) may have fallen by `collapse`
+    points or more against a baseline, at least `min_coverage` of whose pairs must be compared;
+    `environment` says whether its results may come from another one. Scores of edits of which more
+    than the fraction `max_near_copies` hardly differ from their source pass no gate. `until`: with
+    `decided`, pairs are edited in an order given by hashes until every gate on a mean is decided.
+    `partial` says what becomes of a gate of a config on a mean, of whose pairs some are not
+    selected: `skip` it, or `decide` it on those that are.
     """
 
     fail_under: dict[str, float] = Field(default_factory=dict)
@@ -420,8 +444,14 @@ class GateOptions(Part):
     partial: Literal["skip", "decide"] = "skip"
 
     def alpha_of(self, kind: str) -> float:
-        """Return the chance of a false alarm of the gates of a kind: those on drops share α with that on the tail."""
-        return self.alpha / 2 if self.max_drop and kind in ("max_drop", "max_collapsed") else self.alpha
+        """Return the chance of a false alarm of the gates of a kind: those on drops share α with
+        that on the tail.
+        """
+        return (
+            self.alpha / 2
+            if self.max_drop and kind in ("max_drop", "max_collapsed")
+            else self.alpha
+        )
 
 
 class RunOptions(Part):
@@ -433,7 +463,9 @@ class RunOptions(Part):
 
 
 class Options(Part):
-    """The settings that a reader needs in order to repeat the run: named ones only, so never a secret."""
+    """The settings that a reader needs in order to repeat the run: named ones only, so never a
+    secret.
+    """
 
     suite: JsonObject
     editor: ModelOptions
@@ -446,7 +478,8 @@ class Options(Part):
 class RunInfo(Part):
     """When and where a run took place, with which versions and options.
 
-    A run that was stopped is `incomplete`, with `stopped_by` and the trials of the judge that are left.
+    A run that was stopped is `incomplete`, with `stopped_by` and the trials of the judge that are
+    left.
     """
 
     id: str
@@ -472,7 +505,9 @@ class SuiteInfo(Part):
 
 
 class ShardInfo(Part):
-    """Which shard of a run this is; `ids` are the selected pairs of all shards, in the order of the suite."""
+    """Which shard of a run this is; `ids` are the selected pairs of all shards, in the order of the
+    suite.
+    """
 
     index: int = Field(ge=1)
     count: int = Field(ge=1)
@@ -483,7 +518,8 @@ class ShardInfo(Part):
 
 
 class SelectionInfo(Part):
-    """How many pairs were selected, of how many that count; those `skipped` by marks are in neither.
+    """How many pairs were selected, of how many that count; those `skipped` by marks are in
+    neither.
 
     These are the numbers of all shards, where the run is one `shard`.
     """
@@ -495,9 +531,9 @@ class SelectionInfo(Part):
 
 
 class EditorInfo(Part):
-    """The editor. `lossy` are the parameters that trade quality for speed; `compiled` is `None` where some edits only
-    are those of a compiled network. `batch_sizes` are how many edits the calls were for that made its edits,
-    where that decides how they round.
+    """The editor. `lossy` are the parameters that trade quality for speed; `compiled` is `None`
+    where some edits only are those of a compiled network. `batch_sizes` are how many edits the
+    calls were for that made its edits, where that decides how they round.
     """
 
     spec: str
@@ -545,7 +581,9 @@ class ComputedIn(Environment):
 
 
 class ReuseInfo(Part):
-    """How many edits and verdicts were computed in another environment than that of the run, and in what it differs."""
+    """How many edits and verdicts were computed in another environment than that of the run, and in
+    what it differs.
+    """
 
     policy: Reuse
     edits: int = 0
@@ -556,10 +594,11 @@ class ReuseInfo(Part):
 class Timing(Part):
     """Wall times in seconds, and counts.
 
-    `edit_s` includes `load_s`, up to the first editor that is loaded. `swap_s` is from the last edit to the first
-    judge that is loaded, `first_verdict_s` to the first verdict, `score_s` from the loaded judge to the last verdict;
-    where scoring overlaps editing, `swaps` is 0 and `score_s` what it takes after the last edit. The shares say
-    how much of each stage, from its first loaded worker on, its GPUs computed.
+    `edit_s` includes `load_s`, up to the first editor that is loaded. `swap_s` is from the last
+    edit to the first judge that is loaded, `first_verdict_s` to the first verdict, `score_s` from
+    the loaded judge to the last verdict; where scoring overlaps editing, `swaps` is 0 and `score_s`
+    what it takes after the last edit. The shares say how much of each stage, from its first loaded
+    worker on, its GPUs computed.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=False, allow_inf_nan=False)
@@ -582,8 +621,9 @@ class Timing(Part):
 class WorkerInfo(Part):
     """What one worker did in a stage; `ready_s` is from the stage's start until it was loaded.
 
-    `batch_size` is how many edits or questions went into one call at most, when it ended. `gpu_peak` and `host_peak`
-    are the most bytes of memory that it used: those that PyTorch took on one of its GPUs, and its resident set.
+    `batch_size` is how many edits or questions went into one call at most, when it ended.
+    `gpu_peak` and `host_peak` are the most bytes of memory that it used: those that PyTorch took on
+    one of its GPUs, and its resident set.
     """
 
     name: str
@@ -609,7 +649,11 @@ class Results(Part):
     """All that a run found. Every selected pair is in `items` exactly once."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, allow_inf_nan=False, serialize_by_alias=True, validate_by_name=True
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        serialize_by_alias=True,
+        validate_by_name=True,
     )
 
     schema_name: Literal["imgedit.results/2"] = Field(default="imgedit.results/2", alias="schema")

@@ -12,34 +12,45 @@ _BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u206
 
 
 def printable(text: str) -> str:
-    """Make a text fit for a line of a terminal or a log: nothing in it steers the terminal, or a CI that reads it."""
+    """Make a text fit for a line of a terminal or a log: nothing in it steers the terminal, or a CI
+    that reads it.
+    """
     return disarmed(escaped(text))
 
 
 def disarmed(text: str) -> str:
-    """Break up what GitHub's runner obeys: `::command::` that begins a line, as wrapping may bring about, and `##[`."""
+    """Break up what GitHub's runner obeys: `::command::` that begins a line, as wrapping may bring
+    about, and `##[`.
+    """
     while "::" in text or "##[" in text:
         text = text.replace("::", ": :").replace("##[", "# #[")
     return text
 
 
 def escaped(text: str, keep: str = "") -> str:
-    """Replace characters that could steer a terminal (controls, bidi, surrogates) by their escapes, but for `keep`."""
+    """Replace characters that could steer a terminal (controls, bidi, surrogates) by their escapes,
+    but for `keep`.
+    """
     if text.isascii() and text.isprintable():
         return text
     keep += " \u3000"
     return "".join(
-        char if char in keep or unicodedata.category(char)[0] not in "CZ" else ascii(char)[1:-1] for char in text
+        char if char in keep or unicodedata.category(char)[0] not in "CZ" else ascii(char)[1:-1]
+        for char in text
     )
 
 
 def readable(text: str) -> str:
-    """Make a text of several lines fit to show on a page: line breaks and tabs stay, what steers does not."""
+    """Make a text of several lines fit to show on a page: line breaks and tabs stay, what steers
+    does not.
+    """
     return escaped(text, keep="\n\t")
 
 
 def steering(text: str) -> str | None:
-    """Name the first character that could steer a terminal or the order of a line, such as `U+202E`, if any."""
+    """Name the first character that could steer a terminal or the order of a line, such as
+    `U+202E`, if any.
+    """
     bad = (char for char in text if unicodedata.category(char) in ("Cc", "Cs") or char in _BIDI)
     return next((f"U+{ord(char):04X}" for char in bad), None)
 
@@ -62,7 +73,8 @@ def shorten(text: str, most: int = 1000) -> str:
 def message(error: BaseException) -> str:
     """Return all that an error says, without secrets, fit for a line of a terminal.
 
-    Long values are cut where they are told; that the middle of the whole is left out is a last resort.
+    Long values are cut where they are told; that the middle of the whole is left out is a last
+    resort.
     """
     text = mask_shapes(str(error))
     return printable(text if len(text) <= 4000 else f"{text[:2000]} … {text[-1000:]}")
@@ -84,7 +96,9 @@ def counted(number: int, noun: str) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'x'?` for the known word that is nearest to a mistyped one; nothing if none is near."""
+    """Return `; did you mean 'x'?` for the known word that is nearest to a mistyped one; nothing if
+    none is near.
+    """
     names = {name.lower(): name for name in known}
     near = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.7)
     return f"; did you mean {names[near[0]]!r}?" if near else ""
@@ -108,5 +122,7 @@ def p_value(p: float) -> str:
 
 
 def signed(value: float | None) -> str:
-    """Format a difference with its sign, or a dash where there is none; what rounds to zero is +0.00."""
+    """Format a difference with its sign, or a dash where there is none; what rounds to zero is
+    +0.00.
+    """
     return "–" if value is None else f"{round(value, 2) + 0.0:+.2f}"

@@ -26,7 +26,9 @@ class Shard:
         return cls(int(match[1]), int(match[2]))
 
     def has(self, pair_id: str) -> bool:
-        """Tell whether a pair belongs to this shard: by the SHA-256 of its id, whatever else is selected."""
+        """Tell whether a pair belongs to this shard: by the SHA-256 of its id, whatever else is
+        selected.
+        """
         return number_of(pair_id) % self.count == self.index - 1
 
     def __str__(self) -> str:
@@ -34,7 +36,9 @@ class Shard:
 
 
 def number_of(pair_id: str) -> int:
-    """Return the number by which a pair is assigned to a shard: the first 64 bits of the SHA-256 of its id."""
+    """Return the number by which a pair is assigned to a shard: the first 64 bits of the SHA-256 of
+    its id.
+    """
     return int.from_bytes(hashlib.sha256(pair_id.encode()).digest()[:8], "big")
 
 

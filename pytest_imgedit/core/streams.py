@@ -1,4 +1,6 @@
-"""Standard streams that a run cannot fail on: of another encoding, closed, full, or with nobody who reads them."""
+"""Standard streams that a run cannot fail on: of another encoding, closed, full, or with nobody who
+reads them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from typing import Any
 
 
 class Tolerant:
-    """A text stream that shows what it can: what cannot be encoded as escapes, what cannot be written not at all."""
+    """A text stream that shows what it can: what cannot be encoded as escapes, what cannot be
+    written not at all.
+    """
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -34,11 +38,13 @@ def open_missing() -> None:
     """Give a process that was started without stdout or stderr some to write to."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - for good
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123
 
 
 def let_go(file: TextIOWrapper) -> None:
-    """Write what a stream still holds; if that fails, drop it, so that the interpreter's end does not fail on it."""
+    """Write what a stream still holds; if that fails, drop it, so that the interpreter's end does
+    not fail on it.
+    """
     try:
         file.flush()
     except (OSError, ValueError):

@@ -12,7 +12,9 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def loads(text: str) -> Any:
-    """Parse strict JSON: raises `ValueError` for NaN, Infinity, a key that occurs twice, and a lone surrogate."""
+    """Parse strict JSON: raises `ValueError` for NaN, Infinity, a key that occurs twice, and a lone
+    surrogate.
+    """
 
     def refuse_constant(name: str) -> None:
         raise ValueError(f"{name} is not a JSON number")
@@ -29,5 +31,7 @@ def loads(text: str) -> Any:
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
-            raise ValueError(f"lone surrogate {error.object[error.start]!a}, expected Unicode text") from None
+            raise ValueError(
+                f"lone surrogate {error.object[error.start]!a}, expected Unicode text"
+            ) from None
     return value

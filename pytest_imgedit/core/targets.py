@@ -13,7 +13,9 @@ from pytest_imgedit.core.errors import SetupError
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The class that a worker builds: `module:attribute`, and the one argument that stands before the parameters."""
+    """The class that a worker builds: `module:attribute`, and the one argument that stands before
+    the parameters.
+    """
 
     module: str
     attribute: str
@@ -32,7 +34,9 @@ class Target:
 
     @property
     def is_own(self) -> bool:
-        """Whether this is a class of the user's own, or of another package, rather than one of this package."""
+        """Whether this is a class of the user's own, or of another package, rather than one of this
+        package.
+        """
         return not self.module.startswith("pytest_imgedit.")
 
     def load(self) -> Any:

@@ -1,4 +1,6 @@
-"""The version of this package and of installed ones; standard library alone, since other interpreters run it."""
+"""The version of this package and of installed ones; standard library alone, since other
+interpreters run it.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What a kind of editor or judge is to the harness: all that it knows of a model, without torch.
 
-A subclass of `Model` is a kind, such as `diffusers`; an instance of it is what one spec names. A kind and the class
-that its workers build lie in one file. Kinds of this package and kinds that other packages add by entry points are
-equal: nothing outside of `kinds/` asks which one it has.
+A subclass of `Model` is a kind, such as `diffusers`; an instance of it is what one spec names. A
+kind and the class that its workers build lie in one file. Kinds of this package and kinds that
+other packages add by entry points are equal: nothing outside of `kinds/` asks which one it has.
 """
 
 from __future__ import annotations
@@ -25,8 +25,12 @@ from pytest_imgedit.kinds.source import signature, source_file
 Role = Literal["editor", "judge"]
 ROLES: tuple[Role, ...] = ("editor", "judge")
 #: The option that gives one worker of a role several GPUs.
-GPUS_OPTION: Mapping[Role, str] = {"editor": "--imgedit-gpus-per-worker", "judge": "judge.gpus_per_replica"}
-#: To be raised when an editor or judge of this package changes what it computes, so that stored results are not reused.
+GPUS_OPTION: Mapping[Role, str] = {
+    "editor": "--imgedit-gpus-per-worker",
+    "judge": "judge.gpus_per_replica",
+}
+#: To be raised when an editor or judge of this package changes what it computes, so that stored
+#: results are not reused.
 REVISION = 6
 
 
@@ -34,9 +38,9 @@ REVISION = 6
 class Composition:
     """What a model consists of, as plain JSON values.
 
-    `parts` is what it is made of beside code: the content of files, the name of a model. `computation` is what further
-    decides what it computes: how, rather than with what. `lossy` are parameters, as `key=value`, that trade quality for
-    speed.
+    `parts` is what it is made of beside code: the content of files, the name of a model.
+    `computation` is what further decides what it computes: how, rather than with what. `lossy` are
+    parameters, as `key=value`, that trade quality for speed.
     """
 
     parts: JsonObject = field(default_factory=dict)
@@ -46,7 +50,9 @@ class Composition:
 
 @dataclass(frozen=True)
 class FinishedImages:
-    """Finished images that an editor hands over: by pair id the image, or why there is none; and which there are."""
+    """Finished images that an editor hands over: by pair id the image, or why there is none; and
+    which there are.
+    """
 
     by_pair: Mapping[str, Path | str]
     summary: str
@@ -58,10 +64,11 @@ class Model:
 
     Of an editor, `batch_size` is how many edits go into one call.
 
-    A kind sets the class attributes below and overrides what differs. `worker` is the class that workers build. `takes`
-    says what follows the name in a spec, such as `MODEL`; `Params` is the one declaration of its parameters, without
-    which the signature of the class says what it takes. `defaults` are parameters that hold where the user gives none.
-    `libraries` are the packages whose versions decide what it computes.
+    A kind sets the class attributes below and overrides what differs. `worker` is the class that
+    workers build. `takes` says what follows the name in a spec, such as `MODEL`; `Params` is the
+    one declaration of its parameters, without which the signature of the class says what it takes.
+    `defaults` are parameters that hold where the user gives none. `libraries` are the packages
+    whose versions decide what it computes.
     """
 
     role: ClassVar[Role]
@@ -77,16 +84,20 @@ class Model:
     is_served: ClassVar[bool] = False
     #: Whether a worker may take GPU memory for it.
     has_weights: ClassVar[bool] = True
-    #: Parameters that are paths, or lists of tables with a `path`; their files are identified by content.
+    #: Parameters that are paths, or lists of tables with a `path`; their files are identified by
+    #: content.
     names_files: ClassVar[tuple[str, ...]] = ()
 
-    #: Of editors: the reference image that it is shown, the pair's own or that of the next pair in its category.
+    #: Of editors: the reference image that it is shown, the pair's own or that of the next pair in
+    #: its category.
     shown_reference: ClassVar[Literal["own", "next"] | None] = None
     #: Of editors: whether an image of one colour is an edit.
     may_be_blank: ClassVar[bool] = False
-    #: Of editors: whether a call for fewer edits than the batch size is padded, so that no edit depends on the others.
+    #: Of editors: whether a call for fewer edits than the batch size is padded, so that no edit
+    #: depends on the others.
     pads_batches: ClassVar[bool] = False
-    #: Of editors: how many edits go into one call where `editor.batch_size` is `"auto"` and a worker has one GPU.
+    #: Of editors: how many edits go into one call where `editor.batch_size` is `"auto"` and a
+    #: worker has one GPU.
     usual_batch: ClassVar[int] = 1
 
     #: Of judges: whether it gives scores at all; a run without ends with its edits.
@@ -103,9 +114,13 @@ class Model:
 
     @classmethod
     def of(cls, spec: str, argument: str | None, params: Mapping[str, Any], gpus: int = 1) -> Self:
-        """Make the model that a spec names; raises `UsageError` if it lacks its argument, or has one to spare."""
+        """Make the model that a spec names; raises `UsageError` if it lacks its argument, or has
+        one to spare.
+        """
         if cls.takes and not argument:
-            raise UsageError(f"{cls.role} {cls.name!r} needs an argument, expected {cls.name}:{cls.takes}")
+            raise UsageError(
+                f"{cls.role} {cls.name!r} needs an argument, expected {cls.name}:{cls.takes}"
+            )
         if not cls.takes and argument is not None:
             raise UsageError(f"{cls.role} {cls.name!r} takes no argument, found {argument!r}")
         return cls(spec, argument, {**cls.defaults, **params}, gpus)
@@ -117,7 +132,9 @@ class Model:
     @property
     def target(self) -> Target:
         """The class that a worker builds, with what stands before its parameters."""
-        argument = self.argument if self.checkpoint is None else str(self.checkpoint.folder.absolute())
+        argument = (
+            self.argument if self.checkpoint is None else str(self.checkpoint.folder.absolute())
+        )
         return Target.of(self.worker, argument)
 
     @property
@@ -150,7 +167,9 @@ class Model:
                 raise SettingError(*problem)
 
     def deciding(self, dtype: str) -> JsonObject:
-        """Return the parameters that decide what it computes; `dtype` is the number format in which it does."""
+        """Return the parameters that decide what it computes; `dtype` is the number format in which
+        it does.
+        """
         if self.Params is not None:
             return self.Params.deciding(dict(self.params))
         path = source_file(self.target.module)
@@ -158,7 +177,9 @@ class Model:
         return without_defaults(dict(self.params), {} if taken is None else dict(taken.defaults))
 
     def compose(self, where: Where, digests: Digests) -> Composition:
-        """Find what it consists of; raises `UsageError`, naming the file, for a checkpoint that is not whole."""
+        """Find what it consists of; raises `UsageError`, naming the file, for a checkpoint that is
+        not whole.
+        """
         return Composition()
 
     def memory(self) -> Memory:
@@ -166,8 +187,12 @@ class Model:
         return Memory(0 if self.is_served or not self.has_weights else None)
 
     def hint(self, room: Room) -> str:
-        """Name the setting with which its weights would fit into what is free; an empty text if there is none."""
-        return f"; {GPUS_OPTION[self.role]}={room.enough} would fit" if room.enough is not None else ""
+        """Name the setting with which its weights would fit into what is free; an empty text if
+        there is none.
+        """
+        return (
+            f"; {GPUS_OPTION[self.role]}={room.enough} would fit" if room.enough is not None else ""
+        )
 
     def settle(self, workload: Workload) -> Self:
         """Decide the parameters that are left to the harness."""

@@ -19,9 +19,10 @@ from pytest_imgedit.kinds.requirements import Memory, Room, Site, Where, Workloa
 class CheckpointModel(Model):
     """A model with weights in safetensors.
 
-    A kind sets the `layout` of its files. `offloads` names the values of its parameter `offload` with which weights
-    stay in host memory: `model` moves one component at a time to the GPU, `group` one block. Where `auto` is a value
-    too, the harness chooses `group` for a GPU that cannot hold the weights.
+    A kind sets the `layout` of its files. `offloads` names the values of its parameter `offload`
+    with which weights stay in host memory: `model` moves one component at a time to the GPU,
+    `group` one block. Where `auto` is a value too, the harness chooses `group` for a GPU that
+    cannot hold the weights.
     """
 
     takes = "MODEL"
@@ -45,10 +46,14 @@ class CheckpointModel(Model):
     def check(self, site: Site) -> None:
         if is_local(self.argument or ""):
             if not Path(self.argument or "").is_dir():
-                raise SettingError("spec", f"{self.role} {self.name}:{self.argument}: no such folder")
+                raise SettingError(
+                    "spec", f"{self.role} {self.name}:{self.argument}: no such folder"
+                )
             self.check_folder()
         if "trust_remote_code" in self.params:
-            raise SettingError("trust_remote_code", "code of a checkpoint is never run, expected no such key")
+            raise SettingError(
+                "trust_remote_code", "code of a checkpoint is never run, expected no such key"
+            )
         super().check(site)
         if self._offload in self.offloads:
             if self.gpus > 1:
@@ -57,7 +62,9 @@ class CheckpointModel(Model):
                 raise SettingError("offload", "nothing to offload from without a GPU")
 
     def check_folder(self) -> None:
-        """Raise `UsageError`, naming the file, if the checkpoint is not whole, or is of another kind of model."""
+        """Raise `UsageError`, naming the file, if the checkpoint is not whole, or is of another
+        kind of model.
+        """
         self.checkpoint.component_bytes("auto")
 
     def compose(self, where: Where, digests: Digests) -> Composition:
@@ -91,7 +98,9 @@ class CheckpointModel(Model):
         return f"; {math.ceil(self.weight_bytes / room.total)} such GPUs would hold them"
 
     def settle(self, workload: Workload) -> Self:
-        """Offload block by block, if that is left to the harness, where a GPU cannot hold the weights."""
+        """Offload block by block, if that is left to the harness, where a GPU cannot hold the
+        weights.
+        """
         may_offload = self._offload == "auto" and "group" in self.offloads and self.gpus == 1
         if may_offload and workload.gpu_bytes < self.weight_bytes:
             return self.with_params(offload="group")

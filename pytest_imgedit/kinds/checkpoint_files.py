@@ -1,4 +1,6 @@
-"""Checkpoint folders: which files are loaded, and whether they are whole, in safetensors, and free of code."""
+"""Checkpoint folders: which files are loaded, and whether they are whole, in safetensors, and free
+of code.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,34 @@ from pytest_imgedit.core.strict_json import JsonObject
 
 #: Holds the embedded models too.
 PACKAGE = Path(__file__).parent.parent
-#: Names under which diffusers and transformers look for weights, and suffixes of formats that can run code.
+#: Names under which diffusers and transformers look for weights, and suffixes of formats that can
+#: run code.
 _WEIGHTS = ("diffusion_pytorch_model.safetensors", "model.safetensors")
-#: What loaders of models, tokenizers, processors and schedulers read beside weights, where it is there.
+#: What loaders of models, tokenizers, processors and schedulers read beside weights, where it is
+#: there.
 _SMALL = (
-    *("config.json", "generation_config.json", "scheduler_config.json", "tokenizer.json", "tokenizer_config.json"),
-    *("special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "tokenizer.model"),
-    *("spiece.model", "sentencepiece.bpe.model", "tekken.json", "preprocessor_config.json", "processor_config.json"),
+    *(
+        "config.json",
+        "generation_config.json",
+        "scheduler_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ),
+    *(
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "vocab.json",
+        "vocab.txt",
+        "merges.txt",
+        "tokenizer.model",
+    ),
+    *(
+        "spiece.model",
+        "sentencepiece.bpe.model",
+        "tekken.json",
+        "preprocessor_config.json",
+        "processor_config.json",
+    ),
     *("video_preprocessor_config.json", "chat_template.json", "chat_template.jinja"),
 )
 #: Tokenizers of other versions of transformers, and chat templates beside the usual one.
@@ -33,7 +56,9 @@ _MAX_HEADER = 100 * 2**20
 
 
 class Layout(Enum):
-    """How the files of a checkpoint lie: those of a diffusers pipeline in a folder each, or one model's in one."""
+    """How the files of a checkpoint lie: those of a diffusers pipeline in a folder each, or one
+    model's in one.
+    """
 
     PIPELINE = "pipeline"
     MODEL = "model"
@@ -42,8 +67,8 @@ class Layout(Enum):
 def loaded_files(folder: Path, layout: Layout) -> list[str]:
     """Return the names, relative to a checkpoint's folder, of the files that its loader opens.
 
-    What lies beside them, such as a README or the states of an optimizer, is never read and is left out. Links are
-    followed. Raises `UsageError` as `component_bytes` does.
+    What lies beside them, such as a README or the states of an optimizer, is never read and is left
+    out. Links are followed. Raises `UsageError` as `component_bytes` does.
     """
     _model_folders(folder, layout)  # refuses what must not be loaded
     if layout is Layout.MODEL:
@@ -56,25 +81,44 @@ def loaded_files(folder: Path, layout: Layout) -> list[str]:
 
 def _component_files(folder: Path) -> list[str]:
     names = [name for name in _SMALL if (folder / name).is_file()]
-    names += [str(path.relative_to(folder)) for pattern in _FURTHER for path in sorted(folder.glob(pattern))]
+    names += [
+        str(path.relative_to(folder))
+        for pattern in _FURTHER
+        for path in sorted(folder.glob(pattern))
+    ]
     if (folder / "config.json").exists():
         names += [path.name for path in weight_files(folder)]
-        names += [f"{name}.index.json" for name in _WEIGHTS if (folder / f"{name}.index.json").is_file()]
+        names += [
+            f"{name}.index.json" for name in _WEIGHTS if (folder / f"{name}.index.json").is_file()
+        ]
     return names
 
 
-def describe_checkpoint(folder: Path, layout: Layout, digests: Mapping[str, str]) -> CheckpointMessage:
-    """Return what `find_checkpoint` takes on another host; `digests` are the SHA-256 of `loaded_files`, by name."""
+def describe_checkpoint(
+    folder: Path, layout: Layout, digests: Mapping[str, str]
+) -> CheckpointMessage:
+    """Return what `find_checkpoint` takes on another host; `digests` are the SHA-256 of
+    `loaded_files`, by name.
+    """
     real, package = folder.resolve(), PACKAGE.resolve()
     embedded = str(real.relative_to(package)) if real.is_relative_to(package) else None
-    return {"folder": str(folder), "embedded": embedded, "layout": layout.value, "digests": dict(digests)}
+    return {
+        "folder": str(folder),
+        "embedded": embedded,
+        "layout": layout.value,
+        "digests": dict(digests),
+    }
 
 
-def find_checkpoint(folder: str, embedded: str | None, layout: str, digests: Mapping[str, str]) -> str:
-    """Return the folder here of a checkpoint elsewhere: the same path, or the same place in this package.
+def find_checkpoint(
+    folder: str, embedded: str | None, layout: str, digests: Mapping[str, str]
+) -> str:
+    """Return the folder here of a checkpoint elsewhere: the same path, or the same place in this
+    package.
 
-    Raises `SetupError`, naming the file, unless every file that is loaded has the same content. This host remembers
-    its own digests by path, size and time, so that weights are read once, not once a run.
+    Raises `SetupError`, naming the file, unless every file that is loaded has the same content.
+    This host remembers its own digests by path, size and time, so that weights are read once, not
+    once a run.
     """
     from pytest_imgedit.kinds.fingerprints import digest_files, host_cache
 
@@ -82,7 +126,9 @@ def find_checkpoint(folder: str, embedded: str | None, layout: str, digests: Map
     host = socket.gethostname()
     missing = next((name for name in digests if not (here / name).is_file()), None)
     if missing is not None:
-        raise SetupError(f"{here / missing} on {host}: no such file, expected the one where the run started")
+        raise SetupError(
+            f"{here / missing} on {host}: no such file, expected the one where the run started"
+        )
     try:
         names = loaded_files(here, Layout(layout))
         found = digest_files(here, names, host_cache())
@@ -91,30 +137,43 @@ def find_checkpoint(folder: str, embedded: str | None, layout: str, digests: Map
     for name in sorted({*digests, *found}):
         was, now = digests.get(name), found.get(name)
         if was != now:
-            then, here_is = (f"SHA-256 {sha[:12]}…" if sha else "no such file" for sha in (was, now))
-            raise SetupError(f"{here / name} on {host}: {here_is}, expected {then} as where the run started")
+            then, here_is = (
+                f"SHA-256 {sha[:12]}…" if sha else "no such file" for sha in (was, now)
+            )
+            raise SetupError(
+                f"{here / name} on {host}: {here_is}, expected {then} as where the run started"
+            )
     return str(here)
 
 
 def require_file(path: Path, sha256: str) -> None:
-    """Raise `SetupError` unless a file here has this content, which it has where the run started."""
+    """Raise `SetupError` unless a file here has this content, which it has where the run
+    started.
+    """
     found = digest(path) if path.is_file() else None
     if found != sha256:
         here_is = f"SHA-256 {found[:12]}…" if found else "no such file"
-        raise SetupError(f"{path} on {socket.gethostname()}: {here_is}, expected SHA-256 {sha256[:12]}…")
+        raise SetupError(
+            f"{path} on {socket.gethostname()}: {here_is}, expected SHA-256 {sha256[:12]}…"
+        )
 
 
 def component_bytes(folder: Path, layout: Layout, dtype: str = "float32") -> dict[str, int]:
-    """Return the bytes that a checkpoint's models take at least in memory, by the names of their folders.
+    """Return the bytes that a checkpoint's models take at least in memory, by the names of their
+    folders.
 
-    Nothing but file headers is read. Stored float32 counts half unless it is loaded as such (`dtype`).
+    Nothing but file headers is read. Stored float32 counts half unless it is loaded as such
+    (`dtype`).
 
-    Raises `UsageError`, naming the file, if weights are missing, cut short, or not safetensors, and if the
-    checkpoint wants code of its own to be run.
+    Raises `UsageError`, naming the file, if weights are missing, cut short, or not safetensors, and
+    if the checkpoint wants code of its own to be run.
     """
     shrink = 1 if dtype == "float32" else 2
     folders = _model_folders(folder, layout)
-    return {model.name: sum(tensor_bytes(path, shrink) for path in weight_files(model)) for model in folders}
+    return {
+        model.name: sum(tensor_bytes(path, shrink) for path in weight_files(model))
+        for model in folders
+    }
 
 
 def _model_folders(folder: Path, layout: Layout) -> list[Path]:
@@ -124,18 +183,23 @@ def _model_folders(folder: Path, layout: Layout) -> list[Path]:
         config = read_object(folder / "config.json", "the config of a model")
         if "auto_map" in config:
             raise UsageError(
-                f"{folder / 'config.json'}: 'auto_map' wants code of the checkpoint to run, which is refused"
+                f"{folder / 'config.json'}: 'auto_map' wants code of the checkpoint to run, which "
+                "is refused"
             )
         return [folder]
     # schedulers, tokenizers and processors have other files
-    found = [folder / name for name in _components(folder) if (folder / name / "config.json").exists()]
+    found = [
+        folder / name for name in _components(folder) if (folder / name / "config.json").exists()
+    ]
     for component in found:
         _refuse_adapter(component)
     return found
 
 
 def _refuse_adapter(folder: Path) -> None:
-    """Refuse a model that transformers would change by an adapter which it finds beside the weights."""
+    """Refuse a model that transformers would change by an adapter which it finds beside the
+    weights.
+    """
     path = folder / ADAPTER_FILES[0]
     if path.exists():
         raise UsageError(
@@ -159,18 +223,23 @@ def _components(folder: Path) -> list[str]:
             continue
         component = folder / name
         if (component / f"{library}.py").exists():
-            raise UsageError(f"{component / library}.py: code of the checkpoint, expected none: it is never run")
+            raise UsageError(
+                f"{component / library}.py: code of the checkpoint, expected none: it is never run"
+            )
         if not component.is_dir():
-            raise UsageError(f"{component}: no such folder, expected the component that model_index.json names")
+            raise UsageError(
+                f"{component}: no such folder, expected the component that model_index.json names"
+            )
         components.append(name)
     return components
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the safetensors files that the loader of a model's folder opens; raises `UsageError` if there are none.
+    """Return the safetensors files that the loader of a model's folder opens; raises `UsageError`
+    if there are none.
 
-    Of one file and the index of several, diffusers takes the index and transformers the one file. Each looks for
-    its own name first.
+    Of one file and the index of several, diffusers takes the index and transformers the one file.
+    Each looks for its own name first.
     """
     config = folder / "config.json"
     is_diffusers = config.is_file() and '"_class_name"' in config.read_text("utf-8", "replace")
@@ -180,21 +249,25 @@ def weight_files(folder: Path) -> list[Path]:
             return [single]
         if index.exists():
             names = read_object(index, "an index of weights").get("weight_map")
-            if not isinstance(names, dict) or not all(isinstance(shard, str) for shard in names.values()):
+            if not isinstance(names, dict) or not all(
+                isinstance(shard, str) for shard in names.values()
+            ):
                 raise UsageError(f"{index}: no 'weight_map', expected file names by tensor")
             return [folder / shard for shard in sorted(set(names.values()))]
     found = sorted(path for path in folder.iterdir() if path.is_file())
     pickled = next((path for path in found if path.suffix in _PICKLES), None)
     if pickled is not None:
-        raise UsageError(f"{pickled}: weights that can run code when they load, expected safetensors")
+        raise UsageError(
+            f"{pickled}: weights that can run code when they load, expected safetensors"
+        )
     raise UsageError(f"{folder}: no weights, expected {' or '.join(_WEIGHTS)}")
 
 
 def tensor_bytes(path: Path, shrink: int = 1) -> int:
     """Return the bytes of the tensors in a safetensors file, those of float32 divided by `shrink`.
 
-    Format: 8 bytes little-endian length N, N bytes of JSON header with `dtype` and `data_offsets` for each tensor, then
-    the data.
+    Format: 8 bytes little-endian length N, N bytes of JSON header with `dtype` and `data_offsets`
+    for each tensor, then the data.
     """
     try:
         size = path.stat().st_size
@@ -202,14 +275,20 @@ def tensor_bytes(path: Path, shrink: int = 1) -> int:
             length = int.from_bytes(file.read(8), "little")
             header: JsonObject = json.loads(file.read(length)) if length <= _MAX_HEADER else {}
         tensors = [
-            (*tensor["data_offsets"], tensor["dtype"]) for name, tensor in header.items() if name != "__metadata__"
+            (*tensor["data_offsets"], tensor["dtype"])
+            for name, tensor in header.items()
+            if name != "__metadata__"
         ]
         end = max(stop for _, stop, _ in tensors)
-        total = sum((stop - start) // (shrink if dtype == "F32" else 1) for start, stop, dtype in tensors)
+        total = sum(
+            (stop - start) // (shrink if dtype == "F32" else 1) for start, stop, dtype in tensors
+        )
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}, expected weights in safetensors") from error
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise UsageError(f"{path}: no readable header, expected a safetensors file") from error
     if size != 8 + length + end:
-        raise UsageError(f"{path}: {size} bytes, expected {8 + length + end}: the file was cut short or damaged")
+        raise UsageError(
+            f"{path}: {size} bytes, expected {8 + length + end}: the file was cut short or damaged"
+        )
     return int(total)

@@ -1,4 +1,6 @@
-"""The code that a class of the user's own consists of: its module, and all that this imports of the user's own."""
+"""The code that a class of the user's own consists of: its module, and all that this imports of the
+user's own.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ _URI = "file://"
 
 @dataclass(frozen=True)
 class Closure:
-    """Source files of first-party modules by name, and names of the installed packages that they import."""
+    """Source files of first-party modules by name, and names of the installed packages that they
+    import.
+    """
 
     files: dict[str, Path]
     packages: frozenset[str]
@@ -50,16 +54,19 @@ def _needs_torch(distribution: str) -> bool:
 
 @cache
 def _distributions() -> Mapping[str, list[str]]:
-    """Names of distributions by the package that they install; reading them all takes a tenth of a second."""
+    """Names of distributions by the package that they install; reading them all takes a tenth of a
+    second.
+    """
     return packages_distributions()
 
 
 def source_closure(module: str) -> Closure:
-    """Follow the imports of a module, which is not imported itself, through all first-party modules.
+    """Follow the imports of a module, which is not imported itself, through all first-party
+    modules.
 
-    First-party is what lies outside folders of installed packages, as in the user's repository or an editable
-    install, and the module's own top-level package wherever it is. Imports inside functions count too; a module
-    whose name is computed when it is imported cannot be seen.
+    First-party is what lies outside folders of installed packages, as in the user's repository or
+    an editable install, and the module's own top-level package wherever it is. Imports inside
+    functions count too; a module whose name is computed when it is imported cannot be seen.
     """
     top = module.partition(".")[0]
     files: dict[str, Path] = {}
@@ -74,7 +81,9 @@ def source_closure(module: str) -> Closure:
         root = name.partition(".")[0]
         if name in COMPUTE:
             packages.add("torch")
-        path = None if root in sys.stdlib_module_names or root == _OWN_PACKAGE else source_file(name)
+        path = (
+            None if root in sys.stdlib_module_names or root == _OWN_PACKAGE else source_file(name)
+        )
         if path is None:
             continue
         if root != top and is_third_party(path):
@@ -93,7 +102,9 @@ def _with_parents(module: str) -> Iterator[str]:
 
 
 def _imported(module: str, path: Path) -> list[str]:
-    """Names that a source file imports, with the packages around them; attributes of modules may be among them."""
+    """Names that a source file imports, with the packages around them; attributes of modules may be
+    among them.
+    """
     if path.suffix != ".py":
         return []
     try:
@@ -112,19 +123,24 @@ def _imported(module: str, path: Path) -> list[str]:
 
 
 def _absolute(node: ast.ImportFrom, package: str) -> str:
-    """Return the absolute name of what `from … import` names; empty for a relative import beyond the top."""
+    """Return the absolute name of what `from … import` names; empty for a relative import beyond
+    the top.
+    """
     if not node.level:
         return node.module or ""
     parts = package.split(".") if package else []
     if node.level - 1 >= len(parts):
         return ""
-    return ".".join([*parts[: len(parts) - (node.level - 1)], *([node.module] if node.module else [])])
+    return ".".join(
+        [*parts[: len(parts) - (node.level - 1)], *([node.module] if node.module else [])]
+    )
 
 
 def loaded_code() -> dict[str, str]:
     """Return the SHA-256 of the first-party modules that this process has imported, by file.
 
-    A path that is not UTF-8, which no message and no record could hold, is written as a `file:` URI.
+    A path that is not UTF-8, which no message and no record could hold, is written as a `file:`
+    URI.
     """
     found = {}
     for name, module in sys.modules.copy().items():  # another thread may import
@@ -148,16 +164,22 @@ def _read(written: str) -> Path:
 
 
 def require_code(code: Mapping[str, str]) -> None:
-    """Raise `SetupError` unless the modules of a class, by name, have the source here that they have elsewhere."""
+    """Raise `SetupError` unless the modules of a class, by name, have the source here that they
+    have elsewhere.
+    """
     for name, sha256 in code.items():
         path = source_file(name)
         if path is None or not is_unchanged({str(path): sha256}):
             found = f"{path}: another source" if path else f"module {name}: no source file"
-            raise SetupError(f"{found} on {socket.gethostname()}, expected that of {name} where the run started")
+            raise SetupError(
+                f"{found} on {socket.gethostname()}, expected that of {name} where the run started"
+            )
 
 
 def is_unchanged(code: Mapping[str, str]) -> bool:
-    """Tell whether files (as `loaded_code` names them) still have the content of these SHA-256 digests."""
+    """Tell whether files (as `loaded_code` names them) still have the content of these SHA-256
+    digests.
+    """
     for path, sha256 in code.items():
         try:
             if digest(_read(path)) != sha256:

@@ -25,7 +25,9 @@ class SourceEditor(ControlEditor):
 
 
 class ReferenceEditor(ControlEditor):
-    """Returns the reference that it is shown: the pair's own (`oracle`) or another pair's (`shuffled`)."""
+    """Returns the reference that it is shown: the pair's own (`oracle`) or another pair's
+    (`shuffled`).
+    """
 
     def edit(self, request: EditRequest) -> Image.Image:
         if request.reference is None:
@@ -45,7 +47,9 @@ class NoiseEditor(ControlEditor):
 
     def edit(self, request: EditRequest) -> Image.Image:
         shape = (request.source.height, request.source.width, 3)
-        return Image.fromarray(np.random.default_rng(request.seed).integers(0, 256, shape, dtype=np.uint8))
+        return Image.fromarray(
+            np.random.default_rng(request.seed).integers(0, 256, shape, dtype=np.uint8)
+        )
 
 
 class Control(Model):

@@ -33,7 +33,16 @@ from pytest_imgedit.kinds.pipelines import (
     pipeline_class,
     without_call_defaults,
 )
-from pytest_imgedit.kinds.requirements import GIB, Memory, Requirements, Room, Site, Where, Workload, attention_packages
+from pytest_imgedit.kinds.requirements import (
+    GIB,
+    Memory,
+    Requirements,
+    Room,
+    Site,
+    Where,
+    Workload,
+    attention_packages,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -53,13 +62,19 @@ class ShardParameters(Parameters):
 
     strategy: Literal["full", "grad_op", "context", "none"] = Field(
         default="full",
-        description='`"full"`: each GPU keeps its part of every block and gathers one block at a time; `"grad_op"`: '
-        'parts until the first edit, whole blocks from then on; `"context"`: each GPU has all weights and a part of '
+        description='`"full"`: each GPU keeps its part of every block and gathers one block at a '
+        'time; `"grad_op"`: '
+        'parts until the first edit, whole blocks from then on; `"context"`: each GPU has all '
+        "weights and a part of "
         'the sequence; `"none"`: whole components on each GPU',
     )
     cpu_offload: bool = Field(default=False, description="parts stay in host memory")
-    param_dtype: Dtype = Field(default="auto", description="what blocks compute in, if not as they are stored")
-    reduce_dtype: Dtype = Field(default="auto", description="number format of gradients, for those who train")
+    param_dtype: Dtype = Field(
+        default="auto", description="what blocks compute in, if not as they are stored"
+    )
+    reduce_dtype: Dtype = Field(
+        default="auto", description="number format of gradients, for those who train"
+    )
     text_encoder: Literal["shard", "replicate"] = Field(
         default="shard", description='`"replicate"`: the whole text encoder on every GPU'
     )
@@ -70,7 +85,9 @@ class LoraParameters(Parameters):
 
     path: str = Field(min_length=1, description="a file of safetensors")
     weight: float = Field(default=1.0, allow_inf_nan=False, description="how strongly it counts")
-    name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_-]{1,64}$", description="a name for messages")
+    name: str | None = Field(
+        default=None, pattern=r"^[A-Za-z0-9_-]{1,64}$", description="a name for messages"
+    )
 
 
 class DiffusersParameters(ComputeParameters):
@@ -80,45 +97,59 @@ class DiffusersParameters(ComputeParameters):
 
     compile: Literal["auto", "if possible"] | bool = Field(
         default="auto",
-        description='compile the transformer blocks; `"auto"`: only for models of at least 2 GiB on one GPU, with at '
-        'least 300 denoising steps planned per GPU; `"if possible"`: no error where it cannot be done',
+        description='compile the transformer blocks; `"auto"`: only for models of at least 2 GiB '
+        "on one GPU, with at "
+        'least 300 denoising steps planned per GPU; `"if possible"`: no error where it cannot be '
+        "done",
     )
     attention_backend: str | None = Field(
         default=None, description='one of diffusers\' attention backends, such as `"_native_cudnn"`'
     )
     quantize: Literal["fp8"] | None = Field(
-        default=None, description='`"fp8"`: linear layers in float8 (needs torchao: the extra `fp8`), faster with loss'
+        default=None,
+        description='`"fp8"`: linear layers in float8 (needs torchao: the extra `fp8`), faster '
+        "with loss",
     )
     step_cache: Literal["first_block"] | None = Field(
         default=None,
-        description='`"first_block"`: skip the further blocks of a step whose first block hardly changed, faster with '
+        description='`"first_block"`: skip the further blocks of a step whose first block hardly '
+        "changed, faster with "
         "loss",
     )
     step_cache_threshold: float = Field(
-        default=0.08, gt=0, lt=1, description="share of its size by which the first block may change for that"
+        default=0.08,
+        gt=0,
+        lt=1,
+        description="share of its size by which the first block may change for that",
     )
     offload: Literal["auto", "none", "model", "group"] = indifferent(
         "auto",
-        description='weights stay in host memory, and only the component (`"model"`) or block (`"group"`) at work is '
+        description='weights stay in host memory, and only the component (`"model"`) or block '
+        '(`"group"`) at work is '
         'on the GPU; `"auto"` takes `"group"` where a GPU cannot hold the editor, `"none"` never',
     )
     area: int | None = Field(
         default=None,
         ge=4096,
-        description="pixels of an edit at its source's aspect ratio, instead of the model's default",
+        description="pixels of an edit at its source's aspect ratio, instead of the model's "
+        "default",
     )
     loras: list[LoraParameters] = Field(
-        default_factory=list, description='LoRA adapters: `[{path = "a.safetensors", weight = 0.8}]` (extra `lora`)'
+        default_factory=list,
+        description='LoRA adapters: `[{path = "a.safetensors", weight = 0.8}]` (extra `lora`)',
     )
     shard: ShardParameters = indifferent(
-        ShardParameters(), description="with `--imgedit-gpus-per-worker=K`, how K GPUs share one editor"
+        ShardParameters(),
+        description="with `--imgedit-gpus-per-worker=K`, how K GPUs share one editor",
     )
 
 
 class DiffusersEditor:
-    """Runs a pipeline that `DiffusionPipeline.from_pretrained` loads from a folder with safetensors weights.
+    """Runs a pipeline that `DiffusionPipeline.from_pretrained` loads from a folder with safetensors
+    weights.
 
-    `params` are those of `DiffusersParameters`; an argument that the pipeline's call does not take raises `SetupError`.
+    `params` are those of `DiffusersParameters`; an argument that the pipeline's call does not take
+    raises `SetupError`.
     """
 
     def __init__(self, model: str, *, device: str, **params: Any) -> None:
@@ -155,14 +186,19 @@ class DiffusersEditor:
 
         self.pipeline, self.area = pipeline, area
         self.on_step: Callable[[int, int], None] = lambda step, steps: None
-        pipeline.progress_bar = lambda iterable=None, total=None: Steps(self.on_step, iterable, total)
+        pipeline.progress_bar = lambda iterable=None, total=None: Steps(
+            self.on_step, iterable, total
+        )
         self.adapter, self.call = adapter_of(pipeline), call_arguments(pipeline, call)
         given = {"sigmas", "timesteps"} & set(self.call)
-        self._counts_steps = not given and "num_inference_steps" in inspect.signature(pipeline.__call__).parameters
+        self._counts_steps = (
+            not given and "num_inference_steps" in inspect.signature(pipeline.__call__).parameters
+        )
         remember_negative(pipeline, self.call.get("negative_prompt"))
 
     def take_loras(self, loras: Sequence[Mapping[str, Any]]) -> None:
-        """Use other LoRA adapters on the loaded base, such as of the next training step; raises `SetupError`.
+        """Use other LoRA adapters on the loaded base, such as of the next training step; raises
+        `SetupError`.
 
         Each is a table as `LoraParameters` has it.
 
@@ -175,7 +211,8 @@ class DiffusersEditor:
         take_loras(self.pipeline, [LoraParameters.parse(dict(lora)) for lora in loras])
 
     def self_check(self) -> None:
-        """Edit one small image twice, in two steps; raises `SetupError` unless that works and gives equal values.
+        """Edit one small image twice, in two steps; raises `SetupError` unless that works and gives
+        equal values.
 
         With `deterministic=False` nothing is promised, so nothing is checked.
         """
@@ -186,14 +223,17 @@ class DiffusersEditor:
         first, again = (self._values(_trial(0)) for _ in range(2))
         if first.shape != again.shape or not torch.equal(first, again):
             raise SetupError(
-                f"{type(self.pipeline).__name__} gives different images for one source, instruction and seed: "
+                f"{type(self.pipeline).__name__} gives different images for one source, "
+                "instruction and seed: "
                 "its edits would depend on chance; editor.deterministic=false accepts that"
             )
 
     def is_batch_invariant(self, size: int) -> bool:
-        """Tell whether an edit has equal values at the first and at the last place of a call for `size` edits.
+        """Tell whether an edit has equal values at the first and at the last place of a call for
+        `size` edits.
 
-        Small images are edited in two steps. Batches of which that is not so make an edit depend on its company.
+        Small images are edited in two steps. Batches of which that is not so make an edit depend on
+        its company.
         """
         import torch
 
@@ -202,9 +242,9 @@ class DiffusersEditor:
             self.run_batch(requests, **self._few)
             for requests in ([one, *[other] * (size - 1)], [*[other] * (size - 1), one])
         )
-        return torch.equal(self.adapter.edited(first, 0), self.adapter.edited(last, size - 1)) and torch.equal(
-            self.adapter.edited(first, size - 1), self.adapter.edited(last, 0)
-        )
+        return torch.equal(
+            self.adapter.edited(first, 0), self.adapter.edited(last, size - 1)
+        ) and torch.equal(self.adapter.edited(first, size - 1), self.adapter.edited(last, 0))
 
     @property
     def _few(self) -> dict[str, int]:
@@ -221,7 +261,8 @@ class DiffusersEditor:
             if is_out_of_memory(error) or isinstance(error, SetupError):
                 raise
             raise SetupError(
-                f"{type(self.pipeline).__name__} cannot edit a small image: {type(error).__name__}: {one_line(error)}"
+                f"{type(self.pipeline).__name__} cannot edit a small image: "
+                f"{type(error).__name__}: {one_line(error)}"
             ) from error
         values: torch.Tensor = self.adapter.edited(output).float().nan_to_num()
         return values
@@ -232,26 +273,38 @@ class DiffusersEditor:
         from pytest_imgedit.kinds.compute.fast_loading import read_ahead
 
         folder = Path(model)
-        read_ahead(folder / name for name in loaded_files(folder, Layout.PIPELINE) if name.endswith(".safetensors"))
+        read_ahead(
+            folder / name
+            for name in loaded_files(folder, Layout.PIPELINE)
+            if name.endswith(".safetensors")
+        )
 
     def run(self, request: EditRequest, output_type: str, **override: int) -> Any:
-        """Call the pipeline and return its output: images as tensors on [0, 1] (`"pt"`), or latents (`"latent"`).
+        """Call the pipeline and return its output: images as tensors on [0, 1] (`"pt"`), or latents
+        (`"latent"`).
 
         `override` takes the place of arguments that the editor was given.
         """
         call = {**self.call, **override}
-        arguments = self.adapter.arguments(self.pipeline, request.source, request.instruction, call, self.area)
+        arguments = self.adapter.arguments(
+            self.pipeline, request.source, request.instruction, call, self.area
+        )
         return self.pipeline(output_type=output_type, generator=_generator(request), **arguments)
 
     def run_batch(self, requests: Sequence[EditRequest], **override: int) -> Any:
-        """Call the pipeline once for several requests, whose sources are of one size; return its output as tensors."""
+        """Call the pipeline once for several requests, whose sources are of one size; return its
+        output as tensors.
+        """
         asked = [(request.source, request.instruction) for request in requests]
         call = {**self.call, **override}
         arguments = self.adapter.batch_arguments(self.pipeline, asked, call, self.area)
-        return self.pipeline(output_type="pt", generator=[_generator(request) for request in requests], **arguments)
+        return self.pipeline(
+            output_type="pt", generator=[_generator(request) for request in requests], **arguments
+        )
 
     def edit(self, request: EditRequest) -> Image.Image:
-        """Edit one image; its noise comes from a CPU generator with the request's seed, on every device alike.
+        """Edit one image; its noise comes from a CPU generator with the request's seed, on every
+        device alike.
 
         Raises `OutputError` if what comes out is not finite.
         """
@@ -274,7 +327,9 @@ class DiffusersEditor:
             return error
 
     def picture(self, output: Any, place: int = 0) -> Image.Image:
-        """Turn an image of what `run` returned for `"pt"` into a picture; raises `OutputError` if it is not finite."""
+        """Turn an image of what `run` returned for `"pt"` into a picture; raises `OutputError` if
+        it is not finite.
+        """
         import torch
 
         flagged = getattr(output, "nsfw_content_detected", None) or ()
@@ -282,14 +337,22 @@ class DiffusersEditor:
             raise RuntimeError("the pipeline's safety checker replaced the image")
         pixels = self.adapter.edited(output, place).float()  # (3 or 4, H, W) on [0, 1]
         require_finite(int((~pixels.isfinite()).sum()), pixels.numel())
-        rounded = (pixels * 255).round().to(torch.uint8).permute(1, 2, 0)  # a quarter of the bytes leave the GPU
+        rounded = (
+            (pixels * 255).round().to(torch.uint8).permute(1, 2, 0)
+        )  # a quarter of the bytes leave the GPU
         return Image.fromarray(rounded.contiguous().cpu().numpy())
 
 
 def _trial(number: int) -> EditRequest:
     """A request to try an editor with; others differ in source, instruction and seed."""
     source = Image.linear_gradient("L").convert("RGB").rotate(90 * number)
-    return EditRequest(f"trial-{number}", "default", "make it brighter" if number % 2 else "snow", source, seed=number)
+    return EditRequest(
+        f"trial-{number}",
+        "default",
+        "make it brighter" if number % 2 else "snow",
+        source,
+        seed=number,
+    )
 
 
 def _generator(request: EditRequest) -> torch.Generator:
@@ -310,7 +373,15 @@ class Diffusers(CheckpointModel):
     offloads = OFFLOADS
     pads_batches = True
     names_files = ("loras",)
-    libraries = ("torch", "torchvision", "diffusers", "transformers", "tokenizers", "pillow", "ftfy")
+    libraries = (
+        "torch",
+        "torchvision",
+        "diffusers",
+        "transformers",
+        "tokenizers",
+        "pillow",
+        "ftfy",
+    )
 
     @cached_property
     def options(self) -> DiffusersParameters:
@@ -339,32 +410,49 @@ class Diffusers(CheckpointModel):
     def check(self, site: Site) -> None:
         shard = self.params.get("shard", {})
         if self.gpus > 1 and self._offload in self.offloads:
-            raise SettingError("offload", "not with --imgedit-gpus-per-worker: editor.shard.cpu_offload does that")
+            raise SettingError(
+                "offload", "not with --imgedit-gpus-per-worker: editor.shard.cpu_offload does that"
+            )
         super().check(site)
         _check_loras(self.options.loras)
         self._check_options()
         check_arguments(self.argument or "", self.params, self.options.model_extra or {})
         self._check_batches()
         if "shard" in self.params and self.gpus == 1:
-            raise SettingError("shard", "nothing to share, expected --imgedit-gpus-per-worker of 2 or more")
+            raise SettingError(
+                "shard", "nothing to share, expected --imgedit-gpus-per-worker of 2 or more"
+            )
         strategy = self.options.shard.strategy
         if self.is_sharded and self.options.quantize:
             raise SettingError("quantize", "not with a sharded editor")
         if self.is_sharded and self.options.loras and strategy != "context":
-            raise SettingError("loras", 'not with shards, expected editor.shard.strategy "context" or "none"')
-        if self.gpus > 1 and strategy in ("context", "none") and "strategy" in shard and not site.may_have_gpus:
+            raise SettingError(
+                "loras", 'not with shards, expected editor.shard.strategy "context" or "none"'
+            )
+        if (
+            self.gpus > 1
+            and strategy in ("context", "none")
+            and "strategy" in shard
+            and not site.may_have_gpus
+        ):
             raise SettingError("shard.strategy", f"{strategy!r} needs GPUs")
         if self.options.quantize and site.is_here and find_spec("torchao") is None:
             raise SettingError("quantize", "torchao is not installed, pip install torchao")
 
     def _check_batches(self) -> None:
-        """Refuse batches of a pipeline that takes one source a call, or whose edits depend on the others of a call."""
+        """Refuse batches of a pipeline that takes one source a call, or whose edits depend on the
+        others of a call.
+        """
         name = pipeline_class(self.argument or "") or ""
         adapter = ADAPTERS.get(name)
         if self.batch_size > 1 and self.is_sharded:
-            raise SettingError("batch_size", f"found {self.batch_size}, but a sharded editor makes one edit a call")
+            raise SettingError(
+                "batch_size", f"found {self.batch_size}, but a sharded editor makes one edit a call"
+            )
         if self.batch_size > 1 and adapter is not None and not adapter.batches:
-            raise SettingError("batch_size", f"found {self.batch_size}, but {name} {adapter.no_batches}")
+            raise SettingError(
+                "batch_size", f"found {self.batch_size}, but {name} {adapter.no_batches}"
+            )
 
     def _check_options(self) -> None:
         """Refuse what cannot do what it says."""
@@ -380,13 +468,21 @@ class Diffusers(CheckpointModel):
         backend, backends = options.attention_backend, attention_backends()
         if backend is not None and backends and backend not in backends:
             expected = ", ".join(sorted(backends))
-            raise SettingError("attention_backend", f"found {backend!r}, expected one of {expected}")
+            raise SettingError(
+                "attention_backend", f"found {backend!r}, expected one of {expected}"
+            )
 
     def deciding(self, dtype: str) -> JsonObject:
-        """Return the parameters that decide; also the number of GPUs where each computes a part of an image."""
-        params = DiffusersParameters.deciding(without_call_defaults(self.argument or "", dict(self.params)))
+        """Return the parameters that decide; also the number of GPUs where each computes a part of
+        an image.
+        """
+        params = DiffusersParameters.deciding(
+            without_call_defaults(self.argument or "", dict(self.params))
+        )
         if "loras" in params:  # what they are called in messages decides nothing
-            params["loras"] = [{"path": lora["path"], "weight": lora.get("weight", 1)} for lora in params["loras"]]
+            params["loras"] = [
+                {"path": lora["path"], "weight": lora.get("weight", 1)} for lora in params["loras"]
+            ]
         if self.is_sharded and self.options.shard.strategy == "context":
             return {**params, "shard": {"strategy": "context", "ranks": self.gpus}}
         if self.is_sharded and self.options.shard.param_dtype not in ("auto", dtype):
@@ -397,13 +493,18 @@ class Diffusers(CheckpointModel):
         composition = super().compose(where, digests)
         adapter = ADAPTERS.get(pipeline_class(self.argument or "") or "")
         size = {} if adapter is None else {"size": adapter.size}
-        return replace(composition, computation={**composition.computation, **size}, lossy=self.lossy)
+        return replace(
+            composition, computation={**composition.computation, **size}, lossy=self.lossy
+        )
 
     @property
     def requirements(self) -> Requirements:
         needed = {"torchao": self.options.quantize, "peft": self.options.loras}
         further = tuple(name for name, value in needed.items() if value)
-        optional = {"peft": self.options.loras, "scipy": _schedules_with_scipy(Path(self.argument or ""))}
+        optional = {
+            "peft": self.options.loras,
+            "scipy": _schedules_with_scipy(Path(self.argument or "")),
+        }
         return Requirements(
             packages=(*self.libraries, *further, *attention_packages(self._backend)),
             unused_packages=tuple(name for name, value in optional.items() if not value),
@@ -416,7 +517,9 @@ class Diffusers(CheckpointModel):
 
     def component_bytes(self) -> dict[str, int]:
         """Bytes of weights in memory by component, with those of LoRA adapters."""
-        return super().component_bytes() | {lora.path: Path(lora.path).stat().st_size for lora in self.options.loras}
+        return super().component_bytes() | {
+            lora.path: Path(lora.path).stat().st_size for lora in self.options.loras
+        }
 
     def memory(self) -> Memory:
         if not self.is_sharded:
@@ -426,11 +529,15 @@ class Diffusers(CheckpointModel):
         return Memory(self._held_by_ranks(), reads=self.weight_bytes)
 
     def _held_by_ranks(self) -> int:
-        """Bytes that the ranks hold together: a part each, all of it each, or with `"grad_op"` both."""
+        """Bytes that the ranks hold together: a part each, all of it each, or with `"grad_op"`
+        both.
+        """
         shard, parts, ranks = self.options.shard, self.component_bytes(), self.gpus
         copies = {"full": 1, "grad_op": ranks + 1, "context": ranks}[shard.strategy]
         replicates = shard.text_encoder == "replicate"
-        whole = sum(size for name, size in parts.items() if replicates and name.startswith("text_encoder"))
+        whole = sum(
+            size for name, size in parts.items() if replicates and name.startswith("text_encoder")
+        )
         return copies * (sum(parts.values()) - whole) + ranks * whole
 
     def hint(self, room: Room) -> str:
@@ -461,7 +568,11 @@ class Diffusers(CheckpointModel):
     def lossy(self) -> tuple[str, ...]:
         """Parameters that trade quality for speed."""
         options = self.options
-        named = [f"{name}={getattr(options, name)}" for name in ("quantize", "step_cache") if getattr(options, name)]
+        named = [
+            f"{name}={getattr(options, name)}"
+            for name in ("quantize", "step_cache")
+            if getattr(options, name)
+        ]
         if any(word in self._backend for word in LOSSY_ATTENTION):
             named.append(f"attention_backend={self._backend}")
         if options.step_cache:
@@ -470,7 +581,9 @@ class Diffusers(CheckpointModel):
 
 
 def _schedules_with_scipy(folder: Path) -> bool:
-    """Tell whether the scheduler of a pipeline may need scipy; one that is not where others are may."""
+    """Tell whether the scheduler of a pipeline may need scipy; one that is not where others are
+    may.
+    """
     try:
         config = json.loads((folder / "scheduler" / "scheduler_config.json").read_text("utf-8"))
     except (OSError, ValueError):
@@ -480,7 +593,9 @@ def _schedules_with_scipy(folder: Path) -> bool:
 
 
 def _check_loras(loras: list[LoraParameters]) -> None:
-    """Raise `SettingError` for a LoRA file that is not there or no safetensors, and for what is given twice."""
+    """Raise `SettingError` for a LoRA file that is not there or no safetensors, and for what is
+    given twice.
+    """
     names = [lora.name for lora in loras if lora.name]
     if len(set(names)) < len(names):
         raise SettingError("loras", "a name is given twice")
@@ -488,7 +603,10 @@ def _check_loras(loras: list[LoraParameters]) -> None:
         raise SettingError("loras", "a file is given twice")
     for lora in loras:
         if not lora.path.endswith(".safetensors"):
-            raise SettingError("loras", f"{lora.path}: weights that can run code when they load, expected safetensors")
+            raise SettingError(
+                "loras",
+                f"{lora.path}: weights that can run code when they load, expected safetensors",
+            )
         try:
             tensor_bytes(Path(lora.path))
         except UsageError as error:

@@ -1,4 +1,6 @@
-"""What identifies an editor or judge for good: digests of the files that it loads and of the code that it runs."""
+"""What identifies an editor or judge for good: digests of the files that it loads and of the code
+that it runs.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,9 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 class Digests:
     """SHA-256 of what models are made of.
 
-    `cache` is the file that remembers digests by path, size and times, so that weights are read once, not once a run.
-    `sent` are the digests, by path, of files that workers on other hosts must find the same.
+    `cache` is the file that remembers digests by path, size and times, so that weights are read
+    once, not once a run. `sent` are the digests, by path, of files that workers on other hosts must
+    find the same.
     """
 
     def __init__(self, cache: Path) -> None:
@@ -31,8 +34,8 @@ class Digests:
         self.sent: dict[str, str] = {}
 
     def of(self, folder: Path, names: Sequence[str], is_sent: bool = False) -> dict[str, str]:
-        """Return the digests of files by their names relative to `folder`; raises `UsageError` for one that cannot be
-        read.
+        """Return the digests of files by their names relative to `folder`; raises `UsageError` for
+        one that cannot be read.
         """
         digests = digest_files(folder, names, self.cache)
         if is_sent:
@@ -40,7 +43,9 @@ class Digests:
         return digests
 
     def resolved(self, value: Any) -> Any:
-        """Return a parameter with each file and folder that it names, in lists and tables too, as its content."""
+        """Return a parameter with each file and folder that it names, in lists and tables too, as
+        its content.
+        """
 
         def content_of(text: str) -> Any:
             if not text or not _is_named_data(text, self.cache):
@@ -51,7 +56,9 @@ class Digests:
 
 
 def canonical(value: Any, of_text: Callable[[str], Any] = lambda text: text) -> Any:
-    """Return a parameter in which a whole number is written as such, so that 4 and 4.0 are one; texts by `of_text`."""
+    """Return a parameter in which a whole number is written as such, so that 4 and 4.0 are one;
+    texts by `of_text`.
+    """
     if isinstance(value, dict):
         return {name: canonical(inner, of_text) for name, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -62,24 +69,38 @@ def canonical(value: Any, of_text: Callable[[str], Any] = lambda text: text) -> 
 
 
 def _is_named_data(name: str, cache: Path) -> bool:
-    """Tell whether a parameter names a file or folder of its own, not one that holds the store or all there is."""
+    """Tell whether a parameter names a file or folder of its own, not one that holds the store or
+    all there is.
+    """
     try:
         path = Path(name)
-        return path.name not in ("", "..") and path.exists() and not cache.resolve().is_relative_to(path.resolve())
+        return (
+            path.name not in ("", "..")
+            and path.exists()
+            and not cache.resolve().is_relative_to(path.resolve())
+        )
     except (OSError, ValueError, RuntimeError):  # too long, with a NUL, or a loop of links: no path
         return False
 
 
 def _files_below(folder: Path) -> list[str]:
-    """Names of all files below a folder, through links too, but of no folder twice; hidden ones not."""
+    """Names of all files below a folder, through links too, but of no folder twice; hidden ones
+    not.
+    """
     if folder.is_file():
         return ["."]
     names, seen = [], {folder.resolve()}
     for place, folders, files in os.walk(folder, followlinks=True):
-        inside = {name: Path(place, name).resolve() for name in sorted(folders) if not name.startswith(".")}
+        inside = {
+            name: Path(place, name).resolve()
+            for name in sorted(folders)
+            if not name.startswith(".")
+        }
         folders[:] = [name for name, real in inside.items() if real not in seen]
         seen.update(inside.values())
-        names += [str(Path(place, name).relative_to(folder)) for name in files if not name.startswith(".")]
+        names += [
+            str(Path(place, name).relative_to(folder)) for name in files if not name.startswith(".")
+        ]
     return sorted(name for name in names if (folder / name).is_file())
 
 
@@ -104,7 +125,9 @@ def digest_files(folder: Path, names: Sequence[str], cache: Path) -> dict[str, s
             try:
                 digests = list(pool.map(of, names))
             except OSError as error:
-                raise UsageError(f"{error.filename or folder}: {error.strerror}, expected a readable file") from error
+                raise UsageError(
+                    f"{error.filename or folder}: {error.strerror}, expected a readable file"
+                ) from error
             finally:
                 stop.set()  # after Ctrl-C the other threads end at once
         fresh = {stamp: sha256 for stamp, sha256 in digests if ":" in stamp and stamp not in known}
@@ -117,7 +140,9 @@ def digest_files(folder: Path, names: Sequence[str], cache: Path) -> dict[str, s
 
 def _is_hub_blob(path: Path) -> bool:
     """Tell whether a file lies in the hub's cache, which names large files by their SHA-256."""
-    in_cache = path.parent.name == "blobs" and path.parent.parent.name.startswith(("models--", "datasets--"))
+    in_cache = path.parent.name == "blobs" and path.parent.parent.name.startswith(
+        ("models--", "datasets--")
+    )
     return in_cache and bool(_SHA256.fullmatch(path.name))
 
 
@@ -129,7 +154,9 @@ def host_cache() -> Path:
 
 @contextmanager
 def _locked(cache: Path) -> Iterator[None]:
-    """Have processes of one host that want the same digests wait for the first one, where a lock can be had."""
+    """Have processes of one host that want the same digests wait for the first one, where a lock
+    can be had.
+    """
     try:
         cache.parent.mkdir(parents=True, exist_ok=True)
         file = cache.with_name(f".{cache.name}.lock").open("ab")
@@ -143,7 +170,9 @@ def _locked(cache: Path) -> Iterator[None]:
 
 
 def _read_cache(path: Path) -> dict[str, str]:
-    """Read the remembered hashes; a file that is missing or damaged costs only the time to hash again."""
+    """Read the remembered hashes; a file that is missing or damaged costs only the time to hash
+    again.
+    """
     try:
         known = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):

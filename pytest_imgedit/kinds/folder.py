@@ -30,7 +30,9 @@ class FolderEditor:
         del folder, device
 
     def edit(self, request: EditRequest) -> Image.Image:
-        """Raises `ImageError` for a request that is of no pair of the suite, such as a test's own photograph."""
+        """Raises `ImageError` for a request that is of no pair of the suite, such as a test's own
+        photograph.
+        """
         if request.reference is None:
             raise ImageError("editor folder: has finished images of the suite's pairs only")
         return request.reference
@@ -71,17 +73,23 @@ def check_pattern(pattern: str) -> None:
         parts = [part[1:] for part in Formatter().parse(pattern) if part[1] is not None]
     except ValueError as error:
         raise UsageError(f"editor folder: pattern {pattern!r}: {error}") from None
-    if not parts or not all(str(name).isidentifier() and not (spec or how) for name, spec, how in parts):
-        raise UsageError(f"editor folder: pattern {pattern!r}, expected fields such as {{category}}/{{id}}.jpg")
+    if not parts or not all(
+        str(name).isidentifier() and not (spec or how) for name, spec, how in parts
+    ):
+        raise UsageError(
+            f"editor folder: pattern {pattern!r}, expected fields such as {{category}}/{{id}}.jpg"
+        )
     if PurePath(pattern).is_absolute() or ".." in PurePath(pattern).parts:
-        raise UsageError(f"editor folder: pattern {pattern!r} leads out of the folder, expected a path below it")
+        raise UsageError(
+            f"editor folder: pattern {pattern!r} leads out of the folder, expected a path below it"
+        )
 
 
 def find_images(argument: str, pairs: Iterable[EditPair]) -> dict[str, Path | str]:
     """Return the finished image of each pair by id, or a line that says why it has none.
 
-    An image that would be that of several pairs is that of none. Raises `UsageError` for a pattern that names a field
-    which no pair has.
+    An image that would be that of several pairs is that of none. Raises `UsageError` for a pattern
+    that names a field which no pair has.
     """
     pairs = list(pairs)
     _, pattern = split_argument(argument)
@@ -90,7 +98,8 @@ def find_images(argument: str, pairs: Iterable[EditPair]) -> dict[str, Path | st
         if name is not None and name not in known:
             fields = ", ".join(sorted(known))
             raise UsageError(
-                f"editor folder: pattern {pattern!r}: no pair has a field {name!r}, expected one of {fields}"
+                f"editor folder: pattern {pattern!r}: no pair has a field {name!r}, expected one "
+                f"of {fields}"
                 f"{did_you_mean(name, known)}"
             )
     found = {pair.id: find_image(argument, pair) for pair in pairs}
@@ -101,7 +110,9 @@ def find_images(argument: str, pairs: Iterable[EditPair]) -> dict[str, Path | st
         if path is None:
             result[pair.id] = f"no finished image of {pair.category}/{pair.id} in {argument}"
         elif counts[path] > 1:
-            result[pair.id] = f"{path} would be the finished image of {counts[path]} pairs, expected one for each"
+            result[pair.id] = (
+                f"{path} would be the finished image of {counts[path]} pairs, expected one for each"
+            )
         else:
             result[pair.id] = path
     return result
@@ -110,8 +121,9 @@ def find_images(argument: str, pairs: Iterable[EditPair]) -> dict[str, Path | st
 def find_image(argument: str, pair: EditPair) -> Path | None:
     """Return the finished image of a pair in `DIR` or by `DIR?PATTERN`; `None` if there is none.
 
-    Without a pattern that is `DIR/<category>/<id>` or `DIR/<id>`, with one of `SUFFIXES`. Every name that the category
-    has, and the suite's own id of the pair, are tried after the slug and the id.
+    Without a pattern that is `DIR/<category>/<id>` or `DIR/<id>`, with one of `SUFFIXES`. Every
+    name that the category has, and the suite's own id of the pair, are tried after the slug and the
+    id.
     """
     folder, pattern = split_argument(argument)
     for relative in _by_pattern(pattern, pair) if pattern else _usual(pair):
@@ -143,8 +155,16 @@ def _usual(pair: EditPair) -> Iterator[str]:
 
 def _by_pattern(pattern: str, pair: EditPair) -> Iterator[str]:
     for category, name in product(pair.category_names, _ids(pair)):
-        values = {**pair.fields, "category": category, "id": name, "difficulty": pair.difficulty, "seed": pair.seed}
+        values = {
+            **pair.fields,
+            "category": category,
+            "id": name,
+            "difficulty": pair.difficulty,
+            "seed": pair.seed,
+        }
         try:
-            yield pattern.format_map({key: str(value).replace("/", "-") for key, value in values.items()})
+            yield pattern.format_map(
+                {key: str(value).replace("/", "-") for key, value in values.items()}
+            )
         except KeyError:
             return  # a row without that field has no finished image

@@ -1,4 +1,6 @@
-"""What identifies an editor or judge, apart from what it is asked: its recipe, and the digest of that."""
+"""What identifies an editor or judge, apart from what it is asked: its recipe, and the digest of
+that.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,13 @@ _BEHIND = ("torch", "torchvision", "diffusers", "transformers", "numpy", "pillow
 class Identity:
     """What decides what a `model` computes, apart from what it is asked.
 
-    `fingerprint` is the hash of what it is made of, `params` are the parameters that decide, as a reader knows them;
-    `digest` is the hash of all of that with files by content, and `recipe` what is stored of it, without secrets.
-    `here` is the environment in which it would compute now. `commit` is that of a hub id. `sees_pair` says that it is
-    told the pair's id and category, and so may go by them. `libraries` are the packages whose versions decide;
-    `files` are the SHA-256 of the files that parameters name, by path: workers on other hosts must find the same.
-    `lossy` are parameters that trade quality for speed.
+    `fingerprint` is the hash of what it is made of, `params` are the parameters that decide, as a
+    reader knows them; `digest` is the hash of all of that with files by content, and `recipe` what
+    is stored of it, without secrets. `here` is the environment in which it would compute now.
+    `commit` is that of a hub id. `sees_pair` says that it is told the pair's id and category, and
+    so may go by them. `libraries` are the packages whose versions decide; `files` are the SHA-256
+    of the files that parameters name, by path: workers on other hosts must find the same. `lossy`
+    are parameters that trade quality for speed.
     """
 
     model: Model = field(compare=False)
@@ -52,15 +55,19 @@ class Identity:
         return {"fingerprint": self.fingerprint, "commit": self.commit, **shown}
 
     def code_beside(self, loaded: Mapping[str, str]) -> dict[str, str]:
-        """Leave out of the digests of the code that a worker has loaded, by file, those that the recipe holds."""
+        """Leave out of the digests of the code that a worker has loaded, by file, those that the
+        recipe holds.
+        """
         known = set(self.recipe.get("code", {}).values())
         return {path: sha256 for path, sha256 in loaded.items() if sha256 not in known}
 
 
 def identify(model: Model, cache: Path, where: Where | None = None) -> Identity:
-    """Find what identifies an editor or judge that would compute somewhere, by default in this process.
+    """Find what identifies an editor or judge that would compute somewhere, by default in this
+    process.
 
-    `cache` is the file that remembers digests. Raises `UsageError` if something that it is made of is not there.
+    `cache` is the file that remembers digests. Raises `UsageError` if something that it is made of
+    is not there.
     """
     where, digests = where or Where(), Digests(cache)
     is_own = model.target.is_own
@@ -72,7 +79,9 @@ def identify(model: Model, cache: Path, where: Where | None = None) -> Identity:
         name: digests.resolved(value) if is_own or name in model.names_files else canonical(value)
         for name, value in decides.items()
     }
-    if closure is not None:  # its code says what a default is, but not what a file holds that this names
+    if (
+        closure is not None
+    ):  # its code says what a default is, but not what a file holds that this names
         for name, value in class_defaults(closure.files.values(), model.target.attribute).items():
             if name not in decides and (read := digests.resolved(value)) != canonical(value):
                 named[name] = read
@@ -80,7 +89,11 @@ def identify(model: Model, cache: Path, where: Where | None = None) -> Identity:
     if is_own and model.checkpoint is None:
         recipe["argument"] = digests.resolved(model.target.argument)
     libraries = model.requirements.packages if closure is None else _packages_of(closure)
-    versions = versions_in(where.python, libraries) if where.versions is None else where.versions(libraries)
+    versions = (
+        versions_in(where.python, libraries)
+        if where.versions is None
+        else where.versions(libraries)
+    )
     here = Environment(device=where.device, gpu=where.gpu, versions=versions, threads=where.threads)
     if model.is_served:
         here = Environment(device="server", versions=versions)
@@ -101,7 +114,9 @@ def identify(model: Model, cache: Path, where: Where | None = None) -> Identity:
 
 
 def _code_of(model: Model, closure: Closure | None) -> JsonObject:
-    """Name the class, and the code that it consists of: for a class of this package, a revision of it all."""
+    """Name the class, and the code that it consists of: for a class of this package, a revision of
+    it all.
+    """
     made: JsonObject = {"class": f"{model.target.module}:{model.target.attribute}"}
     if model.shown_reference is not None:
         made["shown"] = model.shown_reference

@@ -1,4 +1,6 @@
-"""The judge `openai` and the editor `openai-images`: any server with OpenAI's API, such as vLLM or SGLang."""
+"""The judge `openai` and the editor `openai-images`: any server with OpenAI's API, such as vLLM or
+SGLang.
+"""
 
 from __future__ import annotations
 
@@ -34,25 +36,35 @@ _NO_KEY = "none"  # servers of one's own ask for none, and the client wants some
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The base URL of an API, such as `http://localhost:8000/v1`, and the name of a model behind it."""
+    """The base URL of an API, such as `http://localhost:8000/v1`, and the name of a model behind
+    it.
+    """
 
     url: str
     model: str
 
 
 def parse_endpoint(name: str, argument: str) -> Endpoint:
-    """Read `URL#MODEL`; raises `UsageError` for anything else, also for a key or password in the URL."""
+    """Read `URL#MODEL`; raises `UsageError` for anything else, also for a key or password in the
+    URL.
+    """
     expected = f"expected {name}:URL#MODEL, such as {name}:http://localhost:8000/v1#my-model"
     url, hash_sign, model = argument.partition("#")
     if "@" in url or "?" in url:
         raise UsageError(f"{name}:…#{model}: a URL with credentials or a query, {expected}")
     try:
         parts = urlsplit(url)
-        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        sound = (
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and (parts.port is None or parts.port > 0)
+        )
     except ValueError:
         sound = False
     if not sound or not hash_sign or not model.strip():
-        raise UsageError(f"{name}:{argument}: {'no model' if sound else 'no http or https URL'}, {expected}")
+        raise UsageError(
+            f"{name}:{argument}: {'no model' if sound else 'no http or https URL'}, {expected}"
+        )
     return Endpoint(url.rstrip("/"), model.strip())
 
 
@@ -60,9 +72,9 @@ def parse_endpoint(name: str, argument: str) -> Endpoint:
 class Asking:
     """How an endpoint is asked.
 
-    The key is what the environment variable `api_key_env` holds. Requests that fail with 408, 409, 429 or 5xx, without
-    connection or after `timeout` seconds are sent again up to `retries` times, after waits that double from half a
-    second to eight, or as long as the server asks for.
+    The key is what the environment variable `api_key_env` holds. Requests that fail with 408, 409,
+    429 or 5xx, without connection or after `timeout` seconds are sent again up to `retries` times,
+    after waits that double from half a second to eight, or as long as the server asks for.
     """
 
     endpoint: Endpoint
@@ -74,11 +86,17 @@ class Asking:
     def client(self) -> JsonObject:
         """The arguments of a client of the package `openai`."""
         key = os.environ.get(self.api_key_env) or _NO_KEY
-        return {"base_url": self.endpoint.url, "api_key": key, "timeout": self.timeout, "max_retries": self.retries}
+        return {
+            "base_url": self.endpoint.url,
+            "api_key": key,
+            "timeout": self.timeout,
+            "max_retries": self.retries,
+        }
 
     def check(self) -> None:
-        """Ask the server for its models; raises `SetupError` if it cannot be reached or refuses the key, or if the
-        package `openai` is not installed. A server that does not list models is taken as it is.
+        """Ask the server for its models; raises `SetupError` if it cannot be reached or refuses the
+        key, or if the package `openai` is not installed. A server that does not list models is
+        taken as it is.
         """
         try:
             import openai
@@ -112,11 +130,18 @@ class Asking:
         if isinstance(error, openai.APIConnectionError):
             return f"the server cannot be reached: {_cause(error)}{tried}"
         if isinstance(error, openai.APIStatusError):
-            again = tried if error.status_code in (408, 409, 429) or error.status_code >= 500 else ""
+            again = (
+                tried if error.status_code in (408, 409, 429) or error.status_code >= 500 else ""
+            )
             body = error.body if isinstance(error.body, dict) else {}
-            message = " ".join(str(body.get("message") or body.get("detail") or error.message).split())
+            message = " ".join(
+                str(body.get("message") or body.get("detail") or error.message).split()
+            )
             return f"the server answered {error.status_code}{again}: {message}"
-        return f"the server's answer is not what it should be: {type(error).__name__}: {one_line(error)}"
+        return (
+            f"the server's answer is not what it should be: {type(error).__name__}: "
+            f"{one_line(error)}"
+        )
 
 
 def _cause(error: Exception) -> str:
@@ -127,17 +152,21 @@ class ServerParameters(Parameters):
     """What every editor and judge behind a server takes."""
 
     api_key_env: str = indifferent(
-        API_KEY_ENV, description="the environment variable with the key; a key in a config file is refused"
+        API_KEY_ENV,
+        description="the environment variable with the key; a key in a config file is refused",
     )
     concurrency: int = indifferent(
         8, ge=1, le=256, description="requests at a time: of one judge process, or editor processes"
     )
     timeout: float = indifferent(60.0, gt=0, allow_inf_nan=False, description="seconds for one try")
     retries: int = indifferent(
-        5, ge=0, description="further tries after 408, 409, 429, 5xx, a broken connection or a timeout"
+        5,
+        ge=0,
+        description="further tries after 408, 409, 429, 5xx, a broken connection or a timeout",
     )
     extra: JsonObject = Field(
-        default_factory=dict, description="goes into the body of each request, such as `{top_k = 1}`"
+        default_factory=dict,
+        description="goes into the body of each request, such as `{top_k = 1}`",
     )
 
     def asking(self, endpoint: Endpoint) -> Asking:
@@ -152,17 +181,23 @@ class OpenAIParameters(ServerParameters):
     max_pixels: int = Field(
         default=1_048_576,
         ge=1024,
-        description="larger images are made smaller, keeping their shape, before they are sent (as PNG)",
+        description="larger images are made smaller, keeping their shape, before they are sent "
+        "(as PNG)",
     )
     temperature: Literal["default"] | Annotated[float, Field(ge=0, le=2)] = Field(
         default=0.0, description='`"default"` sends none, for models that refuse it'
     )
     token_limit: Literal["max_tokens", "max_completion_tokens"] = Field(
         default="max_tokens",
-        description='what the request calls the length of a reply; reasoning models take `"max_completion_tokens"`',
+        description="what the request calls the length of a reply; reasoning models take "
+        '`"max_completion_tokens"`',
     )
-    price_in: float = indifferent(0.0, ge=0, allow_inf_nan=False, description="price of a million tokens in the prompt")
-    price_out: float = indifferent(0.0, ge=0, allow_inf_nan=False, description="price of a million tokens of replies")
+    price_in: float = indifferent(
+        0.0, ge=0, allow_inf_nan=False, description="price of a million tokens in the prompt"
+    )
+    price_out: float = indifferent(
+        0.0, ge=0, allow_inf_nan=False, description="price of a million tokens of replies"
+    )
 
 
 class OpenAIImagesParameters(ServerParameters):
@@ -180,7 +215,9 @@ MAX_TOKENS = 2**53
 
 
 class OpenAIJudge:
-    """Asks `URL#MODEL`, up to `concurrency` questions at a time; `params` are those of `OpenAIParameters`."""
+    """Asks `URL#MODEL`, up to `concurrency` questions at a time; `params` are those of
+    `OpenAIParameters`.
+    """
 
     def __init__(self, endpoint: str, *, device: str, **params: Any) -> None:
         del device  # it computes elsewhere
@@ -192,12 +229,17 @@ class OpenAIJudge:
         self.max_pixels = options.max_pixels
         #: Twice as many as at a time, so that a slow answer holds up few others.
         self.batch_size = 2 * options.concurrency
-        self.request: JsonObject = {"model": self.asking.endpoint.model, options.token_limit: options.max_new_tokens}
+        self.request: JsonObject = {
+            "model": self.asking.endpoint.model,
+            options.token_limit: options.max_new_tokens,
+        }
         if options.temperature != "default":
             self.request["temperature"] = options.temperature
         if options.extra:
             self.request["extra_body"] = options.extra
-        self._runner = asyncio.Runner()  # one loop for good, to which the client's connections belong
+        self._runner = (
+            asyncio.Runner()
+        )  # one loop for good, to which the client's connections belong
         self._free = asyncio.Semaphore(options.concurrency)
         self._client = AsyncOpenAI(**self.asking.client)
 
@@ -210,9 +252,14 @@ class OpenAIJudge:
                 content.append({"type": "image_url", "image_url": {"url": url}})
             else:
                 content.append({"type": "text", "text": plain(value)})
-        return [{"role": "system", "content": plain(question.system)}, {"role": "user", "content": content}]
+        return [
+            {"role": "system", "content": plain(question.system)},
+            {"role": "user", "content": content},
+        ]
 
-    def answer(self, questions: Sequence[Question], prepared: Sequence[list[JsonObject]] | None = None) -> list[Answer]:
+    def answer(
+        self, questions: Sequence[Question], prepared: Sequence[list[JsonObject]] | None = None
+    ) -> list[Answer]:
         """Answer questions; one whose request fails for good is answered by its error."""
         chats = prepared or [self.preprocess(question) for question in questions]
         return self._runner.run(self._all(chats))
@@ -223,17 +270,23 @@ class OpenAIJudge:
     async def _ask(self, messages: Any) -> Answer:
         async with self._free:
             try:
-                completion = await self._client.chat.completions.create(messages=messages, **self.request)
+                completion = await self._client.chat.completions.create(
+                    messages=messages, **self.request
+                )
                 return read_completion(completion)
             except Exception as error:  # of this question alone
                 return Answer(error=self.asking.describe(error))
 
 
 def read_completion(completion: Any) -> Answer:
-    """Make an answer of a chat completion; raises whatever reading one that lacks its fields raises."""
+    """Make an answer of a chat completion; raises whatever reading one that lacks its fields
+    raises.
+    """
     usage = getattr(completion, "usage", None)
     counts = (getattr(usage, "prompt_tokens", 0), getattr(usage, "completion_tokens", 0))
-    tokens_in, tokens_out = (count if type(count) is int and 0 <= count < MAX_TOKENS else 0 for count in counts)
+    tokens_in, tokens_out = (
+        count if type(count) is int and 0 <= count < MAX_TOKENS else 0 for count in counts
+    )
     return replace(_read_choice(completion.choices[0]), tokens_in=tokens_in, tokens_out=tokens_out)
 
 
@@ -242,7 +295,9 @@ def _read_choice(choice: Any) -> Answer:
     if refusal or choice.finish_reason == "content_filter":
         return Answer(error=f"the model refuses to answer: {refusal or 'content filter'}")
     cut = choice.finish_reason == "length"
-    content = "" if cut and choice.message.content is None else choice.message.content  # it may have thought only
+    content = (
+        "" if cut and choice.message.content is None else choice.message.content
+    )  # it may have thought only
     if not isinstance(content, str):
         return Answer(error=f"an answer without text (finish_reason {choice.finish_reason!r})")
     return Answer(content.strip(), cut=cut)
@@ -264,7 +319,8 @@ def data_url(image: Image.Image) -> str:
 
 
 class OpenAIImagesEditor:
-    """Asks `URL#MODEL` for one image a request, one request at a time; the harness runs `concurrency` such workers.
+    """Asks `URL#MODEL` for one image a request, one request at a time; the harness runs
+    `concurrency` such workers.
 
     `params` are those of `OpenAIImagesParameters`.
     """
@@ -279,11 +335,15 @@ class OpenAIImagesEditor:
         self.send_seed, self.extra = options.send_seed, options.extra
         self.request: JsonObject = {"model": self.asking.endpoint.model}
         self.request |= {"size": options.size} if options.size else {}
-        self.request |= {"response_format": options.response_format} if options.response_format else {}
+        self.request |= (
+            {"response_format": options.response_format} if options.response_format else {}
+        )
         self._client = OpenAI(**self.asking.client)
 
     def edit(self, request: EditRequest) -> Image.Image:
-        """Edit one image; raises `OutputError` for an answer without one, `RuntimeError` for a failed request."""
+        """Edit one image; raises `OutputError` for an answer without one, `RuntimeError` for a
+        failed request.
+        """
         import openai
 
         body = {**self.extra, **({"seed": request.seed} if self.send_seed else {})}
@@ -300,7 +360,9 @@ class OpenAIImagesEditor:
         if first is None or first.b64_json is None:
             has_url = getattr(first, "url", None) is not None
             hint = '; editor.response_format="b64_json" may help' if has_url else ""
-            raise OutputError(f"the server sent {'a URL' if has_url else 'nothing'}, expected an image{hint}")
+            raise OutputError(
+                f"the server sent {'a URL' if has_url else 'nothing'}, expected an image{hint}"
+            )
         try:
             return decode(base64.b64decode(first.b64_json, validate=True))
         except (binascii.Error, ImageError) as error:
@@ -322,7 +384,9 @@ class ServedModel(Model):
     def check(self, site: Site) -> None:
         parse_endpoint(self.name, self.argument or "")
         if secret := next((name for name in self.params if is_secret(name)), None):
-            expected = f"from the environment, from the variable that api_key_env names ({API_KEY_ENV})"
+            expected = (
+                f"from the environment, from the variable that api_key_env names ({API_KEY_ENV})"
+            )
             raise SettingError(secret, f"a key comes {expected}")
         super().check(site)
 

@@ -12,15 +12,18 @@ from pytest_imgedit.core.images import check_size, to_rgb
 
 #: Levels out of 255 within which all pixels of a blank image lie, in every channel.
 BLANK_LEVELS = 2
-#: Both images are averaged over a grid of so many cells a side; a copy differs by at most so many levels in any cell.
+#: Both images are averaged over a grid of so many cells a side; a copy differs by at most so many
+#: levels in any cell.
 COPY_GRID = 64
 COPY_LEVELS = 8.0
-#: An edit whose aspect ratio differs from its source's by a larger share is flagged: it was cropped or squashed.
+#: An edit whose aspect ratio differs from its source's by a larger share is flagged: it was cropped
+#: or squashed.
 ASPECT_TOLERANCE = 0.03
 
 
 def checked(output: Any, source: Image.Image, may_be_blank: bool) -> Image.Image:
-    """Return an editor's output as RGB; raise `OutputError` if it is no image, not finite, too small, or blank.
+    """Return an editor's output as RGB; raise `OutputError` if it is no image, not finite, too
+    small, or blank.
 
     Blank is one colour all over where the source is not.
     """
@@ -35,12 +38,16 @@ def checked(output: Any, source: Image.Image, may_be_blank: bool) -> Image.Image
         require_finite(int((~np.isfinite(pixels)).sum()), pixels.size)
     image = to_rgb(output)
     if not may_be_blank and is_blank(image) and not is_blank(source):
-        raise OutputError(f"the editor returned a blank image, colour {image.getpixel((0, 0))} all over")
+        raise OutputError(
+            f"the editor returned a blank image, colour {image.getpixel((0, 0))} all over"
+        )
     return image
 
 
 def require_finite(broken: int, values: int) -> None:
-    """Raise `OutputError` if a float image holds NaN or infinity, which a conversion to bytes would hide."""
+    """Raise `OutputError` if a float image holds NaN or infinity, which a conversion to bytes would
+    hide.
+    """
     if broken:
         raise OutputError(f"NaN or infinity in {broken} of {values} values of the editor's output")
 
@@ -56,7 +63,9 @@ def _span(band: Image.Image) -> tuple[int, int]:
 
 
 def is_reframed(source: Image.Image, edited: Image.Image) -> bool:
-    """Tell whether the aspect ratios of an edit and its source differ by more than `ASPECT_TOLERANCE`."""
+    """Tell whether the aspect ratios of an edit and its source differ by more than
+    `ASPECT_TOLERANCE`.
+    """
     ratio = edited.width * source.height / (edited.height * source.width)
     return not 1 / (1 + ASPECT_TOLERANCE) <= ratio <= 1 + ASPECT_TOLERANCE
 
@@ -64,8 +73,8 @@ def is_reframed(source: Image.Image, edited: Image.Image) -> bool:
 def is_near_copy(source: Image.Image, edited: Image.Image) -> bool:
     """Tell whether an edit shows what its source shows: no cell of a coarse grid differs visibly.
 
-    Averages over cells forgive what an autoencoder does to fine texture, but no change of an object. Images of
-    different sizes are compared too.
+    Averages over cells forgive what an autoencoder does to fine texture, but no change of an
+    object. Images of different sizes are compared too.
     """
     first, second = (
         np.asarray(image.resize((COPY_GRID, COPY_GRID), Image.Resampling.BOX), dtype=np.float64)

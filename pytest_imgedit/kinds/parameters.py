@@ -14,7 +14,8 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 
 def indifferent(default: Any, **rules: Any) -> Any:
-    """Declare a field that says where, how fast or at what price something is computed, but not what.
+    """Declare a field that says where, how fast or at what price something is computed, but not
+    what.
 
     Stored results do not depend on it.
     """
@@ -40,7 +41,9 @@ class Parameters(BaseModel):
 
     @classmethod
     def check(cls, params: JsonObject) -> Self:
-        """Check parameters before anything starts; raises `SettingError` for the first that is wrong."""
+        """Check parameters before anything starts; raises `SettingError` for the first that is
+        wrong.
+        """
         try:
             return cls.model_validate(params)
         except ValidationError as error:
@@ -48,20 +51,29 @@ class Parameters(BaseModel):
 
     @classmethod
     def deciding(cls, params: JsonObject) -> JsonObject:
-        """Leave out the parameters that are `indifferent`, and those that are as they would be anyway."""
+        """Leave out the parameters that are `indifferent`, and those that are as they would be
+        anyway.
+        """
         fields = cls.model_fields
-        defaults = {name: field.get_default(call_default_factory=True) for name, field in fields.items()}
+        defaults = {
+            name: field.get_default(call_default_factory=True) for name, field in fields.items()
+        }
         apart = {name for name, field in fields.items() if _is_indifferent(field)}
-        return without_defaults({name: value for name, value in params.items() if name not in apart}, defaults)
+        return without_defaults(
+            {name: value for name, value in params.items() if name not in apart}, defaults
+        )
 
 
 class ComputeParameters(Parameters):
     """What every model takes that is computed here; see `compute/numerics.py`."""
 
-    dtype: Dtype = indifferent("auto", description='`"auto"` is bfloat16 on a GPU and float32 on the CPU')
+    dtype: Dtype = indifferent(
+        "auto", description='`"auto"` is bfloat16 on a GPU and float32 on the CPU'
+    )
     deterministic: bool = Field(
         default=True,
-        description="TF32 and reduced-precision reductions are off; each worker does one small job twice when it has "
+        description="TF32 and reduced-precision reductions are off; each worker does one small "
+        "job twice when it has "
         "loaded, and the run ends if the two differ",
     )
 
@@ -82,17 +94,23 @@ def _is_indifferent(field: Any) -> bool:
     return isinstance(extra, dict) and extra.get("decides") is False
 
 
-def _first_problem(model: type[Parameters], params: JsonObject, error: ValidationError) -> SettingError:
+def _first_problem(
+    model: type[Parameters], params: JsonObject, error: ValidationError
+) -> SettingError:
     first = error.errors()[0]
     name = str(first["loc"][0])
     inside = isinstance(params.get(name), dict)  # a table: what is wrong is one of its keys
     path = ".".join(map(str, first["loc"])) if inside else name
     if first["type"] == "extra_forbidden":
         if not inside:
-            return SettingError(path, f"no such argument is taken{did_you_mean(name, model.model_fields)}")
+            return SettingError(
+                path, f"no such argument is taken{did_you_mean(name, model.model_fields)}"
+            )
         table: Any = model.model_fields[name].annotation
         near = did_you_mean(str(first["loc"][-1]), table.model_fields)
-        return SettingError(path, f"no such key, expected one of {', '.join(table.model_fields)}{near}")
+        return SettingError(
+            path, f"no such key, expected one of {', '.join(table.model_fields)}{near}"
+        )
     if first["type"] == "model_type":
         return SettingError(path, f"expected a table, found {first['input']!r}")
     ways = dict.fromkeys(one["msg"] for one in error.errors() if one["loc"][0] == name)

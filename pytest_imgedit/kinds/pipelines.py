@@ -28,11 +28,13 @@ SET_BY_HARNESS = (
 
 
 def check_arguments(model: str, params: Mapping[str, Any], call: Mapping[str, Any]) -> None:
-    """Raise `SettingError` for the first of `params` that the pipeline of a checkpoint does not take as it is.
+    """Raise `SettingError` for the first of `params` that the pipeline of a checkpoint does not
+    take as it is.
 
-    `call` are those of them that go to the pipeline's call. What cannot be known without loading (a hub id that is not
-    here) is left to the worker. Raises `UsageError` for a folder without `model_index.json`, for a pipeline that is no
-    instruction editor, and for one that the installed diffusers lacks.
+    `call` are those of them that go to the pipeline's call. What cannot be known without loading (a
+    hub id that is not here) is left to the worker. Raises `UsageError` for a folder without
+    `model_index.json`, for a pipeline that is no instruction editor, and for one that the installed
+    diffusers lacks.
     """
     steps = params.get("num_inference_steps")
     if isinstance(steps, int) and steps < 1:
@@ -44,21 +46,29 @@ def check_arguments(model: str, params: Mapping[str, Any], call: Mapping[str, An
     if taken is not None and name not in ADAPTERS:
         raise UsageError(f"editor diffusers:{model}: {why_refused(name)}")
     if taken is None:
-        raise UsageError(f"editor diffusers:{model}: {name} is not in diffusers {version('diffusers')}")
+        raise UsageError(
+            f"editor diffusers:{model}: {name} is not in diffusers {version('diffusers')}"
+        )
     lone = {"width", "height"} & set(params)
     if len(lone) == 1 and {"width", "height"} <= set(taken.annotations):
         (given,) = lone
-        raise SettingError(given, f"expected editor.{'height' if given == 'width' else 'width'} beside it")
-    if "area" in params and not ({"width", "height"} <= set(taken.annotations) or ADAPTERS[name].scales):
+        raise SettingError(
+            given, f"expected editor.{'height' if given == 'width' else 'width'} beside it"
+        )
+    if "area" in params and not (
+        {"width", "height"} <= set(taken.annotations) or ADAPTERS[name].scales
+    ):
         raise SettingError("area", f"{name} takes no size")
     if problem := taken.problem(call, SET_BY_HARNESS):
         raise SettingError(*problem)
 
 
 def given_by_harness(defaults: Mapping[str, Any], params: Mapping[str, Any]) -> JsonObject:
-    """Return the arguments that every call gets where `params` do not name them; `defaults` are those of the call.
+    """Return the arguments that every call gets where `params` do not name them; `defaults` are
+    those of the call.
 
-    A pipeline with true classifier-free guidance runs it only if it gets a negative prompt, so that is `" "`.
+    A pipeline with true classifier-free guidance runs it only if it gets a negative prompt, so that
+    is `" "`.
     """
     if {"true_cfg_scale", "negative_prompt"} <= defaults.keys():
         scale = params.get("true_cfg_scale", defaults["true_cfg_scale"])
@@ -80,19 +90,29 @@ def pipeline_class(model: str) -> str | None:
         index = Path(cached)
     name = read_object(index, "a diffusers checkpoint").get("_class_name")
     if not isinstance(name, str):
-        raise UsageError(f"{index}: _class_name is {name!r}, expected the name of a diffusers pipeline")
+        raise UsageError(
+            f"{index}: _class_name is {name!r}, expected the name of a diffusers pipeline"
+        )
     return name
 
 
 @cache
 def attention_backends() -> frozenset[str]:
-    """Return the names of diffusers' attention backends, read from its source; none where that is not found."""
+    """Return the names of diffusers' attention backends, read from its source; none where that is
+    not found.
+    """
     path = source_file("diffusers.models.attention_dispatch")
     tree = ast.parse(path.read_text("utf-8")) if path else ast.Module([], [])
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "AttentionBackendName"]
+    classes = [
+        node
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and node.name == "AttentionBackendName"
+    ]
     values = [line.value for node in classes for line in node.body if isinstance(line, ast.Assign)]
     return frozenset(
-        value.value for value in values if isinstance(value, ast.Constant) and isinstance(value.value, str)
+        value.value
+        for value in values
+        if isinstance(value, ast.Constant) and isinstance(value.value, str)
     )
 
 
@@ -127,12 +147,15 @@ def call_arguments(pipeline: Any, call: JsonObject) -> JsonObject:
 
 
 def without_call_defaults(model: str, params: JsonObject) -> JsonObject:
-    """Leave out arguments that the pipeline's call has by default, or that the harness gives it anyway."""
+    """Leave out arguments that the pipeline's call has by default, or that the harness gives it
+    anyway.
+    """
     name = pipeline_class(model)
     call = call_signature(name) if name else None
     if name is None or call is None:
         return params
-    # The harness gives some arguments itself, so that a default that is written out is another call.
+    # The harness gives some arguments itself, so that a default that is written out is another
+    # call.
     apart = ADAPTERS[name].given if name in ADAPTERS else frozenset()
     defaults = {key: value for key, value in call.defaults.items() if key not in apart}
     return without_defaults(params, {**defaults, **given_by_harness(call.defaults, params)})

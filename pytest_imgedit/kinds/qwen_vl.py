@@ -38,25 +38,32 @@ class QwenVLParameters(ComputeParameters):
     max_pixels: int = Field(default=1_048_576, ge=1024, description="larger images are scaled down")
     scoring: Literal["greedy", "expected"] = Field(
         default="greedy",
-        description='`"expected"`: scores are made of expected grades, over the judge\'s probabilities',
+        description='`"expected"`: scores are made of expected grades, over the judge\'s '
+        "probabilities",
     )
     batch_invariant: bool = Field(
         default=True,
-        description="a verdict depends on its own edit alone, bit by bit, also alone, in any batch and after a resume; "
+        description="a verdict depends on its own edit alone, bit by bit, also alone, in any "
+        "batch and after a resume; "
         "`false` is up to 1.3 times as fast and named in results",
     )
     adapter: str | None = Field(
         default=None,
-        description="the folder of a LoRA adapter in PEFT's format (extra `lora`), merged into the weights",
+        description="the folder of a LoRA adapter in PEFT's format (extra `lora`), merged into "
+        "the weights",
     )
-    attention: Literal["auto", "sdpa", "eager", "flash_attention_2", "flash_attention_3", "flex_attention"] = Field(
+    attention: Literal[
+        "auto", "sdpa", "eager", "flash_attention_2", "flash_attention_3", "flex_attention"
+    ] = Field(
         default="auto",
-        description='`"auto"` decodes without padding; another of transformers\' attention functions decodes through '
+        description='`"auto"` decodes without padding; another of transformers\' attention '
+        "functions decodes through "
         "its `generate`",
     )
 
 
-#: GPU memory that one question is expected to need beside the weights: two images of a megapixel, in bytes.
+#: GPU memory that one question is expected to need beside the weights: two images of a megapixel,
+#: in bytes.
 QUESTION_BYTES = 3 * 2**30 // 2
 MAX_BATCH = 32
 CPU_BATCH = 4
@@ -66,14 +73,16 @@ VISION = "<|vision_start|><|image_pad|><|vision_end|>"
 
 
 class QwenVLJudge:
-    """Answers in batches, decoded greedily and, unless `attention` or the architecture says otherwise, without padding.
+    """Answers in batches, decoded greedily and, unless `attention` or the architecture says
+    otherwise, without padding.
 
-    `params` are those of `QwenVLParameters`. A judge over several GPUs, and one with another `attention` than `auto`,
-    decodes through transformers' `generate`. With `batch_invariant` a reply depends on its own question alone, bit by
-    bit; without, answers come up to 1.3 times as fast, and questions round each other's numbers. With
-    `scoring="expected"` an answer also holds the expected grade of each aspect; that costs another look at an edit for
-    each number that may start with a 1, with tokenizers that write 10 as 1 and 0, and up to two for each number that
-    may have a decimal; as many at a time as there are questions.
+    `params` are those of `QwenVLParameters`. A judge over several GPUs, and one with another
+    `attention` than `auto`, decodes through transformers' `generate`. With `batch_invariant` a
+    reply depends on its own question alone, bit by bit; without, answers come up to 1.3 times as
+    fast, and questions round each other's numbers. With `scoring="expected"` an answer also holds
+    the expected grade of each aspect; that costs another look at an edit for each number that may
+    start with a 1, with tokenizers that write 10 as 1 and 0, and up to two for each number that may
+    have a decimal; as many at a time as there are questions.
     """
 
     def __init__(self, model: str, *, device: str, **params: Any) -> None:
@@ -95,7 +104,10 @@ class QwenVLJudge:
             print(f"prompts are padded and decoded by transformers: {reason}", file=sys.stderr)
         packed = attention == "auto" and device != "balanced" and not reason
         self.model = _load(
-            folder, device, pick_dtype(options.dtype, device), "sdpa" if attention == "auto" else attention
+            folder,
+            device,
+            pick_dtype(options.dtype, device),
+            "sdpa" if attention == "auto" else attention,
         )
         if options.adapter is not None:
             self.model = merge(self.model, Path(options.adapter))
@@ -119,7 +131,9 @@ class QwenVLJudge:
             if options.batch_invariant:
                 self.decoder = InvariantDecoder(self.decoder)
         else:
-            self.decoder = PaddedDecoder(self.model, self.processor.tokenizer.pad_token_id, options.batch_invariant)
+            self.decoder = PaddedDecoder(
+                self.model, self.processor.tokenizer.pad_token_id, options.batch_invariant
+            )
         self.batch_size = CPU_BATCH if device == "cpu" else _fitting_batch()
         self.deterministic = options.deterministic
 
@@ -146,8 +160,12 @@ class QwenVLJudge:
             )
 
     @staticmethod
-    def warm_up(model: str, *, device: str, attention: str = "auto", deterministic: bool = True, **_: Any) -> None:
-        """Do what takes time and no GPU memory to speak of, while another process still uses the GPU."""
+    def warm_up(
+        model: str, *, device: str, attention: str = "auto", deterministic: bool = True, **_: Any
+    ) -> None:
+        """Do what takes time and no GPU memory to speak of, while another process still uses the
+        GPU.
+        """
         import transformers
 
         from pytest_imgedit.kinds.compute.fast_loading import read_ahead
@@ -165,7 +183,9 @@ class QwenVLJudge:
             compiles(model_class)
 
     def preprocess(self, question: Question) -> Prompt:
-        """Turn a question into tokens and patches on the CPU; threads may do that for questions still to be asked."""
+        """Turn a question into tokens and patches on the CPU; threads may do that for questions
+        still to be asked.
+        """
         import torch
 
         from pytest_imgedit.kinds.qwen_decoder.decoding import Prompt
@@ -183,17 +203,27 @@ class QwenVLJudge:
             pixels = pixels.pin_memory()
         return Prompt(tokens[0], positions[:, 0], pixels, grids)
 
-    def answer(self, questions: Sequence[Question], prepared: Sequence[Prompt] | None = None) -> list[Answer]:
-        """Answer questions, of which `prepared` holds what `preprocess` made, where that was done before."""
+    def answer(
+        self, questions: Sequence[Question], prepared: Sequence[Prompt] | None = None
+    ) -> list[Answer]:
+        """Answer questions, of which `prepared` holds what `preprocess` made, where that was done
+        before.
+        """
         prompts = prepared or [self.preprocess(question) for question in questions]
         decoded = self.decoder.decode(prompts, self.max_new_tokens, keep_logits=self.expects)
         tokenizer = self.processor.tokenizer
-        replies = [tokenizer.decode(tokens, skip_special_tokens=True).strip() for tokens in decoded.tokens]
+        replies = [
+            tokenizer.decode(tokens, skip_special_tokens=True).strip() for tokens in decoded.tokens
+        ]
         answers = [Answer(reply, cut=cut) for reply, cut in zip(replies, decoded.cut, strict=True)]
         return self._expect(answers, questions, prompts, decoded) if self.expects else answers
 
     def _expect(
-        self, answers: Sequence[Answer], questions: Sequence[Question], prompts: Sequence[Prompt], decoded: Decoded
+        self,
+        answers: Sequence[Answer],
+        questions: Sequence[Question],
+        prompts: Sequence[Prompt],
+        decoded: Decoded,
     ) -> list[Answer]:
         """Add the expected grades to answers, of which `decoded` holds tokens and logits."""
         from pytest_imgedit.kinds.qwen_decoder.logprob_scoring import expected_grades, find_places
@@ -218,14 +248,20 @@ class QwenVLJudge:
                 else:
                     unknown[number, text] = prompts[row].going_on([*tokens[: place.step], *written])
             names = list(unknown)
-            for start in range(0, len(names), len(prompts)):  # no more at a time than there were questions
+            for start in range(
+                0, len(names), len(prompts)
+            ):  # no more at a time than there were questions
                 part = names[start : start + len(prompts)]
-                first = self.decoder.decode([unknown[name] for name in part], 1, keep_logits=True).logits
+                first = self.decoder.decode(
+                    [unknown[name] for name in part], 1, keep_logits=True
+                ).logits
                 found |= {name: logits[0] for name, logits in zip(part, first, strict=True)}
             return [found[one].softmax(-1) for one in wanted]
 
         grades: list[dict[str, tuple[float, float]]] = [{} for _ in answers]
-        for row, (place, _), grade in zip(rows, asked, expected_grades(tokenizer, asked, after), strict=True):
+        for row, (place, _), grade in zip(
+            rows, asked, expected_grades(tokenizer, asked, after), strict=True
+        ):
             grades[row][place.aspect] = grade
         return [
             replace(
@@ -249,14 +285,18 @@ class QwenVLJudge:
             {"role": "system", "content": [{"type": "text", "text": plain(question.system)}]},
             {"role": "user", "content": parts},
         ]
-        prompt: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        prompt: str = tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True
+        )
         return prompt
 
 
 def chatml(system: str, parts: Sequence[tuple[str, str]]) -> str:
     """Put a question into ChatML, Qwen's own chat format, up to where the answer starts."""
     user = "".join(VISION if kind == "image" else plain(text) for kind, text in parts)
-    return f"<|im_start|>system\n{plain(system)}<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
+    turns = (("system", plain(system)), ("user", user))
+    written = "".join(f"<|im_start|>{role}\n{text}<|im_end|>\n" for role, text in turns)
+    return f"{written}<|im_start|>assistant\n"
 
 
 def _load(folder: Path, device: str, dtype: torch.dtype, attention: str) -> Any:
@@ -266,16 +306,24 @@ def _load(folder: Path, device: str, dtype: torch.dtype, attention: str) -> Any:
     from pytest_imgedit.kinds.compute.fast_loading import load_on_gpu
     from pytest_imgedit.kinds.compute.integrity import whole_checkpoints
 
-    options = {"attn_implementation": attention, "use_safetensors": True, "trust_remote_code": False}
+    options = {
+        "attn_implementation": attention,
+        "use_safetensors": True,
+        "trust_remote_code": False,
+    }
     with whole_checkpoints(folder):
         if device == "cuda":
             return load_on_gpu(folder, "cuda:0", dtype, **options).eval()
         spread = "auto" if device == "balanced" else None
-        return AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype, device_map=spread, **options).eval()
+        return AutoModelForImageTextToText.from_pretrained(
+            folder, dtype=dtype, device_map=spread, **options
+        ).eval()
 
 
 def _is_large(folder: Path) -> bool:
-    """Tell whether a model is so large that it saves more time than it takes to compile kernels for it."""
+    """Tell whether a model is so large that it saves more time than it takes to compile kernels for
+    it.
+    """
     return sum(path.stat().st_size for path in weight_files(folder)) > LARGE
 
 
@@ -323,10 +371,14 @@ class QwenVL(CheckpointModel):
         """Tell also how it decodes, since other kernels round otherwise."""
         composition = super().compose(where, digests)
         folder = self.checkpoint.folder
-        is_padded = self.options.attention != "auto" or self.gpus > 1 or unpackable(read_config(folder))
+        is_padded = (
+            self.options.attention != "auto" or self.gpus > 1 or unpackable(read_config(folder))
+        )
         computation = {**composition.computation, "decoder": "padded" if is_padded else "packed"}
         if self.options.adapter is not None:
-            computation["adapter"] = digests.of(Path(self.options.adapter), ADAPTER_FILES, is_sent=True)
+            computation["adapter"] = digests.of(
+                Path(self.options.adapter), ADAPTER_FILES, is_sent=True
+            )
         return replace(composition, computation=computation)
 
     @property

@@ -1,4 +1,6 @@
-"""Judges without a model: one that measures the distance to the reference image, and none at all."""
+"""Judges without a model: one that measures the distance to the reference image, and none at
+all.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +28,13 @@ MAX_PSNR = 100.0
 class ReferenceJudge:
     """Scores 10·√(change · min(preserved, max(0, SSIM))) against the reference image.
 
-    `change` = max(0, 1 − L1(edit, reference) / L1(source, reference)), both taken over the pixels in which
-    source and reference differ: 0 where nothing was done, 1 where all was. It is 1 if they differ nowhere.
-    `preserved` = max(0, 1 − L1(edit, reference) / 0.1) over the other pixels: 1 where nothing else changed, 0 from
-    a tenth of the range on. SSIM is taken over the whole picture. Aspects: `change` [0, 1], `preserved` [0, 1],
-    `l1` [0, 1] mean absolute difference (lower is better), `psnr` in dB (at most 100), `ssim` [-1, 1]. The edit
-    and the source are resized to the reference's size first. A pair without a reference is an error.
+    `change` = max(0, 1 − L1(edit, reference) / L1(source, reference)), both taken over the pixels
+    in which source and reference differ: 0 where nothing was done, 1 where all was. It is 1 if they
+    differ nowhere. `preserved` = max(0, 1 − L1(edit, reference) / 0.1) over the other pixels: 1
+    where nothing else changed, 0 from a tenth of the range on. SSIM is taken over the whole
+    picture. Aspects: `change` [0, 1], `preserved` [0, 1], `l1` [0, 1] mean absolute difference
+    (lower is better), `psnr` in dB (at most 100), `ssim` [-1, 1]. The edit and the source are
+    resized to the reference's size first. A pair without a reference is an error.
     """
 
     batch_size = 8
@@ -44,7 +47,9 @@ class ReferenceJudge:
 
     def _measure(self, question: Question) -> Answer:
         if "reference" not in question.images:
-            return Answer(error="the pair has no reference image, which the judge 'reference' needs")
+            return Answer(
+                error="the pair has no reference image, which the judge 'reference' needs"
+            )
         reference = question.images["reference"]
         target = _pixels(reference, reference.size)
         edited = _pixels(question.images["edited"], reference.size)
@@ -67,7 +72,9 @@ def _pixels(image: Image.Image, size: tuple[int, int]) -> Pixels:
 
 
 def change(source: Pixels, edited: Pixels, target: Pixels, region: NDArray[np.bool_]) -> float:
-    """Share of the asked change that was made in a region (H, W), in [0, 1]; images (H, W, 3) on [0, 1]."""
+    """Share of the asked change that was made in a region (H, W), in [0, 1]; images (H, W, 3) on
+    [0, 1].
+    """
     if not region.any():
         return 1.0
     asked = np.abs(source - target)[region].mean()
@@ -90,7 +97,8 @@ def psnr(image: Pixels, target: Pixels) -> float:
 def ssim(image: Pixels, target: Pixels) -> float:
     """Structural similarity in [-1, 1], mean over pixels and channels.
 
-    Gaussian window with σ = 1.5 and radius 5, K1 = 0.01, K2 = 0.03, peak 1 (Wang et al., IEEE TIP 13(4), 2004).
+    Gaussian window with σ = 1.5 and radius 5, K1 = 0.01, K2 = 0.03, peak 1 (Wang et al., IEEE TIP
+    13(4), 2004).
     """
 
     from scipy.ndimage import gaussian_filter

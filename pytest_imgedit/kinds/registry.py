@@ -1,4 +1,6 @@
-"""From specs such as `diffusers:MODEL` or `package.module:Class` to what they name; imports nothing early."""
+"""From specs such as `diffusers:MODEL` or `package.module:Class` to what they name; imports nothing
+early.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +39,16 @@ BUILTIN: Mapping[str, Mapping[str, str]] = {
         "scenes": "pytest_imgedit.kinds.scenes:ScenesJudge",
     },
 }
-#: Kinds to guess for a spec without one: of a checkpoint or hub id, and of the name of a served model.
+#: Kinds to guess for a spec without one: of a checkpoint or hub id, and of the name of a served
+#: model.
 _GUESSED = {"editor": ("diffusers", "openai-images"), "judge": ("qwen-vl", "openai")}
 
 
 @cache
 def known(role: str) -> Mapping[str, str]:
-    """Return the names that a spec may begin with, this package's and installed ones, by `module:attribute`."""
+    """Return the names that a spec may begin with, this package's and installed ones, by
+    `module:attribute`.
+    """
     installed = {point.name: point.value for point in entry_points(group=f"pytest_imgedit.{role}s")}
     return {**installed, **BUILTIN.get(role, {})}
 
@@ -53,8 +58,8 @@ def resolve(
 ) -> tuple[str | None, str, str | None]:
     """Find what a spec names: the name, `module:attribute`, and the text after the name's colon.
 
-    A `package.module:Class`, whose source is read but not run, has no name. Raises `UsageError`, naming what is known,
-    if the spec fits nothing; `hint` may guess what was meant.
+    A `package.module:Class`, whose source is read but not run, has no name. Raises `UsageError`,
+    naming what is known, if the spec fits nothing; `hint` may guess what was meant.
     """
     name, colon, argument = spec.partition(":")
     if name in names:
@@ -67,18 +72,26 @@ def resolve(
     raise UsageError(f"unknown {role} {spec!r}, {expected}{near}")
 
 
-def _require_class(role: str, spec: str, module: str, attribute: str, names: Mapping[str, str]) -> None:
+def _require_class(
+    role: str, spec: str, module: str, attribute: str, names: Mapping[str, str]
+) -> None:
     path = source_file(module)
     if path is None or not path.is_file():
         near = did_you_mean(module, names)
-        raise UsageError(f"{role} {spec!r}: no module {module!r} with a source file on the import path{near}")
+        raise UsageError(
+            f"{role} {spec!r}: no module {module!r} with a source file on the import path{near}"
+        )
     try:
         defined = top_level_names(path)
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None) or 1
-        raise UsageError(f"{path}:{line}: {one_line(error)}, expected a Python module for {role} {spec!r}") from None
+        raise UsageError(
+            f"{path}:{line}: {one_line(error)}, expected a Python module for {role} {spec!r}"
+        ) from None
     if attribute not in defined:
-        raise UsageError(f"{role} {spec!r}: {path} defines no {attribute!r}{did_you_mean(attribute, defined)}")
+        raise UsageError(
+            f"{role} {spec!r}: {path} defines no {attribute!r}{did_you_mean(attribute, defined)}"
+        )
 
 
 #: The editor and the judge of a run that names none.
@@ -107,17 +120,23 @@ def kind_at(role: Role, name: str, path: str) -> type[Model]:
     try:
         kind = getattr(import_module(module), attribute)
     except Exception as error:  # a module of another package can raise anything
-        raise UsageError(f"{role} {name!r}: {path}: {type(error).__name__}: {one_line(error)}") from None
+        raise UsageError(
+            f"{role} {name!r}: {path}: {type(error).__name__}: {one_line(error)}"
+        ) from None
     if not (isinstance(kind, type) and issubclass(kind, Model) and kind.role == role):
         raise UsageError(
-            f"{role} {name!r}: its entry point names {path}, expected a subclass of pytest_imgedit.Model "
-            f"whose role is {role!r} (a class that edits or judges is named by package.module:Class)"
+            f"{role} {name!r}: its entry point names {path}, expected a subclass of "
+            "pytest_imgedit.Model "
+            f"whose role is {role!r} (a class that edits or judges is named by "
+            "package.module:Class)"
         )
     return kind
 
 
 def _guess(role: Role, spec: str) -> str:
-    """Guess what a spec without a kind was meant to be: a checkpoint or hub id, or the name of a served model."""
+    """Guess what a spec without a kind was meant to be: a checkpoint or hub id, or the name of a
+    served model.
+    """
     local, served = _GUESSED[role]
     if "/" in spec or is_folder(Path(spec)):
         return f"; did you mean '{local}:{spec}'?"
@@ -125,7 +144,9 @@ def _guess(role: Role, spec: str) -> str:
 
 
 class CustomClass(Model):
-    """A class that edits or judges, as the spec `package.module:Class` names it: nothing is known but its source."""
+    """A class that edits or judges, as the spec `package.module:Class` names it: nothing is known
+    but its source.
+    """
 
     name = "class"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Self
 
 from pytest_imgedit.core.errors import SettingError
@@ -30,11 +31,15 @@ class ScenesEditor(_Embedded, Diffusers):
 
     name = "scenes"
     usual_batch = 8
-    defaults = {"num_inference_steps": 20, "guidance_scale": 1.0, "image_guidance_scale": 1.0}  # noqa: RUF012
+    defaults = MappingProxyType(
+        {"num_inference_steps": 20, "guidance_scale": 1.0, "image_guidance_scale": 1.0}
+    )
 
 
 class ScenesJudge(_Embedded, QwenVL):
-    """The embedded judge, which knows nothing but drawn scenes and the rubric that it was taught."""
+    """The embedded judge, which knows nothing but drawn scenes and the rubric that it was
+    taught.
+    """
 
     name = "scenes"
 
@@ -43,12 +48,15 @@ class ScenesJudge(_Embedded, QwenVL):
         if site.suite is not None and site.suite.partition(":")[0] != "scenes":
             raise SettingError(
                 "spec",
-                f"judge 'scenes' knows drawn scenes only and cannot grade the suite {site.suite!r}: name a judge with "
-                "--imgedit-judge, such as qwen-vl:MODEL, openai:URL#MODEL, or reference where pairs have one",
+                "judge 'scenes' knows drawn scenes only and cannot grade the suite "
+                f"{site.suite!r}: name a judge with "
+                "--imgedit-judge, such as qwen-vl:MODEL, openai:URL#MODEL, or reference where "
+                "pairs have one",
             )
         if site.suite is not None and (site.rubric != "aspects" or site.is_custom_rubric):
             custom = " of your own" if site.is_custom_rubric else ""
             raise SettingError(
                 "rubric",
-                f"judge 'scenes' was taught the built-in rubric 'aspects' and no other, found {site.rubric!r}{custom}",
+                "judge 'scenes' was taught the built-in rubric 'aspects' and no other, found "
+                f"{site.rubric!r}{custom}",
             )

@@ -1,4 +1,6 @@
-"""An editor that the processes of a group compute together, one a GPU: the worker is rank 0 and starts the others."""
+"""An editor that the processes of a group compute together, one a GPU: the worker is rank 0 and
+starts the others.
+"""
 
 from __future__ import annotations
 
@@ -28,24 +30,35 @@ from pytest_imgedit.kinds.compute.numerics import pick_dtype, set_deterministic
 from pytest_imgedit.kinds.compute.seeding import seed_all
 from pytest_imgedit.kinds.diffusers import OFFLOADS, DiffusersEditor, DiffusersParameters
 
-#: Seconds that ranks may differ in when they end an edit; one that takes longer is out of step for good.
+#: Seconds that ranks may differ in when they end an edit; one that takes longer is out of step for
+#: good.
 PATIENCE = 60.0
 _FOLLOW = "from pytest_imgedit.kinds.sharded_editor import follow; follow()"
 
 
 class ShardedEditor(DiffusersEditor):
-    """Takes what `DiffusersEditor` takes; the number of `ranks` share the editor as its parameter `shard` says.
+    """Takes what `DiffusersEditor` takes; the number of `ranks` share the editor as its parameter
+    `shard` says.
 
-    All ranks make the same calls with the same noise, since each block's weights are gathered from all of them; rank 0
-    alone decodes the image. A rank that dies or falls out of step ends this process, so that the group is replaced.
+    All ranks make the same calls with the same noise, since each block's weights are gathered from
+    all of them; rank 0 alone decodes the image. A rank that dies or falls out of step ends this
+    process, so that the group is replaced.
     """
 
     def __init__(self, model: str, *, device: str, ranks: int, **params: Any) -> None:
-        self._meeting = tempfile.TemporaryFile()  # noqa: SIM115 - without a name, it ends with the ranks that hold it
+        # Without a name, it ends with the ranks that hold it.
+        self._meeting = tempfile.TemporaryFile()  # noqa: SIM115
         meeting = self._meeting.fileno()
         kind = "cpu" if device == "cpu" else "cuda"
         setups: list[RankSetup] = [
-            {"model": model, "device": kind, "ranks": ranks, "rank": rank, "meeting": meeting, "params": params}
+            {
+                "model": model,
+                "device": kind,
+                "ranks": ranks,
+                "rank": rank,
+                "meeting": meeting,
+                "params": params,
+            }
             for rank in range(ranks)
         ]
         self.followers = [_Follower(setup) for setup in setups[1:]]
@@ -60,7 +73,9 @@ class ShardedEditor(DiffusersEditor):
         self.deterministic = options.deterministic
         set_deterministic(self.deterministic)
         if options.quantize or options.offload in OFFLOADS:
-            raise SetupError("editor.shard: neither editor.quantize nor editor.offload goes with it")
+            raise SetupError(
+                "editor.shard: neither editor.quantize nor editor.offload goes with it"
+            )
         if kind == "cuda":
             torch.cuda.set_device(rank)
         device = torch.device(kind, rank) if kind == "cuda" else torch.device(kind)
@@ -120,7 +135,9 @@ class _Follower:
         assert self.process.stdout is not None
         while (failure := receive(self.process.stdout)) is not None:
             if failure:  # rank 0 may wait for this rank in the middle of a call
-                self._out_of_step = threading.Timer(PATIENCE, _end, [f"rank {self.rank} alone failed: {failure}"])
+                self._out_of_step = threading.Timer(
+                    PATIENCE, _end, [f"rank {self.rank} alone failed: {failure}"]
+                )
                 self._out_of_step.daemon = True
                 self._out_of_step.start()
             self._reports.put(failure)
@@ -139,7 +156,9 @@ class _Follower:
         send(self.process.stdin, edit)
 
     def report(self, error: Exception | None) -> None:
-        """Wait for what a rank says of its part; end the process if it is not what became of rank 0's."""
+        """Wait for what a rank says of its part; end the process if it is not what became of rank
+        0's.
+        """
         try:
             failure = self._reports.get(timeout=None if error is None else PATIENCE)
         except queue.Empty:
@@ -148,7 +167,10 @@ class _Follower:
             self._out_of_step.cancel()
         if bool(failure) != (error is not None):
             mine = "done" if error is None else one_line(error)
-            _end(f"rank {self.rank} is out of step ({failure or 'no failure'}, rank 0: {mine}), and its group ends")
+            _end(
+                f"rank {self.rank} is out of step ({failure or 'no failure'}, rank 0: {mine}), "
+                "and its group ends"
+            )
 
 
 def follow() -> None:
@@ -178,7 +200,9 @@ def follow() -> None:
     attempt(editor._join, setup)
     while True:
         job = jobs.get()
-        request = EditRequest(job["pair"], job["category"], job["instruction"], decode(job["source"]), job["seed"])
+        request = EditRequest(
+            job["pair"], job["category"], job["instruction"], decode(job["source"]), job["seed"]
+        )
         seed_all(request.seed)
         attempt(editor.run, request, "latent", **job["override"])
 
@@ -190,5 +214,12 @@ def _end(why: str) -> None:
 
 def _tell_memory(rank: int, when: str, kind: str) -> None:
     if kind == "cuda":
-        held, most = torch.cuda.memory_allocated() / 2**30, torch.cuda.max_memory_allocated() / 2**30
-        print(f"rank {rank}: {held:.1f} GiB of GPU memory {when}, {most:.1f} at most", file=sys.stderr, flush=True)
+        held, most = (
+            torch.cuda.memory_allocated() / 2**30,
+            torch.cuda.max_memory_allocated() / 2**30,
+        )
+        print(
+            f"rank {rank}: {held:.1f} GiB of GPU memory {when}, {most:.1f} at most",
+            file=sys.stderr,
+            flush=True,
+        )

@@ -1,7 +1,8 @@
-"""Calls of `edit_workers` and `reward_model` from pytest-xdist's workers, which the controller answers.
+"""Calls of `edit_workers` and `reward_model` from pytest-xdist's workers, which the controller
+answers.
 
-They pass through a Unix socket in the exchange folder, after both sides have proven that they know the exchange's
-token. What is sent is serialized by execnet: plain values and bytes, no code.
+They pass through a Unix socket in the exchange folder, after both sides have proven that they know
+the exchange's token. What is sent is serialized by execnet: plain values and bytes, no code.
 """
 
 from __future__ import annotations
@@ -11,7 +12,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
+from multiprocessing.connection import (
+    Client,
+    Connection,
+    Listener,
+    answer_challenge,
+    deliver_challenge,
+)
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,23 +49,35 @@ def _address(folder: Path) -> Iterator[str]:
 class CallServer:
     """Answers calls until it is closed, each in a thread of its own, on a connection of its own.
 
-    `answer` returns what answers calls of a fixture by its name; what it raises is told to the worker.
+    `answer` returns what answers calls of a fixture by its name; what it raises is told to the
+    worker.
     """
 
     def __init__(self, folder: Path, token: bytes, answer: Callable[[str], Calls]) -> None:
-        self._token, self._answer, self._answering, self._is_closed = token, answer, threading.Lock(), False
+        self._token, self._answer, self._answering, self._is_closed = (
+            token,
+            answer,
+            threading.Lock(),
+            False,
+        )
         folder.mkdir(mode=0o700, exist_ok=True)
         self._open = ExitStack()
-        self._listener = self._open.enter_context(Listener(self._open.enter_context(_address(folder)), "AF_UNIX"))
+        self._listener = self._open.enter_context(
+            Listener(self._open.enter_context(_address(folder)), "AF_UNIX")
+        )
         threading.Thread(target=self._accept_all, daemon=True).start()
 
     def _accept_all(self) -> None:
         while not self._is_closed:
             with suppress(OSError):  # such as a client that is gone already
-                threading.Thread(target=self._serve, args=(self._listener.accept(),), daemon=True).start()
+                threading.Thread(
+                    target=self._serve, args=(self._listener.accept(),), daemon=True
+                ).start()
 
     def _serve(self, connection: Connection) -> None:
-        """Answer the call of one connection; one that does not know the token, is silent or gone gets no answer."""
+        """Answer the call of one connection; one that does not know the token, is silent or gone
+        gets no answer.
+        """
         with suppress(AuthenticationError, AssertionError, EOFError, OSError), connection:
             deliver_challenge(connection, self._token)
             answer_challenge(connection, self._token)
@@ -72,7 +91,9 @@ class CallServer:
             make = calls.edit if call["fixture"] == "edit_workers" else calls.score
             answer: bytes = execnet.dumps({"values": list(make(call["calls"]))})
         except BaseException as error:  # also what would end this thread without a word
-            said = str(error) if isinstance(error, EditFailed) else f"{type(error).__name__}: {error}"
+            said = (
+                str(error) if isinstance(error, EditFailed) else f"{type(error).__name__}: {error}"
+            )
             answer = execnet.dumps({"error": said.encode("utf-8", "replace").decode()})
         return answer
 
@@ -85,8 +106,8 @@ class CallServer:
 class RemoteCalls:
     """Has the controller answer calls; raises `EditFailed` with what it says.
 
-    Each call has a connection of its own, so that its answer can reach no other one: not that of another thread, and
-    not the one after a call that was interrupted.
+    Each call has a connection of its own, so that its answer can reach no other one: not that of
+    another thread, and not the one after a call that was interrupted.
     """
 
     def __init__(self, folder: Path, token: bytes) -> None:
@@ -101,7 +122,10 @@ class RemoteCalls:
     def _ask(self, fixture: str, calls: Sequence[Any]) -> list[Any]:
         question = execnet.dumps({"fixture": fixture, "calls": list(calls)})
         try:
-            with _address(self._folder) as address, Client(address, "AF_UNIX", authkey=self._token) as connection:
+            with (
+                _address(self._folder) as address,
+                Client(address, "AF_UNIX", authkey=self._token) as connection,
+            ):
                 connection.send_bytes(question)
                 reply = execnet.loads(connection.recv_bytes())
         except (EOFError, OSError):

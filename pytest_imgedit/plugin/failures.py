@@ -1,4 +1,6 @@
-"""Failing pairs in pytest's output: what they have to say, without a traceback, equal reasons once."""
+"""Failing pairs in pytest's output: what they have to say, without a traceback, equal reasons
+once.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ _FOLDED = pytest.StashKey[tuple[list[Any], dict[str, list[Any]]]]()
 
 
 def without_traceback(call: pytest.CallInfo[None]) -> str | None:
-    """Have pytest show the text of an `ItemFailed` alone; return its reason, or `None` for other outcomes."""
+    """Have pytest show the text of an `ItemFailed` alone; return its reason, or `None` for other
+    outcomes.
+    """
     if call.excinfo is None or call.excinfo.typename != "ItemFailed":
         return None
     error: Any = call.excinfo.value
@@ -37,11 +41,14 @@ def fold(config: pytest.Config) -> None:
 
 
 def unfold(config: pytest.Config) -> Iterator[str]:
-    """Give pytest all failures back, for its counts; yield a line for each reason that was folded."""
+    """Give pytest all failures back, for its counts; yield a line for each reason that was
+    folded.
+    """
     if _FOLDED not in config.stash:
         return
     reports, groups = config.stash[_FOLDED]
-    config.pluginmanager.get_plugin("terminalreporter").stats["failed"] = reports  # type: ignore[union-attr]
+    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+    reporter.stats["failed"] = reports
     for reason, group in groups.items():
         if len(group) > 1:
             names = [report.nodeid.rpartition("[")[2].rstrip("]") for report in group]

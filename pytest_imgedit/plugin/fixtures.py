@@ -1,4 +1,6 @@
-"""Fixtures for benchmarks and for tests of a user's own; their docstrings are their documentation."""
+"""Fixtures for benchmarks and for tests of a user's own; their docstrings are their
+documentation.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,15 @@ def edit_pair(request: pytest.FixtureRequest) -> EditPair:
 
 
 @pytest.fixture
-def edit_result(edit_pair: EditPair, imgedit_run: FinishedRun, request: pytest.FixtureRequest) -> ItemResult:
-    """How this pair ended: score, aspects, edits, verdicts or error, and `source`, `edited` and `reference` as images.
+def edit_result(
+    edit_pair: EditPair, imgedit_run: FinishedRun, request: pytest.FixtureRequest
+) -> ItemResult:
+    """How this pair ended: score, aspects, edits, verdicts or error, and `source`, `edited` and
+    `reference` as images.
 
-    Score, aspects, error and the difference to a baseline go to JUnit as properties. While the run's errors stay within
-    `--imgedit-max-errors`, a test of a pair that ended in an error is reported as xfailed with the reason.
+    Score, aspects, error and the difference to a baseline go to JUnit as properties. While the
+    run's errors stay within `--imgedit-max-errors`, a test of a pair that ended in an error is
+    reported as xfailed with the reason.
 
     >>> def test_image_edit(edit_result):
     ...     edit_result.check()
@@ -44,17 +50,24 @@ def edit_result(edit_pair: EditPair, imgedit_run: FinishedRun, request: pytest.F
         pytest.fail(f"the run holds no result for {edit_pair.id}", pytrace=False)
 
     properties = item_properties(result, imgedit_run.results.comparison)
-    request.node.user_properties.extend(properties)  # pytest's `record_property` warns under junit_family=xunit2
+    request.node.user_properties.extend(
+        properties
+    )  # pytest's `record_property` warns under junit_family=xunit2
     if result.status == "not_needed":
         pytest.skip(f"not needed: {result.error.message if result.error else ''}")
-    if result.error is not None and result.status != "interrupted" and errors_tolerated(request.config):
+    if (
+        result.error is not None
+        and result.status != "interrupted"
+        and errors_tolerated(request.config)
+    ):
         pytest.xfail(str(result.error))
     return result
 
 
 @pytest.fixture(scope="session")
 def imgedit_run(request: pytest.FixtureRequest) -> FinishedRun:
-    """The finished run over all selected pairs: `items` by id, and `results`, which results.json holds.
+    """The finished run over all selected pairs: `items` by id, and `results`, which results.json
+    holds.
 
     >>> def test_physics_is_not_the_weakest(imgedit_run):
     ...     means = {name: row.mean for name, row in imgedit_run.results.categories.items()}
@@ -72,9 +85,9 @@ def imgedit_run(request: pytest.FixtureRequest) -> FinishedRun:
 def edit_workers(request: pytest.FixtureRequest) -> EditWorkers:
     """The run's editor and its workers, for a test's own images; `edit` and `edit_batch`.
 
-    The workers of the run go on, so that the model is loaded once a session. Where editor and judge do not fit on the
-    GPUs together, calling the one ends the workers of the other: edit all images first, then score them. Under
-    `pytest -n`, the controller answers the calls.
+    The workers of the run go on, so that the model is loaded once a session. Where editor and judge
+    do not fit on the GPUs together, calling the one ends the workers of the other: edit all images
+    first, then score them. Under `pytest -n`, the controller answers the calls.
 
     >>> def test_edit_keeps_size(edit_workers, photo):
     ...     assert edit_workers.edit(photo, "make it snow").size == photo.size
@@ -87,7 +100,8 @@ def edit_workers(request: pytest.FixtureRequest) -> EditWorkers:
 
 @pytest.fixture(scope="session")
 def reward_model(request: pytest.FixtureRequest) -> RewardModel:
-    """The run's judge, rubric and workers, for a test's own edits; `score` and `score_batch`. See `edit_workers`.
+    """The run's judge, rubric and workers, for a test's own edits; `score` and `score_batch`. See
+    `edit_workers`.
 
     >>> def test_untouched_image_scores_low(reward_model, photo):
     ...     assert reward_model.score(photo, photo, "make it snow", "environment").score < 3

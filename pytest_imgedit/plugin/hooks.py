@@ -1,4 +1,6 @@
-"""The pytest plugin: hooks only, each a few lines; everything else is imported when a run needs it."""
+"""The pytest plugin: hooks only, each a few lines; everything else is imported when a run needs
+it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,13 @@ import pytest
 
 from pytest_imgedit.core import streams
 from pytest_imgedit.plugin import command_line, failures, junit, selection, shipped, state, xdist
-from pytest_imgedit.plugin.fixtures import edit_pair, edit_result, edit_workers, imgedit_run, reward_model
+from pytest_imgedit.plugin.fixtures import (
+    edit_pair,
+    edit_result,
+    edit_workers,
+    imgedit_run,
+    reward_model,
+)
 from pytest_imgedit.plugin.plan import Plan
 from pytest_imgedit.plugin.state import EVALUATION, PROBLEM, RUN, evaluation, usage_errors
 
@@ -38,7 +46,8 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "imgedit(category, tag, difficulty): on a test, the pairs that it is for; on every item, what its pair is, "
+        "imgedit(category, tag, difficulty): on a test, the pairs that it is for; on every item, "
+        "what its pair is, "
         "to select with -m \"imgedit(category='physics')\"",
     )
     if config.option.imgedit:
@@ -75,15 +84,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Let `-k` find an item by its category, that category's aliases, its tags, its difficulty and its own id."""
+    """Let `-k` find an item by its category, that category's aliases, its tags, its difficulty and
+    its own id.
+    """
     pair = selection.pair_of(item)
     if pair is not None:
         item.extra_keyword_matches.update(pair.keywords)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, object, object]:
-    """With `--imgedit`: leave only the shipped items that the command line names. Of what is selected, take a shard."""
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None, object, object]:
+    """With `--imgedit`: leave only the shipped items that the command line names. Of what is
+    selected, take a shard.
+    """
     is_shipped = config.option.imgedit and PROBLEM not in config.stash
     if is_shipped and (problem := shipped.choose(config, items)) is not None:
         config.stash[PROBLEM] = problem
@@ -105,7 +120,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         if plan.items or plan.calls or plan.problem:
             exchange.leave_plan(config, plan)
         return
-    is_shown = config.option.showfixtures or config.option.show_fixtures_per_test  # they need no pairs
+    is_shown = (
+        config.option.showfixtures or config.option.show_fixtures_per_test
+    )  # they need no pairs
     problem = selection.problem_of(config, items)
     if problem is not None and not is_shown:
         raise pytest.UsageError(problem)
@@ -115,13 +132,18 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_configure_node(node: Any) -> None:
     """Under xdist: tell each worker where plans and results are exchanged."""
     exchange = xdist.Exchange.of_controller(node.config)
-    node.workerinput["imgedit_exchange"], node.workerinput["imgedit_token"] = str(exchange.folder), exchange.token
+    node.workerinput["imgedit_exchange"], node.workerinput["imgedit_token"] = (
+        str(exchange.folder),
+        exchange.token,
+    )
     xdist.outlive(node)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_node_collection_finished(node: Any) -> None:
-    """Under xdist: run the stages once, in the controller, after the first collection and before any item."""
+    """Under xdist: run the stages once, in the controller, after the first collection and before
+    any item.
+    """
     config = node.config
     if RUN in config.stash or _only_plans(config):
         return  # this is not the first worker, or one in the place of a crashed one
@@ -147,7 +169,9 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
     """Run the stages before the first item, and decide the gates after the last."""
     config = session.config
     try:
-        if not (state.is_xdist_worker(config) or _only_plans(config) or _collection_failed(session)):
+        if not (
+            state.is_xdist_worker(config) or _only_plans(config) or _collection_failed(session)
+        ):
             plan = selection.make_plan(config, session.items)
             if plan.ids:
                 state.execute(config, plan)
@@ -192,11 +216,15 @@ def pytest_terminal_summary(
     if not is_brief:
         terminalreporter.section("image editing")
         verbose = config.option.verbose > 0
-        terminalreporter.write(evaluation(config).summary(writer.fullwidth, writer.hasmarkup, verbose))
+        terminalreporter.write(
+            evaluation(config).summary(writer.fullwidth, writer.hasmarkup, verbose)
+        )
     for line in evaluation(config).annotations():
         terminalreporter.write_line(line)
     junit.name_failed_gates(terminalreporter, config.stash[RUN].results)
-    terminalreporter.write_line(f"imgedit: {outcome.line}", green=outcome.state == "PASS", red=outcome.fails)
+    terminalreporter.write_line(
+        f"imgedit: {outcome.line}", green=outcome.state == "PASS", red=outcome.fails
+    )
     for name, path in () if is_brief else evaluation(config).written().items():
         terminalreporter.write_line(f"{name}: {path}")
 

@@ -1,4 +1,6 @@
-"""Gates and properties of items as pytest and JUnit report them, so that these fail where the run does."""
+"""Gates and properties of items as pytest and JUnit report them, so that these fail where the run
+does.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ Outcome = Literal["passed", "failed", "skipped"]
 
 
 def item_properties(result: ItemResult, comparison: Comparison | None) -> list[tuple[str, object]]:
-    """List an item's category, status, score, difference to the baseline, aspects and error, as properties."""
+    """List an item's category, status, score, difference to the baseline, aspects and error, as
+    properties.
+    """
     compared = None if comparison is None else comparison.pairs.get(result.id)
     numbers = {
         "score": result.score,
@@ -26,9 +30,16 @@ def item_properties(result: ItemResult, comparison: Comparison | None) -> list[t
         "difference": None if compared is None else compared.difference,
         **{f"aspect_{name}": value for name, value in result.aspects.items()},
     }
-    properties: list[tuple[str, object]] = [("imgedit_category", result.category), ("imgedit_status", result.status)]
-    properties += [(f"imgedit_{name}", round(value, 4)) for name, value in numbers.items() if value is not None]
-    return properties if result.error is None else [*properties, ("imgedit_error", str(result.error))]
+    properties: list[tuple[str, object]] = [
+        ("imgedit_category", result.category),
+        ("imgedit_status", result.status),
+    ]
+    properties += [
+        (f"imgedit_{name}", round(value, 4)) for name, value in numbers.items() if value is not None
+    ]
+    return (
+        properties if result.error is None else [*properties, ("imgedit_error", str(result.error))]
+    )
 
 
 def gate_reports(results: Results) -> list[pytest.TestReport]:
@@ -41,31 +52,48 @@ def gate_reports(results: Results) -> list[pytest.TestReport]:
     for gate in results.gates:
         skips = gate.state == "NOT SELECTED" or (gate.state == "INCONCLUSIVE" and allowed)
         outcome: Outcome = "passed" if gate.state == "PASS" else "skipped" if skips else "failed"
-        reports.append(_report(f"imgedit.gates::{gate.kind}[{gate.field}]", outcome, f"{gate.state}: {gate.why}"))
+        reports.append(
+            _report(
+                f"imgedit.gates::{gate.kind}[{gate.field}]", outcome, f"{gate.state}: {gate.why}"
+            )
+        )
     return reports
 
 
 def report_run(config: pytest.Config, results: Results, problems: Sequence[str]) -> None:
-    """Add a test case for each gate to `--junitxml`, and `imgedit.run::complete` for what else can fail."""
-    from _pytest.junitxml import xml_key  # the one way to pytest's report that leaves its own counts alone
+    """Add a test case for each gate to `--junitxml`, and `imgedit.run::complete` for what else can
+    fail.
+    """
+    from _pytest.junitxml import (
+        xml_key,
+    )  # the one way to pytest's report that leaves its own counts alone
 
     xml = config.stash.get(xml_key, None)
     if xml is None:
         return
     if results.run.status != "complete":
         problems = [f"INCOMPLETE: stopped by {results.run.stopped_by}", *problems]
-    complete = _report("imgedit.run::complete", "failed" if problems else "passed", "; ".join(problems))
+    complete = _report(
+        "imgedit.run::complete", "failed" if problems else "passed", "; ".join(problems)
+    )
     for report in (*gate_reports(results), complete):
         xml.pytest_runtest_logreport(report)
-        xml.pytest_runtest_logreport(pytest.TestReport(report.nodeid, report.location, {}, "passed", None, "teardown"))
+        xml.pytest_runtest_logreport(
+            pytest.TestReport(report.nodeid, report.location, {}, "passed", None, "teardown")
+        )
 
 
 def name_failed_gates(reporter: pytest.TerminalReporter, results: Results) -> None:
-    """Have pytest's summary name and count gates that failed, as it does tests, but its last-failed cache not.
+    """Have pytest's summary name and count gates that failed, as it does tests, but its last-failed
+    cache not.
 
     A run's errors are left out, as items count and name them.
     """
-    failed = [report for report in gate_reports(results) if report.failed and "::max_errors[" not in report.nodeid]
+    failed = [
+        report
+        for report in gate_reports(results)
+        if report.failed and "::max_errors[" not in report.nodeid
+    ]
     if failed:
         reporter.stats.setdefault("failed", []).extend(failed)
 

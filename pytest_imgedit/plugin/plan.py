@@ -11,11 +11,12 @@ CALLS = ("edit_workers", "reward_model")
 
 @dataclass(frozen=True)
 class Plan:
-    """What the selected items want: node ids of `items`, the `ids` of their pairs, and pairs that marks have `skipped`.
+    """What the selected items want: node ids of `items`, the `ids` of their pairs, and pairs that
+    marks have `skipped`.
 
-    `others` are the ids of selected pairs of other shards.
-    `calls` are those of `CALLS` that items request. `near` is the folder for which the config was looked up; `problem`
-    says why items could not be made.
+    `others` are the ids of selected pairs of other shards. `calls` are those of `CALLS` that items
+    request. `near` is the folder for which the config was looked up; `problem` says why items could
+    not be made.
     """
 
     items: Sequence[str] = ()

@@ -24,7 +24,9 @@ class PluginHooks(RunHooks):
         self._hook.pytest_imgedit_after_stage(config=self._config, stage=stage, run=run)
 
     def item_edited(self, pair: EditPair, edit: Edit | None, error: ItemError | None) -> None:
-        self._hook.pytest_imgedit_item_edited(config=self._config, pair=pair, edit=edit, error=error)
+        self._hook.pytest_imgedit_item_edited(
+            config=self._config, pair=pair, edit=edit, error=error
+        )
 
     def item_scored(self, pair: EditPair, result: SeedResult) -> None:
         self._hook.pytest_imgedit_item_scored(config=self._config, pair=pair, result=result)

@@ -12,7 +12,14 @@ import pytest
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.plugin import command_line, shipped
 from pytest_imgedit.plugin.plan import CALLS, Plan
-from pytest_imgedit.plugin.state import EVALUATION, NEAR, PROBLEM, evaluation, in_one_line, is_xdist_worker
+from pytest_imgedit.plugin.state import (
+    EVALUATION,
+    NEAR,
+    PROBLEM,
+    evaluation,
+    in_one_line,
+    is_xdist_worker,
+)
 
 if TYPE_CHECKING:
     from pytest_imgedit.core.pairs import EditPair
@@ -44,18 +51,27 @@ def _parameter(item: pytest.Item) -> Any:
 
 def parametrizes_pairs_itself(metafunc: pytest.Metafunc) -> bool:
     """Tell whether a test brings its own values for `edit_pair`."""
-    names = (mark.args[0] if mark.args else () for mark in metafunc.definition.iter_markers("parametrize"))
-    return any("edit_pair" in (n.replace(" ", "").split(",") if isinstance(n, str) else n) for n in names)
+    names = (
+        mark.args[0] if mark.args else ()
+        for mark in metafunc.definition.iter_markers("parametrize")
+    )
+    return any(
+        "edit_pair" in (n.replace(" ", "").split(",") if isinstance(n, str) else n) for n in names
+    )
 
 
 def parameters(metafunc: pytest.Metafunc) -> list[Any]:
-    """Return one parameter a pair that a test is for; where the suite cannot be had, keep the reason for later."""
+    """Return one parameter a pair that a test is for; where the suite cannot be had, keep the
+    reason for later.
+    """
     config = metafunc.config
     try:
         _settle_config(config, metafunc.definition)
         suite = evaluation(config).suite
         wanted = _wanted(metafunc.definition, suite.pairs)
-    except UsageError as error:  # an error raised here would be one of collection, with a traceback and exit code 2
+    except (
+        UsageError
+    ) as error:  # an error raised here would be one of collection, with a traceback and exit code 2
         config.stash.setdefault(PROBLEM, in_one_line(error))
         return [pytest.param(_NoSuite(), id="no-suite", marks=pytest.mark.imgedit)]
     if not wanted:
@@ -65,18 +81,24 @@ def parameters(metafunc: pytest.Metafunc) -> list[Any]:
 
 
 def _settle_config(config: pytest.Config, item: pytest.Item) -> None:
-    """Look up the config for the folder of the first item; raise `UsageError` if that of a later one is another."""
+    """Look up the config for the folder of the first item; raise `UsageError` if that of a later
+    one is another.
+    """
     folder = config.invocation_params.dir if item.path == shipped.PATH else item.path.parent
     first = config.stash.setdefault(NEAR, folder)
     if folder != first:
         files = [command_line.find_config(config, one).path for one in (first, folder)]
         if files[0] != files[1]:
             names = " and ".join(str(file or "no config") for file in files)
-            raise UsageError(f"{names}, for {first} and {folder}: expected one config a session, run them apart")
+            raise UsageError(
+                f"{names}, for {first} and {folder}: expected one config a session, run them apart"
+            )
 
 
 def _wanted(definition: pytest.Item, pairs: Sequence[EditPair]) -> list[EditPair]:
-    """Choose the pairs that all marks `imgedit` of a test ask for; raise `UsageError` for a mark that is malformed."""
+    """Choose the pairs that all marks `imgedit` of a test ask for; raise `UsageError` for a mark
+    that is malformed.
+    """
     from pytest_imgedit.core.pairs import category_slug
     from pytest_imgedit.core.sanitize import did_you_mean
 
@@ -84,13 +106,17 @@ def _wanted(definition: pytest.Item, pairs: Sequence[EditPair]) -> list[EditPair
     for mark in definition.iter_markers("imgedit"):
         place = f"{definition.nodeid.replace('::', ' ')}: mark imgedit"
         if mark.args:
-            raise UsageError(f"{place}({mark.args[0]!r:.40}), expected category=, tag= or difficulty=")
+            raise UsageError(
+                f"{place}({mark.args[0]!r:.40}), expected category=, tag= or difficulty="
+            )
         for name, value in mark.kwargs.items():
             if name not in _CRITERIA:
                 near = did_you_mean(name, _CRITERIA)
                 raise UsageError(f"{place}({name}=…), expected one of {', '.join(_CRITERIA)}{near}")
             values = [value] if isinstance(value, str) else value
-            if not isinstance(values, list | tuple) or not all(isinstance(one, str) for one in values):
+            if not isinstance(values, list | tuple) or not all(
+                isinstance(one, str) for one in values
+            ):
                 raise UsageError(f"{place}({name}={value!r:.40}), expected text or a list of it")
             known = set(map(category_slug, values)) if name == "category" else set(values)
             present = {fact for pair in pairs for fact in _facts(pair, name)}
@@ -102,16 +128,22 @@ def _wanted(definition: pytest.Item, pairs: Sequence[EditPair]) -> list[EditPair
 
 
 def _facts(pair: EditPair, name: str) -> set[str]:
-    return {"category": {pair.category}, "tag": set(pair.tags), "difficulty": {pair.difficulty}}[name]
+    return {"category": {pair.category}, "tag": set(pair.tags), "difficulty": {pair.difficulty}}[
+        name
+    ]
 
 
 def _marks(pair: EditPair) -> list[pytest.MarkDecorator]:
-    """Return marks by which `-m` finds a pair: every name of its category together with each of its tags."""
+    """Return marks by which `-m` finds a pair: every name of its category together with each of its
+    tags.
+    """
     return list(_marks_of(pair.category_names, tuple(pair.tags), pair.difficulty))
 
 
 @cache
-def _marks_of(names: tuple[str, ...], tags: tuple[str, ...], difficulty: str) -> tuple[pytest.MarkDecorator, ...]:
+def _marks_of(
+    names: tuple[str, ...], tags: tuple[str, ...], difficulty: str
+) -> tuple[pytest.MarkDecorator, ...]:
     return tuple(
         pytest.mark.imgedit(category=name, difficulty=difficulty, **({"tag": tag} if tag else {}))
         for name, tag in product(names, tags or ("",))
@@ -121,11 +153,17 @@ def _marks_of(names: tuple[str, ...], tags: tuple[str, ...], difficulty: str) ->
 def make_plan(config: pytest.Config, items: Sequence[pytest.Item]) -> Plan:
     """Say what the selected items want; those that read `edit_pair` alone want no run.
 
-    Where no item is of a pair, such as where a test requests `imgedit_run` only, they want all pairs.
+    Where no item is of a pair, such as where a test requests `imgedit_run` only, they want all
+    pairs.
     """
     if (problem := problem_of(config, items)) is not None:
         return Plan(problem=problem)
-    called = {name for item in items if not _is_skipped(item) for name in getattr(item, "fixturenames", ())}
+    called = {
+        name
+        for item in items
+        if not _is_skipped(item)
+        for name in getattr(item, "fixturenames", ())
+    }
     calls = [name for name in CALLS if name in called]
     wanting = _wanting_results(items)
     running = [item for item in wanting if not _is_skipped(item)]
@@ -159,12 +197,16 @@ def _pair_ids(items: Iterable[pytest.Item]) -> list[str]:
 
 
 def take_shard(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `--imgedit-shard`: deselect the items of pairs that belong to other shards, and remember them."""
+    """With `--imgedit-shard`: deselect the items of pairs that belong to other shards, and remember
+    them.
+    """
     if config.option.imgedit_shard is None or PROBLEM in config.stash:
         return
     shard = evaluation(config).settings.run.shard
     assert shard is not None
-    elsewhere = [item for item in items if (pair := pair_of(item)) is not None and not shard.has(pair.id)]
+    elsewhere = [
+        item for item in items if (pair := pair_of(item)) is not None and not shard.has(pair.id)
+    ]
     if not elsewhere:
         return
     config.stash[ELSEWHERE] = elsewhere
@@ -181,16 +223,31 @@ def problem_of(config: pytest.Config, items: Sequence[pytest.Item]) -> str | Non
 
 
 def refuse_gates_without_items(config: pytest.Config) -> None:
-    """Raise pytest's `UsageError` if the command line asks for what only an evaluation can decide or make."""
-    for name in ("fail_under", "max_drop", "max_collapsed", "min_coverage", "compare", "save", "controls"):
+    """Raise pytest's `UsageError` if the command line asks for what only an evaluation can decide
+    or make.
+    """
+    for name in (
+        "fail_under",
+        "max_drop",
+        "max_collapsed",
+        "min_coverage",
+        "compare",
+        "save",
+        "controls",
+    ):
         if config.getoption(f"imgedit_{name}") is not None:
             flag = f"--imgedit-{name.replace('_', '-')}"
             raise pytest.UsageError(f"{flag}: no selected test requests edit_result, {REMEDY}")
 
 
 def _is_skipped(item: pytest.Item) -> bool:
-    """Tell whether a mark keeps pytest from running an item; one that cannot be evaluated does not."""
-    from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks  # what pytest itself asks before an item
+    """Tell whether a mark keeps pytest from running an item; one that cannot be evaluated does
+    not.
+    """
+    from _pytest.skipping import (
+        evaluate_skip_marks,
+        evaluate_xfail_marks,
+    )  # what pytest itself asks before an item
 
     try:
         xfail = evaluate_xfail_marks(item)
@@ -201,7 +258,9 @@ def _is_skipped(item: pytest.Item) -> bool:
 
 
 def hints(config: pytest.Config) -> list[str]:
-    """Say what to do where options ask for an evaluation, but nothing that was selected wants one."""
+    """Say what to do where options ask for an evaluation, but nothing that was selected wants
+    one.
+    """
     if EVALUATION in config.stash:
         return [hint] if (hint := _of_keywords(config)) else []
     if command_line.given(config) and not config.option.collectonly:
@@ -213,13 +272,21 @@ def _of_keywords(config: pytest.Config) -> str | None:
     """Name the categories if `-k` or `-m` has left no item, and the one that was probably meant."""
     from pytest_imgedit.core.sanitize import did_you_mean
 
-    wanted, session = config.option.keyword or config.option.markexpr, config.pluginmanager.get_plugin("session")
+    wanted, session = (
+        config.option.keyword or config.option.markexpr,
+        config.pluginmanager.get_plugin("session"),
+    )
     if not wanted or session is None or session.testscollected or PROBLEM in config.stash:
         return None
     suite = evaluation(config).suite
-    words = dict.fromkeys(name for pair in suite.pairs for name in (*pair.category_names, *pair.tags))
+    words = dict.fromkeys(
+        name for pair in suite.pairs for name in (*pair.category_names, *pair.tags)
+    )
     near = next(filter(None, (did_you_mean(word, words) for word in _words(wanted))), "")
-    return f"{wanted!r} selects none of {len(suite.pairs)} pairs; categories: {', '.join(suite.categories)}{near}"
+    return (
+        f"{wanted!r} selects none of {len(suite.pairs)} pairs; categories: "
+        f"{', '.join(suite.categories)}{near}"
+    )
 
 
 def _words(expression: str) -> Iterable[str]:

@@ -1,4 +1,6 @@
-"""The item that the package ships: `pytest --imgedit` collects it in any folder, without a file of the user's own."""
+"""The item that the package ships: `pytest --imgedit` collects it in any folder, without a file of
+the user's own.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ NODE_ID = "pytest_imgedit/benchmark/test_image_edit.py"
 
 
 def take_arguments(config: pytest.Config) -> None:
-    """Settle what `--imgedit` collects: the shipped item beside the given paths; alone, where none is given.
+    """Settle what `--imgedit` collects: the shipped item beside the given paths; alone, where none
+    is given.
 
     Arguments that are node ids of shipped items are no paths.
     """
@@ -30,11 +33,15 @@ def collect(session: pytest.Session, report: pytest.CollectReport) -> None:
     if not report.passed:
         return
     module = pytest.Module.from_parent(session, path=PATH, nodeid=NODE_ID)
-    report.result = [module] if session.config.option.imgedit_alone else [*(report.result or ()), module]
+    report.result = (
+        [module] if session.config.option.imgedit_alone else [*(report.result or ()), module]
+    )
 
 
 def choose(config: pytest.Config, items: list[pytest.Item]) -> str | None:
-    """Leave only those of the shipped items that the command line names, if any; say which one is not there."""
+    """Leave only those of the shipped items that the command line names, if any; say which one is
+    not there.
+    """
     chosen: Sequence[str] = config.option.imgedit_chosen
     for wanted in chosen:
         if not any(_is_of(item.nodeid, wanted) for item in items):
@@ -42,7 +49,9 @@ def choose(config: pytest.Config, items: list[pytest.Item]) -> str | None:
     if not chosen:
         return None
     shipped = [item for item in items if item.nodeid.startswith(NODE_ID)]
-    dropped = {item.nodeid for item in shipped if not any(_is_of(item.nodeid, wanted) for wanted in chosen)}
+    dropped = {
+        item.nodeid for item in shipped if not any(_is_of(item.nodeid, wanted) for wanted in chosen)
+    }
     items[:] = [item for item in items if item.nodeid not in dropped]
     return None
 

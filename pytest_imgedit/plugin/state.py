@@ -74,7 +74,8 @@ def in_one_line(error: UsageError) -> str:
 def evaluation(config: pytest.Config) -> Evaluation:
     """Return this session's evaluation, made from the options and the config at the first call.
 
-    Raises `UsageError` for a setting that is wrong by itself; whether models and GPUs are there is checked later.
+    Raises `UsageError` for a setting that is wrong by itself; whether models and GPUs are there is
+    checked later.
     """
     if EVALUATION not in config.stash:
         guard_streams(config)
@@ -86,19 +87,32 @@ def evaluation(config: pytest.Config) -> Evaluation:
         hooks = Hooks(
             of_run=PluginHooks(config),
             run_finished=partial(_run_finished, config),
-            report_sections=lambda results: hook.pytest_imgedit_report_section(config=config, results=results),
+            report_sections=lambda results: hook.pytest_imgedit_report_section(
+                config=config, results=results
+            ),
         )
         for folder in (config.invocation_params.dir, config.rootpath):
-            if str(folder) not in sys.path:  # where editors, judges and suites of the user's own may stand
+            if (
+                str(folder) not in sys.path
+            ):  # where editors, judges and suites of the user's own may stand
                 sys.path.append(str(folder))
         near = config.stash.get(NEAR, config.invocation_params.dir)
         raw = command_line.gather(config, command_line.find_config(config, near))
-        for role, ask in (("editor", hook.pytest_imgedit_editor), ("judge", hook.pytest_imgedit_judge)):
+        for role, ask in (
+            ("editor", hook.pytest_imgedit_editor),
+            ("judge", hook.pytest_imgedit_judge),
+        ):
             spec = raw.get(role, {}).get("spec")
-            target = _asked(f"pytest_imgedit_{role}", partial(ask, config=config, spec=spec)) if spec else None
+            target = (
+                _asked(f"pytest_imgedit_{role}", partial(ask, config=config, spec=spec))
+                if spec
+                else None
+            )
             if target:
                 raw[role]["spec"] = target
-        config.stash[EVALUATION] = Evaluation(make_settings(raw), config.rootpath, hooks, partial(_load, config))
+        config.stash[EVALUATION] = Evaluation(
+            make_settings(raw), config.rootpath, hooks, partial(_load, config)
+        )
     return config.stash[EVALUATION]
 
 
@@ -107,7 +121,9 @@ def _run_finished(config: pytest.Config, results: Results, store: Path) -> None:
 
 
 def _load(config: pytest.Config, settings: SuiteSettings) -> Suite:
-    """Load the suite; under xdist, as the first process that wanted it has left it for the others."""
+    """Load the suite; under xdist, as the first process that wanted it has left it for the
+    others.
+    """
     from pytest_imgedit.suites.base import load_suite
 
     exchange = worker_exchange(config) or Exchange.existing(config)
@@ -115,7 +131,9 @@ def _load(config: pytest.Config, settings: SuiteSettings) -> Suite:
 
 
 def _asked(hook: str, ask: Callable[[], Any]) -> str | None:
-    """Return the class that a user's hook names; raise `UsageError`, naming the hook, if it fails or names none."""
+    """Return the class that a user's hook names; raise `UsageError`, naming the hook, if it fails
+    or names none.
+    """
     from pytest_imgedit.core.sanitize import one_line
 
     try:
@@ -150,13 +168,17 @@ def execute(config: pytest.Config, plan: Plan) -> FinishedRun:
 
 
 def conclude(session: pytest.Session) -> None:
-    """Decide what the run came to, by its gates and by what became of its items; tell pytest and its JUnit report."""
+    """Decide what the run came to, by its gates and by what became of its items; tell pytest and
+    its JUnit report.
+    """
     from pytest_imgedit.run.session import ItemCounts
 
     config = session.config
     current, stopped = evaluation(config), bool(session.shouldstop or session.shouldfail)
     # An interrupted run says so itself; that none of its items ran is no news then.
-    outcome = current.conclude(ItemCounts() if current.interrupted else config.stash[TALLY].counts(stopped))
+    outcome = current.conclude(
+        ItemCounts() if current.interrupted else config.stash[TALLY].counts(stopped)
+    )
     junit.report_run(config, config.stash[RUN].results, current.problems())
     if outcome.fails:
         session.testsfailed += 1
@@ -165,11 +187,17 @@ def conclude(session: pytest.Session) -> None:
 def finished_run(config: pytest.Config) -> FinishedRun | None:
     """Return the finished run; in an xdist worker, as read from what the controller wrote."""
     exchange = worker_exchange(config)
-    if RUN not in config.stash and exchange is not None and (results := exchange.read_results()) is not None:
+    if (
+        RUN not in config.stash
+        and exchange is not None
+        and (results := exchange.read_results()) is not None
+    ):
         from pytest_imgedit.run.finish import FinishedRun
 
         current = evaluation(config)
-        config.stash[RUN] = FinishedRun.of(results, current.settings.suite.min_score, current.store.folder)
+        config.stash[RUN] = FinishedRun.of(
+            results, current.settings.suite.min_score, current.store.folder
+        )
     return config.stash.get(RUN, None)
 
 
@@ -177,11 +205,15 @@ def errors_tolerated(config: pytest.Config) -> bool:
     """Tell whether the run's errors stay within `--imgedit-max-errors`."""
     run = finished_run(config)
     gates = run.results.gates if run else ()
-    return any(gate.kind == "max_errors" and (gate.value or 0) <= (gate.limit or 0) for gate in gates)
+    return any(
+        gate.kind == "max_errors" and (gate.value or 0) <= (gate.limit or 0) for gate in gates
+    )
 
 
 def calls_of(config: pytest.Config, fixture: str) -> Calls:
-    """Return what answers calls of the fixture `edit_workers` or `reward_model`: in an xdist worker, the controller."""
+    """Return what answers calls of the fixture `edit_workers` or `reward_model`: in an xdist
+    worker, the controller.
+    """
     exchange = worker_exchange(config)
     try:
         if exchange is None:
@@ -204,7 +236,9 @@ def serve_calls(config: pytest.Config, plan: Plan) -> None:
         config.stash.setdefault(NEAR, Path(plan.near))
     exchange = Exchange.of_controller(config)
     config.stash[_SERVER] = CallServer(
-        exchange.folder, exchange.token.encode(), lambda fixture: evaluation(config).calls(fixture, sys.stdout)
+        exchange.folder,
+        exchange.token.encode(),
+        lambda fixture: evaluation(config).calls(fixture, sys.stdout),
     )
 
 

@@ -1,4 +1,6 @@
-"""What the controller of pytest-xdist and its workers share, and whether each item was reported in the end."""
+"""What the controller of pytest-xdist and its workers share, and whether each item was reported in
+the end.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
     from pytest_imgedit.run.session import ItemCounts
     from pytest_imgedit.suites.base import Suite
 
-#: Modes in which pytest-xdist 3.8 does not survive a crashed worker: it waits for ever, or loses its own count.
+#: Modes in which pytest-xdist 3.8 does not survive a crashed worker: it waits for ever, or loses
+#: its own count.
 UNSAFE_MODES = ("loadgroup", "each")
 _EXCHANGE = pytest.StashKey["Exchange"]()
 
@@ -43,7 +46,9 @@ class Tally:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str, report: Any) -> None:
-        """Say of an item that an xdist worker was to run, and never began, that it did not crash it."""
+        """Say of an item that an xdist worker was to run, and never began, that it did not crash
+        it.
+        """
         if crashitem not in self._begun:
             report.longrepr = f"worker {report.node.gateway.id!r} died before it ran {crashitem!r}"
 
@@ -53,11 +58,15 @@ class Tally:
             self._failed.add(report.nodeid)
 
     def counts(self, stopped: bool) -> ItemCounts:
-        """Return how many items failed, and which were not reported; `stopped` says that pytest ended early."""
+        """Return how many items failed, and which were not reported; `stopped` says that pytest
+        ended early.
+        """
         from pytest_imgedit.run.session import ItemCounts
 
         missing = [name for name in self._expected if name not in self._seen]
-        return ItemCounts(len(self._expected), len(self._failed & set(self._expected)), missing, stopped)
+        return ItemCounts(
+            len(self._expected), len(self._failed & set(self._expected)), missing, stopped
+        )
 
 
 class Exchange:
@@ -81,7 +90,11 @@ class Exchange:
     def of_worker(cls, config: pytest.Config) -> Exchange | None:
         """Return the exchange that the controller told a worker of."""
         told = getattr(config, "workerinput", {})
-        return cls(Path(told["imgedit_exchange"]), told["imgedit_token"]) if "imgedit_exchange" in told else None
+        return (
+            cls(Path(told["imgedit_exchange"]), told["imgedit_token"])
+            if "imgedit_exchange" in told
+            else None
+        )
 
     @classmethod
     def existing(cls, config: pytest.Config) -> Exchange | None:
@@ -116,9 +129,11 @@ class Exchange:
         return None if document is None else Results.model_validate(document)
 
     def share_suite(self, settings: SuiteSettings) -> Suite:
-        """Return the suite as the first process has read it, or be that process; raise `UsageError`.
+        """Return the suite as the first process has read it, or be that process; raise
+        `UsageError`.
 
-        A suite whose images are not in files, such as one of a user's own loader, is loaded by each process.
+        A suite whose images are not in files, such as one of a user's own loader, is loaded by each
+        process.
         """
         from pytest_imgedit.suites.base import load_suite
         from pytest_imgedit.suites.index import from_index, to_index
@@ -154,9 +169,11 @@ class Exchange:
 
 
 def outlive(node: Any) -> None:
-    """Have pytest-xdist send to a dead worker without an error: it hears of the death by an event of its own.
+    """Have pytest-xdist send to a dead worker without an error: it hears of the death by an event
+    of its own.
 
-    While the stages run, xdist hears nothing, and hands out items afterwards to workers that have died meanwhile.
+    While the stages run, xdist hears nothing, and hands out items afterwards to workers that have
+    died meanwhile.
     """
     send = node.sendcommand
 
@@ -171,24 +188,31 @@ def outlive(node: Any) -> None:
 def survived(session: pytest.Session, is_ours: Callable[[pytest.Config], bool]) -> Iterator[None]:
     """Fail a session that `is_ours` with one line where pytest-xdist itself fails.
 
-    pytest-xdist 3.8 does so if a worker dies as it starts, and in the modes loadscope and loadfile if one dies while
-    the stages run.
+    pytest-xdist 3.8 does so if a worker dies as it starts, and in the modes loadscope and loadfile
+    if one dies while the stages run.
     """
     try:
         yield
     except Exception as error:
         config = session.config
         *_, (frame, _) = walk_tb(error.__traceback__)
-        if frame.f_globals.get("__name__", "").partition(".")[0] not in ("xdist", "execnet") or not is_ours(config):
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in (
+            "xdist",
+            "execnet",
+        ) or not is_ours(config):
             raise
         if (reporter := config.pluginmanager.get_plugin("terminalreporter")) is not None:
             reporter.ensure_newline()
-            reporter.write_line(f"imgedit: pytest-xdist lost a worker: {type(error).__name__}: {error}", red=True)
+            reporter.write_line(
+                f"imgedit: pytest-xdist lost a worker: {type(error).__name__}: {error}", red=True
+            )
         raise session.Failed from None
 
 
 def check_modes(option: Any) -> None:
-    """Raise `UsageError` for ways to distribute items (`--dist`, `--tx`) in which some could get lost."""
+    """Raise `UsageError` for ways to distribute items (`--dist`, `--tx`) in which some could get
+    lost.
+    """
     mode = getattr(option, "dist", "no")
     if mode in UNSAFE_MODES:
         raise UsageError(
@@ -198,4 +222,6 @@ def check_modes(option: Any) -> None:
     for spec in getattr(option, "tx", None) or ():
         way = spec.rpartition("*")[2]
         if not way.startswith("popen") or "//via=" in way or "//socket" in way:
-            raise UsageError(f"--tx={spec}: items read their results on this machine, expected popen")
+            raise UsageError(
+                f"--tx={spec}: items read their results on this machine, expected popen"
+            )

@@ -29,7 +29,9 @@ from pytest_imgedit.core.strict_json import JsonObject
 BUILTIN = ("aspects", "plausibility")
 IMAGES = ("source", "edited", "reference")
 _MARK = re.compile("\x00([a-z]+)\x00")
-_ENVIRONMENT = ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined, keep_trailing_newline=False)
+_ENVIRONMENT = ImmutableSandboxedEnvironment(
+    undefined=jinja2.StrictUndefined, keep_trailing_newline=False
+)
 _ENVIRONMENT.globals.update(sqrt=math.sqrt, min=min, max=max)
 
 
@@ -72,13 +74,21 @@ class Rubric(BaseModel):
         }
 
     def render(self, pair: EditPair) -> tuple[str, tuple[tuple[str, str], ...]]:
-        """Render the prompts for a pair: the system text, and the user's turn as texts and images in order."""
+        """Render the prompts for a pair: the system text, and the user's turn as texts and images
+        in order.
+        """
         values = self._values(pair)
-        marks = {name: f"\x00{name}\x00" for name in IMAGES if name != "reference" or pair.reference is not None}
+        marks = {
+            name: f"\x00{name}\x00"
+            for name in IMAGES
+            if name != "reference" or pair.reference is not None
+        }
         system = _template(self.system).render(values).strip()
         user = _template(self.user).render({"reference": "", **marks}, **values).strip()
         pieces = _MARK.split(user)
-        parts = [("image", text) if index % 2 else ("text", text) for index, text in enumerate(pieces)]
+        parts = [
+            ("image", text) if index % 2 else ("text", text) for index, text in enumerate(pieces)
+        ]
         return system, tuple(part for part in parts if part[1].strip())
 
     def check(self, pairs: Iterable[EditPair]) -> None:
@@ -87,19 +97,25 @@ class Rubric(BaseModel):
             try:
                 self.render(pair)
             except Exception as error:  # a template can raise anything
-                raise UsageError(f"rubric: the template fails on pair {pair.id!r}: {one_line(error)}") from None
+                raise UsageError(
+                    f"rubric: the template fails on pair {pair.id!r}: {one_line(error)}"
+                ) from None
 
     def remind(self, problem: str) -> str:
         """Render the reminder that follows an unreadable reply."""
         return _template(self.reminder).render(problem=problem, aspects=self.aspects).strip()
 
     def read(self, reply: str) -> tuple[dict[str, float], float]:
-        """Parse a reply to its aspects and the score in [0, 10]; raise `ReplyError` if it cannot be read."""
+        """Parse a reply to its aspects and the score in [0, 10]; raise `ReplyError` if it cannot be
+        read.
+        """
         aspects = parse_reply(reply, self.aspects)
         return aspects, self.combine(aspects)
 
     def combine(self, aspects: Mapping[str, float]) -> float:
-        """Apply the set's score formula; raise `ReplyError` if the result is not a number in [0, 10]."""
+        """Apply the set's score formula; raise `ReplyError` if the result is not a number in [0,
+        10].
+        """
         try:
             value = float(_formula(self.score)(**aspects))
         except Exception as error:  # a formula can raise anything
@@ -122,14 +138,16 @@ def _formula(expression: str) -> Any:
 def load_rubric(name: str, own: Mapping[str, Mapping[str, Any]]) -> Rubric:
     """Load a rubric set by name: one of the config's `[rubrics.NAME]`, else a built-in one.
 
-    `[rubrics.NAME]` holds the keys itself or `file = "PATH"`. Raises `UsageError` for an unknown name, an
-    unknown or missing key, and a template or formula that does not work.
+    `[rubrics.NAME]` holds the keys itself or `file = "PATH"`. Raises `UsageError` for an unknown
+    name, an unknown or missing key, and a template or formula that does not work.
     """
     if name in own:
         place, table = f"[rubrics.{name}]", dict(own[name])
         if "file" in table and len(table) > 1:
             other = next(key for key in table if key != "file")
-            raise UsageError(f"{place}: {other!r} beside 'file', expected the file to hold the whole rubric")
+            raise UsageError(
+                f"{place}: {other!r} beside 'file', expected the file to hold the whole rubric"
+            )
         if "file" in table:
             place = str(table["file"])
             table = dict(ConfigFile.read(Path(place), "a rubric in TOML").tables)
@@ -138,10 +156,17 @@ def load_rubric(name: str, own: Mapping[str, Mapping[str, Any]]) -> Rubric:
     else:
         known = ", ".join(sorted({*own, *BUILTIN}))
         raise UsageError(f"judge.rubric: unknown rubric {name!r}, expected one of: {known}")
-    inherited = table.get("categories", {}).get("inherit") if isinstance(table.get("categories"), dict) else None
+    inherited = (
+        table.get("categories", {}).get("inherit")
+        if isinstance(table.get("categories"), dict)
+        else None
+    )
     if inherited is not None:
         if inherited not in BUILTIN:
-            raise UsageError(f"{place}: categories.inherit is {inherited!r}, expected one of: {', '.join(BUILTIN)}")
+            raise UsageError(
+                f"{place}: categories.inherit is {inherited!r}, expected one of: "
+                f"{', '.join(BUILTIN)}"
+            )
         rest = {key: value for key, value in table["categories"].items() if key != "inherit"}
         table["categories"] = {**_builtin(inherited)["categories"], **rest}
     if isinstance(table.get("categories"), dict):
@@ -155,7 +180,9 @@ def load_rubric(name: str, own: Mapping[str, Mapping[str, Any]]) -> Rubric:
 
 
 def _builtin(name: str) -> JsonObject:
-    return tomllib.loads(files("pytest_imgedit.protocols").joinpath(f"{name}.toml").read_text("utf-8"))
+    return tomllib.loads(
+        files("pytest_imgedit.protocols").joinpath(f"{name}.toml").read_text("utf-8")
+    )
 
 
 def _by_slug(place: str, categories: Mapping[str, Any]) -> JsonObject:
@@ -167,23 +194,38 @@ def _by_slug(place: str, categories: Mapping[str, Any]) -> JsonObject:
 
 
 def _try_out(place: str, rubric: Rubric) -> None:
-    """Render every template for every category, so that a mistake in it ends the run before any model loads."""
+    """Render every template for every category, so that a mistake in it ends the run before any
+    model loads.
+    """
     from pytest_imgedit.core.images import Base64Image
     from pytest_imgedit.core.pairs import EditPair
 
     if "default" not in rubric.categories:
-        raise UsageError(f"{place}: no [categories.default], expected one for categories without their own")
+        raise UsageError(
+            f"{place}: no [categories.default], expected one for categories without their own"
+        )
     bare = EditPair("id", "default", "instruction", Base64Image(""))
-    full = replace(bare, description="description", reference=Base64Image(""), reference_text="right result")
+    full = replace(
+        bare, description="description", reference=Base64Image(""), reference_text="right result"
+    )
     try:
         shown = [
-            {text for kind, text in rubric.render(replace(pair, category=category))[1] if kind == "image"}
+            {
+                text
+                for kind, text in rubric.render(replace(pair, category=category))[1]
+                if kind == "image"
+            }
             for category in rubric.categories
             for pair in (bare, full)
         ]
         rubric.remind("problem")
         for values in product((0.0, 5.0, 10.0), repeat=min(len(rubric.aspects), 6)):
-            rubric.combine({**dict.fromkeys(rubric.aspects, 5.0), **dict(zip(rubric.aspects, values, strict=False))})
+            rubric.combine(
+                {
+                    **dict.fromkeys(rubric.aspects, 5.0),
+                    **dict(zip(rubric.aspects, values, strict=False)),
+                }
+            )
     except Exception as error:  # a template can raise anything
         line = getattr(error, "lineno", None)
         where = f" (template line {line})" if line else ""
@@ -191,4 +233,6 @@ def _try_out(place: str, rubric: Rubric) -> None:
     missing = next((names for names in shown if not {"source", "edited"} <= names), None)
     if missing is not None:
         found = sorted(missing) or "no image"
-        raise UsageError(f"{place}: user shows {found}, expected {{{{ source }}}} and {{{{ edited }}}}")
+        raise UsageError(
+            f"{place}: user shows {found}, expected {{{{ source }}}} and {{{{ edited }}}}"
+        )

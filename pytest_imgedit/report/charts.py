@@ -22,13 +22,21 @@ def x_of(score: float) -> float:
 
 
 def category_chart(results: Results) -> dict[str, Any]:
-    """One row a category and the overall score: mean, 95% interval and, where there is one, the baseline's mean."""
-    before = {name: row.before for name, row in results.comparison.rows.items()} if results.comparison else {}
+    """One row a category and the overall score: mean, 95% interval and, where there is one, the
+    baseline's mean.
+    """
+    before = (
+        {name: row.before for name, row in results.comparison.rows.items()}
+        if results.comparison
+        else {}
+    )
     summaries = {**results.categories, "overall": results.overall.macro}
     rows = [
         {
             "name": name,
-            "label": name if cell_len(name) <= LABEL else f"{set_cell_size(name, LABEL - 1).rstrip()}…",
+            "label": name
+            if cell_len(name) <= LABEL
+            else f"{set_cell_size(name, LABEL - 1).rstrip()}…",
             "y": ROW * place + ROW / 2,
             "mean": None if row.mean is None else x_of(row.mean),
             "text": "no score" if row.mean is None else f"{row.mean:.2f}",

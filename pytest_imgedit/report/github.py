@@ -8,12 +8,17 @@ from pytest_imgedit.stats.gates import Outcome
 
 
 def gate_commands(results: Results, outcome: Outcome) -> list[str]:
-    """One `::error` line a gate that did not pass (`::warning` where that is allowed), or one for the whole run."""
+    """One `::error` line a gate that did not pass (`::warning` where that is allowed), or one for
+    the whole run.
+    """
     open_gates = [gate for gate in results.gates if gate.state not in ("PASS", "NOT SELECTED")]
     if results.run.status != "complete" or (outcome.fails and not open_gates):
         return [_command("error", "imgedit", outcome.line)]
     level = "error" if outcome.fails else "warning"
-    return [_command(level, f"imgedit {gate.kind} {gate.field}", f"{gate.state}: {gate.why}") for gate in open_gates]
+    return [
+        _command(level, f"imgedit {gate.kind} {gate.field}", f"{gate.state}: {gate.why}")
+        for gate in open_gates
+    ]
 
 
 def _command(level: str, title: str, message: str) -> str:

@@ -35,10 +35,13 @@ _ID = re.compile(r"([A-Za-z0-9._-]+)")
 def render(results: Results, locate: Locate) -> str:
     """Render results as one HTML page.
 
-    All text from data and judges is escaped, and the page's own script and style are the only ones it allows.
+    All text from data and judges is escaped, and the page's own script and style are the only ones
+    it allows.
     """
     templates = files("pytest_imgedit.report.templates")
-    script = "".join(templates.joinpath(name).read_text("utf-8") for name in ("viewer.js", "report.js"))
+    script = "".join(
+        templates.joinpath(name).read_text("utf-8") for name in ("viewer.js", "report.js")
+    )
     style = templates.joinpath("report.css").read_text("utf-8")
     page = environment().get_template("report.html")
     found, ids = outcome(results), {item.id for item in results.items}
@@ -74,7 +77,9 @@ def render(results: Results, locate: Locate) -> str:
         ],
         words=rows.WORDS,
         wide_only=WIDE_ONLY,
-        sections=[(readable(section.title), readable(section.body)) for section in results.sections],
+        sections=[
+            (readable(section.title), readable(section.body)) for section in results.sections
+        ],
         compared=results.comparison is not None,
         cards=cards,
         script=script,
@@ -85,7 +90,9 @@ def render(results: Results, locate: Locate) -> str:
 
 
 def _headline(results: Results, found: Outcome) -> str:
-    """Say in one line what the run came to: its state and the overall score, beside the baseline's if there is one."""
+    """Say in one line what the run came to: its state and the overall score, beside the baseline's
+    if there is one.
+    """
     mean = results.overall.macro.mean
     if found.state == "INCOMPLETE" or mean is None:
         return found.line
@@ -93,20 +100,34 @@ def _headline(results: Results, found: Outcome) -> str:
     headline = f"{found.state}: overall {mean:.2f}"
     if row is not None and row.difference is not None:
         difference = signed(row.difference).replace("-", "−")
-        headline = f"{found.state}: overall {number(row.now)}, was {number(row.before)} ({difference})"
+        headline = (
+            f"{found.state}: overall {number(row.now)}, was {number(row.before)} ({difference})"
+        )
     return "; ".join([headline, *mostly_copies(results)])
 
 
 def _first_pairs(cards: Sequence[dict[str, Any]], is_compared: bool) -> list[dict[str, Any]]:
-    """Return the pairs that fell most, or else those with the lowest scores, with their source, old and new edit."""
+    """Return the pairs that fell most, or else those with the lowest scores, with their source, old
+    and new edit.
+    """
     measure = "difference" if is_compared else "score"
-    measured = sorted((card for card in cards if card[measure] is not None), key=lambda card: card[measure])
+    measured = sorted(
+        (card for card in cards if card[measure] is not None), key=lambda card: card[measure]
+    )
     fallen = [card for card in measured if not is_compared or card["difference"] < 0]
-    captions = {"source": "source", "baseline edit": "before", "edit": "now" if is_compared else "edit"}
-    return [{**card, "images": _first_images(card["images"], captions)} for card in fallen[:FIRST_PAIRS]]
+    captions = {
+        "source": "source",
+        "baseline edit": "before",
+        "edit": "now" if is_compared else "edit",
+    }
+    return [
+        {**card, "images": _first_images(card["images"], captions)} for card in fallen[:FIRST_PAIRS]
+    ]
 
 
-def _first_images(images: Sequence[dict[str, str]], captions: Mapping[str, str]) -> list[dict[str, str]]:
+def _first_images(
+    images: Sequence[dict[str, str]], captions: Mapping[str, str]
+) -> list[dict[str, str]]:
     """Choose the images of the first seed that have captions, in their order."""
     chosen = []
     for label, caption in captions.items():
@@ -117,7 +138,9 @@ def _first_images(images: Sequence[dict[str, str]], captions: Mapping[str, str])
 
 
 def _linked(text: str, ids: Container[str]) -> Markup:
-    """Escape a text, and make a link of each id of a pair in it; a number alone is taken for none."""
+    """Escape a text, and make a link of each id of a pair in it; a number alone is taken for
+    none.
+    """
     link = Markup('<a href="#pair-{0}">{0}</a>')
     parts = _ID.split(text)
     linked = {part for part in parts if part in ids and part.strip("0123456789._-")}
@@ -160,7 +183,9 @@ def _card(item: Item, results: Results, locate: Locate) -> dict[str, Any]:
             named.append((f"baseline edit{of_seed}", _blob(old)))
     named.append(("reference", item.reference))
     pictures = [(label, locate(name)) for label, name in named if name]
-    images = [{"label": label, **asdict(picture)} for label, picture in pictures if picture is not None]
+    images = [
+        {"label": label, **asdict(picture)} for label, picture in pictures if picture is not None
+    ]
     error = item.error
     replies = [verdict.reply for verdict in item.verdicts if verdict.reply]
     if error is not None and error.reply is not None:
@@ -169,7 +194,11 @@ def _card(item: Item, results: Results, locate: Locate) -> dict[str, Any]:
     greedy = [verdict.greedy for verdict in item.verdicts if verdict.greedy is not None]
     is_expected = bool(greedy) and len(greedy) == len(item.verdicts)
     collapsed = comparison is not None and item.id in comparison.collapsed
-    marks = (item.difficulty, "near-copy" if near_copy else None, "collapsed" if collapsed else None)
+    marks = (
+        item.difficulty,
+        "near-copy" if near_copy else None,
+        "collapsed" if collapsed else None,
+    )
     tags = [*item.tags, *filter(None, marks)]
     return {
         "id": item.id,

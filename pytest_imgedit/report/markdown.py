@@ -11,13 +11,16 @@ from pytest_imgedit.report import rows, tables
 from pytest_imgedit.report.rows import WORDS
 from pytest_imgedit.stats.gates import outcome
 
-#: Where GitHub would make a link of a bare address: the slash after a scheme's colon, and the dot after `www`.
+#: Where GitHub would make a link of a bare address: the slash after a scheme's colon, and the dot
+#: after `www`.
 _LINK = re.compile(r"(?<=:)/(?=/)|(?<=www)\.", re.IGNORECASE)
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&@])")
 
 
 def escape(text: str) -> str:
-    """Escape a text from data or a judge so that it stays plain text in Markdown, in a table too."""
+    """Escape a text from data or a judge so that it stays plain text in Markdown, in a table
+    too.
+    """
     return _LINK.sub(r"\\\g<0>", _SPECIAL.sub(r"\\\1", printable(text)))
 
 
@@ -57,10 +60,20 @@ def render(results: Results) -> str:
         lines += ["## Pairs without a score", "", *(f"- {escape(line)}" for line in errors), ""]
     for title, body in ((section.title, section.body) for section in results.sections):
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", body)), default=0))
-        lines += [f"## {escape(title)}", "", fence, *map(printable, body.strip().splitlines()), fence, ""]
+        lines += [
+            f"## {escape(title)}",
+            "",
+            fence,
+            *map(printable, body.strip().splitlines()),
+            fence,
+            "",
+        ]
     return "\n".join(lines)
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     marks = ["---" if name in WORDS else "---:" for name in header]
-    return [f"| {' | '.join(row)} |" for row in (header, marks, *([escape(cell) for cell in row] for row in rows))]
+    return [
+        f"| {' | '.join(row)} |"
+        for row in (header, marks, *([escape(cell) for cell in row] for row in rows))
+    ]

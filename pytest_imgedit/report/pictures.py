@@ -24,7 +24,8 @@ class Picture:
     full: str | None
 
 
-#: Gives the picture for the name of a blob below the store's `blobs` folder; `None` where there is none.
+#: Gives the picture for the name of a blob below the store's `blobs` folder; `None` where there is
+#: none.
 Locate = Callable[[str], Picture | None]
 
 
@@ -42,7 +43,8 @@ def linked(blobs: Path, page: Path) -> Locate:
 
 
 def copied(blobs: Path, page: Path) -> Locate:
-    """Copy thumbnails into `PAGE_files` beside the page, so that both can be moved together; raises `OSError`.
+    """Copy thumbnails into `PAGE_files` beside the page, so that both can be moved together; raises
+    `OSError`.
 
     The images themselves stay in the store.
     """
@@ -72,13 +74,17 @@ def embedded(blobs: Path) -> Locate:
         thumbnail = _thumbnail(blobs, name)
         if thumbnail is None:
             return None
-        return Picture(f"data:image/webp;base64,{base64.b64encode(thumbnail.read_bytes()).decode()}", None)
+        return Picture(
+            f"data:image/webp;base64,{base64.b64encode(thumbnail.read_bytes()).decode()}", None
+        )
 
     return locate
 
 
 def _thumbnail(blobs: Path, name: str) -> Path | None:
-    """Return the thumbnail of a blob, made now if it is missing; `None` for what is no blob or no image."""
+    """Return the thumbnail of a blob, made now if it is missing; `None` for what is no blob or no
+    image.
+    """
     from pytest_imgedit.core.errors import ImageError, StoreError
     from pytest_imgedit.core.images import decode, thumbnail
     from pytest_imgedit.store.blobs import Blobs
@@ -88,7 +94,9 @@ def _thumbnail(blobs: Path, name: str) -> Path | None:
         return None
     store, sha256 = Blobs(blobs), match[1]
     if store.thumbnail(sha256) is None:
-        data = store.get(sha256, PurePath(name).suffix) or b""  # of no other bytes than its name says
+        data = (
+            store.get(sha256, PurePath(name).suffix) or b""
+        )  # of no other bytes than its name says
         with suppress(ImageError, StoreError):
             store.put_thumbnail(sha256, thumbnail(decode(data)))
     return store.thumbnail(sha256)

@@ -1,4 +1,6 @@
-"""Live progress: a display in a terminal, a plain line now and then elsewhere, and the run's log."""
+"""Live progress: a display in a terminal, a plain line now and then elsewhere, and the run's
+log.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ _NAMES = {"waiting": "waiting to load", "dead": "gone"}
 
 
 class Done(Protocol):
-    """An edit or a verdict that is done: of which pair and seed, and its error, if it ended in one."""
+    """An edit or a verdict that is done: of which pair and seed, and its error, if it ended in
+    one.
+    """
 
     @property
     def pair(self) -> EditPair: ...
@@ -74,7 +78,9 @@ class RunProgress:
         self._workers: dict[str, tuple[Slot, str]] = {}
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         rate = TextColumn("{task.fields[rate]}")
-        self._bar = Bar(*columns, rate, TimeRemainingColumn(), console=self._console, auto_refresh=False)
+        self._bar = Bar(
+            *columns, rate, TimeRemainingColumn(), console=self._console, auto_refresh=False
+        )
         self._stages: dict[str, _Stage] = {}
         self._lock = threading.RLock()  # scoring may run beside editing, in a thread of its own
 
@@ -82,9 +88,13 @@ class RunProgress:
     def stage(self, name: str, total: int) -> Iterator[None]:
         """Show one stage of `total` edits or verdicts; two may run side by side."""
         with self._lock:
-            self._workers = {key: value for key, value in self._workers.items() if value[1] != "gone"}
+            self._workers = {
+                key: value for key, value in self._workers.items() if value[1] != "gone"
+            }
             self.note(f"{name}: {total} to do")
-            stage = self._stages[name] = _Stage(total, self._bar.add_task(name, total=total, rate=""))
+            stage = self._stages[name] = _Stage(
+                total, self._bar.add_task(name, total=total, rate="")
+            )
             if self._console.is_terminal and not self._quiet and self._live is None:
                 self._live = Live(self, console=self._console, refresh_per_second=4, transient=True)
                 self._live.start()
@@ -137,12 +147,16 @@ class RunProgress:
         table = Table.grid(padding=(0, 2))
         for slot, state in self._workers.values():
             if state != "gone":
-                table.add_row(slot.name, slot.label, state, style="dim" if state.startswith("waiting") else "")
+                table.add_row(
+                    slot.name, slot.label, state, style="dim" if state.startswith("waiting") else ""
+                )
         return Group(self._bar, table)
 
     def _write(self, text: str) -> str:
         text = printable(mask_shapes(text))
-        with suppress(OSError):  # a full disk stops the run where results are stored, and says so there
+        with suppress(
+            OSError
+        ):  # a full disk stops the run where results are stored, and says so there
             self._log.write(f"{datetime.now():%H:%M:%S} {text}\n".encode())
         return text
 

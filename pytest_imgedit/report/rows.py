@@ -11,15 +11,49 @@ from pytest_imgedit.core.results import EditorInfo, JudgeInfo, Results, Summary
 from pytest_imgedit.core.sanitize import counted, first_of, interval, number, printable
 from pytest_imgedit.stats.gates import copies_line, outcome
 
-CATEGORY_HEADER = ("category", "n", "scored", "errors", "mean", "95% CI", "std", "median", "min", "max")
+CATEGORY_HEADER = (
+    "category",
+    "n",
+    "scored",
+    "errors",
+    "mean",
+    "95% CI",
+    "std",
+    "median",
+    "min",
+    "max",
+)
 #: Columns of words, which are aligned to the left.
 WORDS = (
-    *("run", "commit", "finished", "chart", "suite", "editor", "state", "GPU", "product", "category", "gate", "worker"),
+    *(
+        "run",
+        "commit",
+        "finished",
+        "chart",
+        "suite",
+        "editor",
+        "state",
+        "GPU",
+        "product",
+        "category",
+        "gate",
+        "worker",
+    ),
     *("device", "stage", "finding", "control", "judge", "judged again"),
 )
 #: How many pairs a reason names that several have.
 NAMED = 3
-WORKER_HEADER = ("worker", "device", "stage", "done", "a call", "busy s", "load s", "GPU GiB", "host GiB")
+WORKER_HEADER = (
+    "worker",
+    "device",
+    "stage",
+    "done",
+    "a call",
+    "busy s",
+    "load s",
+    "GPU GiB",
+    "host GiB",
+)
 
 
 def _row(name: str, summary: Summary) -> tuple[str, ...]:
@@ -69,7 +103,9 @@ def judge_name(results: Results) -> str:
     """Name the judge, and the rubric that was put to it, if one was."""
     judge = results.judge
     scoring = ", expected grades" if judge.params.get("scoring") == "expected" else ""
-    return str(judge.spec) if judge.rubric is None else f"{judge.spec}, rubric {judge.rubric}{scoring}"
+    return (
+        str(judge.spec) if judge.rubric is None else f"{judge.spec}, rubric {judge.rubric}{scoring}"
+    )
 
 
 def timing_line(results: Results) -> str:
@@ -82,9 +118,11 @@ def timing_line(results: Results) -> str:
     swaps = timing.swaps
     swap = f"swap {timing.swap_s:.1f} s ({counted(swaps, 'swap')}) · " if swaps else ""
     return (
-        f"edit {timing.edit_s:.1f} s ({timing.edits} edited, {timing.edits_cached} from the store) · "
+        f"edit {timing.edit_s:.1f} s ({timing.edits} edited, {timing.edits_cached} from the "
+        "store) · "
         f"{swap}"
-        f"score {timing.score_s:.1f} s ({timing.verdicts} scored, {timing.verdicts_cached} from the store)"
+        f"score {timing.score_s:.1f} s ({timing.verdicts} scored, {timing.verdicts_cached} from "
+        "the store)"
         f"{trials}{gpus}"
     )
 
@@ -99,20 +137,35 @@ def usage_line(results: Results) -> str | None:
 
 
 def edit_lines(results: Results) -> list[str]:
-    """Count the edits that hardly differ from their source and those of another aspect ratio, where there are any."""
+    """Count the edits that hardly differ from their source and those of another aspect ratio, where
+    there are any.
+    """
     edits = [edit for item in results.items for edit in item.edits]
     copies, reframed = sum(edit.near_copy for edit in edits), sum(edit.reframed for edit in edits)
     line = copies_line(copies, len(edits))
     lines = [f"near-copies: {line}"] if copies and line not in outcome(results).line else []
-    changed = f"reframed: {reframed} of {len(edits)} edits have another aspect ratio than their source (over 3%)"
+    changed = (
+        f"reframed: {reframed} of {len(edits)} edits have another aspect ratio than their "
+        "source (over 3%)"
+    )
     return [*lines, changed] if reframed else lines
 
 
 def reuse_line(results: Results) -> str | None:
-    """Say how many edits and verdicts were computed in another environment than this one; `None` if none was."""
+    """Say how many edits and verdicts were computed in another environment than this one; `None` if
+    none was.
+    """
     reuse = results.reuse
-    counts = [f"{count} {name}" for name, count in (("edits", reuse.edits), ("verdicts", reuse.verdicts)) if count]
-    return f"other environments: {' and '.join(counts)} ({'; '.join(reuse.differences)})" if counts else None
+    counts = [
+        f"{count} {name}"
+        for name, count in (("edits", reuse.edits), ("verdicts", reuse.verdicts))
+        if count
+    ]
+    return (
+        f"other environments: {' and '.join(counts)} ({'; '.join(reuse.differences)})"
+        if counts
+        else None
+    )
 
 
 def worker_rows(results: Results) -> list[tuple[str, ...]]:
@@ -120,7 +173,12 @@ def worker_rows(results: Results) -> list[tuple[str, ...]]:
     return [
         (
             *(worker.name, worker.device, worker.stage, str(worker.jobs), str(worker.batch_size)),
-            *(f"{worker.busy_s:.1f}", f"{worker.load_s:.1f}", _gib(worker.gpu_peak), _gib(worker.host_peak)),
+            *(
+                f"{worker.busy_s:.1f}",
+                f"{worker.load_s:.1f}",
+                _gib(worker.gpu_peak),
+                _gib(worker.host_peak),
+            ),
         )
         for worker in results.workers
     ]
@@ -131,7 +189,9 @@ def _gib(size: int | None) -> str:
 
 
 def error_lines(results: Results, most: int = 10) -> list[str]:
-    """One line for each reason why pairs have no score, with these pairs, for the first `most` reasons."""
+    """One line for each reason why pairs have no score, with these pairs, for the first `most`
+    reasons.
+    """
     pairs: dict[str, list[str]] = {}
     for item in results.items:
         if item.status in ("edit_error", "judge_error"):
@@ -156,11 +216,16 @@ def flat_line(results: Results) -> str | None:
 def provenance_lines(results: Results) -> list[str]:
     """Say with what the edits and verdicts were made, so that a reader can repeat the run."""
     run, seeds = results.run, results.run.options.editor.seeds
-    commit = f"commit {run.commit.sha[:10]}{' with changes' if run.commit.dirty else ''}" if run.commit else ""
+    commit = (
+        f"commit {run.commit.sha[:10]}{' with changes' if run.commit.dirty else ''}"
+        if run.commit
+        else ""
+    )
     gpus = ", ".join(f"{count} x {name}" for name, count in Counter(run.machine.gpus).items())
     versions = (f"{name} {version}" for name, version in run.versions.items())
     lines = [
-        f"editor: {_made_with(results.editor.spec, results.editor)}, {counted(seeds, 'seed')} a pair",
+        f"editor: {_made_with(results.editor.spec, results.editor)}, {counted(seeds, 'seed')} a "
+        "pair",
         f"judge: {_made_with(judge_name(results), results.judge)}",
         "; ".join(filter(None, (commit, gpus or "CPU", *versions))),
     ]
@@ -169,19 +234,26 @@ def provenance_lines(results: Results) -> list[str]:
 
 def _made_with(name: str, model: EditorInfo | JudgeInfo) -> str:
     """Write what a model is called with its parameters, number format and fingerprint."""
-    params = [f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in model.params.items()]
+    params = [
+        f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in model.params.items()
+    ]
     weights = f"fingerprint {model.fingerprint[:12]}" if model.fingerprint else ""
     return ", ".join(filter(None, (name, *params, model.dtype or "", weights)))
 
 
 def mde_line(results: Results) -> str | None:
-    """Say what these pairs could show, and how far the judge's own noise reaches; `None` where neither is known."""
+    """Say what these pairs could show, and how far the judge's own noise reaches; `None` where
+    neither is known.
+    """
     parts = []
     macro, rows = results.overall.macro, results.categories
     known = {name: row.mde for name, row in rows.items() if row.mde}
     if macro.mde:  # zero says only that no spread was seen
         widest = max(known, key=lambda name: known[name]) if len(known) > 1 else None
-        parts.append(f"{macro.mde:.2f} below a threshold" + (f" ({widest} {known[widest]:.2f})" if widest else ""))
+        parts.append(
+            f"{macro.mde:.2f} below a threshold"
+            + (f" ({widest} {known[widest]:.2f})" if widest else "")
+        )
     if results.comparison is not None and (below := results.comparison.rows["overall"].mde):
         parts.append(f"{below:.2f} below the baseline")
     found = ["MDE of the overall score, at 80% power: " + ", ".join(parts)] if parts else []
@@ -191,21 +263,28 @@ def mde_line(results: Results) -> str | None:
 
 
 def expected_line(results: Results) -> str | None:
-    """Say so if scores are expectations, beside what the greedy replies gave; `None` if no score is one."""
-    verdicts = [verdict for item in results.items for verdict in item.verdicts if verdict.greedy is not None]
+    """Say so if scores are expectations, beside what the greedy replies gave; `None` if no score is
+    one.
+    """
+    verdicts = [
+        verdict for item in results.items for verdict in item.verdicts if verdict.greedy is not None
+    ]
     if not verdicts:
         return None
     expected = sum(verdict.score for verdict in verdicts) / len(verdicts)
     greedy = sum(verdict.greedy or 0.0 for verdict in verdicts) / len(verdicts)
     off = max(verdict.off_scale or 0.0 for verdict in verdicts)
     return (
-        f"scores are made of expected grades: mean {expected:.2f}, of the greedy replies {greedy:.2f}; "
+        f"scores are made of expected grades: mean {expected:.2f}, of the greedy replies "
+        f"{greedy:.2f}; "
         f"at most {off:.1%} off the scale"
     )
 
 
 def remarks(results: Results, verbose: bool = True) -> list[str]:
-    """Lines that follow the table of scores; `verbose` adds the MDE, as does a noise floor to compare it with."""
+    """Lines that follow the table of scores; `verbose` adds the MDE, as does a noise floor to
+    compare it with.
+    """
     shows_mde = verbose or results.noise is not None
     lines = [best_and_worst(results), flat_line(results), *edit_lines(results), reuse_line(results)]
     lines += [expected_line(results), mde_line(results) if shows_mde else None, usage_line(results)]

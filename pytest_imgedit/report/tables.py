@@ -1,4 +1,6 @@
-"""Tables beside that of the scores: the comparison with a baseline, controls, and the judge's noise."""
+"""Tables beside that of the scores: the comparison with a baseline, controls, and the judge's
+noise.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,19 @@ from typing import NamedTuple
 from pytest_imgedit.core.results import Comparison, Controls, Noise, Results
 from pytest_imgedit.core.sanitize import counted, interval, number, signed
 
-COMPARISON_HEADER = ("category", "n", "before", "now", "diff", "95% CI", "p of drop", "finding", "MDE")
-#: How notes begin that are for reports and `-v`: what statistics mean, and what the outcome says too.
+COMPARISON_HEADER = (
+    "category",
+    "n",
+    "before",
+    "now",
+    "diff",
+    "95% CI",
+    "p of drop",
+    "finding",
+    "MDE",
+)
+#: How notes begin that are for reports and `-v`: what statistics mean, and what the outcome says
+#: too.
 DETAILS = ("p-values: ", "collapsed: ")
 CONTROLS_HEADER = ("control", "n", "errors", "pending", "mean", "95% CI", "AUC", "judge")
 NOISE_HEADER = ("judged again", "n", "errors", "pending", "changed", "SD", "shift")
@@ -56,7 +69,9 @@ def comparison_table(comparison: Comparison, pairs: int) -> Table:
     commit = f", commit {comparison.commit.sha[:10]}" if comparison.commit else ""
     part = "" if comparison.size == pairs else f" ({pairs} of its {comparison.size} pairs)"
     baseline = f"{comparison.name}: editor {comparison.editor}, run {comparison.run}{commit}{part}"
-    return Table(f"against baseline {baseline}", COMPARISON_HEADER, rows, _comparison_notes(comparison))
+    return Table(
+        f"against baseline {baseline}", COMPARISON_HEADER, rows, _comparison_notes(comparison)
+    )
 
 
 def _comparison_notes(comparison: Comparison) -> list[str]:
@@ -96,7 +111,12 @@ def controls_table(controls: Controls) -> Table:
         )
         for row in controls.rows
     ]
-    return Table(f"controls: the judge on edits of known quality, {controls.pairs} pairs", CONTROLS_HEADER, rows, [])
+    return Table(
+        f"controls: the judge on edits of known quality, {controls.pairs} pairs",
+        CONTROLS_HEADER,
+        rows,
+        [],
+    )
 
 
 def noise_table(noise: Noise) -> Table:

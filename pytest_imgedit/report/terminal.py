@@ -18,7 +18,20 @@ from pytest_imgedit.report.rows import WORDS
 
 #: Columns that a narrow terminal goes without, the first one first.
 DROPPED_FIRST = (
-    *("std", "median", "busy s", "load s", "min", "max", "device", "before", "pending", "errors", "scored", "finding"),
+    *(
+        "std",
+        "median",
+        "busy s",
+        "load s",
+        "min",
+        "max",
+        "device",
+        "before",
+        "pending",
+        "errors",
+        "scored",
+        "finding",
+    ),
     *("MDE", "p of drop", "95% CI"),
 )
 #: Columns that only `-v` and the reports show.
@@ -30,16 +43,24 @@ ENOUGH_FOR_AN_INTERVAL = 20
 
 
 def render(results: Results, width: int, color: bool, verbose: bool = False) -> str:
-    """Render the tables and lines of results as text for a terminal; `verbose` adds statistics and workers."""
+    """Render the tables and lines of results as text for a terminal; `verbose` adds statistics and
+    workers.
+    """
     buffer = io.StringIO()
     console = Console(
-        file=buffer, width=width, force_terminal=color, color_system="standard" if color else None, highlight=False
+        file=buffer,
+        width=width,
+        force_terminal=color,
+        color_system="standard" if color else None,
+        highlight=False,
     )
     editor, judge = results.editor.spec, rows.judge_name(results)
     console.print(Text(printable(f"suite {results.suite.name} · editor {editor} · judge {judge}")))
     has_scores = bool(results.overall.micro.scored)
     if has_scores and verbose:
-        _print_table(console, rows.CATEGORY_HEADER, rows.category_rows(results), rows.overall_rows(results))
+        _print_table(
+            console, rows.CATEGORY_HEADER, rows.category_rows(results), rows.overall_rows(results)
+        )
     elif has_scores:
         _print_scores(console, results)
     for line in rows.remarks(results, verbose):
@@ -57,7 +78,9 @@ def render(results: Results, width: int, color: bool, verbose: bool = False) -> 
 
 
 def _print_scores(console: Console, results: Results) -> None:
-    """Print the scores of categories and of the whole: intervals only where there are pairs enough."""
+    """Print the scores of categories and of the whole: intervals only where there are pairs
+    enough.
+    """
     place = rows.CATEGORY_HEADER.index("95% CI")
     categories, has_few = [], False
     for row, summary in zip(rows.category_rows(results), results.categories.values(), strict=True):
@@ -69,13 +92,17 @@ def _print_scores(console: Console, results: Results) -> None:
     overall = ("overall", *macro[1:extremes], *micro[extremes:])
     _print_table(console, *_brief(rows.CATEGORY_HEADER, categories, [overall]))
     if has_few:
-        console.print(Text(f"no interval for fewer than {ENOUGH_FOR_AN_INTERVAL} pairs (-v shows it)"))
+        console.print(
+            Text(f"no interval for fewer than {ENOUGH_FOR_AN_INTERVAL} pairs (-v shows it)")
+        )
 
 
 Rows = Sequence[Sequence[str]]
 
 
-def _brief(header: Sequence[str], rows: Rows, totals: Rows = ()) -> tuple[Sequence[str], Rows, Rows]:
+def _brief(
+    header: Sequence[str], rows: Rows, totals: Rows = ()
+) -> tuple[Sequence[str], Rows, Rows]:
     """Leave out columns of statistics, and those that hold nothing."""
     shown = []
     for place, name in enumerate(header):
@@ -115,7 +142,10 @@ def _print_further(console: Console, further: Sequence[tables.Table], verbose: b
 
 
 def _print_table(
-    console: Console, header: Sequence[str], rows: Sequence[Sequence[str]], totals: Sequence[Sequence[str]] = ()
+    console: Console,
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    totals: Sequence[Sequence[str]] = (),
 ) -> None:
     """Print a table that fits: where it would not, whole columns are left out and named below."""
     kept, dropped = _fitting(header, [*rows, *totals], console.width)
@@ -124,8 +154,12 @@ def _print_table(
         console.print(Text(f"too narrow for: {', '.join(dropped)}"))
 
 
-def _fitting(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> tuple[list[int], list[str]]:
-    """Return the places of the columns that fit beside each other, and the names of those that do not."""
+def _fitting(
+    header: Sequence[str], rows: Sequence[Sequence[str]], width: int
+) -> tuple[list[int], list[str]]:
+    """Return the places of the columns that fit beside each other, and the names of those that do
+    not.
+    """
     widths = [max(map(cell_len, column)) for column in zip(header, *rows, strict=True)]
     kept, dropped = list(range(len(header))), []
     for name in (name for name in DROPPED_FIRST if name in header):
@@ -136,10 +170,19 @@ def _fitting(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -
     return kept, dropped
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]], totals: Sequence[Sequence[str]]) -> Table:
-    table = Table(box=SIMPLE_HEAD, padding=(0, 0), pad_edge=False, show_edge=False, header_style="bold")
+def _table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], totals: Sequence[Sequence[str]]
+) -> Table:
+    table = Table(
+        box=SIMPLE_HEAD, padding=(0, 0), pad_edge=False, show_edge=False, header_style="bold"
+    )
     for name in header:
-        table.add_column(name, justify="left" if name in WORDS else "right", no_wrap=name not in WORDS, overflow="fold")
+        table.add_column(
+            name,
+            justify="left" if name in WORDS else "right",
+            no_wrap=name not in WORDS,
+            overflow="fold",
+        )
     for index, row in enumerate(rows):
         table.add_row(*map(printable, row), end_section=bool(totals) and index == len(rows) - 1)
     for row in totals:

@@ -1,4 +1,6 @@
-"""The HTML page of `imgedit trend`: means of a series of runs, and the evidence that they have fallen."""
+"""The HTML page of `imgedit trend`: means of a series of runs, and the evidence that they have
+fallen.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,16 @@ WIDE_ONLY = ("evidence", "95% CI", "pairs", "finished", "commit")
 
 
 def render(document: JsonObject) -> str:
-    """Render the document that `imgedit trend --json` prints as one HTML page, without any script."""
+    """Render the document that `imgedit trend --json` prints as one HTML page, without any
+    script.
+    """
     runs, limit = document["runs"], document["limit"]
     ends = [end for run in runs if run["ci95"] for end in run["ci95"]]
     low, high = math.floor(min(ends, default=0.0)), math.ceil(max(ends, default=10.0))
-    evidence = {field: [math.log10(max(1e-3, run["evidence"][field])) for run in runs] for field in document["fields"]}
+    evidence = {
+        field: [math.log10(max(1e-3, run["evidence"][field])) for run in runs]
+        for field in document["fields"]
+    }
     most = max(math.log10(limit) + 1, *(max(values) for values in evidence.values()))
     templates = environment()
     style = templates.get_template("report.css").render()
@@ -71,7 +78,9 @@ def _y(value: float, low: float, high: float) -> float:
     return round(TOP + HEIGHT * (1 - (value - low) / ((high - low) or 1)), 1)
 
 
-def _points(values: Sequence[float | None], low: float, high: float, runs: Sequence[JsonObject]) -> list[JsonObject]:
+def _points(
+    values: Sequence[float | None], low: float, high: float, runs: Sequence[JsonObject]
+) -> list[JsonObject]:
     """Place values, one a run, from the left to the right; those that are `None` are left out."""
     step = (WIDTH - LEFT - 20) / max(1, len(values) - 1)
     return [

@@ -14,20 +14,31 @@ from pytest_imgedit.report import html, markdown
 from pytest_imgedit.report.pictures import copied, embedded, linked
 
 
-def write_reports(results: Results, folder: Path, blobs: Path, settings: RunSettings) -> dict[str, str]:
-    """Write report.md and report.html beside results.json, and copies; return where each of the three is, by name.
+def write_reports(
+    results: Results, folder: Path, blobs: Path, settings: RunSettings
+) -> dict[str, str]:
+    """Write report.md and report.html beside results.json, and copies; return where each of the
+    three is, by name.
 
-    Raises `StoreError` if one of the run's own files cannot be written, and `UsageError` for a copy, where they are
-    there by then.
+    Raises `StoreError` if one of the run's own files cannot be written, and `UsageError` for a
+    copy, where they are there by then.
     """
     text = markdown.render(results)
-    files = {"results": folder / "results.json", "markdown": folder / "report.md", "html": folder / "report.html"}
+    files = {
+        "results": folder / "results.json",
+        "markdown": folder / "report.md",
+        "html": folder / "report.html",
+    }
     try:
         write_text(files["markdown"], text)
-        inside = embedded(blobs) if settings.html_embed else None  # remembers each image, for the copy too
+        inside = (
+            embedded(blobs) if settings.html_embed else None
+        )  # remembers each image, for the copy too
         write_text(files["html"], html.render(results, inside or linked(blobs, files["html"])))
     except OSError as error:
-        raise StoreError(f"{folder}: {error.strerror}, so that the reports are not all there") from error
+        raise StoreError(
+            f"{folder}: {error.strerror}, so that the reports are not all there"
+        ) from error
     for path in settings.copies:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -36,9 +47,13 @@ def write_reports(results: Results, folder: Path, blobs: Path, settings: RunSett
             elif path == settings.md_path:
                 path.write_text(text, encoding="utf-8")
             else:
-                path.write_text(html.render(results, inside or copied(blobs, path)), encoding="utf-8")
+                path.write_text(
+                    html.render(results, inside or copied(blobs, path)), encoding="utf-8"
+                )
         except OSError as error:
-            raise UsageError(f"{path}: {error.strerror}; the run's reports are in {folder}") from error
+            raise UsageError(
+                f"{path}: {error.strerror}; the run's reports are in {folder}"
+            ) from error
     return {name: os.path.relpath(path) for name, path in files.items()}
 
 
@@ -47,11 +62,15 @@ def write_results(results: Results, folder: Path) -> None:
     try:
         write_json(folder / "results.json", results.model_dump(mode="json"))
     except OSError as error:
-        raise StoreError(f"{folder}: {error.strerror}, so that the reports are not all there") from error
+        raise StoreError(
+            f"{folder}: {error.strerror}, so that the reports are not all there"
+        ) from error
 
 
 def add_to_github_summary(results: Results) -> None:
-    """Append the Markdown report to the file that `GITHUB_STEP_SUMMARY` names, if that can be written."""
+    """Append the Markdown report to the file that `GITHUB_STEP_SUMMARY` names, if that can be
+    written.
+    """
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         with suppress(OSError), Path(summary).open("a", encoding="utf-8") as file:
             file.write(markdown.render(results) + "\n")
@@ -63,6 +82,8 @@ def check_writable(path: Path) -> None:
         folder = next(parent for parent in path.absolute().parents if parent.exists())
         target = path if path.exists() else folder
     except OSError as error:  # such as a name that is too long
-        raise UsageError(f"{str(path)[:200]}: {error.strerror}, expected the path of a file") from None
+        raise UsageError(
+            f"{str(path)[:200]}: {error.strerror}, expected the path of a file"
+        ) from None
     if path.is_dir() or not folder.is_dir() or not os.access(target, os.W_OK):
         raise UsageError(f"{path}: cannot be written, expected the path of a file")

@@ -1,4 +1,6 @@
-"""The blocks of a run that ends as soon as its gates are decided: which pairs come next, and what they decide."""
+"""The blocks of a run that ends as soon as its gates are decided: which pairs come next, and what
+they decide.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +25,28 @@ SWAP_SHARE = 0.05
 class Blocks:
     """Hands out a plan block by block, and decides the gates on means after each."""
 
-    def __init__(self, gates: GatesSettings, plan: Sequence[Work], baseline: Baseline | None) -> None:
+    def __init__(
+        self, gates: GatesSettings, plan: Sequence[Work], baseline: Baseline | None
+    ) -> None:
         self.baseline = baseline
         self.works: dict[str, list[Work]] = {}
         for work in plan:
             self.works.setdefault(work.pair.id, []).append(work)
         self.parts = in_parts(
             [
-                Place(name, works[0].source.sha256 if works[0].source else name, works[0].pair.category)
+                Place(
+                    name,
+                    works[0].source.sha256 if works[0].source else name,
+                    works[0].pair.category,
+                )
                 for name, works in self.works.items()
             ]
         )
         self.seen = self._looked = 0
         self._scores = Looks("fail_under", gates, self.parts)
-        self._drops = Looks("max_drop", gates, self.parts, "" if baseline is None else baseline.name)
+        self._drops = Looks(
+            "max_drop", gates, self.parts, "" if baseline is None else baseline.name
+        )
         self._wanted = len(gates.fail_under) + len(gates.max_drop)
 
     @property
@@ -45,10 +55,11 @@ class Blocks:
         return self.seen == len(self.parts) or len(self.decided) == self._wanted
 
     def take(self, workers: int | None, timing: Timing) -> list[Work]:
-        """Return the work of the next block: as much as keeps so many `workers` busy, where both models stay loaded.
+        """Return the work of the next block: as much as keeps so many `workers` busy, where both
+        models stay loaded.
 
-        Where they do not (`None`), it is as much as swaps need: all of them together are to take `SWAP_SHARE` of the
-        time of editing at most, by what `timing` tells of those that were made.
+        Where they do not (`None`), it is as much as swaps need: all of them together are to take
+        `SWAP_SHARE` of the time of editing at most, by what `timing` tells of those that were made.
         """
         left = len(self.parts) - self.seen
         if workers is not None:
@@ -71,20 +82,27 @@ class Blocks:
         for number in range(self._looked, self.seen):
             works = {place.pair: self.works[place.pair] for place in self.parts[number]}
             items = make_items([work for own in works.values() for work in own], True, "")
-            scores = [Observation(item.category, item.id, item.score) for item in items]  # parts are drawn by source
+            scores = [
+                Observation(item.category, item.id, item.score) for item in items
+            ]  # parts are drawn by source
             self._scores.see(number, dict(zip(works, scores, strict=True)))
             if self.baseline is not None:
                 moved = differences(self.baseline.items, [reduced(item) for item in items])
                 self._drops.see(number, dict(zip(works, moved, strict=True)))
         self._looked = self.seen
         pairs = sum(map(len, self.parts[: self.seen]))
-        return f"{pairs} of {len(self.works)} pairs seen, {len(self.decided)} of {self._wanted} gates decided"
+        return (
+            f"{pairs} of {len(self.works)} pairs seen, {len(self.decided)} of {self._wanted} "
+            "gates decided"
+        )
 
     @property
     def decided(self) -> dict[tuple[str, str], GateResult]:
         """The gates that are decided, by kind and field."""
         return {
-            (looks.kind, field): gate for looks in (self._scores, self._drops) for field, gate in looks.decided.items()
+            (looks.kind, field): gate
+            for looks in (self._scores, self._drops)
+            for field, gate in looks.decided.items()
         }
 
     def leave_out(self, pairs: Iterable[EditPair]) -> list[EditPair]:

@@ -58,7 +58,9 @@ class Calls(Protocol):
 
 
 class EditWorkers:
-    """Edits images with the run's editor and its workers; edits are kept in the store like any other."""
+    """Edits images with the run's editor and its workers; edits are kept in the store like any
+    other.
+    """
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
@@ -67,19 +69,25 @@ class EditWorkers:
         """Edit one RGB image; raises `EditFailed` if the editor fails."""
         return self.edit_batch([(source, instruction)], seed)[0]
 
-    def edit_batch(self, requests: Sequence[tuple[Image.Image, str]], seed: int = 0) -> list[Image.Image]:
-        """Edit (image, instruction) pairs on all workers at once, in order; raises `EditFailed` at a failure.
+    def edit_batch(
+        self, requests: Sequence[tuple[Image.Image, str]], seed: int = 0
+    ) -> list[Image.Image]:
+        """Edit (image, instruction) pairs on all workers at once, in order; raises `EditFailed` at
+        a failure.
 
         Sources of one size go into one call of the editor (`editor.batch_size`).
         """
         calls: list[EditCall] = [
-            {"source": encode_png(source), "instruction": instruction, "seed": seed} for source, instruction in requests
+            {"source": encode_png(source), "instruction": instruction, "seed": seed}
+            for source, instruction in requests
         ]
         return [decode(image) for image in self._calls.edit(calls)]
 
 
 class RewardModel:
-    """Scores edits with the run's judge, rubric and workers; verdicts are kept in the store like any other."""
+    """Scores edits with the run's judge, rubric and workers; verdicts are kept in the store like
+    any other.
+    """
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
@@ -92,7 +100,9 @@ class RewardModel:
         category: str = "default",
         reference: Image.Image | None = None,
     ) -> Verdict:
-        """Score one edit by the rubric of a category; raises `EditFailed` if no readable verdict comes."""
+        """Score one edit by the rubric of a category; raises `EditFailed` if no readable verdict
+        comes.
+        """
         references = None if reference is None else [reference]
         return self.score_batch([(source, edited, instruction)], category, references)[0]
 
@@ -102,10 +112,11 @@ class RewardModel:
         category: str | Sequence[str] = "default",
         references: Sequence[Image.Image | None] | None = None,
     ) -> list[Verdict]:
-        """Score (source, edited image, instruction) in batches, in order; raises `EditFailed` at a failure.
+        """Score (source, edited image, instruction) in batches, in order; raises `EditFailed` at a
+        failure.
 
-        `category` is that of all of them, or one for each, as `references` are. Raises `ValueError` for another number
-        of these than of edits.
+        `category` is that of all of them, or one for each, as `references` are. Raises `ValueError`
+        for another number of these than of edits.
         """
         categories = [category] * len(edits) if isinstance(category, str) else category
         images = [None] * len(edits) if references is None else references
@@ -117,7 +128,9 @@ class RewardModel:
                 "instruction": instruction,
                 "category": category_slug(name),
             }
-            for (source, edited, instruction), name, reference in zip(edits, categories, images, strict=True)
+            for (source, edited, instruction), name, reference in zip(
+                edits, categories, images, strict=True
+            )
         ]
         return [Verdict(**verdict) for verdict in self._calls.score(calls)]
 
@@ -131,7 +144,9 @@ class _Bytes:
 
 
 class SessionCalls:
-    """Answers calls with the session's workers, one call at a time; what the store has starts none."""
+    """Answers calls with the session's workers, one call at a time; what the store has starts
+    none.
+    """
 
     def __init__(self, workers: SessionWorkers) -> None:
         self.workers, self.settings, self.store = workers, workers.settings, workers.store
@@ -148,10 +163,14 @@ class SessionCalls:
         pairs = [_pair(call["source"], call["instruction"], call["seed"]) for call in calls]
         with self._calling("editor"):
             identity = self.workers.identity("editor")
-            works = make_works(_suite(pairs), pairs, Seeds(base=self.settings.editor.seed), identity, self.store)
+            works = make_works(
+                _suite(pairs), pairs, Seeds(base=self.settings.editor.seed), identity, self.store
+            )
             for work in works:
                 work.edit = stored_edit(work, identity, self.store, self.settings.run.reuse)
-            pending = {work.content: work for work in works if work.edit is None and work.error is None}
+            pending = {
+                work.content: work for work in works if work.edit is None and work.error is None
+            }
             if pending:
                 pool = self.workers.pool("editor", len(pending))
                 EditStage(identity, pool, self.store, _ignore).run(list(pending.values()))
@@ -164,14 +183,18 @@ class SessionCalls:
         return data
 
     def score(self, calls: Sequence[ScoreCall]) -> list[JsonObject]:
-        """Return the fields of the verdicts; raises `EditFailed` for the first that could not be reached."""
+        """Return the fields of the verdicts; raises `EditFailed` for the first that could not be
+        reached.
+        """
         pairs = []
         for call in calls:
             pair = _pair(call["source"], call["instruction"])
             reference = None if call["reference"] is None else _Bytes(call["reference"])
             pairs.append(replace(pair, category=call["category"], reference=reference))
         nowhere = Environment(device="cpu", versions={})
-        caller = Identity(CustomEditor("call"), "", {}, key({"kind": "call"}), {"kind": "call"}, nowhere)
+        caller = Identity(
+            CustomEditor("call"), "", {}, key({"kind": "call"}), {"kind": "call"}, nowhere
+        )
         with self._calling("judge"):
             works = make_works(_suite(pairs), pairs, Seeds(), caller, self.store)
             scorer = self._scorer()
@@ -180,7 +203,9 @@ class SessionCalls:
                 work.verdict = scorer.stored_verdict(work, self.settings.run.reuse)
             pending = [work for work in works if work.verdict is None and work.error is None]
             if pending:
-                ScoreStage(scorer, self.workers.pool("judge", len(pending)), _ignore, time.perf_counter).run(pending)
+                ScoreStage(
+                    scorer, self.workers.pool("judge", len(pending)), _ignore, time.perf_counter
+                ).run(pending)
         failed = next((work for work in works if work.verdict is None), None)
         if failed is not None:
             raise EditFailed(str(failed.error))
@@ -188,11 +213,19 @@ class SessionCalls:
 
     def _scorer(self) -> Scorer:
         rubric = load_rubric(self.settings.judge.rubric, self.settings.rubrics)
-        return Scorer(self.settings.judge, self.workers.identity("judge"), rubric, self.store, self.settings.redactor)
+        return Scorer(
+            self.settings.judge,
+            self.workers.identity("judge"),
+            rubric,
+            self.store,
+            self.settings.redactor,
+        )
 
     @contextmanager
     def _calling(self, role: Role) -> Iterator[None]:
-        """Turn a refusal of hosts or workers to start into a failure of the call, which leaves none of them."""
+        """Turn a refusal of hosts or workers to start into a failure of the call, which leaves none
+        of them.
+        """
         with self._one_at_a_time:
             if self._is_closed:
                 raise EditFailed("the session has ended")

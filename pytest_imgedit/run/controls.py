@@ -24,21 +24,28 @@ from pytest_imgedit.store.store import Store
 from pytest_imgedit.suites.base import Suite
 from pytest_imgedit.workers.messages import describe, make_edit
 
-#: Pairs of each category on which the judge is tried, and pairs altogether where there are few categories.
+#: Pairs of each category on which the judge is tried, and pairs altogether where there are few
+#: categories.
 SAMPLE, ALTOGETHER = 4, 20
 
 WorksByControl = dict[str, list["Work"]]
 
 
 def plan_controls(
-    suite: Suite, pairs: Sequence[EditPair], store: Store, run: RunSettings, shard: SelectedShard | None = None
+    suite: Suite,
+    pairs: Sequence[EditPair],
+    store: Store,
+    run: RunSettings,
+    shard: SelectedShard | None = None,
 ) -> WorksByControl:
-    """Edit a sample of pairs with every control, here and now, and return the work to be scored by control.
+    """Edit a sample of pairs with every control, here and now, and return the work to be scored by
+    control.
 
-    Pairs of the suite that have a reference are taken, whichever `pairs` are selected, so that one trial serves all
-    runs of the suite. Where they are of fewer than `ENOUGH` sources, selected pairs are taken, and the controls that
-    need references left out. The sample is decided by ids; a shard takes its part of it. Edits are kept in the store
-    like any other; in stage `report`, only those that are there already count.
+    Pairs of the suite that have a reference are taken, whichever `pairs` are selected, so that one
+    trial serves all runs of the suite. Where they are of fewer than `ENOUGH` sources, selected
+    pairs are taken, and the controls that need references left out. The sample is decided by ids; a
+    shard takes its part of it. Edits are kept in the store like any other; in stage `report`, only
+    those that are there already count.
     """
     sample = _sample([pair for pair in suite.pairs if pair.reference is not None])
     if len(sample) < min(ENOUGH, len(suite.pairs)):
@@ -52,7 +59,9 @@ def plan_controls(
             continue
         identity = identify(control, store.fingerprints)
         works = make_works(suite, tried, Seeds(), identity, store)
-        works = [work for work in works if not needs_reference or work.shown is not None or work.error]
+        works = [
+            work for work in works if not needs_reference or work.shown is not None or work.error
+        ]
         editor = control.target.build("cpu", {})
         for work in works:
             work.edit = None if work.error else stored_edit(work, identity, store, run.reuse)
@@ -106,11 +115,18 @@ VISIBLE = 0.005
 
 
 def plan_repeats(plan: Sequence[Work], count: int, has_order: bool) -> list[Work]:
-    """Return the edits of a plan to be judged `count` times more; without `has_order`, their order is left alone."""
+    """Return the edits of a plan to be judged `count` times more; without `has_order`, their order
+    is left alone.
+    """
     kinds = [name for name in PERTURBATIONS if has_order or name != "order"]
     return [
         replace(
-            work, verdict=None, failures=0, reminders=[], perturbation=kinds[repeat % len(kinds)], repeat=repeat + 1
+            work,
+            verdict=None,
+            failures=0,
+            reminders=[],
+            perturbation=kinds[repeat % len(kinds)],
+            repeat=repeat + 1,
         )
         for repeat in range(count)
         for work in plan
@@ -121,10 +137,11 @@ def plan_repeats(plan: Sequence[Work], count: int, has_order: bool) -> list[Work
 def describe_noise(plan: Sequence[Work], repeats: Sequence[Work]) -> Noise:
     """Describe how far scores move when only the judging changes.
 
-    Each row is one repeat, with `n` pairs that have a score in both judgings, `errors` and `pending` of the others,
-    all in pairs: `shift` of the overall (macro) score, `sd` of the change of a pair's score (about 0), how many scores
-    `changed` by `VISIBLE` points. `floor` is the root mean square of the shifts, `None` if there is none; that of
-    `order` does not count, since runs that are compared show images in the same order.
+    Each row is one repeat, with `n` pairs that have a score in both judgings, `errors` and
+    `pending` of the others, all in pairs: `shift` of the overall (macro) score, `sd` of the change
+    of a pair's score (about 0), how many scores `changed` by `VISIBLE` points. `floor` is the root
+    mean square of the shifts, `None` if there is none; that of `order` does not count, since runs
+    that are compared show images in the same order.
     """
     first = _by_pair(plan)
     rows: list[NoiseRow] = []
@@ -132,11 +149,17 @@ def describe_noise(plan: Sequence[Work], repeats: Sequence[Work]) -> Noise:
     for number in dict.fromkeys(work.repeat for work in repeats):
         mine = [work for work in repeats if work.repeat == number]
         again = _by_pair(mine)
-        known = [name for name, score in again.items() if score is not None and first.get(name) is not None]
+        known = [
+            name
+            for name, score in again.items()
+            if score is not None and first.get(name) is not None
+        ]
         moves = [(again[name] or 0.0) - (first[name] or 0.0) for name in known]
         of = {work.pair.id: work for work in mine}
         waiting = {work.pair.id for work in mine if work.is_open} - set(known)
-        whole = estimate(moves, known, [of[name].pair.category for name in known]) if known else None
+        whole = (
+            estimate(moves, known, [of[name].pair.category for name in known]) if known else None
+        )
         rows.append(
             NoiseRow(
                 perturbation=mine[0].perturbation,
@@ -157,9 +180,13 @@ def _by_pair(works: Sequence[Work]) -> dict[str, float | None]:
     """Mean score of each pair over its seeds; `None` where one seed has no verdict."""
     scores: dict[str, list[float | None]] = {}
     for work in works:
-        scores.setdefault(work.pair.id, []).append(None if work.verdict is None else work.verdict.score)
+        scores.setdefault(work.pair.id, []).append(
+            None if work.verdict is None else work.verdict.score
+        )
     return {
-        name: None if any(score is None for score in own) else sum(score or 0.0 for score in own) / len(own)
+        name: None
+        if any(score is None for score in own)
+        else sum(score or 0.0 for score in own) / len(own)
         for name, own in scores.items()
     }
 

@@ -9,7 +9,14 @@ from itertools import islice
 
 from pytest_imgedit.core.environments import Reuse, key
 from pytest_imgedit.core.errors import ImageError
-from pytest_imgedit.core.protocol import EditJob, EditMessage, Failed, FailedEdit, FinishedEdit, JobReply
+from pytest_imgedit.core.protocol import (
+    EditJob,
+    EditMessage,
+    Failed,
+    FailedEdit,
+    FinishedEdit,
+    JobReply,
+)
 from pytest_imgedit.core.results import Edit
 from pytest_imgedit.core.sanitize import counted
 from pytest_imgedit.kinds.base import Model
@@ -27,14 +34,27 @@ MUCH_PADDING = 0.25
 NEAR = 16
 
 #: What a record of an edit holds of it.
-_MADE = {"blob", "seconds", "worker", "near_copy", "width", "height", "reframed", "batch_size", "signature", "key"}
+_MADE = {
+    "blob",
+    "seconds",
+    "worker",
+    "near_copy",
+    "width",
+    "height",
+    "reframed",
+    "batch_size",
+    "signature",
+    "key",
+}
 Batch = tuple[list[Work], EditJob]
 
 
 def stored_edit(work: Work, editor: Identity, store: Store, policy: Reuse) -> Edit | None:
-    """Return a planned edit that an earlier run finished, if the policy lets it count and its image is whole.
+    """Return a planned edit that an earlier run finished, if the policy lets it count and its image
+    is whole.
 
-    One that was made in calls of the planned size comes first, then those to which that size may have shrunk.
+    One that was made in calls of the planned size comes first, then those to which that size may
+    have shrunk.
     """
 
     def is_whole(record: EditRecord) -> bool:
@@ -50,11 +70,15 @@ def stored_edit(work: Work, editor: Identity, store: Store, policy: Reuse) -> Ed
 def _edit_of(record: EditRecord, store: Store) -> Edit:
     store.environments[record.environment.digest] = record.environment
     made = record.model_dump(include=_MADE)
-    return Edit(**made, compiled=bool(record.environment.compiled), environment=record.environment.digest)
+    return Edit(
+        **made, compiled=bool(record.environment.compiled), environment=record.environment.digest
+    )
 
 
 def batch_lines(model: Model, works: Sequence[Work]) -> list[str]:
-    """Say how many calls for several edits at once there will be, and which edits were made in smaller ones."""
+    """Say how many calls for several edits at once there will be, and which edits were made in
+    smaller ones.
+    """
     size = model.batch_size
     if size == 1 or not model.pads_batches:
         return []
@@ -63,11 +87,19 @@ def batch_lines(model: Model, works: Sequence[Work]) -> list[str]:
     calls, edits = sum(math.ceil(count / size) for count in sizes.values()), sum(sizes.values())
     if edits:
         padding = 1 - edits / (calls * size)
-        line = f"plan: {counted(edits, 'edit')} in {counted(calls, 'call')} of {size}, {padding:.0%} of them padding"
+        line = (
+            f"plan: {counted(edits, 'edit')} in {counted(calls, 'call')} of {size}, "
+            f"{padding:.0%} of them padding"
+        )
         lines.append(f"{line}; editor.batch_size=1 needs none" if padding > MUCH_PADDING else line)
-    smaller = Counter(work.edit.batch_size for work in works if work.edit is not None and work.edit.batch_size != size)
+    smaller = Counter(
+        work.edit.batch_size
+        for work in works
+        if work.edit is not None and work.edit.batch_size != size
+    )
     lines += [
-        f"plan: {counted(count, 'edit')} of the store, made with batch size {made}, stand for those of {size}"
+        f"plan: {counted(count, 'edit')} of the store, made with batch size {made}, stand for "
+        f"those of {size}"
         for made, count in sorted(smaller.items())
     ]
     return lines
@@ -90,11 +122,14 @@ def edit_message(work: Work) -> EditMessage:
 class EditStage:
     """Edits with the workers of a pool, in batches where the editor takes any.
 
-    A batch holds sources of one size. One whose worker dies is made again, one by one, so that one edit cannot spoil
-    others. Each work ends in an edit or an error, stored before `done` hears of it.
+    A batch holds sources of one size. One whose worker dies is made again, one by one, so that one
+    edit cannot spoil others. Each work ends in an edit or an error, stored before `done` hears of
+    it.
     """
 
-    def __init__(self, editor: Identity, pool: Pool, store: Store, done: Callable[[Work], None]) -> None:
+    def __init__(
+        self, editor: Identity, pool: Pool, store: Store, done: Callable[[Work], None]
+    ) -> None:
         self.editor, self.pool, self.store, self.done = editor, pool, store, done
         self.queue: deque[Work] = deque()
         self.retries = Retries(pool)
@@ -102,8 +137,8 @@ class EditStage:
     def run(self, pending: Sequence[Work]) -> None:
         """Make all pending edits.
 
-        The largest come first, since a pipeline may need the longer for them, and long jobs at the end leave workers
-        idle.
+        The largest come first, since a pipeline may need the longer for them, and long jobs at the
+        end leave workers idle.
         """
         self.store.remember(self.editor.digest, self.editor.recipe)
         self.queue = deque(sorted(pending, key=_place_in_queue))
@@ -113,8 +148,9 @@ class EditStage:
     def take(self, worker: Worker) -> Batch | None:
         """Return the next batch for a worker; `None` where it gets none, or none ahead.
 
-        Near the end, jobs go to whoever is free first; one that was lost before is done alone. Batches that are padded
-        are full as long as there is enough of their size, others are spread over the workers.
+        Near the end, jobs go to whoever is free first; one that was lost before is done alone.
+        Batches that are padded are full as long as there is enough of their size, others are spread
+        over the workers.
         """
         few = len(self.queue) < len(self.pool.workers)
         if worker.jobs and (few or worker.job[0].failures or self.queue[0].failures):
@@ -137,18 +173,26 @@ class EditStage:
         return (batch, {"op": "edit", "edits": edits}) if batch else None
 
     def _next(self, last: Work | None, batch: Sequence[Work]) -> Work | None:
-        """Take the next edit off the queue; `None` if nothing near fits into a batch that was begun.
+        """Take the next edit off the queue; `None` if nothing near fits into a batch that was
+        begun.
 
-        A batch begins with an edit of the source of the worker's `last`, if there is one near, since an editor may
-        remember that.
+        A batch begins with an edit of the source of the worker's `last`, if there is one near,
+        since an editor may remember that.
         """
         ahead = list(islice(self.queue, NEAR))
         if batch:
             size = _size(batch[0])
-            place = next((n for n, work in enumerate(ahead) if not work.failures and _size(work) == size), None)
+            place = next(
+                (n for n, work in enumerate(ahead) if not work.failures and _size(work) == size),
+                None,
+            )
         else:
             known = last.source if last else None
-            near = (n for n, work in enumerate(ahead) if known and work.source == known and not work.failures)
+            near = (
+                n
+                for n, work in enumerate(ahead)
+                if known and work.source == known and not work.failures
+            )
             place = next(near, 0 if ahead else None)
         if place is None:
             return None
@@ -157,7 +201,9 @@ class EditStage:
         return work
 
     def finish(self, batch: list[Work], worker: Worker, reply: JobReply) -> None:
-        """Store what a worker made of a batch, or try it again, or end its edits in their errors."""
+        """Store what a worker made of a batch, or try it again, or end its edits in their
+        errors.
+        """
         if reply["op"] == "error":
             self._failed(batch, worker, reply)
             return
@@ -201,7 +247,9 @@ def _place_in_queue(work: Work) -> tuple[int, tuple[int, int]]:
     return -width * height, (width, height)
 
 
-def store_edit(work: Work, editor: Identity, worker: Worker | None, made: FinishedEdit, store: Store) -> None:
+def store_edit(
+    work: Work, editor: Identity, worker: Worker | None, made: FinishedEdit, store: Store
+) -> None:
     """Keep an edit that a worker made, or this process as a control: the image, then its record.
 
     An edit of padded calls is a function of their size, which may have shrunk since it was planned.
@@ -211,7 +259,9 @@ def store_edit(work: Work, editor: Identity, worker: Worker | None, made: Finish
     if work.source is not None:
         store.blobs.put_thumbnail(work.source.sha256, made["source_thumbnail"])
     environment = editor.here if worker is None else worker.computes_in
-    recipe = in_batches_of(work.recipe, made["batch_size"]) if editor.model.pads_batches else work.recipe
+    recipe = (
+        in_batches_of(work.recipe, made["batch_size"]) if editor.model.pads_batches else work.recipe
+    )
     record = EditRecord(
         key=key(recipe, environment),
         content=key(recipe),

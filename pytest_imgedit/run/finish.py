@@ -25,8 +25,8 @@ from pytest_imgedit.workers.base import Worker
 class EndedRun:
     """A run that has ended: complete, or `stopped_by` someone or something.
 
-    `workers` did their part in a stage each; `trials` are `None` if the run did not come to them. `hosts` are those
-    that computed in place of this machine.
+    `workers` did their part in a stage each; `trials` are `None` if the run did not come to them.
+    `hosts` are those that computed in place of this machine.
     """
 
     plan: RunPlan
@@ -45,7 +45,9 @@ class EndedRun:
 
 
 def make_results(ended: EndedRun) -> results.Results:
-    """Make the results of a run that ends now; pairs that were not needed are in no table and no gate."""
+    """Make the results of a run that ends now; pairs that were not needed are in no table and no
+    gate.
+    """
     plan = ended.plan
     items = make_items(plan.works, ended.expects_scores, ended.stopped_by)
     computed = Computed(_editor(plan), _judge(plan), _environments(plan))
@@ -95,13 +97,19 @@ def make_results(ended: EndedRun) -> results.Results:
     )
 
 
-def _tried(ended: EndedRun, items: Sequence[results.Item]) -> tuple[results.Controls | None, results.Noise | None]:
-    """Describe how the judge scored edits of known quality, and how far its scores move by themselves."""
+def _tried(
+    ended: EndedRun, items: Sequence[results.Item]
+) -> tuple[results.Controls | None, results.Noise | None]:
+    """Describe how the judge scored edits of known quality, and how far its scores move by
+    themselves.
+    """
     plan, trials = ended.plan, ended.trials
     controls = noise = None
     if trials is not None and trials.controls:
         own = {item.id: item.score for item in items if item.score is not None}
-        controls = describe_controls(control_trials(trials.controls), own, plan.settings.gates.alpha)
+        controls = describe_controls(
+            control_trials(trials.controls), own, plan.settings.gates.alpha
+        )
     if trials is not None and trials.repeats:
         noise = describe_noise(plan.works, trials.repeats)
     return controls, noise
@@ -110,7 +118,11 @@ def _tried(ended: EndedRun, items: Sequence[results.Item]) -> tuple[results.Cont
 def _run_info(ended: EndedRun, items: Sequence[results.Item]) -> results.RunInfo:
     trials, hardware = ended.trials, ended.plan.hardware
     left = 0 if trials is None else trials.left
-    cut_off = any(seed.error is not None and seed.error.is_any_of("interrupted") for i in items for seed in i.seeds)
+    cut_off = any(
+        seed.error is not None and seed.error.is_any_of("interrupted")
+        for i in items
+        for seed in i.seeds
+    )
     is_complete = not cut_off and trials is not None and not left
     return results.RunInfo(
         id=ended.run_id,
@@ -120,7 +132,9 @@ def _run_info(ended: EndedRun, items: Sequence[results.Item]) -> results.RunInfo
         stopped_by=None if is_complete else ended.stopped_by,
         trials_left=left,
         versions=provenance.versions(),
-        machine=provenance.machine([] if hardware.remote else [gpu.product for gpu in hardware.gpus]),
+        machine=provenance.machine(
+            [] if hardware.remote else [gpu.product for gpu in hardware.gpus]
+        ),
         hosts=tuple(ended.hosts),
         commit=provenance.commit(),
         options=_options(ended.plan),
@@ -135,7 +149,9 @@ def _editor(plan: RunPlan) -> results.EditorInfo:
         **plan.editor.told,
         compiled=made == {True} if len(made) < 2 else None,
         lossy=plan.editor.lossy,
-        batch_sizes=tuple(sorted({edit.batch_size for edit in edits if plan.editor.model.pads_batches})),
+        batch_sizes=tuple(
+            sorted({edit.batch_size for edit in edits if plan.editor.model.pads_batches})
+        ),
     )
 
 
@@ -156,28 +172,40 @@ def _judge(plan: RunPlan) -> results.JudgeInfo:
 
 
 def _environments(plan: RunPlan) -> dict[str, results.ComputedIn]:
-    """Describe where the run's edits and verdicts were computed, by digest, with how many of each."""
+    """Describe where the run's edits and verdicts were computed, by digest, with how many of
+    each.
+    """
     edits = Counter(work.edit.environment for work in plan.works if work.edit is not None)
     verdicts = Counter(work.verdict.environment for work in plan.works if work.verdict is not None)
     known = plan.store.environments
     return {
-        digest: results.ComputedIn(**known[digest].model_dump(), edits=edits[digest], verdicts=verdicts[digest])
+        digest: results.ComputedIn(
+            **known[digest].model_dump(), edits=edits[digest], verdicts=verdicts[digest]
+        )
         for digest in dict.fromkeys([*edits, *verdicts])
     }
 
 
 def _reuse(plan: RunPlan) -> results.ReuseInfo:
-    """Count the edits and verdicts that were computed in another environment than that of this run, and say which."""
+    """Count the edits and verdicts that were computed in another environment than that of this run,
+    and say which.
+    """
     counts = {"edits": 0, "verdicts": 0}
     differences: dict[str, None] = {}
     edits = [work.edit for work in plan.works if work.edit is not None]
     verdicts = [work.verdict for work in plan.works if work.verdict is not None]
     for name, identity, made in (("edits", plan.editor, edits), ("verdicts", plan.judge, verdicts)):
         for digest, count in Counter(one.environment for one in made).items():
-            unlike = [] if identity is None else plan.store.environments[digest].differences(identity.here)
+            unlike = (
+                []
+                if identity is None
+                else plan.store.environments[digest].differences(identity.here)
+            )
             counts[name] += count if unlike else 0
             differences |= dict.fromkeys(unlike)
-    return results.ReuseInfo(policy=plan.settings.run.reuse, **counts, differences=tuple(differences))
+    return results.ReuseInfo(
+        policy=plan.settings.run.reuse, **counts, differences=tuple(differences)
+    )
 
 
 def _rounded(timing: results.Timing) -> results.Timing:
@@ -200,10 +228,14 @@ def _worker(stage: results.Stage, worker: Worker) -> results.WorkerInfo:
 
 
 def _options(plan: RunPlan) -> results.Options:
-    """Return the settings that a reader needs in order to repeat the run: named ones only, so never a secret."""
+    """Return the settings that a reader needs in order to repeat the run: named ones only, so never
+    a secret.
+    """
     settings = plan.settings
     return results.Options(
-        suite=mask_secrets(settings.suite.model_dump(include={"spec", "language", "limit", "min_score"})),
+        suite=mask_secrets(
+            settings.suite.model_dump(include={"spec", "language", "limit", "min_score"})
+        ),
         editor=results.ModelOptions(
             **settings.editor.model_dump(include={"seed", "seeds"}),
             batch_size=plan.editor.model.batch_size,
@@ -212,9 +244,13 @@ def _options(plan: RunPlan) -> results.Options:
         judge=settings.judge.model_dump(
             include={"rubric", "reasks", "batch_size", "gpus_per_replica", "controls", "repeats"}
         ),
-        workers=settings.workers.model_dump(include={"gpus", "gpus_per_worker", "executor", "cpu_workers"}),
+        workers=settings.workers.model_dump(
+            include={"gpus", "gpus_per_worker", "executor", "cpu_workers"}
+        ),
         gates=results.GateOptions(**settings.gates.model_dump(exclude={"baselines"})),
-        run=results.RunOptions(stage=settings.run.stage, fresh=settings.run.fresh, reuse=settings.run.reuse),
+        run=results.RunOptions(
+            stage=settings.run.stage, fresh=settings.run.fresh, reuse=settings.run.reuse
+        ),
     )
 
 
@@ -229,4 +265,7 @@ class FinishedRun:
     def of(cls, results: Results, min_score: float | None, store: Path) -> FinishedRun:
         """Make a run from its results; `store` is the folder of the store that holds its images."""
         report = store / "runs" / results.run.id / "report.html"
-        return cls({item.id: ItemResult.of(item, min_score, store, report) for item in results.items}, results)
+        return cls(
+            {item.id: ItemResult.of(item, min_score, store, report) for item in results.items},
+            results,
+        )

@@ -25,22 +25,32 @@ from pytest_imgedit.suites.base import Suite
 NAMED = 3
 
 
-def missing_lines(editor: Model, judge: Model | None, plan: Sequence[Work], allowed: int) -> list[str]:
+def missing_lines(
+    editor: Model, judge: Model | None, plan: Sequence[Work], allowed: int
+) -> list[str]:
     """Return one line for each thing that pairs of the plan lack; those pairs will end in an error.
 
-    Raises `UsageError` where a run could only fail: if all pairs lack a finished image or a reference, or if images of
-    more pairs than are `allowed` to fail cannot be read.
+    Raises `UsageError` where a run could only fail: if all pairs lack a finished image or a
+    reference, or if images of more pairs than are `allowed` to fail cannot be read.
     """
     broken = [work for work in plan if work.error is not None and work.error.is_any_of("bad_image")]
-    found = [("a source or reference that cannot be read", broken, broken[0].error if broken else "")]
+    found = [
+        ("a source or reference that cannot be read", broken, broken[0].error if broken else "")
+    ]
     without = [work for work in plan if work.error is not None and work.error.is_any_of("no_edit")]
     finished = editor.finished_images(work.pair for work in plan) if without else None
-    found.append((f"no finished image for {editor.spec}", without, finished.summary if finished else ""))
+    found.append(
+        (f"no finished image for {editor.spec}", without, finished.summary if finished else "")
+    )
     bare = [work for work in plan if work.error is None and work.reference is None]
     if judge is not None and judge.needs_reference:
-        found.append((f"no reference image, which judge {judge.name!r} needs", bare, "name another judge"))
+        found.append(
+            (f"no reference image, which judge {judge.name!r} needs", bare, "name another judge")
+        )
     if editor.shown_reference is not None:
-        found.append((f"no reference image, which editor {editor.name!r} needs", bare, "name another editor"))
+        found.append(
+            (f"no reference image, which editor {editor.name!r} needs", bare, "name another editor")
+        )
     lines, pairs = [], len({work.pair.id for work in plan})
     for what, works, more in found:
         names = list(dict.fromkeys(_name(work.pair, works is broken) for work in works))
@@ -50,7 +60,9 @@ def missing_lines(editor: Model, judge: Model | None, plan: Sequence[Work], allo
         if len(names) == pairs and works is not broken:
             raise UsageError(line)
         if works is broken and len(names) > allowed:
-            raise UsageError(f"{line}; mend them, or allow more than {allowed} with --imgedit-max-errors")
+            raise UsageError(
+                f"{line}; mend them, or allow more than {allowed} with --imgedit-max-errors"
+            )
         lines.append(f"warning: {line}")
     return lines
 
@@ -63,12 +75,20 @@ def _name(pair: EditPair, with_row: bool) -> str:
 MOST = 10
 
 
-def expected_lines(settings: Settings, suite: Suite, pairs: Sequence[EditPair], store: Store) -> list[str]:
-    """One line a gate on a mean: the MDE to expect with these pairs, if an earlier run of the suite tells."""
+def expected_lines(
+    settings: Settings, suite: Suite, pairs: Sequence[EditPair], store: Store
+) -> list[str]:
+    """One line a gate on a mean: the MDE to expect with these pairs, if an earlier run of the suite
+    tells.
+    """
     lines, gates = [], settings.gates
     earlier = []
     if gates.fail_under or gates.max_drop:
-        earlier = [results for results in _newest(suite, store) if results.judge.spec == settings.judge.spec]
+        earlier = [
+            results
+            for results in _newest(suite, store)
+            if results.judge.spec == settings.judge.spec
+        ]
     kinds: tuple[tuple[Literal["fail_under", "max_drop"], dict[str, float]], ...] = (
         ("fail_under", gates.fail_under),
         ("max_drop", gates.max_drop),
@@ -76,22 +96,31 @@ def expected_lines(settings: Settings, suite: Suite, pairs: Sequence[EditPair], 
     for kind, limits in kinds:
         for field, limit in limits.items():
             count = sum(field in ("overall", pair.category) for pair in pairs)
-            found = expected_mde(kind, field, at_the_end(gates).alpha_of(kind) / len(limits), count, earlier)
+            found = expected_mde(
+                kind, field, at_the_end(gates).alpha_of(kind) / len(limits), count, earlier
+            )
             gate = f"plan: {kind} {field}:{limit:g}"
             if found is None:
-                lines.append(f"{gate}: what {count} pairs could show is not known yet; imgedit plan --power tells")
+                lines.append(
+                    f"{gate}: what {count} pairs could show is not known yet; imgedit plan "
+                    "--power tells"
+                )
             else:
                 lines.append(
-                    f"{gate}: {count} pairs are about to show {found[0]:.2f} beyond the limit, by run {found[1]}"
+                    f"{gate}: {count} pairs are about to show {found[0]:.2f} beyond the limit, by "
+                    f"run {found[1]}"
                 )
     return lines
 
 
-def known_peaks(settings: Settings, models: Mapping[Role, Identity], suite: Suite, store: Store) -> dict[Role, Peak]:
-    """Return what the newest runs of the store tell of the GPU memory that workers of these models take.
+def known_peaks(
+    settings: Settings, models: Mapping[Role, Identity], suite: Suite, store: Store
+) -> dict[Role, Peak]:
+    """Return what the newest runs of the store tell of the GPU memory that workers of these models
+    take.
 
-    A run of the whole suite counts whose model has the same weights, parameters, GPUs a worker, and setting of its
-    batch size.
+    A run of the whole suite counts whose model has the same weights, parameters, GPUs a worker, and
+    setting of its batch size.
     """
     peaks: dict[Role, Peak] = {}
     for results in _newest(suite, store):
@@ -118,10 +147,16 @@ def _peak_of(role: Role, results: Results, settings: Settings, identity: Identit
     if before != now or (model.fingerprint, model.params) != (told["fingerprint"], told["params"]):
         return None
     stage = "edit" if role == "editor" else "score"
-    used = [worker for worker in results.workers if worker.stage == stage and worker.gpu_peak is not None]
+    used = [
+        worker
+        for worker in results.workers
+        if worker.stage == stage and worker.gpu_peak is not None
+    ]
     if not used:
         return None
-    asked = 1 if before[0] == "auto" else int(str(before[0]))  # one that ran out of memory has ended with less
+    asked = (
+        1 if before[0] == "auto" else int(str(before[0]))
+    )  # one that ran out of memory has ended with less
     batch_size = max(asked, *(worker.batch_size for worker in used))
     return Peak(max(worker.gpu_peak or 0 for worker in used), results.run.id, batch_size)
 

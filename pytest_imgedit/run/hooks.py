@@ -29,7 +29,8 @@ class Progress(Watcher, Protocol):
 
 
 class RunHooks:
-    """What a run calls of its users, which here does nothing. Scoring beside editing calls from a thread of its own.
+    """What a run calls of its users, which here does nothing. Scoring beside editing calls from a
+    thread of its own.
 
     `plan` is a `RunPlan`, and `run` a `Run`.
     """
@@ -76,13 +77,17 @@ class GuardedHooks(RunHooks):
         self._hooks, self._guard = hooks, guard
 
     def before_stage(self, stage: HookStage, plan: Any) -> None:
-        self._guard("pytest_imgedit_before_stage", repr(stage), self._hooks.before_stage, stage, plan)
+        self._guard(
+            "pytest_imgedit_before_stage", repr(stage), self._hooks.before_stage, stage, plan
+        )
 
     def after_stage(self, stage: HookStage, run: Any) -> None:
         self._guard("pytest_imgedit_after_stage", repr(stage), self._hooks.after_stage, stage, run)
 
     def item_edited(self, pair: EditPair, edit: Edit | None, error: ItemError | None) -> None:
-        self._guard("pytest_imgedit_item_edited", pair.id, self._hooks.item_edited, pair, edit, error)
+        self._guard(
+            "pytest_imgedit_item_edited", pair.id, self._hooks.item_edited, pair, edit, error
+        )
 
     def item_scored(self, pair: EditPair, result: SeedResult) -> None:
         self._guard("pytest_imgedit_item_scored", pair.id, self._hooks.item_scored, pair, result)
@@ -91,7 +96,8 @@ class GuardedHooks(RunHooks):
 T = TypeVar("T")
 #: Ctrl-C, and what Slurm, Kubernetes, `timeout` and a terminal that goes away send.
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-#: Seconds that hooks have, all together, once a stop is asked for: results are to be written before SIGKILL comes.
+#: Seconds that hooks have, all together, once a stop is asked for: results are to be written before
+#: SIGKILL comes.
 HOOK_GRACE = 5.0
 
 
@@ -102,8 +108,8 @@ class TimedOut(BaseException):
 class Interrupts:
     """Handles signals while a run is on, in the main thread; `nohup` goes on being obeyed.
 
-    Before the run is `working` there is nothing to save, so that the first one raises `KeyboardInterrupt`; later, the
-    first one sets `progress.stopping` and the second one raises.
+    Before the run is `working` there is nothing to save, so that the first one raises
+    `KeyboardInterrupt`; later, the first one sets `progress.stopping` and the second one raises.
     """
 
     def __init__(self, progress: Progress) -> None:
@@ -128,16 +134,18 @@ class Interrupts:
         if self.progress.stopping or not self.working:
             raise KeyboardInterrupt
         self.progress.stopping = True
-        self.progress.note("stopping: running jobs have 10 s to finish; Ctrl-C again to stop at once")
+        self.progress.note(
+            "stopping: running jobs have 10 s to finish; Ctrl-C again to stop at once"
+        )
         if self._hook_is_on:
             self._set_alarm()
 
     def call(self, hook: Callable[..., T], *arguments: Any) -> T:
         """Call a hook of the user's and return what it returns.
 
-        Once a stop is asked for, hooks have `HOOK_GRACE` seconds in all; raises `TimedOut` in a hook at their end, and
-        in place of each later one. In the main thread that ends what waits or runs Python; a hook that another thread
-        calls is left to itself.
+        Once a stop is asked for, hooks have `HOOK_GRACE` seconds in all; raises `TimedOut` in a
+        hook at their end, and in place of each later one. In the main thread that ends what waits
+        or runs Python; a hook that another thread calls is left to itself.
         """
         if self.progress.stopping and self._left <= 0:
             raise TimedOut("not called, as the run was stopped and hooks before it took too long")

@@ -1,4 +1,6 @@
-"""What fits where: whether editor and judge stay on the GPUs together, and which options would make them fit."""
+"""What fits where: whether editor and judge stay on the GPUs together, and which options would make
+them fit.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ Mode = Literal["auto", "swap", "resident"]
 PlacedMode = Literal["cpu", "swap", "resident", "apart"]
 #: The host and the GPUs of one worker.
 Group = tuple[str, tuple[str, ...]]
-#: Memory to work in beside the weights: a share of them and a part of its own, generous for images of a megapixel.
+#: Memory to work in beside the weights: a share of them and a part of its own, generous for images
+#: of a megapixel.
 WORKING_SHARE, WORKING_BYTES = 0.15, GIB
 #: What the work of a role is called, in plans, names of workers and settings.
 STAGE_OF: Mapping[Role, str] = {"editor": "edit", "judge": "judge"}
@@ -26,7 +29,9 @@ STAGE_OF: Mapping[Role, str] = {"editor": "edit", "judge": "judge"}
 
 @dataclass(frozen=True)
 class Peak:
-    """The most bytes that PyTorch took on a GPU for a model in an earlier `run`, with `batch_size` jobs a call."""
+    """The most bytes that PyTorch took on a GPU for a model in an earlier `run`, with `batch_size`
+    jobs a call.
+    """
 
     size: int
     run: str
@@ -40,8 +45,8 @@ class Peak:
 class Need:
     """What a model needs: its memory in each worker, and the host and GPUs of each.
 
-    `peak` is what is known of it from earlier. Batches take what memory there is, so that it tells what is needed only
-    of a worker that did one job a call.
+    `peak` is what is known of it from earlier. Batches take what memory there is, so that it tells
+    what is needed only of a worker that did one job a call.
     """
 
     model: Model
@@ -59,7 +64,9 @@ class Need:
 
 
 def working_bytes(memory: Memory) -> int:
-    """Bytes of GPU memory that a worker may take beside its weights; none for a model that takes no GPU."""
+    """Bytes of GPU memory that a worker may take beside its weights; none for a model that takes no
+    GPU.
+    """
     return int(WORKING_SHARE * memory.weights) + WORKING_BYTES if memory.weights else 0
 
 
@@ -75,7 +82,8 @@ class Placement:
 
 
 def groups_of(model: Model, hardware: Hardware) -> list[Group]:
-    """The host and the GPUs of each worker of a model; none where no GPU is used, as by what a server computes.
+    """The host and the GPUs of each worker of a model; none where no GPU is used, as by what a
+    server computes.
 
     Raises `UsageError` if the GPUs of a host cannot be grouped.
     """
@@ -86,20 +94,28 @@ def groups_of(model: Model, hardware: Hardware) -> list[Group]:
         if host.gpus or not hardware.remote:
             groups = group_gpus(host.gpus_of(model.role), model.gpus, GPUS_OPTION[model.role])
             numbered += [(number, (host.name, group)) for number, group in enumerate(groups)]
-    return [group for _, group in sorted(numbered, key=lambda one: one[0])]  # few jobs go to all hosts
+    return [
+        group for _, group in sorted(numbered, key=lambda one: one[0])
+    ]  # few jobs go to all hosts
 
 
 def place(
-    models: Sequence[Model], hardware: Hardware, wanted: Mode, peaks: Mapping[Role, Peak] | None = None
+    models: Sequence[Model],
+    hardware: Hardware,
+    wanted: Mode,
+    peaks: Mapping[Role, Peak] | None = None,
 ) -> Placement:
-    """Decide where models are; `wanted` is `workers.placement`, `peaks` what earlier runs tell of their memory.
+    """Decide where models are; `wanted` is `workers.placement`, `peaks` what earlier runs tell of
+    their memory.
 
     Raises `UsageError` for a model that does not fit, with what would help.
     """
     overlaps = len(models) > 1 and any(model.is_served for model in models) and wanted != "swap"
     if not any(groups_of(model, hardware) for model in models):
         return Placement("resident" if overlaps else "cpu")
-    needs = [replace(need_of(model, hardware), peak=(peaks or {}).get(model.role)) for model in models]
+    needs = [
+        replace(need_of(model, hardware), peak=(peaks or {}).get(model.role)) for model in models
+    ]
     for need in needs:
         _require_host_memory(need, hardware)
         _require_gpu_memory(need, hardware)
@@ -121,7 +137,9 @@ def need_of(model: Model, hardware: Hardware) -> Need:
 
 
 def settle(model: Model, jobs: int, hardware: Hardware) -> Model:
-    """Decide the parameters that are left to the harness, for so many jobs; those that are stored already count."""
+    """Decide the parameters that are left to the harness, for so many jobs; those that are stored
+    already count.
+    """
     workers = len(groups_of(model, hardware))
     if not workers:
         return model
@@ -132,7 +150,9 @@ def settle(model: Model, jobs: int, hardware: Hardware) -> Model:
 def _hint(model: Model, weights: int, gpus: Sequence[Gpu]) -> str:
     free, total = min(gpu.free_gib for gpu in gpus) * GIB, min(gpu.total_gib for gpu in gpus) * GIB
     counts = (count for count in range(2, len(gpus) + 1) if len(gpus) % count == 0)
-    return model.hint(Room(free, total, next((count for count in counts if weights <= count * free), None)))
+    return model.hint(
+        Room(free, total, next((count for count in counts if weights <= count * free), None))
+    )
 
 
 def _require_gpu_memory(need: Need, hardware: Hardware) -> None:
@@ -145,7 +165,9 @@ def _require_gpu_memory(need: Need, hardware: Hardware) -> None:
 
 
 def _require_host_memory(need: Need, hardware: Hardware) -> None:
-    """Raise `UsageError` where workers of a machine keep more in its memory than is available, if that is known."""
+    """Raise `UsageError` where workers of a machine keep more in its memory than is available, if
+    that is known.
+    """
     kept, memory = need.memory.kept, hardware.memory_by_machine
     for machine, count in Counter(hardware.machine_of(host) for host, _ in need.groups).items():
         if 0 < memory[machine] < count * kept:
@@ -154,13 +176,16 @@ def _require_host_memory(need: Need, hardware: Hardware) -> None:
             option = f" ({need.model.role}.offload)" if need.memory.offloads else ""
             hint = f"; {fewer} GPUs (--imgedit-gpus) would fit" if fewer else ""
             raise UsageError(
-                f"{need.model.spec}: {count} workers that offload{option} keep {_gib(kept)} of weights each in host "
+                f"{need.model.spec}: {count} workers that offload{option} keep {_gib(kept)} of "
+                "weights each in host "
                 f"memory, expected at most {_gib(memory[machine])} "
                 f"in all, which is available{f' on {names}' if names else ''}{hint}"
             )
 
 
-def _mode(wanted: Mode, needs: Sequence[Need], gpus: Sequence[Gpu]) -> tuple[Literal["swap", "resident"], str]:
+def _mode(
+    wanted: Mode, needs: Sequence[Need], gpus: Sequence[Gpu]
+) -> tuple[Literal["swap", "resident"], str]:
     """Decide whether both models stay on all GPUs, and say why."""
     after, both = "one after the other", "both stay, no swap"
     if len(needs) < 2:
@@ -168,15 +193,29 @@ def _mode(wanted: Mode, needs: Sequence[Need], gpus: Sequence[Gpu]) -> tuple[Lit
     if wanted == "swap":
         return "swap", f"{after}, workers.placement"
     if not gpus or any(need.memory.weights is None for need in needs):
-        return ("resident", both) if wanted == "resident" else ("swap", f"{after}, whether both fit is not known")
+        return (
+            ("resident", both)
+            if wanted == "resident"
+            else ("swap", f"{after}, whether both fit is not known")
+        )
     together = sum(need.total / (need.model.gpus if need.groups else 1) for need in needs)
     smallest = min(gpu.free_gib for gpu in gpus) * GIB
-    if together <= smallest and (wanted == "resident" or all(need.model.gpus == 1 for need in needs if need.groups)):
-        return "resident", both  # parts of one model may differ in size, so that only the user can know of groups
+    if together <= smallest and (
+        wanted == "resident" or all(need.model.gpus == 1 for need in needs if need.groups)
+    ):
+        return (
+            "resident",
+            both,
+        )  # parts of one model may differ in size, so that only the user can know of groups
     if wanted == "resident":
         room = f"{_gib(together)} a GPU with room to work, {_gib(smallest)} free"
-        raise UsageError(f"workers.placement: found 'resident', but editor and judge do not fit together: {room}")
-    return "swap", f"{after}, each on all GPUs: together they would take {_gib(together)} of {_gib(smallest)}"
+        raise UsageError(
+            f"workers.placement: found 'resident', but editor and judge do not fit together: {room}"
+        )
+    return (
+        "swap",
+        f"{after}, each on all GPUs: together they would take {_gib(together)} of {_gib(smallest)}",
+    )
 
 
 def _warnings(hardware: Hardware) -> list[str]:
@@ -201,7 +240,10 @@ def _plan_line(why: str, needs: Sequence[Need], gpus: Sequence[Gpu]) -> str:
     ]
     room = ", ".join(f"GPU {gpu} {gpu.free_gib} of {gpu.total_gib} GiB free" for gpu in gpus)
     where = why if len(sizes) > 1 else "stays"
-    return f"plan: {' and '.join(sizes) or 'no model'} on {room or 'GPUs that do not tell their memory'}: {where}"
+    return (
+        f"plan: {' and '.join(sizes) or 'no model'} on "
+        f"{room or 'GPUs that do not tell their memory'}: {where}"
+    )
 
 
 def _gib(size: float) -> str:

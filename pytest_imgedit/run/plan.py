@@ -1,4 +1,6 @@
-"""What a run is to do, resolved once: models, hardware, identities, and the work that the store does not have."""
+"""What a run is to do, resolved once: models, hardware, identities, and the work that the store
+does not have.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,14 @@ from pytest_imgedit.run.work import Seeds, SelectedShard, Work, hand_over, make_
 from pytest_imgedit.stats.comparison import Computed, environment_differences
 from pytest_imgedit.stats.coverage import allowed_pairs
 from pytest_imgedit.stats.selection import Selection
-from pytest_imgedit.store.baselines import Baseline, content_sha256, refuse, unlike_items, unlike_judges, unlike_losses
+from pytest_imgedit.store.baselines import (
+    Baseline,
+    content_sha256,
+    refuse,
+    unlike_items,
+    unlike_judges,
+    unlike_losses,
+)
 from pytest_imgedit.store.journal import Journal
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.suites.base import Suite
@@ -36,14 +45,18 @@ from pytest_imgedit.workers.hardware import Hardware
 
 @dataclass(frozen=True)
 class Models:
-    """The editor and the judge of a run, resolved from their specs; no judge in a run that only edits."""
+    """The editor and the judge of a run, resolved from their specs; no judge in a run that only
+    edits.
+    """
 
     editor: Model
     judge: Model | None
 
     @classmethod
     def of(cls, settings: Settings) -> Models:
-        """Resolve the specs; raises `UsageError`, with its place in the config, for one that names nothing."""
+        """Resolve the specs; raises `UsageError`, with its place in the config, for one that names
+        nothing.
+        """
         is_judged = settings.run.stage != "edit" or not settings.judge.scores
         return cls(resolve("editor", settings), resolve("judge", settings) if is_judged else None)
 
@@ -52,7 +65,9 @@ class Models:
 
 
 def resolve(role: Role, settings: Settings) -> Model:
-    """Resolve the spec of the editor or the judge, and its batch size of edits; raises `UsageError` with its place."""
+    """Resolve the spec of the editor or the judge, and its batch size of edits; raises `UsageError`
+    with its place.
+    """
     section = settings.editor if role == "editor" else settings.judge
     gpus = settings.workers.gpus_per_worker if role == "editor" else settings.judge.gpus_per_replica
     try:
@@ -69,9 +84,11 @@ def resolve(role: Role, settings: Settings) -> Model:
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of a run: checked settings, models, and the selected pairs of a suite, or of one `shard` of them.
+    """What is asked of a run: checked settings, models, and the selected pairs of a suite, or of
+    one `shard` of them.
 
-    `resting` gates are those over pairs that are not in the `selection`, which counts the pairs of all shards.
+    `resting` gates are those over pairs that are not in the `selection`, which counts the pairs of
+    all shards.
     """
 
     settings: Settings
@@ -86,10 +103,12 @@ class Request:
 
 @dataclass(frozen=True)
 class RunPlan:
-    """All that a run needs to know; `models` are settled for its hardware, `works` have what the store has.
+    """All that a run needs to know; `models` are settled for its hardware, `works` have what the
+    store has.
 
-    A run that only edits has no `judge` and no `scorer`. `blocks` are there for one that ends as soon as its gates are
-    decided. `peaks` is what earlier runs tell of the GPU memory of the models.
+    A run that only edits has no `judge` and no `scorer`. `blocks` are there for one that ends as
+    soon as its gates are decided. `peaks` is what earlier runs tell of the GPU memory of the
+    models.
     """
 
     request: Request
@@ -111,14 +130,20 @@ class RunPlan:
     @property
     def identities(self) -> dict[Role, Identity]:
         """What identifies the models, by role."""
-        return {"editor": self.editor} if self.judge is None else {"editor": self.editor, "judge": self.judge}
+        return (
+            {"editor": self.editor}
+            if self.judge is None
+            else {"editor": self.editor, "judge": self.judge}
+        )
 
     @property
     def suite(self) -> Suite:
         return self.request.suite
 
 
-def make_plan(request: Request, store: Store, launcher: Launcher, note: Callable[[str], None]) -> RunPlan:
+def make_plan(
+    request: Request, store: Store, launcher: Launcher, note: Callable[[str], None]
+) -> RunPlan:
     """Plan a run; `note` is told what the user should know before anything starts.
 
     Raises `UsageError` if the run could only fail, or if the baseline is of other verdicts.
@@ -130,23 +155,54 @@ def make_plan(request: Request, store: Store, launcher: Launcher, note: Callable
     judge = None
     if request.models.judge is not None and settings.run.stage != "edit":
         judge = _identify_judge(request.models.judge, request, store, launcher, note, works)
-    scorer = None if judge is None else Scorer(settings.judge, judge, rubric, store, settings.redactor)
+    scorer = (
+        None if judge is None else Scorer(settings.judge, judge, rubric, store, settings.redactor)
+    )
     if request.baseline is not None and judge is not None:
         _refuse_baseline(request, editor, judge, works)
-    models: dict[Role, Model] = {"editor": settle(request.models.editor, len(works), launcher.hardware)}
+    models: dict[Role, Model] = {
+        "editor": settle(request.models.editor, len(works), launcher.hardware)
+    }
     if request.models.judge is not None:
         models["judge"] = request.models.judge
-    blocks = Blocks(settings.gates, works, request.baseline) if settings.gates.until == "decided" else None
-    identities: dict[Role, Identity] = {"editor": editor} if judge is None else {"editor": editor, "judge": judge}
-    peaks = known_peaks(settings, identities, request.suite, store) if launcher.hardware.has_gpus else {}
-    return RunPlan(request, store, launcher.hardware, models, editor, judge, rubric, works, scorer, blocks, peaks)
+    blocks = (
+        Blocks(settings.gates, works, request.baseline)
+        if settings.gates.until == "decided"
+        else None
+    )
+    identities: dict[Role, Identity] = (
+        {"editor": editor} if judge is None else {"editor": editor, "judge": judge}
+    )
+    peaks = (
+        known_peaks(settings, identities, request.suite, store)
+        if launcher.hardware.has_gpus
+        else {}
+    )
+    return RunPlan(
+        request,
+        store,
+        launcher.hardware,
+        models,
+        editor,
+        judge,
+        rubric,
+        works,
+        scorer,
+        blocks,
+        peaks,
+    )
 
 
 def _introduce(request: Request, store: Store, note: Callable[[str], None]) -> None:
-    """Say how much there is to do, what its gates are about to show, and what is wrong with the store."""
+    """Say how much there is to do, what its gates are about to show, and what is wrong with the
+    store.
+    """
     if request.shard is not None:
         whole = counted(len(request.shard.pairs), "pair")
-        note(f"plan: {len(request.pairs)} of {whole}, shard {request.shard.shard}; imgedit merge decides the gates")
+        note(
+            f"plan: {len(request.pairs)} of {whole}, shard {request.shard.shard}; imgedit merge "
+            "decides the gates"
+        )
     else:
         note(f"plan: {counted(len(request.pairs), 'pair')}")
         for line in expected_lines(request.settings, request.suite, request.pairs, store):
@@ -164,7 +220,11 @@ def _plan_edits(
     model = request.models.editor
     candidates = _candidates(model, settings, store, launcher, note)
     editor = candidates[-1]
-    works = tuple(make_works(suite, request.pairs, Seeds(settings.editor.seeds, settings.editor.seed), editor, store))
+    works = tuple(
+        make_works(
+            suite, request.pairs, Seeds(settings.editor.seeds, settings.editor.seed), editor, store
+        )
+    )
     judge = None if stage == "edit" else request.models.judge
     selected = request.pairs if request.shard is None else request.shard.pairs
     allowed = allowed_pairs(settings.gates.max_errors, len(selected))
@@ -190,19 +250,33 @@ def _plan_edits(
             "make them with --imgedit-stage=edit"
         )
     for work in missing_edits(works):
-        work.fail("edit", "not_edited", f"the store has no edit of this pair, and stage {stage!r} makes none")
+        work.fail(
+            "edit",
+            "not_edited",
+            f"the store has no edit of this pair, and stage {stage!r} makes none",
+        )
     return editor, works
 
 
 def _identify_judge(
-    model: Model, request: Request, store: Store, launcher: Launcher, note: Callable[[str], None], works: Sequence[Work]
+    model: Model,
+    request: Request,
+    store: Store,
+    launcher: Launcher,
+    note: Callable[[str], None],
+    works: Sequence[Work],
 ) -> Identity:
     settings = request.settings
     candidates = _candidates(model, settings, store, launcher, note)
     if len(candidates) == 1:
         return candidates[0]
-    rubric, edited = load_rubric(settings.judge.rubric, settings.rubrics), [work for work in works if work.edit]
-    contents = {key(verdict_recipe(judge, rubric, work)): judge for judge in candidates for work in edited}
+    rubric, edited = (
+        load_rubric(settings.judge.rubric, settings.rubrics),
+        [work for work in works if work.edit],
+    )
+    contents = {
+        key(verdict_recipe(judge, rubric, work)): judge for judge in candidates for work in edited
+    }
     return _newest(store.verdicts, contents) or candidates[-1]
 
 
@@ -211,7 +285,8 @@ def _candidates(
 ) -> list[Identity]:
     """Find what identifies a model where its workers compute; several if nobody can tell.
 
-    A report connects to no host, so what hosts have is taken from the newest record that one of these made.
+    A report connects to no host, so what hosts have is taken from the newest record that one of
+    these made.
     """
     if model.checkpoint is not None:
         note(f"fingerprint: {model.role} {model.spec} (weights are read once, then remembered)")
@@ -224,14 +299,18 @@ def _candidates(
 
 
 def _newest(journal: Journal[Any], contents: Mapping[str, Identity]) -> Identity | None:
-    """Of editors or judges by what they would make, return the one of the newest record, in the environment of that."""
+    """Of editors or judges by what they would make, return the one of the newest record, in the
+    environment of that.
+    """
     for record in reversed(journal.records.values()):
         if record.content in contents:
             return replace(contents[record.content], here=record.environment)
     return None
 
 
-def _refuse_baseline(request: Request, editor: Identity, judge: Identity, works: Sequence[Work]) -> None:
+def _refuse_baseline(
+    request: Request, editor: Identity, judge: Identity, works: Sequence[Work]
+) -> None:
     """Raise `UsageError` if the run would be of other verdicts than its baseline."""
     baseline, settings = request.baseline, request.settings
     assert baseline is not None
@@ -242,14 +321,19 @@ def _refuse_baseline(request: Request, editor: Identity, judge: Identity, works:
     reason = unlike_judges(baseline, told, settings.editor.seeds)
     if settings.gates.max_drop:
         reason = reason or unlike_losses(baseline, editor.lossy)
-    refuse(baseline, reason or unlike_items(baseline, [(name, *content) for name, content in asked.items()]))
+    refuse(
+        baseline,
+        reason or unlike_items(baseline, [(name, *content) for name, content in asked.items()]),
+    )
     is_elsewhere = settings.gates.environment == "any" or is_remote(settings)
     if settings.run.stage == "all" and missing_edits(works) and not is_elsewhere:
         _refuse_elsewhere(baseline, editor, judge)
 
 
 def _refuse_elsewhere(baseline: Baseline, editor: Identity, judge: Identity) -> None:
-    """Raise `UsageError` if what is to be computed would be so in another environment, where that was ruled out."""
+    """Raise `UsageError` if what is to be computed would be so in another environment, where that
+    was ruled out.
+    """
     here = Computed(
         EditorInfo(
             spec="",
@@ -263,11 +347,16 @@ def _refuse_elsewhere(baseline: Baseline, editor: Identity, judge: Identity) -> 
         },
     )
     if found := environment_differences(baseline, here):
-        refuse(baseline, f'computed in another environment (gates.environment="same"): {"; ".join(found)}')
+        refuse(
+            baseline,
+            f'computed in another environment (gates.environment="same"): {"; ".join(found)}',
+        )
 
 
 def ask_servers(plan: RunPlan) -> None:
-    """Raise `UsageError` for a server that there is work for and that cannot be reached or refuses its key."""
+    """Raise `UsageError` for a server that there is work for and that cannot be reached or refuses
+    its key.
+    """
     settings, run, scorer = plan.settings, plan.settings.run, plan.scorer
     if run.stage == "report":
         return

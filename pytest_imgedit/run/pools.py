@@ -26,9 +26,9 @@ from pytest_imgedit.workers.local import LocalExecutor
 from pytest_imgedit.workers.pool import Pool, Setup, Watcher
 from pytest_imgedit.workers.usage import threads_in
 
-#: The most threads of a worker without a GPU, and of one that makes several edits in one call. Their number decides how
-#: sums round, so that it does not depend on how many workers there are; with more threads than two, how an edit of a
-#: batch rounds depends on its place.
+#: The most threads of a worker without a GPU, and of one that makes several edits in one call.
+#: Their number decides how sums round, so that it does not depend on how many workers there are;
+#: with more threads than two, how an edit of a batch rounds depends on its place.
 MOST_THREADS, BATCH_THREADS = 4, 2
 #: Host memory that a worker process takes for libraries, buffers and images.
 PROCESS_BYTES = 6 * 2**30
@@ -56,7 +56,9 @@ def connected(settings: Settings) -> Iterator[Hosts | None]:
 
 
 def connect(settings: Settings) -> Hosts | None:
-    """Connect to the hosts that workers are to run on; `None` if they run here, or none do. Raises `UsageError`."""
+    """Connect to the hosts that workers are to run on; `None` if they run here, or none do. Raises
+    `UsageError`.
+    """
     workers = settings.workers
     if workers.executor != "ray" or settings.run.stage == "report":
         return None
@@ -70,8 +72,8 @@ def connect(settings: Settings) -> Hosts | None:
 class Launcher:
     """Knows where the models of a run compute, and makes pools of workers there.
 
-    `hosts` are those that are connected to, if workers do not run here; `folder` is where workers write what they
-    print.
+    `hosts` are those that are connected to, if workers do not run here; `folder` is where workers
+    write what they print.
     """
 
     settings: Settings
@@ -89,14 +91,22 @@ class Launcher:
         on_gpus = bool(groups_of(model, self.hardware))
         products = {gpu.product for gpu in self.hardware.gpus} if on_gpus else set()
         is_elsewhere = self.hosts is not None and not model.is_served
-        versions = partial(self.hosts.versions, python, on_gpus) if self.hosts and is_elsewhere else None
+        versions = (
+            partial(self.hosts.versions, python, on_gpus) if self.hosts and is_elsewhere else None
+        )
         product = products.pop() if len(products) == 1 else None
         threads = (
             None
             if on_gpus or is_elsewhere
             else threads_in({"OMP_NUM_THREADS": f"{self._threads(model)}", **os.environ})
         )
-        where = Where("cuda" if on_gpus else "cpu", product, None if is_elsewhere else python, versions, threads)
+        where = Where(
+            "cuda" if on_gpus else "cpu",
+            product,
+            None if is_elsewhere else python,
+            versions,
+            threads,
+        )
         return identify(model, cache, where)
 
     def pool(self, model: Model, identity: Identity) -> Pool:
@@ -104,7 +114,9 @@ class Launcher:
 
         Workers on other hosts compare what they find there with the `identity` of the model.
         """
-        hosts = None if model.is_served else self.hosts  # a server is asked from here, with this environment's key
+        hosts = (
+            None if model.is_served else self.hosts
+        )  # a server is asked from here, with this environment's key
         slots = self._slots(model)
         workers = self.settings.workers
         load = Deadline(workers.load_timeout, "workers.load_timeout")
@@ -118,14 +130,20 @@ class Launcher:
             if model.checkpoint is not None:
                 setup["checkpoint"] = model.checkpoint.elsewhere(identity.recipe["files"])
             setup["code"], setup["files"] = identity.recipe.get("code", {}), identity.files
-        executor = self._executor_here(model) if hosts is None else self._executor_there(model, hosts)
+        executor = (
+            self._executor_here(model) if hosts is None else self._executor_there(model, hosts)
+        )
         wanted = Setup(setup, self._loads_at_once(model, slots), deadlines)
         return Pool(executor, slots, wanted, self.watcher)
 
     def _setup(self, model: Model, identity: Identity) -> Preparing:
         target = model.target
         return {
-            "target": {"module": target.module, "attribute": target.attribute, "argument": target.argument},
+            "target": {
+                "module": target.module,
+                "attribute": target.attribute,
+                "argument": target.argument,
+            },
             "params": model.worker_params,
             "libraries": list(identity.libraries),
             "unused": list(model.requirements.unused_packages),
@@ -138,12 +156,13 @@ class Launcher:
         places = groups_of(model, self.hardware) or self._cpu_places(model)
         machines = {"": ""} | {host.name: host.machine for host in self.hardware.hosts}
         return [
-            Slot(f"{STAGE_OF[model.role]}-{n}", gpus, host, machines[host]) for n, (host, gpus) in enumerate(places)
+            Slot(f"{STAGE_OF[model.role]}-{n}", gpus, host, machines[host])
+            for n, (host, gpus) in enumerate(places)
         ]
 
     def _cpu_places(self, model: Model) -> list[Group]:
-        """Places without GPUs: on each host as many as the config says, or, to ask a server, as it is to be asked at
-        once. A host of Ray is one place.
+        """Places without GPUs: on each host as many as the config says, or, to ask a server, as it
+        is to be asked at once. A host of Ray is one place.
         """
         if model.is_served:
             return [("", ())] * model.requirements.concurrency
@@ -153,21 +172,29 @@ class Launcher:
 
     def _executor_there(self, model: Model, hosts: Hosts) -> HostExecutor:
         threads = {host.name: _threads(host.cores, model) for host in self.hardware.hosts}
-        return HostExecutor(hosts, python_of(self.settings, model.role), self.settings.workers.load_timeout, threads)
+        return HostExecutor(
+            hosts, python_of(self.settings, model.role), self.settings.workers.load_timeout, threads
+        )
 
     def _executor_here(self, model: Model) -> LocalExecutor:
         python = python_of(self.settings, model.role)
         if python is not None and os.sep in python:
             python = str(Path(python).absolute())
         patience = self.settings.workers.load_timeout
-        return LocalExecutor(self.folder, python, patience, self.settings.redactor, self._threads(model))
+        return LocalExecutor(
+            self.folder, python, patience, self.settings.redactor, self._threads(model)
+        )
 
     def _threads(self, model: Model) -> int:
         """Threads of each worker of this machine that has no GPU."""
-        return _threads(self.hardware.hosts[0].cores if self.hosts is None else os.cpu_count() or 1, model)
+        return _threads(
+            self.hardware.hosts[0].cores if self.hosts is None else os.cpu_count() or 1, model
+        )
 
     def _loads_at_once(self, model: Model, slots: Sequence[Slot]) -> int:
-        """How many models may load at the same time on a machine: all if its memory has room for that, else one."""
+        """How many models may load at the same time on a machine: all if its memory has room for
+        that, else one.
+        """
         wanted = self.settings.workers.load_concurrency
         if wanted != "auto":
             return wanted
@@ -177,24 +204,32 @@ class Launcher:
         weights = memory.reads
         if weights is None or not slots[0].gpus:
             return 1
-        # Processes read the same files, which the system holds once; each has its libraries and buffers beside them.
+        # Processes read the same files, which the system holds once; each has its libraries and
+        # buffers beside them.
         available, keeps = self.hardware.memory_by_machine, memory.kept > 0
         for machine, count in Counter(slot.machine for slot in slots).items():
             copies = count if keeps else 1
-            if weights * (1.2 if copies == 1 else copies) + count * PROCESS_BYTES > available[machine]:
+            if (
+                weights * (1.2 if copies == 1 else copies) + count * PROCESS_BYTES
+                > available[machine]
+            ):
                 return 1
         return len(slots)
 
 
 def _threads(cores: int, model: Model) -> int:
-    """Threads of a worker: of one that makes several edits in one call, as many as share them evenly."""
+    """Threads of a worker: of one that makes several edits in one call, as many as share them
+    evenly.
+    """
     if model.batch_size == 1:
         return min(cores, MOST_THREADS)
     return min(cores, BATCH_THREADS) if model.batch_size % BATCH_THREADS == 0 else 1
 
 
 class Audience:
-    """Passes what workers do on to whoever listens at the time: to a run, or to the calls after it."""
+    """Passes what workers do on to whoever listens at the time: to a run, or to the calls after
+    it.
+    """
 
     def __init__(self, progress: Watcher) -> None:
         self.progress = progress
@@ -226,13 +261,16 @@ class Silence:
 
 
 class SessionWorkers:
-    """Pools of workers by role, each started once and kept until the session ends or the other one needs its GPUs.
+    """Pools of workers by role, each started once and kept until the session ends or the other one
+    needs its GPUs.
 
-    A run takes its pools from here, and gives them back: those of the roles that it `keeps` go on. `models` are what
-    the run has settled, `identities` what it has found out.
+    A run takes its pools from here, and gives them back: those of the roles that it `keeps` go on.
+    `models` are what the run has settled, `identities` what it has found out.
     """
 
-    def __init__(self, settings: Settings, models: Mapping[Role, Model], hardware: Hardware, store: Store) -> None:
+    def __init__(
+        self, settings: Settings, models: Mapping[Role, Model], hardware: Hardware, store: Store
+    ) -> None:
         self.settings, self.models, self.store = settings, dict(models), store
         self.audience = Audience(Silence())
         self.peaks: Mapping[Role, Peak] = {}
@@ -250,7 +288,9 @@ class SessionWorkers:
 
     @property
     def launcher(self) -> Launcher:
-        """What makes pools; connected to the other hosts, if there are any, until `close`. Raises `UsageError`."""
+        """What makes pools; connected to the other hosts, if there are any, until `close`. Raises
+        `UsageError`.
+        """
         if self._launcher is None:
             if self._folder is None:
                 self._folder = tempfile.TemporaryDirectory(prefix="imgedit-")
@@ -266,7 +306,10 @@ class SessionWorkers:
         return bool(self._pools)
 
     def adopt(
-        self, models: Mapping[Role, Model], peaks: Mapping[Role, Peak], identities: Mapping[Role, Identity]
+        self,
+        models: Mapping[Role, Model],
+        peaks: Mapping[Role, Peak],
+        identities: Mapping[Role, Identity],
     ) -> None:
         """Take what a run has found out of its models, and settled."""
         self.models |= models
@@ -276,7 +319,9 @@ class SessionWorkers:
     def identity(self, role: Role) -> Identity:
         """Return what identifies a model; on other hosts, what they run decides that."""
         if role not in self.identities:
-            self.identities[role] = self.launcher.identify(self.models[role], self.store.fingerprints)
+            self.identities[role] = self.launcher.identify(
+                self.models[role], self.store.fingerprints
+            )
         return self.identities[role]
 
     def launch(self, role: Role) -> Pool:
@@ -291,7 +336,9 @@ class SessionWorkers:
             pool.close()
 
     def pool(self, role: Role, jobs: int) -> Pool:
-        """Return workers for so many jobs, started if need be; raises `UsageError` for a model that does not fit."""
+        """Return workers for so many jobs, started if need be; raises `UsageError` for a model that
+        does not fit.
+        """
         if role in self._pools:
             self._pools[role].extend(jobs)
             return self._pools[role]
@@ -309,14 +356,18 @@ class SessionWorkers:
         return pool
 
     def _place(self, role: Role) -> Placement:
-        """Decide whether both models stay; where the other one does not fit at all, this one is alone."""
+        """Decide whether both models stay; where the other one does not fit at all, this one is
+        alone.
+        """
         hardware, wanted = self.launcher.hardware, self.settings.workers.placement
         with suppress(UsageError):
             return place(list(self.models.values()), hardware, wanted, self.peaks)
         return place([self.models[role]], hardware, wanted, self.peaks)
 
     def release(self, role: Role) -> None:
-        """End the workers of a role, which gives their memory back; the next call starts new ones."""
+        """End the workers of a role, which gives their memory back; the next call starts new
+        ones.
+        """
         if role in self._pools:
             self._pools.pop(role).close()
 

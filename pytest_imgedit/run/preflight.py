@@ -1,4 +1,6 @@
-"""What can be told to be wrong with a run before anything starts, each in one line; and its baseline."""
+"""What can be told to be wrong with a run before anything starts, each in one line; and its
+baseline.
+"""
 
 from __future__ import annotations
 
@@ -48,26 +50,39 @@ def naming_gpus(settings: Settings) -> Iterator[None]:
 
 
 def check_models(settings: Settings, models: Iterable[Model], hardware: Hardware) -> None:
-    """Raise `UsageError` if the editor, the judge, its rubric or an interpreter is not there or not as it must be.
+    """Raise `UsageError` if the editor, the judge, its rubric or an interpreter is not there or not
+    as it must be.
 
     Hosts are not asked yet, so that they may have GPUs.
     """
     may_have_gpus = settings.workers.gpus != "none" and (is_remote(settings) or hardware.has_gpus)
     for model in models:
-        site = Site(may_have_gpus, is_here=not is_remote(settings) and python_of(settings, model.role) is None)
+        site = Site(
+            may_have_gpus,
+            is_here=not is_remote(settings) and python_of(settings, model.role) is None,
+        )
         if settings.run.stage != "edit":
             rubric = settings.judge.rubric
-            site = replace(site, suite=settings.suite.spec, rubric=rubric, is_custom_rubric=rubric in settings.rubrics)
+            site = replace(
+                site,
+                suite=settings.suite.spec,
+                rubric=rubric,
+                is_custom_rubric=rubric in settings.rubrics,
+            )
         _check_model(model, settings, site)
     load_rubric(settings.judge.rubric, settings.rubrics)
     for key in ("editor_python", "judge_python"):
         python = None if is_remote(settings) else getattr(settings.workers, key)
         if python is not None and shutil.which(python) is None:
-            raise UsageError(f"{settings.place('workers', key)}workers.{key}: no interpreter {python!r}")
+            raise UsageError(
+                f"{settings.place('workers', key)}workers.{key}: no interpreter {python!r}"
+            )
 
 
 def _check_model(model: Model, settings: Settings, site: Site) -> None:
-    """Raise `UsageError`, which names the setting and its place in the config, for what is wrong with a model."""
+    """Raise `UsageError`, which names the setting and its place in the config, for what is wrong
+    with a model.
+    """
     role = model.role
     try:
         model.check(site)
@@ -80,16 +95,22 @@ def _check_model(model: Model, settings: Settings, site: Site) -> None:
 
 
 def check_executor(settings: Settings) -> None:
-    """Raise `UsageError` for settings that the executor does not take, or one that is not installed."""
+    """Raise `UsageError` for settings that the executor does not take, or one that is not
+    installed.
+    """
     workers = settings.workers
     if workers.executor == "ray":
         if workers.gpus not in ("auto", "none"):
-            raise UsageError(f"--imgedit-gpus={workers.gpus}: with the executor 'ray', expected auto or none")
+            raise UsageError(
+                f"--imgedit-gpus={workers.gpus}: with the executor 'ray', expected auto or none"
+            )
         if find_spec("ray") is None:
             raise UsageError("--imgedit-executor=ray: ray is not installed, pip install ray")
     elif workers.ray_address is not None:
         where = settings.place("workers", "ray_address")
-        raise UsageError(f"{where}workers.ray_address: expected it with --imgedit-executor=ray only")
+        raise UsageError(
+            f"{where}workers.ray_address: expected it with --imgedit-executor=ray only"
+        )
 
 
 def check_judge_gpus(settings: Settings, judge: Model | None) -> None:
@@ -101,26 +122,35 @@ def check_judge_gpus(settings: Settings, judge: Model | None) -> None:
     if workers.executor == "ray":
         raise UsageError(f"{where}: on this machine only, expected the executor 'local'")
     if workers.placement != "auto":
-        raise UsageError(f"{where}: not with workers.placement={workers.placement!r}, the judge is beside the editors")
+        raise UsageError(
+            f"{where}: not with workers.placement={workers.placement!r}, the judge is beside the "
+            "editors"
+        )
     if judge is not None and judge.is_served:
         raise UsageError(f"{where}: judge {judge.spec} takes no GPU here, a server computes for it")
 
 
 def check_rubric(settings: Settings, suite: Suite) -> None:
-    """Raise `UsageError` if a rubric of the user's own cannot be rendered for a pair of the suite."""
+    """Raise `UsageError` if a rubric of the user's own cannot be rendered for a pair of the
+    suite.
+    """
     if settings.judge.rubric in settings.rubrics:
         load_rubric(settings.judge.rubric, settings.rubrics).check(suite.pairs)
 
 
 def check_gates(settings: Settings, suite: Suite, counts: Mapping[str, int]) -> None:
-    """Raise `UsageError` for a gate on an unknown field, on too few pairs, or without a baseline to compare with."""
+    """Raise `UsageError` for a gate on an unknown field, on too few pairs, or without a baseline to
+    compare with.
+    """
     for name, fields in _gated(settings).items():
         gates.check_fields(f"gates.{name}", fields, suite.categories)
     check_counts(settings, counts)
     for name in ("max_drop", "max_collapsed", "min_coverage"):
         is_set = f"gates.{name}" in settings.run.asked and getattr(settings.gates, name) != {}
         if (is_set or getattr(settings.gates, name)) and settings.gates.compare is None:
-            raise UsageError(f"gates.{name}: nothing to compare with, expected --imgedit-compare=REF too")
+            raise UsageError(
+                f"gates.{name}: nothing to compare with, expected --imgedit-compare=REF too"
+            )
 
 
 def check_until(settings: Settings) -> None:
@@ -130,13 +160,17 @@ def check_until(settings: Settings) -> None:
         return
     if not (gates.fail_under or gates.max_drop):
         raise UsageError(
-            "--imgedit-until=decided: no gate to decide, expected --imgedit-fail-under or --imgedit-max-drop"
+            "--imgedit-until=decided: no gate to decide, expected --imgedit-fail-under or "
+            "--imgedit-max-drop"
         )
     refused = (
         (f"--imgedit-stage={run.stage}", run.stage != "all"),
         (f"--imgedit-save={run.save}", run.save is not None),
         (f"--imgedit-min-coverage={gates.min_coverage:g}", gates.min_coverage > 0),
-        (f"--imgedit-max-collapsed={gates.max_collapsed}", "max_collapsed" in gates.model_fields_set),
+        (
+            f"--imgedit-max-collapsed={gates.max_collapsed}",
+            "max_collapsed" in gates.model_fields_set,
+        ),
     )
     for name, given in refused:
         if given:
@@ -154,11 +188,15 @@ def check_shard(settings: Settings) -> None:
     )
     for name, is_set in refused:
         if is_set:
-            raise UsageError(f"--imgedit-shard={settings.run.shard}: not with {name}, which is about all pairs")
+            raise UsageError(
+                f"--imgedit-shard={settings.run.shard}: not with {name}, which is about all pairs"
+            )
 
 
 def check_counts(settings: Settings, counts: Mapping[str, int]) -> None:
-    """Raise `UsageError` if a gated category has too few pairs; `counts` holds those of each category."""
+    """Raise `UsageError` if a gated category has too few pairs; `counts` holds those of each
+    category.
+    """
     for name, fields in _gated(settings).items():
         gates.check_counts(f"gates.{name}", fields, counts)
 
@@ -184,11 +222,15 @@ def check_edits_only(settings: Settings) -> None:
                 lacks = f"judge {judge.spec!r} scores nothing, as {name} needs"
                 raise UsageError(f"{lacks}: name a judge, such as qwen-vl:MODEL")
             config = f" (where a config has it: --imgedit-set={without})" if without else ""
-            raise UsageError(f"--imgedit-stage=edit scores nothing, as {name} needs: drop one of them{config}")
+            raise UsageError(
+                f"--imgedit-stage=edit scores nothing, as {name} needs: drop one of them{config}"
+            )
 
 
 def check_baseline(settings: Settings, model: Model, baseline: Baseline) -> None:
-    """Refuse a baseline that is of another judge, as far as can be told before any weights are read."""
+    """Refuse a baseline that is of another judge, as far as can be told before any weights are
+    read.
+    """
     judge = settings.judge
     rubric = load_rubric(judge.rubric, settings.rubrics)
     asked = {
@@ -201,8 +243,8 @@ def check_baseline(settings: Settings, model: Model, baseline: Baseline) -> None
 
 
 def check_copies(copies: Sequence[Path], store: Path) -> None:
-    """Raise `UsageError` if an extra report could not be written, or would take the place of another or of a store's
-    file.
+    """Raise `UsageError` if an extra report could not be written, or would take the place of
+    another or of a store's file.
     """
     for place, path in enumerate(copies):
         check_writable(path)
@@ -230,19 +272,35 @@ class Baselines:
 
     @cached_property
     def makes_first(self) -> bool:
-        """Whether the run makes the very baseline that the config compares with, and that is not there yet."""
-        name, is_asked = self.settings.run.save, {"gates.compare", "gates.max_drop"} & self.settings.run.asked
+        """Whether the run makes the very baseline that the config compares with, and that is not
+        there yet.
+        """
+        name, is_asked = (
+            self.settings.run.save,
+            {"gates.compare", "gates.max_drop"} & self.settings.run.asked,
+        )
         is_same = name is not None and name == self.settings.gates.compare and not is_asked
         return is_same and not (self.folder / f"{name}.json").exists()
 
     def without_comparison(self) -> Settings:
-        """Return the settings of a run that makes the first baseline: it is compared with nothing."""
-        without: dict[str, Any] = {"compare": None, "max_drop": {}, "max_collapsed": 0, "min_coverage": 0.0}
-        return self.settings.model_copy(update={"gates": self.settings.gates.model_copy(update=without)})
+        """Return the settings of a run that makes the first baseline: it is compared with
+        nothing.
+        """
+        without: dict[str, Any] = {
+            "compare": None,
+            "max_drop": {},
+            "max_collapsed": 0,
+            "min_coverage": 0.0,
+        }
+        return self.settings.model_copy(
+            update={"gates": self.settings.gates.model_copy(update=without)}
+        )
 
     @cached_property
     def reference(self) -> Baseline | None:
-        """The baseline to compare with, read once; `None` if none was named, or if the run makes it."""
+        """The baseline to compare with, read once; `None` if none was named, or if the run makes
+        it.
+        """
         name = None if self.makes_first else self.settings.gates.compare
         return None if name is None else read_baseline(name, self.folder, Path.cwd())
 
@@ -255,7 +313,8 @@ class Baselines:
         lost = [item.id for item in as_baseline(path).items if item.id not in kept]
         if lost:
             raise UsageError(
-                f"--imgedit-save={self.settings.run.save}: {path} holds {len(lost)} pairs that are not selected, "
+                f"--imgedit-save={self.settings.run.save}: {path} holds {len(lost)} pairs that "
+                "are not selected, "
                 f"such as {lost[0]!r}: expected all of them, another name, or the file removed"
             )
 
@@ -264,4 +323,6 @@ class Baselines:
         try:
             return write_baseline(self.folder, make_baseline(results, name))
         except OSError as error:
-            raise StoreError(f"{self.folder}: {error.strerror}, so that baseline {name} was not saved") from None
+            raise StoreError(
+                f"{self.folder}: {error.strerror}, so that baseline {name} was not saved"
+            ) from None

@@ -28,9 +28,11 @@ TRYING = "try the judge"
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a run works with: pools of workers by role, whom it tells, hooks of its users, and its clock in seconds.
+    """What a run works with: pools of workers by role, whom it tells, hooks of its users, and its
+    clock in seconds.
 
-    `give_back` takes a pool that the run does not need any more; it may go on if its role is one that it `keeps`.
+    `give_back` takes a pool that the run does not need any more; it may go on if its role is one
+    that it `keeps`.
     """
 
     launch: Callable[[Role], Pool]
@@ -44,8 +46,8 @@ class Surroundings:
 class Run:
     """Takes the works of a plan through the stages; keeps times, and which workers did what.
 
-    Every work ends with a verdict or an error, unless the run is stopped. `trials` are `None` until edits and verdicts
-    are done.
+    Every work ends with a verdict or an error, unless the run is stopped. `trials` are `None` until
+    edits and verdicts are done.
     """
 
     def __init__(self, plan: RunPlan, surroundings: Surroundings) -> None:
@@ -92,19 +94,27 @@ class Run:
         """Decide whether models fit, and tell; raises `UsageError`."""
         settings = self.plan.settings.workers
         placement = place(
-            [self.plan.models[role] for role in roles], self.plan.hardware, settings.placement, self.plan.peaks
+            [self.plan.models[role] for role in roles],
+            self.plan.hardware,
+            settings.placement,
+            self.plan.peaks,
         )
         for line in placement.lines:
             self.progress.note(line)
         return placement
 
     def edit_missing(
-        self, missing: Sequence[Work], swap: Swap | None, verdicts: int = 0, staying: Pool | None = None
+        self,
+        missing: Sequence[Work],
+        swap: Swap | None,
+        verdicts: int = 0,
+        staying: Pool | None = None,
     ) -> None:
-        """Make edits with new workers and give their memory back, or with workers that are `staying`.
+        """Make edits with new workers and give their memory back, or with workers that are
+        `staying`.
 
-        With a `swap`, the judge's processes start beside them, so that they have imported what they need for so many
-        verdicts when the edit stage ends.
+        With a `swap`, the judge's processes start beside them, so that they have imported what they
+        need for so many verdicts when the edit stage ends.
         """
 
         def done(work: Work) -> None:
@@ -133,14 +143,19 @@ class Run:
 
     def _scored(self, work: Work) -> None:
         self.progress.advance("score", work)
-        self.around.hooks.item_scored(work.pair, SeedResult(work.seed, work.edit, work.verdict, work.error))
+        self.around.hooks.item_scored(
+            work.pair, SeedResult(work.seed, work.edit, work.verdict, work.error)
+        )
 
     def _edit_and_overlap(self, missing: Sequence[Work], scorer: Scorer, swap: Swap) -> Overlap:
         """Make edits, and judge them beside that; return the overlap, which is over.
 
-        A judge that has its own GPUs loads at once, one that shares those of the editors when they have loaded.
+        A judge that has its own GPUs loads at once, one that shares those of the editors when they
+        have loaded.
         """
-        waiting = self.take_stored_verdicts([work for work in self.plan.works if work.edit is not None], scorer)
+        waiting = self.take_stored_verdicts(
+            [work for work in self.plan.works if work.edit is not None], scorer
+        )
         judged, total = list(waiting), len(waiting) + len(missing)
 
         def score(feed: Feed) -> None:
@@ -153,7 +168,9 @@ class Run:
             judged.extend(fresh)
             overlap.edited(fresh, editors)
 
-        overlap = Overlap(score, lambda: self.around.hooks.before_stage("score", self.plan), self.clock)
+        overlap = Overlap(
+            score, lambda: self.around.hooks.before_stage("score", self.plan), self.clock
+        )
         self.around.hooks.before_stage("edit", self.plan)
         started, editors = self.clock(), self.around.launch("editor")
         try:
@@ -179,7 +196,9 @@ class Run:
             self.around.hooks.after_stage("score", self)
         return overlap
 
-    def edit(self, missing: Sequence[Work], editors: Pool, done: Callable[[Work], None], started: float) -> None:
+    def edit(
+        self, missing: Sequence[Work], editors: Pool, done: Callable[[Work], None], started: float
+    ) -> None:
         """Make edits with workers that were started at a time."""
         meter = self._meter(editors)
         try:
@@ -191,10 +210,16 @@ class Run:
             self.timing.load_s += max(0.0, first_loaded(editors) - started)
             self.timing.edit_gpu_busy = meter.share
 
-    def take_stored_verdicts(self, works: Sequence[Work], scorer: Scorer, count: bool = True) -> list[Work]:
+    def take_stored_verdicts(
+        self, works: Sequence[Work], scorer: Scorer, count: bool = True
+    ) -> list[Work]:
         """Give edits the verdicts that the store has; return those that are still to be scored."""
         run = self.plan.settings.run
-        edited = [work for work in works if work.error is None and work.edit is not None and work.verdict is None]
+        edited = [
+            work
+            for work in works
+            if work.error is None and work.edit is not None and work.verdict is None
+        ]
         if not run.fresh or run.stage == "report":
             for work in edited:
                 work.verdict = scorer.stored_verdict(work, run.reuse)
@@ -204,7 +229,11 @@ class Run:
         if run.stage != "report":
             return pending
         for work in pending:
-            work.fail("score", "not_scored", "the store has no verdict on this edit, and stage 'report' makes none")
+            work.fail(
+                "score",
+                "not_scored",
+                "the store has no verdict on this edit, and stage 'report' makes none",
+            )
         return []
 
     def finish(
@@ -232,12 +261,18 @@ class Run:
         assert plan.judge is not None
         controls = {}
         if settings.tries_judge:
-            controls = plan_controls(plan.suite, pairs, plan.store, settings.run, plan.request.shard)
+            controls = plan_controls(
+                plan.suite, pairs, plan.store, settings.run, plan.request.shard
+            )
         has_order = not plan.judge.model.measures
         return Trials(controls, plan_repeats(plan.works, settings.judge.repeats, has_order))
 
-    def score(self, pending: Sequence[Work], further: Sequence[Work], scorer: Scorer, swap: Swap) -> None:
-        """Score what is pending after the edit stage, then `further` trials of the judge, in batches of their own."""
+    def score(
+        self, pending: Sequence[Work], further: Sequence[Work], scorer: Scorer, swap: Swap
+    ) -> None:
+        """Score what is pending after the edit stage, then `further` trials of the judge, in
+        batches of their own.
+        """
         asked_at, jobs = self.clock(), max(len(pending), len(further))
         if swap.edits_ended is None and not swap.stays:
             self.place("judge")
@@ -288,14 +323,17 @@ class Run:
 
     def remember(self, stage: Stage, pool: Pool, started: float) -> None:
         """Keep what workers did in a stage that started at a time."""
-        seen = [worker for worker in (*pool.gone, *pool.workers) if worker.jobs_done or worker.load_s]
+        seen = [
+            worker for worker in (*pool.gone, *pool.workers) if worker.jobs_done or worker.load_s
+        ]
         for worker in seen:
             worker.ready_s = max(0.0, worker.loaded_at - started)
         self.workers.extend((stage, worker) for worker in seen)
 
 
 class BlockRun(Run):
-    """Edits and scores block by block until the gates are decided; models stay loaded where both fit.
+    """Edits and scores block by block until the gates are decided; models stay loaded where both
+    fit.
 
     Where nothing is to be edited, the judge has the GPUs for itself.
     """
@@ -313,7 +351,9 @@ class BlockRun(Run):
                 self._stay_loaded(scorer, swap, bool(missing))
             else:
                 self._swap_each_time(scorer)
-            self.timing.edit_gpu_busy = self.timing.score_gpu_busy = None  # known of the last block only
+            self.timing.edit_gpu_busy = self.timing.score_gpu_busy = (
+                None  # known of the last block only
+            )
             if not self.progress.stopping:
                 self.finish([], self.blocks.leave_out(self.plan.request.pairs), scorer, swap)
         finally:

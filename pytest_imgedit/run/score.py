@@ -29,14 +29,16 @@ from pytest_imgedit.workers.retries import Retries
 
 Parts = tuple[tuple[str, str], ...]
 
-#: What changes from one repeat to the next, in turn: `batch`, other neighbours in the batch; `order`, the edit is
-#: shown before the source, each with the words before it; `jpeg`, both images at quality 90; `resize`, both images
-#: at 95% of their size and back.
+#: What changes from one repeat to the next, in turn: `batch`, other neighbours in the batch;
+#: `order`, the edit is shown before the source, each with the words before it; `jpeg`, both images
+#: at quality 90; `resize`, both images at 95% of their size and back.
 PERTURBATIONS = ("batch", "order", "jpeg", "resize")
 _IMAGE = {"jpeg": as_jpeg, "resize": resampled}
 
 
-def perturbed(work: Work, parts: Parts, images: Mapping[str, bytes]) -> tuple[Parts, dict[str, bytes]]:
+def perturbed(
+    work: Work, parts: Parts, images: Mapping[str, bytes]
+) -> tuple[Parts, dict[str, bytes]]:
     """Change what the judge is shown as the work's perturbation says."""
     change = _IMAGE.get(work.perturbation)
     if change is not None:
@@ -45,7 +47,9 @@ def perturbed(work: Work, parts: Parts, images: Mapping[str, bytes]) -> tuple[Pa
 
 
 def swap_images(parts: Parts) -> Parts:
-    """Show the first edited image where the first source stands and the other way round, with the words before each."""
+    """Show the first edited image where the first source stands and the other way round, with the
+    words before each.
+    """
     places: dict[str, tuple[int, int]] = {}
     for index, (kind, name) in enumerate(parts):
         if kind == "image" and name in ("source", "edited") and name not in places:
@@ -72,7 +76,8 @@ class BadScore(ReplyError):
 
 
 def verdict_recipe(judge: Identity, rubric: Rubric, work: Work) -> JsonObject:
-    """Return all that decides a verdict, but for the environment: images, rendered prompts, score formula, judge.
+    """Return all that decides a verdict, but for the environment: images, rendered prompts, score
+    formula, judge.
 
     The text of a reminder is not among it: only a verdict that needed one depends on it.
     """
@@ -98,18 +103,36 @@ def verdict_recipe(judge: Identity, rubric: Rubric, work: Work) -> JsonObject:
 
 
 class Scorer:
-    """Scores edits with one judge and one rubric. Replies are kept without the secrets that `redactor` knows."""
+    """Scores edits with one judge and one rubric. Replies are kept without the secrets that
+    `redactor` knows.
+    """
 
     def __init__(
-        self, settings: JudgeSettings, judge: Identity, rubric: Rubric, store: Store, redactor: Redactor
+        self,
+        settings: JudgeSettings,
+        judge: Identity,
+        rubric: Rubric,
+        store: Store,
+        redactor: Redactor,
     ) -> None:
-        self.settings, self.judge, self.rubric, self.store, self.redactor = settings, judge, rubric, store, redactor
+        self.settings, self.judge, self.rubric, self.store, self.redactor = (
+            settings,
+            judge,
+            rubric,
+            store,
+            redactor,
+        )
         self.first_at = 0.0  # when the first batch was scored, by the run's clock
-        self.tokens = {"tokens_in": 0, "tokens_out": 0}  # what answers cost, re-asks and unreadable ones too
+        self.tokens = {
+            "tokens_in": 0,
+            "tokens_out": 0,
+        }  # what answers cost, re-asks and unreadable ones too
 
     @property
     def usage(self) -> Usage | None:
-        """The tokens of this run's answers and their cost; `None` for a judge that is not paid by tokens."""
+        """The tokens of this run's answers and their cost; `None` for a judge that is not paid by
+        tokens.
+        """
         prices = self.judge.model.requirements.prices
         if prices is None:
             return None
@@ -138,7 +161,9 @@ class Scorer:
         return Verdict(**said, environment=record.environment.digest)
 
     def question(self, work: Work) -> QuestionMessage:
-        """Build the message that asks about one edit; raise `ImageError` if an image cannot be read."""
+        """Build the message that asks about one edit; raise `ImageError` if an image cannot be
+        read.
+        """
         system, parts = self.rubric.render(work.pair)
         edited = self.store.blobs.get(work.edit.blob) if work.edit else None
         if edited is None or work.source is None:
@@ -158,7 +183,9 @@ class Scorer:
         }
 
     def read(self, work: Work, answer: AnswerMessage) -> bool:
-        """Turn an answer into the work's verdict or error; return whether it is to be asked again instead."""
+        """Turn an answer into the work's verdict or error; return whether it is to be asked again
+        instead.
+        """
         self.tokens["tokens_in"] += answer["tokens_in"]
         self.tokens["tokens_out"] += answer["tokens_out"]
         try:
@@ -166,10 +193,18 @@ class Scorer:
         except ReplyError as error:
             readable = answer["error"] is not None or isinstance(error, BadScore)
             if not readable and len(work.reminders) < self.settings.reasks:
-                work.reminders.append(self.rubric.remind("it was too long" if answer["cut"] else str(error)))
+                work.reminders.append(
+                    self.rubric.remind("it was too long" if answer["cut"] else str(error))
+                )
                 return True
             reply = None if readable else self.redactor.text(answer["reply"])
-            kind = "judge" if answer["error"] is not None else "bad_score" if readable else "unreadable_reply"
+            kind = (
+                "judge"
+                if answer["error"] is not None
+                else "bad_score"
+                if readable
+                else "unreadable_reply"
+            )
             work.fail("score", kind, shorten(self.redactor.text(str(error))), reply)
         return False
 
@@ -179,13 +214,20 @@ class Scorer:
         if answer["score"] is not None:
             return self._measured(answer, answer["score"])
         if answer["cut"]:  # in the middle of a number, or of a thought
-            raise ReplyError("the reply was cut short, expected a larger judge.max_new_tokens or shorter replies")
-        reply, (aspects, score) = self.redactor.text(answer["reply"]), self.rubric.read(answer["reply"])
+            raise ReplyError(
+                "the reply was cut short, expected a larger judge.max_new_tokens or shorter replies"
+            )
+        reply, (aspects, score) = (
+            self.redactor.text(answer["reply"]),
+            self.rubric.read(answer["reply"]),
+        )
         if not answer["expected"]:
             return Verdict(reply, aspects, score, answer["batch_size"])
         expected = self._expected(answer["expected"])
         off_scale = min(1.0, max(0.0, answer["off_scale"]))
-        return Verdict(reply, expected, self.rubric.combine(expected), answer["batch_size"], score, off_scale)
+        return Verdict(
+            reply, expected, self.rubric.combine(expected), answer["batch_size"], score, off_scale
+        )
 
     def _measured(self, answer: AnswerMessage, score: float) -> Verdict:
         if not (math.isfinite(score) and SCALE[0] <= score <= SCALE[1]):
@@ -196,11 +238,15 @@ class Scorer:
         return Verdict(reply, answer["aspects"], score, answer["batch_size"], measured=True)
 
     def _expected(self, grades: Mapping[str, float]) -> dict[str, float]:
-        """Check the expected grades of an answer; raise `BadScore` if they are not one in [0, 10] for each aspect."""
+        """Check the expected grades of an answer; raise `BadScore` if they are not one in [0, 10]
+        for each aspect.
+        """
         values = {name: grades.get(name, math.nan) for name in self.rubric.aspects}
         for name, value in values.items():
             if not SCALE[0] <= value <= SCALE[1]:
-                raise BadScore(f"the expected grade of {name!r} is {value}, expected a number from 0 to 10")
+                raise BadScore(
+                    f"the expected grade of {name!r} is {value}, expected a number from 0 to 10"
+                )
         return values
 
     def keep(self, works: Sequence[Work], worker: Worker) -> None:
@@ -230,7 +276,9 @@ Batch = tuple[list[Work], JudgeJob]
 
 
 class Feed:
-    """Finished edits on their way from the edit stage to a score stage that overlaps it, in another thread."""
+    """Finished edits on their way from the edit stage to a score stage that overlaps it, in another
+    thread.
+    """
 
     def __init__(self) -> None:
         self.is_open, self.aborted = True, False
@@ -259,10 +307,10 @@ class Feed:
 class ScoreStage:
     """Judges edits with the workers of a pool.
 
-    Batches hold one category where possible. A batch that fails, or whose worker dies, is asked once more, one by one,
-    so that one edit cannot spoil the verdicts on others. While a `feed` is open, edits come through it, and a batch is
-    judged once it is a quarter full. `done` hears of each work that has ended in a verdict or an error, which is
-    stored by then.
+    Batches hold one category where possible. A batch that fails, or whose worker dies, is asked
+    once more, one by one, so that one edit cannot spoil the verdicts on others. While a `feed` is
+    open, edits come through it, and a batch is judged once it is a quarter full. `done` hears of
+    each work that has ended in a verdict or an error, which is stored by then.
     """
 
     def __init__(
@@ -288,7 +336,11 @@ class ScoreStage:
     def may_get_more(self) -> bool:
         """Tell whether edits may still come through the feed."""
         feed = self.feed
-        return feed is not None and not feed.aborted and (feed.is_open or feed.holds_any or bool(self.queue))
+        return (
+            feed is not None
+            and not feed.aborted
+            and (feed.is_open or feed.holds_any or bool(self.queue))
+        )
 
     def take(self, worker: Worker) -> Batch | None:
         """Return the next batch for a worker; `None` while there is none."""
@@ -335,16 +387,22 @@ class ScoreStage:
         return len(self.queue) < len(self.pool.workers) or is_retry
 
     def _batch_size(self, worker: Worker) -> int:
-        """What the user set; else what fits, but no more than a fair share, so that no worker is left idle."""
+        """What the user set; else what fits, but no more than a fair share, so that no worker is
+        left idle.
+        """
         if self.scorer.settings.batch_size != "auto":
             return self.scorer.settings.batch_size
         return min(worker.batch_size, math.ceil(len(self.queue) / len(self.pool.slots)))
 
     def finish(self, batch: list[Work], worker: Worker, reply: JobReply) -> None:
-        """Turn the reply on a batch into verdicts and errors; what is to be asked again goes back to the queue."""
+        """Turn the reply on a batch into verdicts and errors; what is to be asked again goes back
+        to the queue.
+        """
         if reply["op"] == "judged":
             again = [
-                work for work, answer in zip(batch, reply["answers"], strict=True) if self.scorer.read(work, answer)
+                work
+                for work, answer in zip(batch, reply["answers"], strict=True)
+                if self.scorer.read(work, answer)
             ]
             worker.jobs_done += sum(work.verdict is not None for work in batch)
             if batch[0].failures:
@@ -361,7 +419,9 @@ class ScoreStage:
             self.done(work)
 
     def _failed(self, batch: list[Work], worker: Worker, reply: Failed) -> list[Work]:
-        """End the edits of a failed batch in its error, or return those that are to be asked once more, alone."""
+        """End the edits of a failed batch in its error, or return those that are to be asked once
+        more, alone.
+        """
         retry = self.retries.allow(batch[0].failures, worker, reply["kind"])
         if retry or len(batch) > 1:
             for work in batch:
@@ -373,10 +433,18 @@ class ScoreStage:
 
 
 def _place_in_queue(work: Work) -> tuple[Any, ...]:
-    """Order in which edits are judged: by category, then by image size and length of the texts, so that a batch is
-    of one kind; for repeats in another order each time.
+    """Order in which edits are judged: by category, then by image size and length of the texts, so
+    that a batch is of one kind; for repeats in another order each time.
     """
     if not work.perturbation:
         texts = (work.pair.instruction, work.pair.description, work.pair.reference_text)
-        return (0, work.pair.category, work.source.pixels if work.source else 0, sum(len(text or "") for text in texts))
-    return (work.repeat, hashlib.sha256(f"{work.repeat}:{work.pair.id}:{work.seed}".encode()).hexdigest())
+        return (
+            0,
+            work.pair.category,
+            work.source.pixels if work.source else 0,
+            sum(len(text or "") for text in texts),
+        )
+    return (
+        work.repeat,
+        hashlib.sha256(f"{work.repeat}:{work.pair.id}:{work.seed}".encode()).hexdigest(),
+    )

@@ -57,7 +57,8 @@ class Hooks:
 
 @dataclass(frozen=True)
 class ItemCounts:
-    """What became of the items that want results: how many were `expected` and `failed`, and which have no outcome.
+    """What became of the items that want results: how many were `expected` and `failed`, and which
+    have no outcome.
 
     `stopped` says that pytest ended before all of them, as with `-x`.
     """
@@ -72,7 +73,11 @@ class Evaluation:
     """Everything between checked settings and finished results."""
 
     def __init__(
-        self, settings: Settings, root: Path, hooks: Hooks, load: Callable[[SuiteSettings], Suite] = load_suite
+        self,
+        settings: Settings,
+        root: Path,
+        hooks: Hooks,
+        load: Callable[[SuiteSettings], Suite] = load_suite,
     ) -> None:
         self.settings, self.root, self.hooks = settings, root, hooks
         self.baselines = Baselines(settings, root)
@@ -97,19 +102,25 @@ class Evaluation:
             return self._load(self.settings.suite)
         except UsageError as error:
             place = self.settings.place("suite", "spec")
-            is_spec = str(error).startswith(("unknown suite", "suite ")) or "no such file" in str(error)
+            is_spec = str(error).startswith(("unknown suite", "suite ")) or "no such file" in str(
+                error
+            )
             raise UsageError(f"{place}{error}" if is_spec else str(error)) from None
 
     @property
     def _counts(self) -> Mapping[str, int]:
-        """Pairs of each category: a limit of the command line leaves some out, one of a config makes the suite."""
+        """Pairs of each category: a limit of the command line leaves some out, one of a config
+        makes the suite.
+        """
         if "suite.limit" in self.settings.run.asked:
             return self.suite.counts
         return Counter(pair.category for pair in self.suite.pairs)
 
     @cached_property
     def hardware(self) -> Hardware:
-        """What this machine has for the run, looked at once; raises `UsageError` for GPUs that are not there."""
+        """What this machine has for the run, looked at once; raises `UsageError` for GPUs that are
+        not there.
+        """
         workers = self.settings.workers
         with preflight.naming_gpus(self.settings):
             if is_remote(self.settings):
@@ -118,11 +129,15 @@ class Evaluation:
 
     @cached_property
     def models(self) -> Models:
-        """The editor and the judge, resolved once; raises `UsageError` for a spec that names nothing."""
+        """The editor and the judge, resolved once; raises `UsageError` for a spec that names
+        nothing.
+        """
         return Models.of(self.settings)
 
     def check(self) -> None:
-        """Find everything that is wrong before anything is started, once; raise `UsageError` with one line."""
+        """Find everything that is wrong before anything is started, once; raise `UsageError` with
+        one line.
+        """
         if self._checked:
             return
         self._checked = True
@@ -169,7 +184,8 @@ class Evaluation:
         file: TextIO = sys.stdout,
         quiet: bool = False,
     ) -> FinishedRun:
-        """Run all stages over the selected pairs and write the reports; `skipped` pairs do not count.
+        """Run all stages over the selected pairs and write the reports; `skipped` pairs do not
+        count.
 
         `others` are selected pairs that belong to other shards.
         Workers of the roles that the run `keeps` go on for calls, as far as the models fit.
@@ -190,9 +206,19 @@ class Evaluation:
         progress.note(self.describe())
         if self.baselines.makes_first:
             progress.note(
-                f"baseline {settings.run.save} is not there yet: this run makes it, and is compared with nothing"
+                f"baseline {settings.run.save} is not there yet: this run makes it, and is "
+                "compared with nothing"
             )
-        request = Request(settings, self.models, self.suite, pairs, selection, resting, self.baselines.reference, shard)
+        request = Request(
+            settings,
+            self.models,
+            self.suite,
+            pairs,
+            selection,
+            resting,
+            self.baselines.reference,
+            shard,
+        )
         workers = self._session_workers()
         workers.audience.progress, workers.keeps = progress, keeps
         try:
@@ -213,23 +239,33 @@ class Evaluation:
         """Write results and reports, and call the hooks that come with them: results first."""
         try:
             write_results(results, folder)
-            results = results.model_copy(update={"sections": self._ask_for_sections(results, interrupts)})
+            results = results.model_copy(
+                update={"sections": self._ask_for_sections(results, interrupts)}
+            )
             if results.sections:
                 write_results(results, folder)
-            self._reports = write_reports(results, folder, self.store.blobs.folder, self.settings.run)
+            self._reports = write_reports(
+                results, folder, self.store.blobs.folder, self.settings.run
+            )
             add_to_github_summary(results)
         except StoreError as error:
             self._unwritten = str(error)
         self.run = FinishedRun.of(results, self.settings.suite.min_score, self.store.folder)
         guard = Guard(self.failed_hooks.append, interrupts.call)
-        guard("pytest_imgedit_run_finished", "", self.hooks.run_finished, results, self.store.folder)
+        guard(
+            "pytest_imgedit_run_finished", "", self.hooks.run_finished, results, self.store.folder
+        )
 
-    def _run(self, request: Request, folder: Path, interrupts: Interrupts, workers: SessionWorkers) -> Results:
-        """Plan the run and execute it; raises `UsageError` if an editor or judge refuses its settings.
+    def _run(
+        self, request: Request, folder: Path, interrupts: Interrupts, workers: SessionWorkers
+    ) -> Results:
+        """Plan the run and execute it; raises `UsageError` if an editor or judge refuses its
+        settings.
 
-        The first Ctrl-C lets running jobs finish, the second does not; either way the run returns with what is done,
-        and `progress.stopping` is set. Before the first job, Ctrl-C raises `KeyboardInterrupt`. A store that cannot be
-        written any more, such as on a full disk, stops the run in the same way.
+        The first Ctrl-C lets running jobs finish, the second does not; either way the run returns
+        with what is done, and `progress.stopping` is set. Before the first job, Ctrl-C raises
+        `KeyboardInterrupt`. A store that cannot be written any more, such as on a full disk, stops
+        the run in the same way.
         """
         started, stopped_by, progress = datetime.now(UTC), "the user", interrupts.progress
         plan = make_plan(request, self.store, workers.launcher, progress.note)
@@ -245,10 +281,14 @@ class Evaluation:
         except StoreError as error:
             stopped_by = str(error)
             progress.note(f"stopped: {error}")
-        origins = [] if workers.hosts is None else [host.description.origin for host in workers.hosts.all]
+        origins = (
+            [] if workers.hosts is None else [host.description.origin for host in workers.hosts.all]
+        )
         if progress.stopping or not workers.has_any:
             workers.close()
-        ended = EndedRun(plan, run.timing, run.workers, run.trials, folder.name, started, stopped_by, origins)
+        ended = EndedRun(
+            plan, run.timing, run.workers, run.trials, folder.name, started, stopped_by, origins
+        )
         return make_results(ended)
 
     def _session_workers(self) -> SessionWorkers:
@@ -260,21 +300,31 @@ class Evaluation:
 
     def _surroundings(self, workers: SessionWorkers, interrupts: Interrupts) -> Surroundings:
         progress = interrupts.progress
-        hooks = GuardedHooks(self.hooks.of_run, Guard(partial(self._hook_failed, progress), interrupts.call))
-        return Surroundings(workers.launch, progress, hooks, give_back=workers.give_back, keeps=workers.keeps)
+        hooks = GuardedHooks(
+            self.hooks.of_run, Guard(partial(self._hook_failed, progress), interrupts.call)
+        )
+        return Surroundings(
+            workers.launch, progress, hooks, give_back=workers.give_back, keeps=workers.keeps
+        )
 
     def _hook_failed(self, progress: Progress, failure: str) -> None:
-        """Have a hook that failed fail the run at its end, named, and not before: nothing finished is lost."""
+        """Have a hook that failed fail the run at its end, named, and not before: nothing finished
+        is lost.
+        """
         self.failed_hooks.append(failure)
         progress.note(failure)
 
     def conclude(self, items: ItemCounts) -> Outcome:
-        """Take what became of pytest's items, save the run as a baseline if asked and it passed; return the outcome."""
+        """Take what became of pytest's items, save the run as a baseline if asked and it passed;
+        return the outcome.
+        """
         self.items = items
         name = self.settings.run.save
         if name is not None and self.run is not None and not self.outcome().fails:
             try:
-                self._reports["baseline"] = os.path.relpath(self.baselines.save(name, self.run.results))
+                self._reports["baseline"] = os.path.relpath(
+                    self.baselines.save(name, self.run.results)
+                )
             except StoreError as error:
                 self._unwritten = str(error)
         return self.outcome()
@@ -282,17 +332,30 @@ class Evaluation:
     def _ask_for_sections(self, results: Results, interrupts: Interrupts) -> tuple[Section, ...]:
         """Collect what users add to the report; a hook that fails costs its own section only."""
         try:
-            found = [tuple(part) for part in interrupts.call(self.hooks.report_sections, results) if part]
-            if not all(len(part) == 2 and all(isinstance(text, str) for text in part) for part in found):
+            found = [
+                tuple(part) for part in interrupts.call(self.hooks.report_sections, results) if part
+            ]
+            if not all(
+                len(part) == 2 and all(isinstance(text, str) for text in part) for part in found
+            ):
                 raise TypeError(f"it returned {found!r:.200}, expected (title, body)")
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            found = [("pytest_imgedit_report_section", f"failed: {type(error).__name__}: {one_line(error)}")]
-        return tuple(Section(title=shorten(title), body=shorten(body, MAX_SECTION)) for title, body in found)
+            found = [
+                (
+                    "pytest_imgedit_report_section",
+                    f"failed: {type(error).__name__}: {one_line(error)}",
+                )
+            ]
+        return tuple(
+            Section(title=shorten(title), body=shorten(body, MAX_SECTION)) for title, body in found
+        )
 
     def calls(self, name: str, file: TextIO) -> SessionCalls:
-        """Return what answers calls of the fixture `edit_workers` or `reward_model`; raise `UsageError` if none can."""
+        """Return what answers calls of the fixture `edit_workers` or `reward_model`; raise
+        `UsageError` if none can.
+        """
         self.check_calls(name)
         self.check()
         if self._calls is None:
@@ -311,7 +374,9 @@ class Evaluation:
         if name == "reward_model" and stage == "edit" and self.settings.judge.scores:
             raise UsageError("reward_model: --imgedit-stage=edit starts no judge")
         if name == "reward_model" and not self.settings.judge.scores:
-            raise UsageError(f"reward_model: judge {self.settings.judge.spec!r} scores nothing, name another one")
+            raise UsageError(
+                f"reward_model: judge {self.settings.judge.spec!r} scores nothing, name another one"
+            )
 
     def open_store(self) -> Store:
         """Take the store for this session; raise `UsageError` if another process holds it."""
@@ -355,14 +420,18 @@ class Evaluation:
         return gate_commands(self.run.results, self.outcome())
 
     def outcome(self) -> Outcome:
-        """Return what the run came to; without all its reports written and all its items reported it never passes."""
+        """Return what the run came to; without all its reports written and all its items reported
+        it never passes.
+        """
         assert self.run is not None
         found = outcome(self.run.results)
         problems = self.problems()
         if not problems:
             return found
         return Outcome(
-            "FAIL", "; ".join(["FAIL: " + "; ".join(problems), found.line.removeprefix("PASS: ")]), fails=True
+            "FAIL",
+            "; ".join(["FAIL: " + "; ".join(problems), found.line.removeprefix("PASS: ")]),
+            fails=True,
         )
 
     def problems(self) -> list[str]:
@@ -387,16 +456,19 @@ class OpenModels(NamedTuple):
 
 @contextmanager
 def open_models(config: Path | None = None, **tables: Mapping[str, Any]) -> Iterator[OpenModels]:
-    """Hand out an editor and a judge as a config file names them, or `tables` such as `judge={"spec": …}`.
+    """Hand out an editor and a judge as a config file names them, or `tables` such as
+    `judge={"spec": …}`.
 
-    Workers start at the first call and end with the block. Edits and verdicts are kept in the store, `.imgedit` in the
-    working directory or `run={"out": DIR}`, which this process alone may hold. Raises `UsageError` for settings that
-    are wrong.
+    Workers start at the first call and end with the block. Edits and verdicts are kept in the
+    store, `.imgedit` in the working directory or `run={"out": DIR}`, which this process alone may
+    hold. Raises `UsageError` for settings that are wrong.
     """
     raw = read_tables(config)
     for section, table in tables.items():
         raw[section] = {**raw.get(section, {}), **table}
-    evaluation = Evaluation(make_settings(raw), Path.cwd(), Hooks(RunHooks(), _ignore, _no_sections))
+    evaluation = Evaluation(
+        make_settings(raw), Path.cwd(), Hooks(RunHooks(), _ignore, _no_sections)
+    )
     try:
         yield OpenModels(EditWorkers(_Calls(evaluation)), RewardModel(_Calls(evaluation)))
     finally:

@@ -16,10 +16,10 @@ from pytest_imgedit.workers.pool import Pool
 class Swap:
     """Hands the GPUs from editors to the judge, and keeps the time that this takes.
 
-    The judge's processes start and import while edits are made, and read their weights into the page cache; they load
-    when the editors are gone. `edits_ended` is when the last edit was done, `None` if none was made. With `stays` both
-    models stay loaded, so that nothing is handed over; with `keeps_editors` the editors stay for later calls, where
-    they take nothing from the judge.
+    The judge's processes start and import while edits are made, and read their weights into the
+    page cache; they load when the editors are gone. `edits_ended` is when the last edit was done,
+    `None` if none was made. With `stays` both models stay loaded, so that nothing is handed over;
+    with `keeps_editors` the editors stay for later calls, where they take nothing from the judge.
     """
 
     judge: Pool
@@ -57,22 +57,30 @@ class Swap:
             return
         timing.swaps += self.hands_over
         timing.swap_s += self.judging_since(asked_at) - self.edits_ended
-        timing.first_verdict_s = timing.first_verdict_s or max(0.0, first_verdict - self.edits_ended)
+        timing.first_verdict_s = timing.first_verdict_s or max(
+            0.0, first_verdict - self.edits_ended
+        )
 
 
 def first_loaded(pool: Pool) -> float:
     """Return when the first worker of a pool was loaded, 0 if none was."""
-    return min((worker.loaded_at for worker in (*pool.gone, *pool.workers) if worker.loaded_at), default=0.0)
+    return min(
+        (worker.loaded_at for worker in (*pool.gone, *pool.workers) if worker.loaded_at),
+        default=0.0,
+    )
 
 
 class Overlap:
     """A score stage in a thread, which judges edits while others are made.
 
-    `score` runs it over what comes through a feed, and `before` is called before. Unless it was begun, the judge loads
-    once all editors have loaded, so that two models never load on a GPU at once.
+    `score` runs it over what comes through a feed, and `before` is called before. Unless it was
+    begun, the judge loads once all editors have loaded, so that two models never load on a GPU at
+    once.
     """
 
-    def __init__(self, score: Callable[[Feed], None], before: Callable[[], None], clock: Callable[[], float]) -> None:
+    def __init__(
+        self, score: Callable[[Feed], None], before: Callable[[], None], clock: Callable[[], float]
+    ) -> None:
         self._score, self._before, self._clock = score, before, clock
         self.feed = Feed()
         self.began_at = 0.0
@@ -85,7 +93,9 @@ class Overlap:
             raise self.error
         for work in works:
             self.feed.put(work)
-        loading = any(worker.state in ("starting", "waiting", "loading") for worker in editors.workers)
+        loading = any(
+            worker.state in ("starting", "waiting", "loading") for worker in editors.workers
+        )
         if not self.has_begun and not loading:
             self.begin()
 
@@ -101,7 +111,9 @@ class Overlap:
         return self._thread.ident is not None
 
     def finish(self) -> None:
-        """Say that no more edits come, and wait until all are judged; raises what the score stage ended with."""
+        """Say that no more edits come, and wait until all are judged; raises what the score stage
+        ended with.
+        """
         self.feed.close()
         if not self.has_begun:
             return  # what there is to judge is judged after editing

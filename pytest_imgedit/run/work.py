@@ -1,4 +1,6 @@
-"""What has to be done: each selected pair's images and keys, what the store has of it, and how it ended."""
+"""What has to be done: each selected pair's images and keys, what the store has of it, and how it
+ended.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,16 @@ from pytest_imgedit.core.errors import ImageError
 from pytest_imgedit.core.images import FileImage, size_of, suffix_of
 from pytest_imgedit.core.pairs import EditPair, ImageSource
 from pytest_imgedit.core.requests import job_seed
-from pytest_imgedit.core.results import Edit, Item, ItemError, SeedResult, ShardInfo, Stage, Status, Verdict
+from pytest_imgedit.core.results import (
+    Edit,
+    Item,
+    ItemError,
+    SeedResult,
+    ShardInfo,
+    Stage,
+    Status,
+    Verdict,
+)
 from pytest_imgedit.core.sanitize import one_line, printable
 from pytest_imgedit.core.shards import Shard, number_of, shards_of
 from pytest_imgedit.core.strict_json import JsonObject
@@ -63,12 +74,14 @@ class FinishedImage:
 
 @dataclass
 class Work:
-    """One repetition of a pair on its way through the stages; at its end it has a verdict or an error.
+    """One repetition of a pair on its way through the stages; at its end it has a verdict or an
+    error.
 
-    `seed` is the pair's own plus the repetition, and `generator_seed` what the editor's noise is drawn from. `recipe`
-    holds all that decides the edit as planned, but for the environment, and `content` is its hash.
-    `failures` counts the jobs of the present stage that were lost with it; `reminders` the re-asks so far. A
-    `repeat` of a verdict is asked for with a `perturbation`, see `perturbations.py`.
+    `seed` is the pair's own plus the repetition, and `generator_seed` what the editor's noise is
+    drawn from. `recipe` holds all that decides the edit as planned, but for the environment, and
+    `content` is its hash. `failures` counts the jobs of the present stage that were lost with it;
+    `reminders` the re-asks so far. A `repeat` of a verdict is asked for with a `perturbation`, see
+    `perturbations.py`.
     """
 
     pair: EditPair
@@ -90,13 +103,28 @@ class Work:
     @property
     def asked(self) -> tuple[str | None, ...]:
         """What is asked about the pair: category, texts, and images by their blobs."""
-        texts = (self.pair.category, self.pair.instruction, self.pair.description, self.pair.reference_text)
-        return (*texts, *(None if image is None else image.blob_name for image in (self.source, self.reference)))
+        texts = (
+            self.pair.category,
+            self.pair.instruction,
+            self.pair.description,
+            self.pair.reference_text,
+        )
+        return (
+            *texts,
+            *(
+                None if image is None else image.blob_name
+                for image in (self.source, self.reference)
+            ),
+        )
 
     @property
     def is_open(self) -> bool:
-        """Tell whether this has come to neither a verdict nor an error, or only to that the stage makes none."""
-        return self.verdict is None and (self.error is None or self.error.is_any_of("not_edited", "not_scored"))
+        """Tell whether this has come to neither a verdict nor an error, or only to that the stage
+        makes none.
+        """
+        return self.verdict is None and (
+            self.error is None or self.error.is_any_of("not_edited", "not_scored")
+        )
 
     @property
     def is_needed(self) -> bool:
@@ -115,25 +143,35 @@ class SelectedShard:
     pairs: Sequence[EditPair]
 
     def tries(self, pair: EditPair) -> bool:
-        """Tell whether this shard tries the judge on a pair of the suite: one of the shards that have pairs does."""
+        """Tell whether this shard tries the judge on a pair of the suite: one of the shards that
+        have pairs does.
+        """
         indices = shards_of((selected.id for selected in self.pairs), self.shard.count)
         return indices[number_of(pair.id) % len(indices)] == self.shard.index
 
     @property
     def info(self) -> ShardInfo:
         """The shard as results tell it."""
-        return ShardInfo(index=self.shard.index, count=self.shard.count, ids=tuple(pair.id for pair in self.pairs))
+        return ShardInfo(
+            index=self.shard.index,
+            count=self.shard.count,
+            ids=tuple(pair.id for pair in self.pairs),
+        )
 
 
 @dataclass(frozen=True)
 class Seeds:
-    """How many edits of each pair are made, and the base seed that is mixed into the seed of each."""
+    """How many edits of each pair are made, and the base seed that is mixed into the seed of
+    each.
+    """
 
     repetitions: int = 1
     base: int = 0
 
 
-def make_works(suite: Suite, pairs: Sequence[EditPair], seeds: Seeds, editor: Identity, store: Store) -> list[Work]:
+def make_works(
+    suite: Suite, pairs: Sequence[EditPair], seeds: Seeds, editor: Identity, store: Store
+) -> list[Work]:
     """List the work for the selected pairs and all their repetitions, in the order of the suite.
 
     An image that cannot be read is an error of its pair alone.
@@ -166,23 +204,36 @@ def make_works(suite: Suite, pairs: Sequence[EditPair], seeds: Seeds, editor: Id
                 work.fail("edit", "no_edit" if lacks else "bad_image", problem)
             else:
                 asked = _sha256(shown) if shown_reference else None
-                work.recipe = edit_recipe(editor, pair, work.generator_seed, _sha256(source), asked, _sha256(finished))
+                work.recipe = edit_recipe(
+                    editor, pair, work.generator_seed, _sha256(source), asked, _sha256(finished)
+                )
                 work.content = key(work.recipe)
             plan.append(work)
     return plan
 
 
 def edit_recipe(
-    editor: Identity, pair: EditPair, seed: int, source: str | None, shown: str | None, image: str | None = None
+    editor: Identity,
+    pair: EditPair,
+    seed: int,
+    source: str | None,
+    shown: str | None,
+    image: str | None = None,
 ) -> JsonObject:
-    """Return what decides an edit: the generator's `seed`; `source`, `shown` and `image` are SHA-256 of encoded images.
+    """Return what decides an edit: the generator's `seed`; `source`, `shown` and `image` are
+    SHA-256 of encoded images.
 
     `image` is a finished image, which then is all there is to it.
     """
     asked: JsonObject = {"editor": editor.digest, "source": source}
     if image is not None:
         return {**asked, "image": image}
-    asked |= {"instruction": pair.instruction, "seed": seed, "shown": shown, "batch_size": editor.model.batch_size}
+    asked |= {
+        "instruction": pair.instruction,
+        "seed": seed,
+        "shown": shown,
+        "batch_size": editor.model.batch_size,
+    }
     return {**asked, "pair": pair.id, "category": pair.category} if editor.sees_pair else asked
 
 
@@ -192,7 +243,9 @@ def in_batches_of(recipe: JsonObject, batch_size: int) -> JsonObject:
 
 
 def halves(batch_size: int) -> list[int]:
-    """List a batch size and those that it shrinks to where memory runs out or batches fail, down to 1."""
+    """List a batch size and those that it shrinks to where memory runs out or batches fail, down to
+    1.
+    """
     return [batch_size >> power for power in range(batch_size.bit_length())]
 
 
@@ -214,7 +267,9 @@ def _sha256(image: StoredImage | FinishedImage | None) -> str | None:
 
 
 def _read_finished(path: Path) -> FinishedImage:
-    """Read the image that the editor `folder` hands over for a pair; raise `ImageError` if it cannot be read."""
+    """Read the image that the editor `folder` hands over for a pair; raise `ImageError` if it
+    cannot be read.
+    """
     image = FileImage(path)
     return FinishedImage(hashlib.sha256(image.read()).hexdigest(), image)
 
@@ -228,44 +283,60 @@ def _keep(image: ImageSource | None, store: Store) -> StoredImage | None:
             raise TypeError(f"read() returned {type(data).__name__}, expected bytes")
     except (ImageError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # an image source of a user's own can raise anything, SystemExit too
+    except (
+        BaseException
+    ) as error:  # an image source of a user's own can raise anything, SystemExit too
         raise ImageError(f"{type(error).__name__}: {one_line(error)}") from error
-    return StoredImage(store.blobs.put(data, durable=False), suffix_of(data), size_of(data), image, store)
+    return StoredImage(
+        store.blobs.put(data, durable=False), suffix_of(data), size_of(data), image, store
+    )
 
 
 def _next_of_category(pairs: Iterable[EditPair]) -> dict[str, EditPair]:
     members: dict[str, list[EditPair]] = {}
     for pair in pairs:
         members.setdefault(pair.category, []).append(pair)
-    return {pair.id: group[(place + 1) % len(group)] for group in members.values() for place, pair in enumerate(group)}
+    return {
+        pair.id: group[(place + 1) % len(group)]
+        for group in members.values()
+        for place, pair in enumerate(group)
+    }
 
 
 R = TypeVar("R", EditRecord, VerdictRecord)
 
 
-def reusable(records: Sequence[R], here: Environment, policy: Reuse, usable: Callable[[R], bool]) -> R | None:
-    """Return the record to reuse: of those that the policy allows and that are `usable`, the one made most alike.
+def reusable(
+    records: Sequence[R], here: Environment, policy: Reuse, usable: Callable[[R], bool]
+) -> R | None:
+    """Return the record to reuse: of those that the policy allows and that are `usable`, the one
+    made most alike.
 
-    `records` are those of one recipe, the oldest first; of equals the newest counts. A record whose class had imported
-    further modules counts only while these are unchanged.
+    `records` are those of one recipe, the oldest first; of equals the newest counts. A record whose
+    class had imported further modules counts only while these are unchanged.
     """
     allowed = [record for record in reversed(records) if record.environment.serves(here, policy)]
     allowed.sort(key=lambda record: len(record.environment.differences(here)))
-    return next((record for record in allowed if usable(record) and is_unchanged(record.code)), None)
+    return next(
+        (record for record in allowed if usable(record) and is_unchanged(record.code)), None
+    )
 
 
 def make_items(plan: Sequence[Work], needs_verdict: bool, stopped_by: str) -> list[Item]:
     """Join the repetitions of each pair; a pair is scored only if every repetition is.
 
-    Work that has neither error nor what it was to get was cut off when the run was `stopped_by` someone or
-    something: its status is `interrupted`, which counts neither as scored nor as an error. Without `needs_verdict`
-    (stage `edit`) an edit is enough, and the status is `edited`. Work that no gate needed any more is `not_needed`.
+    Work that has neither error nor what it was to get was cut off when the run was `stopped_by`
+    someone or something: its status is `interrupted`, which counts neither as scored nor as an
+    error. Without `needs_verdict` (stage `edit`) an edit is enough, and the status is `edited`.
+    Work that no gate needed any more is `not_needed`.
     """
     by_pair: dict[str, list[Work]] = {}
     for work in plan:
         if work.error is None and (work.edit is None or (needs_verdict and work.verdict is None)):
             stage: Stage = "edit" if work.edit is None else "score"
-            work.error = ItemError(stage, "interrupted", f"the run was stopped before this was done, by {stopped_by}")
+            work.error = ItemError(
+                stage, "interrupted", f"the run was stopped before this was done, by {stopped_by}"
+            )
         by_pair.setdefault(work.pair.id, []).append(work)
     return [_item(works, needs_verdict) for works in by_pair.values()]
 
@@ -305,6 +376,10 @@ def _status(works: Sequence[Work], error: ItemError | None, needs_verdict: bool)
 def _means(works: Sequence[Work]) -> tuple[float, dict[str, float]]:
     """Mean score over the seeds, and means of the aspects that all of them have."""
     verdicts = [work.verdict for work in works if work.verdict is not None]
-    shared = [name for name in verdicts[0].aspects if all(name in verdict.aspects for verdict in verdicts)]
-    aspects = {name: sum(verdict.aspects[name] for verdict in verdicts) / len(verdicts) for name in shared}
+    shared = [
+        name for name in verdicts[0].aspects if all(name in verdict.aspects for verdict in verdicts)
+    ]
+    aspects = {
+        name: sum(verdict.aspects[name] for verdict in verdicts) / len(verdicts) for name in shared
+    }
     return sum(verdict.score for verdict in verdicts) / len(verdicts), aspects

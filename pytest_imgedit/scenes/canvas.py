@@ -1,4 +1,6 @@
-"""A small antialiased canvas: 128x128 units, drawn four times larger with Pillow and scaled down once."""
+"""A small antialiased canvas: 128x128 units, drawn four times larger with Pillow and scaled down
+once.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ def lighter(color: Rgb, share: float = 0.4) -> Rgb:
 
 
 def _reached(image: Image.Image, blur: float) -> tuple[int, int, int, int] | None:
-    """The part of a large image to which what is not black in it comes when it is blurred; `None` if all is black.
+    """The part of a large image to which what is not black in it comes when it is blurred; `None`
+    if all is black.
 
     Pillow's Gaussian blur is three box blurs, each less than one pixel wider to a side than `blur`.
     """
@@ -58,7 +61,9 @@ class Canvas:
     def _at(self, *values: float) -> list[float]:
         return [value * SCALE for value in values]
 
-    def rect(self, left: float, top: float, right: float, bottom: float, fill: Rgb, radius: float = 0) -> None:
+    def rect(
+        self, left: float, top: float, right: float, bottom: float, fill: Rgb, radius: float = 0
+    ) -> None:
         """Fill a rectangle, with rounded corners if `radius` > 0."""
         self._draw.rounded_rectangle(self._at(left, top, right, bottom), radius * SCALE, fill=fill)
 
@@ -66,9 +71,13 @@ class Canvas:
         """Fill an ellipse around (x, y)."""
         self._draw.ellipse(self._at(x - rx, y - ry, x + rx, y + ry), fill=fill)
 
-    def arc(self, x: float, y: float, r: float, start: float, end: float, fill: Rgb, width: float = 1) -> None:
+    def arc(
+        self, x: float, y: float, r: float, start: float, end: float, fill: Rgb, width: float = 1
+    ) -> None:
         """Draw a part of a circle's outline."""
-        self._draw.arc(self._at(x - r, y - r, x + r, y + r), start, end, fill=fill, width=round(width * SCALE))
+        self._draw.arc(
+            self._at(x - r, y - r, x + r, y + r), start, end, fill=fill, width=round(width * SCALE)
+        )
 
     def polygon(self, points: Sequence[Point], fill: Rgb) -> None:
         """Fill a polygon."""
@@ -89,7 +98,13 @@ class Canvas:
             color = mix(first, last, (y - start) / max(1, end - start - 1))
             self._draw.line([(0, y), (SIZE * SCALE, y)], fill=color)
 
-    def veil(self, color: Rgb, opacity: float, mask: Callable[[Canvas], None] | None = None, blur: float = 0) -> None:
+    def veil(
+        self,
+        color: Rgb,
+        opacity: float,
+        mask: Callable[[Canvas], None] | None = None,
+        blur: float = 0,
+    ) -> None:
         """Lay a translucent colour over everything, or where `mask` draws white on black."""
         shape = Canvas((255, 255, 255) if mask is None else (0, 0, 0))
         if mask is not None:
@@ -114,7 +129,11 @@ class Canvas:
 
     def dim(self, brightness: float, saturation: float = 1.0) -> None:
         """Scale the brightness and saturation of all that is drawn so far."""
-        self._replace(ImageEnhance.Color(ImageEnhance.Brightness(self.image).enhance(brightness)).enhance(saturation))
+        self._replace(
+            ImageEnhance.Color(ImageEnhance.Brightness(self.image).enhance(brightness)).enhance(
+                saturation
+            )
+        )
 
     def _replace(self, image: Image.Image) -> None:
         self.image = image

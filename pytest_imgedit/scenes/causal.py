@@ -23,7 +23,9 @@ def cut_balloon(rng: Random) -> Scene:
             c.line([(at, 101), (at + 5, 97), (at + 10, 103), (at + 12, 110)], (70, 70, 76), 1)
             return
         c.line([(at, 101), (at + 1.5, 80), (at, y + r)], (70, 70, 76), 1)
-        c.polygon([(at - 2.5, y + r * 1.2 + 2), (at + 2.5, y + r * 1.2 + 2), (at, y + r)], darker(color))
+        c.polygon(
+            [(at - 2.5, y + r * 1.2 + 2), (at + 2.5, y + r * 1.2 + 2), (at, y + r)], darker(color)
+        )
         c.ellipse(at, y, r, r * 1.15, color)
         c.ellipse(at - r * 0.35, y - r * 0.4, r * 0.25, r * 0.35, lighter(color, 0.6))
 
@@ -36,7 +38,9 @@ def cut_balloon(rng: Random) -> Scene:
     same = other is not None and other.en == balloon.en
     which = Text("left" if x < other_x else "right", "左边" if x < other_x else "右边")
     name = (
-        Text(f"{which.en} balloon", f"{which.zh}气球") if same else Text(f"{balloon.en} balloon", f"{balloon.zh}气球")
+        Text(f"{which.en} balloon", f"{which.zh}气球")
+        if same
+        else Text(f"{balloon.en} balloon", f"{balloon.zh}气球")
     )
     return Scene(
         draw,
@@ -70,7 +74,11 @@ def cut_weight(rng: Random) -> Scene:
             box(c, x, 112, 16, 18, below.rgb)
         ball(c, x, (top - r) if after else length + r, r, weight.rgb)
 
-    under = Text(f" above a {below.en} paper box", f"，下面有一个{below.zh}的纸盒") if crushed else Text("", "")
+    under = (
+        Text(f" above a {below.en} paper box", f"，下面有一个{below.zh}的纸盒")
+        if crushed
+        else Text("", "")
+    )
     end = (
         Text(f" on the flattened {below.en} box", f"，{below.zh}的纸盒被压扁")
         if crushed
@@ -80,9 +88,13 @@ def cut_weight(rng: Random) -> Scene:
         draw,
         Text("Cut the rope.", "剪断绳子。"),
         Text(
-            f"A heavy {weight.en} ball hangs on a rope{under.en}.", f"一个沉重的{weight.zh}的球吊在绳子上{under.zh}。"
+            f"A heavy {weight.en} ball hangs on a rope{under.en}.",
+            f"一个沉重的{weight.zh}的球吊在绳子上{under.zh}。",
         ),
-        Text(f"The {weight.en} ball has dropped and lies{end.en}.", f"{weight.zh}的球掉了下来{end.zh}。"),
+        Text(
+            f"The {weight.en} ball has dropped and lies{end.en}.",
+            f"{weight.zh}的球掉了下来{end.zh}。",
+        ),
         ("gravity", "release"),
         "hard" if crushed else "medium",
     )
@@ -112,14 +124,19 @@ def tip_glass(rng: Random) -> Scene:
         else:
             c.rect(x - 8, 84 - h, x + 8, 84, glass, radius=1)
             c.rect(x - 7, 84 - h * 0.68, x + 7, 83, drink.rgb)
-            c.line([(x - 8, 84 - h), (x - 8, 84), (x + 8, 84), (x + 8, 84 - h)], (160, 182, 194), 1.2)
+            c.line(
+                [(x - 8, 84 - h), (x - 8, 84), (x + 8, 84), (x + 8, 84 - h)], (160, 182, 194), 1.2
+            )
 
     return Scene(
         draw,
         Text(f"Tip the glass over to the {to.en}.", f"把杯子向{to.zh}推倒。"),
-        Text(f"A glass with a {drink.en} drink stands on a table.", f"桌上有一杯{drink.zh}的饮料。"),
         Text(
-            f"The glass lies on its side and the {drink.en} drink has spilled over the table to the {to.en}.",
+            f"A glass with a {drink.en} drink stands on a table.", f"桌上有一杯{drink.zh}的饮料。"
+        ),
+        Text(
+            f"The glass lies on its side and the {drink.en} drink has spilled over the table to "
+            f"the {to.en}.",
             f"杯子倒了，{drink.zh}的饮料向{to.zh}洒在桌上。",
         ),
         ("spill", "liquid"),
@@ -196,8 +213,12 @@ def dominoes(rng: Random) -> Scene:
     return Scene(
         draw,
         Text(f"Push the {start.en} domino to the {to.en}.", f"把{start.zh}的骨牌向{to.zh}推倒。"),
-        Text(f"{count} {color.en} dominoes stand in a row.", f"{count}块{color.zh}的骨牌立成一排。"),
-        Text(f"All {count} dominoes have fallen to the {to.en}.", f"{count}块骨牌都向{to.zh}倒下了。"),
+        Text(
+            f"{count} {color.en} dominoes stand in a row.", f"{count}块{color.zh}的骨牌立成一排。"
+        ),
+        Text(
+            f"All {count} dominoes have fallen to the {to.en}.", f"{count}块骨牌都向{to.zh}倒下了。"
+        ),
         ("chain", "gravity"),
         "hard",
     )
@@ -224,16 +245,25 @@ def blow_candle(rng: Random) -> Scene:
             c.ellipse(x, 83 - h, 2.6, 5, (255, 176, 52))
             c.ellipse(x, 84.5 - h, 1.4, 3, (255, 244, 190))
         elif burning:
-            c.line([(x, 86 - h), (x + 3, 78 - h), (x - 2, 70 - h), (x + 2, 62 - h)], (150, 150, 152), 1.4)
+            c.line(
+                [(x, 86 - h), (x + 3, 78 - h), (x - 2, 70 - h), (x + 2, 62 - h)],
+                (150, 150, 152),
+                1.4,
+            )
 
     return Scene(
         draw,
-        Text("Blow out the candle.", "吹灭蜡烛。") if burning else Text("Light the candle.", "点燃蜡烛。"),
+        Text("Blow out the candle.", "吹灭蜡烛。")
+        if burning
+        else Text("Light the candle.", "点燃蜡烛。"),
         Text(
-            f"A {wax.en} candle that {'burns' if burning else 'does not burn'} and a {thing.en} box on a table.",
+            f"A {wax.en} candle that {'burns' if burning else 'does not burn'} and a {thing.en} "
+            "box on a table.",
             f"桌上有一支{'点着' if burning else '没点'}的{wax.zh}蜡烛和一个{thing.zh}的盒子。",
         ),
-        Text("The flame is gone, smoke rises, and the room is dark.", "火焰熄灭，冒着烟，房间变暗。")
+        Text(
+            "The flame is gone, smoke rises, and the room is dark.", "火焰熄灭，冒着烟，房间变暗。"
+        )
         if burning
         else Text("The candle burns and lights up the room.", "蜡烛燃烧，照亮房间。"),
         ("fire", "light"),

@@ -16,7 +16,12 @@ def _long_shadow(c: Canvas, x: float, y: float, w: float, length: float, side: f
         (24, 30, 30),
         0.42,
         lambda m: m.polygon(
-            [(x - w / 2, y), (x + w / 2, y), (x + side * length + w / 3, y + 9), (x + side * length - w / 3, y + 9)],
+            [
+                (x - w / 2, y),
+                (x + w / 2, y),
+                (x + side * length + w / 3, y + 9),
+                (x + side * length - w / 3, y + 9),
+            ],
             (255, 255, 255),
         ),
         blur=0.7,
@@ -48,7 +53,8 @@ def move_light(rng: Random) -> Scene:
             f"草地上有一个{first.zh}的盒子和一个{second.zh}的球，阳光斜照。",
         ),
         Text(
-            f"The sun is on the {to.en}; the shadows fall to the other side and the lit sides have changed.",
+            f"The sun is on the {to.en}; the shadows fall to the other side and the lit sides "
+            "have changed.",
             f"太阳在{to.zh}边，影子落到另一侧，受光面也换了方向。",
         ),
         ("light", "shadow"),
@@ -78,13 +84,21 @@ def day_to_night(rng: Random) -> Scene:
             moon(c, 106 if x < 64 else 22, 18, 7, (21, 26, 56))
         tint = mix(wall.rgb, (236, 228, 214), 0.6)
         house(
-            c, x, 100, w, (mix(tint, NIGHT, 0.6 if after else 0), mix(roof.rgb, NIGHT, 0.6 if after else 0)), lit=after
+            c,
+            x,
+            100,
+            w,
+            (mix(tint, NIGHT, 0.6 if after else 0), mix(roof.rgb, NIGHT, 0.6 if after else 0)),
+            lit=after,
         )
 
     return Scene(
         draw,
         Text("Turn the day into night.", "把白天变成夜晚。"),
-        Text(f"A house with a {roof.en} roof and a tree on a sunny day.", f"晴天里一座{roof.zh}屋顶的房子和一棵树。"),
+        Text(
+            f"A house with a {roof.en} roof and a tree on a sunny day.",
+            f"晴天里一座{roof.zh}屋顶的房子和一棵树。",
+        ),
         Text(
             "The sky is dark with moon and stars, the scene is dim, and the windows are lit.",
             "天空变暗，有月亮和星星，景物昏暗，窗户亮着灯。",
@@ -160,7 +174,8 @@ def snow(rng: Random) -> Scene:
         draw,
         Text("Change the season to snowy winter.", "把季节变成下雪的冬天。"),
         Text(
-            f"A house with a {roof.en} roof and a green tree in summer.", f"夏天里一座{roof.zh}屋顶的房子和一棵绿树。"
+            f"A house with a {roof.en} roof and a green tree in summer.",
+            f"夏天里一座{roof.zh}屋顶的房子和一棵绿树。",
         ),
         Text(
             "Snow lies on the ground, the roof and the bare tree; the sky is grey and flakes fall.",
@@ -192,7 +207,8 @@ def fog(rng: Random) -> Scene:
         draw,
         Text("Let dense fog roll in.", "让浓雾弥漫。"),
         Text(
-            f"A {near.en} box near, a {middle.en} box further off, a {far.en} box and hills far away.",
+            f"A {near.en} box near, a {middle.en} box further off, a {far.en} box and hills far "
+            "away.",
             f"近处有{near.zh}的盒子，稍远有{middle.zh}的盒子，远处有{far.zh}的盒子和山。",
         ),
         Text(
@@ -223,7 +239,10 @@ def autumn(rng: Random) -> Scene:
     return Scene(
         draw,
         Text("Change the season to autumn.", "把季节变成秋天。"),
-        Text(f"Two green trees with a {thing.en} box between them.", f"两棵绿树之间有一个{thing.zh}的盒子。"),
+        Text(
+            f"Two green trees with a {thing.en} box between them.",
+            f"两棵绿树之间有一个{thing.zh}的盒子。",
+        ),
         Text(
             "The leaves have turned and some lie on the ground; the grass is paler.",
             "树叶变色，有些落在地上，草变得枯黄。",

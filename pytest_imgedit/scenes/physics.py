@@ -6,7 +6,18 @@ from random import Random
 
 from pytest_imgedit.scenes.canvas import Canvas, darker, lighter
 from pytest_imgedit.scenes.scene import Scene, Text, pick_colors
-from pytest_imgedit.scenes.shapes import FLOORS, STONE, WALLS, WOOD, ball, box, outdoors, room, shadow, tree
+from pytest_imgedit.scenes.shapes import (
+    FLOORS,
+    STONE,
+    WALLS,
+    WOOD,
+    ball,
+    box,
+    outdoors,
+    room,
+    shadow,
+    tree,
+)
 
 
 def shelf_removed(rng: Random) -> Scene:
@@ -30,7 +41,9 @@ def shelf_removed(rng: Random) -> Scene:
         else:
             c.rect(x - 21, shelf_y, x + 21, shelf_y + 4, WOOD, radius=1)
             for side in (-1, 1):
-                c.line([(x + side * 15, shelf_y + 4), (x + side * 15, shelf_y + 11)], darker(WOOD), 2)
+                c.line(
+                    [(x + side * 15, shelf_y + 4), (x + side * 15, shelf_y + 11)], darker(WOOD), 2
+                )
         if is_ball:
             ball(c, x, bottom - r, r, held.rgb)
         else:
@@ -39,7 +52,10 @@ def shelf_removed(rng: Random) -> Scene:
     return Scene(
         draw,
         Text("Take the shelf away.", "把架子拿走。"),
-        Text(f"A {held.en} {thing.en} stands on a wall shelf.", f"墙上的架子上放着一个{held.zh}的{thing.zh}。"),
+        Text(
+            f"A {held.en} {thing.en} stands on a wall shelf.",
+            f"墙上的架子上放着一个{held.zh}的{thing.zh}。",
+        ),
         Text(
             f"The shelf is gone and the {held.en} {thing.en} rests on the floor.",
             f"架子没有了，{held.zh}的{thing.zh}落在地板上。",
@@ -70,7 +86,9 @@ def pillar_removed(rng: Random) -> Scene:
             c.rect(px - 5, floor_y - height, px - 2, floor_y, lighter(STONE, 0.25), radius=1)
         high = floor_y - height - 2
         low = floor_y - 2.5 if after else high
-        c.line([(far - side * 9, high - (2.5 if after else 0)), (near + side * 9, low)], plank.rgb, 5)
+        c.line(
+            [(far - side * 9, high - (2.5 if after else 0)), (near + side * 9, low)], plank.rgb, 5
+        )
         if after:
             ball_x = near + side * (13 + r)
             shadow(c, ball_x, floor_y, r, 2)
@@ -86,7 +104,8 @@ def pillar_removed(rng: Random) -> Scene:
             f"两根柱子上架着一块{plank.zh}木板，板上有一个{top.zh}的球。",
         ),
         Text(
-            f"The plank slopes down to the {word.en} and the {top.en} ball lies on the floor at its lower end.",
+            f"The plank slopes down to the {word.en} and the {top.en} ball lies on the floor at "
+            "its lower end.",
             f"木板向{word.zh}边倾斜，{top.zh}的球滚落到低端的地面上。",
         ),
         ("gravity", "support", "balance"),
@@ -115,7 +134,10 @@ def move_closer(rng: Random) -> Scene:
     side = Text("left", "左") if x1 < 64 else Text("right", "右")
     return Scene(
         draw,
-        Text(f"Bring the {mover.en} ball to the front on the {side.en}.", f"把{mover.zh}的球移到{side.zh}前方。"),
+        Text(
+            f"Bring the {mover.en} ball to the front on the {side.en}.",
+            f"把{mover.zh}的球移到{side.zh}前方。",
+        ),
         Text(
             f"A {mover.en} ball lies far away on a path, with a {near_color.en} box halfway.",
             f"远处的路上有一个{mover.zh}的球，半路上有一个{near_color.zh}的盒子。",
@@ -150,8 +172,14 @@ def move_behind(rng: Random) -> Scene:
 
     return Scene(
         draw,
-        Text(f"Put the {mover.en} ball behind the {cover.en} box.", f"把{mover.zh}的球放到{cover.zh}的盒子后面。"),
-        Text(f"A {mover.en} ball lies in front of a {cover.en} box.", f"{mover.zh}的球在{cover.zh}的盒子前面。"),
+        Text(
+            f"Put the {mover.en} ball behind the {cover.en} box.",
+            f"把{mover.zh}的球放到{cover.zh}的盒子后面。",
+        ),
+        Text(
+            f"A {mover.en} ball lies in front of a {cover.en} box.",
+            f"{mover.zh}的球在{cover.zh}的盒子前面。",
+        ),
         Text(
             f"The {cover.en} box hides a part of the {mover.en} ball, which stands behind it.",
             f"{mover.zh}的球在盒子后面，被{cover.zh}的盒子挡住一部分。",
@@ -186,7 +214,11 @@ def into_water(rng: Random) -> Scene:
                 STONE,
             )  # fmt: skip
             c.polygon(
-                [(x - size * 0.4, bottom - size * 0.55), (x, bottom - size * 0.8), (x, bottom - size * 0.4)],
+                [
+                    (x - size * 0.4, bottom - size * 0.55),
+                    (x, bottom - size * 0.8),
+                    (x, bottom - size * 0.4),
+                ],
                 lighter(STONE, 0.3),
             )
         else:
@@ -206,8 +238,13 @@ def into_water(rng: Random) -> Scene:
     )
     return Scene(
         draw,
-        Text(f"Cut the rope so that the {name.en} drops into the tank.", f"剪断绳子，让{name.zh}落入水箱。"),
-        Text(f"A {name.en} hangs on a rope above a tank of water.", f"{name.zh}用绳子吊在水箱上方。"),
+        Text(
+            f"Cut the rope so that the {name.en} drops into the tank.",
+            f"剪断绳子，让{name.zh}落入水箱。",
+        ),
+        Text(
+            f"A {name.en} hangs on a rope above a tank of water.", f"{name.zh}用绳子吊在水箱上方。"
+        ),
         Text(f"{end.en} The water has risen a little.", f"{end.zh}水位略有上升。"),
         ("buoyancy", "gravity"),
         "hard",
@@ -234,7 +271,8 @@ def bottom_block(rng: Random) -> Scene:
         draw,
         Text(f"Take the {which.en} block out of the stack.", f"把{which.zh}的积木抽走。"),
         Text(
-            f"Three blocks are stacked: {', '.join(color.en for color in colors)} from bottom to top.",
+            f"Three blocks are stacked: {', '.join(color.en for color in colors)} from bottom to "
+            "top.",
             f"三块积木叠在一起，从下到上是{'、'.join(color.zh for color in colors)}。",
         ),
         Text(

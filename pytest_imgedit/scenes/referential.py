@@ -11,7 +11,9 @@ from pytest_imgedit.scenes.shapes import FLOORS, WALLS, ball, box, room, shadow,
 
 
 def _act(rng: Random, color: Color) -> tuple[str, Text, Text]:
-    """Choose what happens to the thing meant: repainted or removed; instruction frames hold `{}`."""
+    """Choose what happens to the thing meant: repainted or removed; instruction frames hold
+    `{}`.
+    """
     if rng.random() < 0.6:
         return (
             "paint",
@@ -60,9 +62,15 @@ def nth_ball(rng: Random) -> Scene:
             ball(c, x, y, r, new.rgb if after and index == which else color.rgb)
 
     side = Text("left", "左") if from_left else Text("right", "右")
-    name = Text(f"the {ORDINALS[place].en} ball from the {side.en}", f"从{side.zh}数{ORDINALS[place].zh}球")
-    description = Text(f"{count} {color.en} balls lie in a row.", f"{count}个{color.zh}的球排成一排。")
-    return _scene(draw, act, name, description, ("ordinal",), "medium" if place in (0, 3) else "hard")
+    name = Text(
+        f"the {ORDINALS[place].en} ball from the {side.en}", f"从{side.zh}数{ORDINALS[place].zh}球"
+    )
+    description = Text(
+        f"{count} {color.en} balls lie in a row.", f"{count}个{color.zh}的球排成一排。"
+    )
+    return _scene(
+        draw, act, name, description, ("ordinal",), "medium" if place in (0, 3) else "hard"
+    )
 
 
 def by_size(rng: Random) -> Scene:
@@ -84,11 +92,16 @@ def by_size(rng: Random) -> Scene:
                 continue
             x = (32, 96)[index if not swap else 1 - index]
             shadow(c, x, 110, size * 1.1, 2.6)
-            (_cube if boxes else ball)(c, x, 110 - size, size, new.rgb if after and meant else color.rgb)
+            (_cube if boxes else ball)(
+                c, x, 110 - size, size, new.rgb if after and meant else color.rgb
+            )
 
     kind = Text("box", "盒子") if boxes else Text("ball", "球")
     rank = Text("smaller", "较小") if smaller else Text("larger", "较大")
-    name = Text(f"the {rank.en} of the two {color.en} {_plural(kind.en)}", f"两个{color.zh}{kind.zh}中{rank.zh}的那个")
+    name = Text(
+        f"the {rank.en} of the two {color.en} {_plural(kind.en)}",
+        f"两个{color.zh}{kind.zh}中{rank.zh}的那个",
+    )
     description = Text(
         f"Two {color.en} {_plural(kind.en)} of different sizes with another thing between them.",
         f"两个大小不同的{color.zh}{kind.zh}，中间有另一件东西。",
@@ -156,7 +169,8 @@ def between(rng: Random) -> Scene:
         f"{left_mark.zh}盒子和{right_mark.zh}盒子之间的盒子",
     )
     description = Text(
-        f"Five boxes in a row: a {left_mark.en} one, a {right_mark.en} one and three {plain.en} ones.",
+        f"Five boxes in a row: a {left_mark.en} one, a {right_mark.en} one and three {plain.en} "
+        "ones.",
         f"一排五个盒子：一个{left_mark.zh}、一个{right_mark.zh}、三个{plain.zh}。",
     )
     return _scene(draw, act, name, description, ("relation", "between"), "hard")
@@ -184,7 +198,8 @@ def on_or_under(rng: Random) -> Scene:
     where = Text("under", "下面") if under else Text("on", "上面")
     name = Text(f"the ball {where.en} the table", f"桌子{where.zh}的球")
     description = Text(
-        f"One {color.en} ball lies on a table and one under it.", f"一个{color.zh}的球在桌上，一个在桌下。"
+        f"One {color.en} ball lies on a table and one under it.",
+        f"一个{color.zh}的球在桌上，一个在桌下。",
     )
     return _scene(draw, act, name, description, ("relation",), "easy")
 

@@ -34,15 +34,21 @@ COLORS = (
     Color("orange", "橙色", (232, 130, 44)),
 )
 
-ORDINALS = (Text("first", "第一个"), Text("second", "第二个"), Text("third", "第三个"), Text("fourth", "第四个"))
+ORDINALS = (
+    Text("first", "第一个"),
+    Text("second", "第二个"),
+    Text("third", "第三个"),
+    Text("fourth", "第四个"),
+)
 
 
 @dataclass(frozen=True)
 class Scene:
-    """One pair before and after: `draw(canvas, False)` draws the source, `draw(canvas, True)` the reference.
+    """One pair before and after: `draw(canvas, False)` draws the source, `draw(canvas, True)` the
+    reference.
 
-    All choices were made when the scene was made, so both drawings differ only in what the instruction
-    asks for and what follows from it.
+    All choices were made when the scene was made, so both drawings differ only in what the
+    instruction asks for and what follows from it.
     """
 
     draw: Callable[[Canvas, bool], None]

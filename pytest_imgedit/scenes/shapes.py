@@ -1,4 +1,6 @@
-"""Things that stand in scenes: balls, boxes, people, furniture, weather. Coordinates are canvas units."""
+"""Things that stand in scenes: balls, boxes, people, furniture, weather. Coordinates are canvas
+units.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def room(c: Canvas, wall: Rgb, floor: Rgb, horizon: float) -> None:
     c.rect(0, horizon - 2, SIZE, horizon, darker(wall, 0.25))
 
 
-def outdoors(c: Canvas, horizon: float, sky: Rgb = (150, 198, 236), ground: Rgb = (112, 160, 88)) -> None:
+def outdoors(
+    c: Canvas, horizon: float, sky: Rgb = (150, 198, 236), ground: Rgb = (112, 160, 88)
+) -> None:
     """Sky and ground."""
     c.gradient(0, horizon, sky, lighter(sky, 0.5))
     c.gradient(horizon, SIZE, lighter(ground, 0.12), darker(ground, 0.12))
@@ -44,7 +48,9 @@ def shadow(c: Canvas, x: float, y: float, rx: float, ry: float, strength: float 
     c.veil((20, 20, 30), strength, lambda m: m.ellipse(x, y, rx, ry, (255, 255, 255)), blur=0.8)
 
 
-def ball(c: Canvas, x: float, y: float, r: float, color: Rgb, light: tuple[float, float] = (-0.4, -0.45)) -> None:
+def ball(
+    c: Canvas, x: float, y: float, r: float, color: Rgb, light: tuple[float, float] = (-0.4, -0.45)
+) -> None:
     """A shaded ball around (x, y), lit from the direction `light` (unit circle, y down)."""
     steps = 9
     for step in range(steps):
@@ -54,13 +60,21 @@ def ball(c: Canvas, x: float, y: float, r: float, color: Rgb, light: tuple[float
         c.ellipse(x + light[0] * (r - rest), y + light[1] * (r - rest), rest, rest, shade)
 
 
-def box(c: Canvas, x: float, bottom: float, w: float, h: float, color: Rgb, light: float = -1) -> None:
+def box(
+    c: Canvas, x: float, bottom: float, w: float, h: float, color: Rgb, light: float = -1
+) -> None:
     """A box whose front is centred on x and stands on `bottom`; `light` < 0 comes from the left."""
     d = w * 0.28
     left, right, top = x - w / 2, x + w / 2, bottom - h
-    c.polygon([(left, top), (left + d, top - d * 0.7), (right + d, top - d * 0.7), (right, top)], lighter(color, 0.25))
+    c.polygon(
+        [(left, top), (left + d, top - d * 0.7), (right + d, top - d * 0.7), (right, top)],
+        lighter(color, 0.25),
+    )
     side = darker(color, 0.42) if light < 0 else lighter(color, 0.1)
-    c.polygon([(right, top), (right + d, top - d * 0.7), (right + d, bottom - d * 0.7), (right, bottom)], side)
+    c.polygon(
+        [(right, top), (right + d, top - d * 0.7), (right + d, bottom - d * 0.7), (right, bottom)],
+        side,
+    )
     c.rect(left, top, right, bottom, color if light < 0 else darker(color, 0.32))
 
 
@@ -81,24 +95,50 @@ def cloud(c: Canvas, x: float, y: float, w: float, color: Rgb = (246, 248, 250))
     c.rect(x - 0.44 * w, y + 0.06 * w, x + 0.46 * w, y + 0.2 * w, color, radius=0.07 * w)
 
 
-def tree(c: Canvas, x: float, bottom: float, h: float, leaves: Rgb | None = (62, 124, 62), snow: bool = False) -> None:
+def tree(
+    c: Canvas,
+    x: float,
+    bottom: float,
+    h: float,
+    leaves: Rgb | None = (62, 124, 62),
+    snow: bool = False,
+) -> None:
     """A tree; `leaves=None` leaves it bare."""
     trunk: Rgb = (104, 74, 48)
     c.rect(x - h * 0.05, bottom - h * 0.45, x + h * 0.05, bottom, trunk)
     for dx, dy in ((-0.2, -0.72), (0.2, -0.7), (-0.08, -0.86), (0.1, -0.88)):
         c.line([(x, bottom - h * 0.42), (x + dx * h, bottom + dy * h)], trunk, h * 0.035)
     if leaves is not None:
-        for dx, dy, r in ((-0.18, -0.6, 0.19), (0.18, -0.6, 0.19), (0, -0.78, 0.23), (0, -0.55, 0.2)):
-            c.ellipse(x + dx * h, bottom + dy * h, r * h, r * h, darker(leaves, 0.12) if dy > -0.6 else leaves)
+        for dx, dy, r in (
+            (-0.18, -0.6, 0.19),
+            (0.18, -0.6, 0.19),
+            (0, -0.78, 0.23),
+            (0, -0.55, 0.2),
+        ):
+            c.ellipse(
+                x + dx * h,
+                bottom + dy * h,
+                r * h,
+                r * h,
+                darker(leaves, 0.12) if dy > -0.6 else leaves,
+            )
     if snow:
         for dx, dy, r in ((-0.17, -0.72, 0.13), (0.17, -0.71, 0.13), (0, -0.92, 0.16)):
             c.ellipse(x + dx * h, bottom + dy * h, r * h, r * h * 0.55, (250, 251, 253))
 
 
 def house(
-    c: Canvas, x: float, bottom: float, w: float, colors: tuple[Rgb, Rgb], lit: bool = False, snow: bool = False
+    c: Canvas,
+    x: float,
+    bottom: float,
+    w: float,
+    colors: tuple[Rgb, Rgb],
+    lit: bool = False,
+    snow: bool = False,
 ) -> None:
-    """A house with a door and two windows, which glow when `lit`; `colors` are those of wall and roof."""
+    """A house with a door and two windows, which glow when `lit`; `colors` are those of wall and
+    roof.
+    """
     h, (wall, roof) = w * 0.62, colors
     glass: Rgb = (255, 220, 120) if lit else (120, 146, 168)
     if lit:
@@ -107,7 +147,10 @@ def house(
     peak, eaves = bottom - h - w * 0.38, bottom - h
     c.polygon([(x - w * 0.6, eaves), (x, peak), (x + w * 0.6, eaves)], roof)
     if snow:
-        c.polygon([(x - w * 0.6, eaves), (x, peak), (x + w * 0.6, eaves), (x, peak + w * 0.2)], (248, 250, 253))
+        c.polygon(
+            [(x - w * 0.6, eaves), (x, peak), (x + w * 0.6, eaves), (x, peak + w * 0.2)],
+            (248, 250, 253),
+        )
     c.rect(x - w * 0.09, bottom - h * 0.52, x + w * 0.09, bottom, darker(wall, 0.5))
     for side in (-1, 1):
         wx = x + side * w * 0.3
@@ -136,8 +179,12 @@ class Pose(NamedTuple):
 STANDING = Pose()
 
 
-def figure(c: Canvas, x: float, feet: float, h: float, shirt: Rgb, look: Look, pose: Pose = STANDING) -> None:
-    """A person of height `h` whose feet stand at (x, feet). The nose and eyes show which way it faces."""
+def figure(
+    c: Canvas, x: float, feet: float, h: float, shirt: Rgb, look: Look, pose: Pose = STANDING
+) -> None:
+    """A person of height `h` whose feet stand at (x, feet). The nose and eyes show which way it
+    faces.
+    """
     facing, sitting, cane, hand_up, hat = pose
     turn = {"left": -1, "right": 1, "front": 0}[facing]
     skin, hair = look
@@ -154,7 +201,11 @@ def figure(c: Canvas, x: float, feet: float, h: float, shirt: Rgb, look: Look, p
     arm = darker(shirt, 0.2)
     for side in (-1, 1):
         raised = hand_up and side == (turn or 1)
-        hand = (x + side * h * 0.24, neck - h * 0.2) if raised else (x + side * h * 0.17, hip - h * 0.02)
+        hand = (
+            (x + side * h * 0.24, neck - h * 0.2)
+            if raised
+            else (x + side * h * 0.17, hip - h * 0.02)
+        )
         c.line([(x + side * h * 0.12, neck + h * 0.05), hand], arm, h * 0.07)
         c.ellipse(*hand, h * 0.04, h * 0.04, skin)
         if cane and side == (turn or 1):
@@ -164,7 +215,11 @@ def figure(c: Canvas, x: float, feet: float, h: float, shirt: Rgb, look: Look, p
     if turn:
         c.ellipse(x + turn * r * 0.28, head, r * 0.86, r * 0.94, skin)
         c.polygon(
-            [(x + turn * r, head - r * 0.2), (x + turn * r * 1.5, head + r * 0.25), (x + turn * r, head + r * 0.35)],
+            [
+                (x + turn * r, head - r * 0.2),
+                (x + turn * r * 1.5, head + r * 0.25),
+                (x + turn * r, head + r * 0.35),
+            ],
             skin,
         )
         c.ellipse(x + turn * r * 0.62, head - r * 0.1, r * 0.14, r * 0.16, (30, 30, 34))
@@ -173,7 +228,14 @@ def figure(c: Canvas, x: float, feet: float, h: float, shirt: Rgb, look: Look, p
         for side in (-1, 1):
             c.ellipse(x + side * r * 0.36, head, r * 0.13, r * 0.15, (30, 30, 34))
     if hat is not None:
-        c.rect(x - r * 1.5, head - r * 0.72, x + r * 1.5, head - r * 0.42, darker(hat, 0.15), radius=r * 0.1)
+        c.rect(
+            x - r * 1.5,
+            head - r * 0.72,
+            x + r * 1.5,
+            head - r * 0.42,
+            darker(hat, 0.15),
+            radius=r * 0.1,
+        )
         c.rect(x - r * 0.85, head - r * 1.5, x + r * 0.85, head - r * 0.5, hat, radius=r * 0.2)
 
 

@@ -42,12 +42,17 @@ def queue_faces_counter(rng: Random) -> Scene:
             x = 64 + side * (22 - place * 25)
             turned = place in away and not after
             shadow(c, x, 108, 9, 2)
-            figure(c, x, 108, 58, shirts[place].rgb, looks[place], Pose(backward if turned else toward))
+            figure(
+                c, x, 108, 58, shirts[place].rgb, looks[place], Pose(backward if turned else toward)
+            )
 
     return Scene(
         draw,
         Text("Make everyone in the queue face the counter.", "让队伍里的每个人都面向柜台。"),
-        Text(f"{count} people queue at a counter; not all look at it.", f"{count}个人在柜台前排队，有人没有面向柜台。"),
+        Text(
+            f"{count} people queue at a counter; not all look at it.",
+            f"{count}个人在柜台前排队，有人没有面向柜台。",
+        ),
         Text("All people in the queue face the counter.", "队伍里的人都面向柜台。"),
         ("gaze", "queue"),
         "medium" if len(away) == 1 else "hard",
@@ -84,7 +89,8 @@ def give_seat(rng: Random) -> Scene:
             f"穿{young.zh}衣服的年轻人坐着，穿{elder.zh}衣服、拄拐杖的老人站着。",
         ),
         Text(
-            f"The elder in {elder.en} sits with the cane and the young person in {young.en} stands.",
+            f"The elder in {elder.en} sits with the cane and the young person in {young.en} "
+            "stands.",
             f"穿{elder.zh}衣服的老人坐着，穿{young.zh}衣服的年轻人站着。",
         ),
         ("courtesy", "swap"),
@@ -145,7 +151,14 @@ def share_umbrella(rng: Random) -> Scene:
             figure(c, px, 114, 60, shirt.rgb, look)
         c.line([(centre, 38), (centre, 86)], (70, 62, 58), 1.6)
         c.polygon(
-            [(centre - 27, 52), (centre - 17, 40), (centre, 34), (centre + 17, 40), (centre + 27, 52)], umbrella.rgb
+            [
+                (centre - 27, 52),
+                (centre - 17, 40),
+                (centre, 34),
+                (centre + 17, 40),
+                (centre + 27, 52),
+            ],
+            umbrella.rgb,
         )
         for dx in (-18, 0, 18):
             c.ellipse(centre + dx, 52.5, 9, 3, darker(umbrella.rgb, 0.25))
@@ -154,10 +167,14 @@ def share_umbrella(rng: Random) -> Scene:
         draw,
         Text("Let the two people share the umbrella.", "让两个人一起打伞。"),
         Text(
-            f"In the rain one person holds a {umbrella.en} umbrella and one in {second.en} gets wet.",
+            f"In the rain one person holds a {umbrella.en} umbrella and one in {second.en} gets "
+            "wet.",
             f"雨中一个人打着{umbrella.zh}的伞，另一个穿{second.zh}衣服的人淋着雨。",
         ),
-        Text(f"Both stand close together under the {umbrella.en} umbrella.", f"两个人靠近站在{umbrella.zh}的伞下。"),
+        Text(
+            f"Both stand close together under the {umbrella.en} umbrella.",
+            f"两个人靠近站在{umbrella.zh}的伞下。",
+        ),
         ("courtesy", "distance"),
         "hard",
     )
@@ -184,10 +201,12 @@ def raise_hands(rng: Random) -> Scene:
         result = Text("All four people have one hand up.", "四个人都举着一只手。")
     else:
         asked = Text(
-            f"Let the {ORDINALS[who].en} person from the left raise a hand.", f"让左起{ORDINALS[who].zh}人举手。"
+            f"Let the {ORDINALS[who].en} person from the left raise a hand.",
+            f"让左起{ORDINALS[who].zh}人举手。",
         )
         result = Text(
-            f"Only the {ORDINALS[who].en} person from the left, in {shirts[who].en}, has a hand up.",
+            f"Only the {ORDINALS[who].en} person from the left, in {shirts[who].en}, has a hand "
+            "up.",
             f"只有左起{ORDINALS[who].zh}、穿{shirts[who].zh}衣服的人举着手。",
         )
     return Scene(
@@ -226,7 +245,8 @@ def serve_guest(rng: Random) -> Scene:
             "有一位客人没有杯子：给他一个和别人一样的。",
         ),
         Text(
-            f"Three guests at a table; two of them have a {cup.en} cup.", f"桌边有三位客人，其中两位有{cup.zh}的杯子。"
+            f"Three guests at a table; two of them have a {cup.en} cup.",
+            f"桌边有三位客人，其中两位有{cup.zh}的杯子。",
         ),
         Text(f"Each of the three guests has a {cup.en} cup.", f"三位客人面前都有{cup.zh}的杯子。"),
         ("fairness", "group"),

@@ -1,1 +1,3 @@
-"""Statistics of scores: estimates and their errors, gates, comparison with a baseline, agreement with people."""
+"""Statistics of scores: estimates and their errors, gates, comparison with a baseline, agreement
+with people.
+"""

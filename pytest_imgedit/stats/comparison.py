@@ -1,4 +1,6 @@
-"""What changed between a baseline and a run: paired differences of the same pairs, from two documents."""
+"""What changed between a baseline and a run: paired differences of the same pairs, from two
+documents.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ MOST = 5
 
 
 def differences(before: Iterable[BaselineItem], now: Iterable[BaselineItem]) -> list[Observation]:
-    """Pair the items of a run with those of a baseline by id; `value` is now − before, within [-10, 10].
+    """Pair the items of a run with those of a baseline by id; `value` is now − before, within [-10,
+    10].
 
     A pair that has no score on one side has no value, and bounds from the end of the scale.
     """
@@ -52,8 +55,9 @@ def compare(
 ) -> Comparison:
     """Compare a run's items with a baseline.
 
-    A row that one of the `max_drop` gates is on has that gate's p, state and MDE. `environment` is what
-    `environment_differences` says of the two, `collapsed` are the ids that `max_collapsed` finds.
+    A row that one of the `max_drop` gates is on has that gate's p, state and MDE. `environment` is
+    what `environment_differences` says of the two, `collapsed` are the ids that `max_collapsed`
+    finds.
     """
     observations = differences(baseline.items, items)
     old = {item.id: item for item in baseline.items}
@@ -73,7 +77,10 @@ def compare(
         rows=_rows(old, items, observations, alpha, gates),
         pairs={
             item.id: ComparedPair(
-                before=old[item.id].score, difference=one.value, edits=old[item.id].edits, alike=one.alike
+                before=old[item.id].score,
+                difference=one.value,
+                edits=old[item.id].edits,
+                alike=one.alike,
             )
             for item, one in zip(items, observations, strict=True)
         },
@@ -96,12 +103,18 @@ def _rows(
     drops = holm([1.0 if one is None else one.p_below(0) for one in estimates.values()])
     rises = holm([1.0 if one is None else one.p_above(0) for one in estimates.values()])
     gate_of = {gate.field: gate for gate in gates}
-    compared = [item for item, moved in zip(items, observations, strict=True) if moved.value is not None]
+    compared = [
+        item for item, moved in zip(items, observations, strict=True) if moved.value is not None
+    ]
     rows = {}
     for (field, one), drop, rise in zip(estimates.items(), drops, rises, strict=True):
         both = [item for item in compared if field in ("overall", item.category)]
-        before = estimate_field(field, [Observation(item.category, item.id, old[item.id].score) for item in both])
-        now = estimate_field(field, [Observation(item.category, item.id, item.score) for item in both])
+        before = estimate_field(
+            field, [Observation(item.category, item.id, old[item.id].score) for item in both]
+        )
+        now = estimate_field(
+            field, [Observation(item.category, item.id, item.score) for item in both]
+        )
         is_known, gate = one is not None and one.se is not None, gate_of.get(field)
         p, finding = (drop, _finding(one, drop, rise, alpha)) if is_known else (None, "unknown")
         mde = one.mde(alpha / len(fields)) if one is not None and is_known else None
@@ -133,22 +146,29 @@ class Computed:
 
 
 def environment_differences(before: Baseline, now: Baseline | Computed) -> list[str]:
-    """Say in what two runs or baselines were computed otherwise, edits and verdicts apart; nothing where they agree.
+    """Say in what two runs or baselines were computed otherwise, edits and verdicts apart; nothing
+    where they agree.
 
-    That is where they were (`environments`), in which `dtype`, in calls for how many edits, and by which decoder a
-    judge's batches.
+    That is where they were (`environments`), in which `dtype`, in calls for how many edits, and by
+    which decoder a judge's batches.
     """
     sides = (before.environments.values(), now.environments.values())
     found = _unlike("edits", *([one.bare for one in side if one.edits] for side in sides))
     found += _otherwise("edits: dtype", before.editor.dtype, now.editor.dtype)
-    found += _otherwise("edits: batch size", *(_listed(side.editor.batch_sizes) for side in (before, now)))
+    found += _otherwise(
+        "edits: batch size", *(_listed(side.editor.batch_sizes) for side in (before, now))
+    )
     found += _unlike("verdicts", *([one.bare for one in side if one.verdicts] for side in sides))
     found += _otherwise("verdicts: dtype", before.judge.dtype, now.judge.dtype)
     return found + _otherwise("verdicts: decoder", before.judge.decoder, now.judge.decoder)
 
 
 def _unlike(what: str, theirs: Sequence[Environment], ours: Sequence[Environment]) -> list[str]:
-    if not theirs or not ours or (all(old in ours for old in theirs) and all(new in theirs for new in ours)):
+    if (
+        not theirs
+        or not ours
+        or (all(old in ours for old in theirs) and all(new in theirs for new in ours))
+    ):
         return []
     texts = dict.fromkeys(text for old in theirs for new in ours for text in old.differences(new))
     return [f"{what}: {text}" for text in texts]

@@ -1,4 +1,6 @@
-"""Gates on what a run holds: pairs without a score, pairs of the baseline, near-copies, and where it was computed."""
+"""Gates on what a run holds: pairs without a score, pairs of the baseline, near-copies, and where
+it was computed.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,16 @@ def allowed_pairs(limit: float, pairs: int) -> int:
 def coverage(
     settings: GateOptions, scores: Sequence[Observation], errors: int, scores_expected: bool = True
 ) -> GateResult:
-    """Gate the pairs that ended in an error; where there are some, say what the overall score could have been."""
+    """Gate the pairs that ended in an error; where there are some, say what the overall score could
+    have been.
+    """
     n, scored = len(scores), sum(one.value is not None for one in scores)
     allowed = allowed_pairs(settings.max_errors, n)
     state: State = "PASS" if errors <= allowed else "FAIL"
-    why = f"{errors} of {n} pairs without {'a score' if scores_expected else 'an edit'}, {allowed} allowed"
+    why = (
+        f"{errors} of {n} pairs without {'a score' if scores_expected else 'an edit'}, "
+        f"{allowed} allowed"
+    )
     if scores_expected and not scored and state == "PASS":
         state, why = "INVALID", "no pair has a score"  # missing data never passes
     elif scores_expected and scored and errors:
@@ -37,32 +44,52 @@ def baseline_coverage(
     """Gate how many of the baseline's `size` pairs are compared."""
     compared = sum(pair.value is not None for pair in differences)
     state: State = "PASS" if compared >= settings.min_coverage * size - 1e-9 else "FAIL"
-    why = f"{compared} of the {size} pairs of {baseline} are compared, {settings.min_coverage:.0%} asked for"
-    return GateResult("overall", "min_coverage", settings.min_coverage, compared / size if size else 0.0, state, why)
+    why = (
+        f"{compared} of the {size} pairs of {baseline} are compared, "
+        f"{settings.min_coverage:.0%} asked for"
+    )
+    return GateResult(
+        "overall",
+        "min_coverage",
+        settings.min_coverage,
+        compared / size if size else 0.0,
+        state,
+        why,
+    )
 
 
 def against_environment(
     settings: GateOptions, found: Sequence[GateResult], differences: Sequence[str]
 ) -> list[GateResult]:
-    """Refuse gates against a baseline that was computed in another environment, where `gates.environment` is `same`."""
+    """Refuse gates against a baseline that was computed in another environment, where
+    `gates.environment` is `same`.
+    """
     if settings.environment == "any" or not differences:
         return list(found)
     why = f"computed in other environments (gates.environment): {'; '.join(differences)}"
     return [replace(gate, state="INVALID", why=f"{gate.why}: {why}") for gate in found]
 
 
-def against_near_copies(settings: GateOptions, found: Sequence[GateResult], items: Sequence[Item]) -> list[GateResult]:
-    """Let no gate on scores pass where more than `gates.max_near_copies` of its edits hardly differ from their source.
+def against_near_copies(
+    settings: GateOptions, found: Sequence[GateResult], items: Sequence[Item]
+) -> list[GateResult]:
+    """Let no gate on scores pass where more than `gates.max_near_copies` of its edits hardly differ
+    from their source.
 
-    A judge that gives such edits a passing score does not look at them. What is shown to fail stays so.
+    A judge that gives such edits a passing score does not look at them. What is shown to fail stays
+    so.
     """
     return [_against_near_copies(settings, gate, items) for gate in found]
 
 
-def _against_near_copies(settings: GateOptions, gate: GateResult, items: Sequence[Item]) -> GateResult:
+def _against_near_copies(
+    settings: GateOptions, gate: GateResult, items: Sequence[Item]
+) -> GateResult:
     if gate.kind not in ("fail_under", "max_drop") or gate.state not in ("PASS", "INCONCLUSIVE"):
         return gate
-    edits = [edit for item in items if gate.field in ("overall", item.category) for edit in item.edits]
+    edits = [
+        edit for item in items if gate.field in ("overall", item.category) for edit in item.edits
+    ]
     copies = sum(edit.near_copy for edit in edits)
     if copies <= settings.max_near_copies * len(edits):
         return gate

@@ -6,7 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pytest_imgedit.core.pairs import in_order
-from pytest_imgedit.core.results import Comparison, Controls, GateOptions, GateResult, Item, Overall, Summary
+from pytest_imgedit.core.results import (
+    Comparison,
+    Controls,
+    GateOptions,
+    GateResult,
+    Item,
+    Overall,
+    Summary,
+)
 from pytest_imgedit.stats import coverage
 from pytest_imgedit.stats.collapse import max_collapsed, moves_between
 from pytest_imgedit.stats.comparison import Computed, compare, differences, environment_differences
@@ -21,8 +29,9 @@ from pytest_imgedit.store.baselines import Baseline, reduced
 class Evidence:
     """What the gates of a run are decided on.
 
-    `items` are those of all selected pairs, `expects_scores` tells whether they were to be scored; `resting` gates are
-    those that the selection left out, `decided` those that were decided before the end, by kind and field.
+    `items` are those of all selected pairs, `expects_scores` tells whether they were to be scored;
+    `resting` gates are those that the selection left out, `decided` those that were decided before
+    the end, by kind and field.
     """
 
     items: Sequence[Item]
@@ -57,8 +66,12 @@ def decide(evidence: Evidence) -> tuple[tuple[GateResult, ...], Comparison | Non
     return tuple(gates), comparison
 
 
-def left_to_merge(gates: Sequence[GateResult], settings: GateOptions, pairs: int) -> tuple[GateResult, ...]:
-    """Leave the gates of a shard to `imgedit merge`; `pairs` of all shards decide how many errors are allowed."""
+def left_to_merge(
+    gates: Sequence[GateResult], settings: GateOptions, pairs: int
+) -> tuple[GateResult, ...]:
+    """Leave the gates of a shard to `imgedit merge`; `pairs` of all shards decide how many errors
+    are allowed.
+    """
     allowed = coverage.allowed_pairs(settings.max_errors, pairs)
     return tuple(
         gate
@@ -94,7 +107,9 @@ def _compare(evidence: Evidence, baseline: Baseline) -> tuple[Comparison, list[G
     comparison = compare(baseline, now, settings.alpha, drops, unlike, collapsed)
     gates = [*drops, tail]
     if settings.min_coverage:
-        gates.append(coverage.baseline_coverage(settings, moved, len(baseline.items), baseline.name))
+        gates.append(
+            coverage.baseline_coverage(settings, moved, len(baseline.items), baseline.name)
+        )
     return comparison, gates
 
 
@@ -106,7 +121,9 @@ def observe(items: Sequence[Item]) -> list[Observation]:
 def summarize_items(items: Sequence[Item]) -> tuple[dict[str, Summary], Overall]:
     """Summarize by category, and overall."""
     order = in_order(item.category for item in items)
-    categories = {name: _summary([item for item in items if item.category == name]) for name in order}
+    categories = {
+        name: _summary([item for item in items if item.category == name]) for name in order
+    }
     micro, whole = _summary(items), estimate_field("overall", observe(items))
     counts = (micro.n, micro.scored, micro.errors)
     return categories, Overall(macro=macro(list(categories.values()), whole, counts), micro=micro)
@@ -116,7 +133,9 @@ def _summary(items: Sequence[Item]) -> Summary:
     scored = [item for item in items if item.score is not None]
     errors = count_errors(items)
     clusters = [item.cluster for item in scored]
-    return summarize([item.score or 0.0 for item in scored], clusters, errors, len(items) - len(scored) - errors)
+    return summarize(
+        [item.score or 0.0 for item in scored], clusters, errors, len(items) - len(scored) - errors
+    )
 
 
 def count_errors(items: Sequence[Item]) -> int:

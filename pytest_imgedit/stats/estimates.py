@@ -1,4 +1,6 @@
-"""Summary statistics and tests of scores, which respect pairs that share a source image; plain numbers in and out."""
+"""Summary statistics and tests of scores, which respect pairs that share a source image; plain
+numbers in and out.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,10 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtr, stdtrit  # scipy.stats has them too, and takes half a second to import
+from scipy.special import (
+    stdtr,
+    stdtrit,
+)  # scipy.stats has them too, and takes half a second to import
 
 from pytest_imgedit.core.results import Summary
 from pytest_imgedit.stats.bounded import evidence_above, interval, strata
@@ -30,10 +35,11 @@ FLIPS = 10_000
 class Estimate:
     """The mean of one number a pair, and what is known of its error.
 
-    `se` is `None` where a category has one cluster only; `alone` names those. `freedom` are the degrees of freedom of
-    Student's t. `sums`, `deviations` and `weights` hold for each cluster the sums of weighted values, of their
-    deviations from their category's mean, and of the weights, which add up to 1. `centers` are the lowest and the
-    highest mean of a category; `strata` independent values with their weights, as `bounded.strata` says.
+    `se` is `None` where a category has one cluster only; `alone` names those. `freedom` are the
+    degrees of freedom of Student's t. `sums`, `deviations` and `weights` hold for each cluster the
+    sums of weighted values, of their deviations from their category's mean, and of the weights,
+    which add up to 1. `centers` are the lowest and the highest mean of a category; `strata`
+    independent values with their weights, as `bounded.strata` says.
     """
 
     n: int
@@ -52,12 +58,16 @@ class Estimate:
         return len(self.sums)
 
     def can_show(self, alpha: float) -> bool:
-        """Tell whether so many clusters can show anything at `alpha`, and enough of it to say that nothing is there."""
+        """Tell whether so many clusters can show anything at `alpha`, and enough of it to say that
+        nothing is there.
+        """
         return self.even_clusters > ENOUGH - ROUNDING and 0.5**self.clusters <= alpha
 
     @property
     def even_clusters(self) -> float:
-        """Number of clusters of equal weight that are worth these, 1/Σw²: 4 where one has half of the weight."""
+        """Number of clusters of equal weight that are worth these, 1/Σw²: 4 where one has half of
+        the weight.
+        """
         return float(1 / (self.weights**2).sum())
 
     def interval(self, level: float = 0.95) -> tuple[float, float] | None:
@@ -68,7 +78,9 @@ class Estimate:
         return (self.mean - half, self.mean + half)
 
     def bounded_interval(self, lowest: float, highest: float) -> tuple[float, float] | None:
-        """Two-sided 95% interval of the mean of values from `lowest` to `highest`, rare ones of which may be unseen."""
+        """Two-sided 95% interval of the mean of values from `lowest` to `highest`, rare ones of
+        which may be unseen.
+        """
         if self.se is None:
             return None
         falls = (lowest - self.centers[1], highest - self.centers[0])
@@ -76,10 +88,12 @@ class Estimate:
         return (max(lowest, low), min(highest, high))
 
     def p_below(self, limit: float) -> float:
-        """One-sided p value of "the true mean is not under `limit`"; 1 where there is no standard error.
+        """One-sided p value of "the true mean is not under `limit`"; 1 where there is no standard
+        error.
 
-        The larger of Student's t over clusters and the sign-flip test, which needs no normal distribution and
-        guards small samples in which all values happen to be equal: G clusters never give less than 2^-G.
+        The larger of Student's t over clusters and the sign-flip test, which needs no normal
+        distribution and guards small samples in which all values happen to be equal: G clusters
+        never give less than 2^-G.
         """
         if self.se is None:
             return 1.0
@@ -98,43 +112,54 @@ class Estimate:
         return replace(self, mean=-self.mean, sums=-self.sums).p_below(-limit)
 
     def p_shown_above(self, limit: float, lowest: float, highest: float) -> float:
-        """One-sided p value of "the true mean is not over `limit`" for values from `lowest` to `highest`.
+        """One-sided p value of "the true mean is not over `limit`" for values from `lowest` to
+        `highest`.
 
-        It holds at every sample size and for every distribution, unlike `p_above`, which rare low values mislead.
+        It holds at every sample size and for every distribution, unlike `p_above`, which rare low
+        values mislead.
         """
         return min(1.0, 1 / evidence_above(self.strata, limit, lowest, highest))
 
     def mde(self, alpha: float) -> float | None:
-        """Smallest distance of the true mean from a limit that a one-sided test at `alpha` finds in 80% of runs.
+        """Smallest distance of the true mean from a limit that a one-sided test at `alpha` finds in
+        80% of runs.
 
-        (t₁₋α + t_power)·SE; `None` if so few clusters can never give a p under `alpha`, if they are worth less than
-        `ENOUGH` of equal weight, and where no spread was seen.
+        (t₁₋α + t_power)·SE; `None` if so few clusters can never give a p under `alpha`, if they are
+        worth less than `ENOUGH` of equal weight, and where no spread was seen.
         """
         if not self.se or not self.can_show(alpha):
             return None
         return float(stdtrit(self.freedom, 1 - alpha) + stdtrit(self.freedom, POWER)) * self.se
 
 
-def estimate(values: Sequence[float], clusters: Sequence[str], categories: Sequence[str] | None = None) -> Estimate:
-    """Mean of the category means of at least one value a category, with its cluster-robust standard error.
+def estimate(
+    values: Sequence[float], clusters: Sequence[str], categories: Sequence[str] | None = None
+) -> Estimate:
+    """Mean of the category means of at least one value a category, with its cluster-robust standard
+    error.
 
-    `clusters` names the source of each pair; without `categories` all pairs are in one, and the mean is that over
-    pairs. The variance is the sum over clusters of (Σ_k √a_gk·d_gk)², where d_gk is the sum of cluster g's weighted
-    deviations in category k. The factors a and the degrees of freedom are those that make the variance unbiased under a
-    working model, with Satterthwaite's approximation (CR2: Bell and McCaffrey 2002; Pustejovsky and Tipton 2018); of
-    the two models "pairs are independent" and "pairs of a source are alike" the less favourable counts. With clusters
-    of one size that is Student's t; over categories the degrees of freedom are Welch-Satterthwaite's, or fewer where
-    categories share sources. A category of fewer than `ENOUGH` clusters has at least the variance that is usual in all.
+    `clusters` names the source of each pair; without `categories` all pairs are in one, and the
+    mean is that over pairs. The variance is the sum over clusters of (Σ_k √a_gk·d_gk)², where d_gk
+    is the sum of cluster g's weighted deviations in category k. The factors a and the degrees of
+    freedom are those that make the variance unbiased under a working model, with Satterthwaite's
+    approximation (CR2: Bell and McCaffrey 2002; Pustejovsky and Tipton 2018); of the two models
+    "pairs are independent" and "pairs of a source are alike" the less favourable counts. With
+    clusters of one size that is Student's t; over categories the degrees of freedom are
+    Welch-Satterthwaite's, or fewer where categories share sources. A category of fewer than
+    `ENOUGH` clusters has at least the variance that is usual in all.
     """
     scores = np.asarray(values, dtype=np.float64)
     kinds, kind = np.unique(
-        np.asarray(categories if categories is not None else [""] * len(scores)), return_inverse=True
+        np.asarray(categories if categories is not None else [""] * len(scores)),
+        return_inverse=True,
     )
     names, cluster = np.unique(np.asarray(clusters), return_inverse=True)
     counts = np.bincount(kind).astype(np.float64)
     means = _by_cluster(kind, scores) / counts
     share = 1 / (len(kinds) * counts[kind])
-    deviations = np.where(np.ptp(scores) == 0, 0.0, (scores - means[kind]) * share)  # not what rounding leaves
+    deviations = np.where(
+        np.ptp(scores) == 0, 0.0, (scores - means[kind]) * share
+    )  # not what rounding leaves
     weights = _by_cluster(cluster, share)
     errors, parts, alone = np.zeros(len(names)), [], []
     for place, name in enumerate(kinds.tolist()):
@@ -146,7 +171,9 @@ def estimate(values: Sequence[float], clusters: Sequence[str], categories: Seque
         scales, freedom = _working_models(np.bincount(inverse) / len(members))
         moves = np.sqrt(scales) * np.bincount(inverse, weights=deviations[members])
         errors[inside] += moves
-        parts.append(_Part(float((moves**2).sum()), freedom, len(inside), float((share[members] ** 2).sum())))
+        parts.append(
+            _Part(float((moves**2).sum()), freedom, len(inside), float((share[members] ** 2).sum()))
+        )
     error, freedom = None, 1.0
     if not alone:
         least = _least(parts)
@@ -154,7 +181,8 @@ def estimate(values: Sequence[float], clusters: Sequence[str], categories: Seque
         error = float(np.sqrt((errors**2).sum() + added))
         error = 0.0 if error < ROUNDING else error
         fourths = sum(part.variance**2 / part.freedom for part in least)
-        # Equal values everywhere leave the degrees of freedom undefined and the standard error zero.
+        # Equal values everywhere leave the degrees of freedom undefined and the standard error
+        # zero.
         freedom = sum(part.variance for part in least) ** 2 / fourths if error else 1.0
         if sum(part.clusters for part in parts) > len(names):
             freedom = max(1.0, min(freedom, _working_models(weights)[1]))
@@ -174,9 +202,11 @@ def estimate(values: Sequence[float], clusters: Sequence[str], categories: Seque
 
 @dataclass(frozen=True)
 class _Part:
-    """What a category adds to the variance of the mean: with which degrees of freedom, from how many clusters.
+    """What a category adds to the variance of the mean: with which degrees of freedom, from how
+    many clusters.
 
-    `share` is the sum of squared weights of its pairs, to which its variance is in proportion where pairs are alike.
+    `share` is the sum of squared weights of its pairs, to which its variance is in proportion where
+    pairs are alike.
     """
 
     variance: float
@@ -186,10 +216,11 @@ class _Part:
 
 
 def _least(parts: Sequence[_Part]) -> list[_Part]:
-    """Give categories of few clusters at least the variance that pairs of all categories have on average.
+    """Give categories of few clusters at least the variance that pairs of all categories have on
+    average.
 
-    A few values that happen to be near each other say little of their spread, and would have Student's t promise too
-    much where they make most of the error.
+    A few values that happen to be near each other say little of their spread, and would have
+    Student's t promise too much where they make most of the error.
     """
     freedom = sum(part.freedom for part in parts)
     average = sum(part.freedom * part.variance / part.share for part in parts) / freedom
@@ -206,38 +237,50 @@ def _by_cluster(inverse: NDArray[np.intp], values: Floats) -> Floats:
 
 
 def _working_models(weights: Floats) -> tuple[Floats, float]:
-    """Factors of the clusters' squared deviations, and degrees of freedom, for weights that add up to 1.
+    """Factors of the clusters' squared deviations, and degrees of freedom, for weights that add up
+    to 1.
 
-    The larger factor and the fewer degrees of freedom of two working models, each of which makes Σ a_g·d_g² unbiased.
+    The larger factor and the fewer degrees of freedom of two working models, each of which makes Σ
+    a_g·d_g² unbiased.
     """
     square = float((weights**2).sum())
-    alike = 1 / (1 - 2 * weights + square)  # pairs of a source are alike: a cluster's mean varies as one pair does
+    alike = 1 / (
+        1 - 2 * weights + square
+    )  # pairs of a source are alike: a cluster's mean varies as one pair does
     scaled = alike * weights**2
     first, second, third = (float((scaled * weights**power).sum()) for power in range(3))
     whole = square**2 * first**2 - 4 * square * first * second + 2 * first * third + 2 * second**2
     diagonal = float((scaled**2 * (1 + 2 * (square - 2 * weights))).sum())
-    independent = 1 / (1 - weights)  # pairs are independent: a cluster's mean varies as that of so many pairs
+    independent = 1 / (
+        1 - weights
+    )  # pairs are independent: a cluster's mean varies as that of so many pairs
     shared = weights**2 * independent
     apart = square + float(shared.sum() ** 2 - (shared**2).sum())
     return np.maximum(alike, independent), max(1.0, min(square**2 / (whole + diagonal), 1 / apart))
 
 
 def sign_flip(contributions: Floats) -> float:
-    """One-sided p value that the sum over clusters is as small as it is if every cluster's sign were a coin's.
+    """One-sided p value that the sum over clusters is as small as it is if every cluster's sign
+    were a coin's.
 
-    Exact up to `EXACT_CLUSTERS` clusters; beyond, the share of `FLIPS` random flips, which are always the same. What
-    never occurs among them is given the smallest p that there is, 2^-G.
+    Exact up to `EXACT_CLUSTERS` clusters; beyond, the share of `FLIPS` random flips, which are
+    always the same. What never occurs among them is given the smallest p that there is, 2^-G.
     """
     observed = contributions.sum()
     limit = observed + 1e-9 * max(1e-300, float(np.abs(contributions).sum()))
     flips = signs(len(contributions))
-    count = sum(int((block @ contributions <= limit).sum()) for block in np.array_split(flips, len(flips) // 1000 + 1))
+    count = sum(
+        int((block @ contributions <= limit).sum())
+        for block in np.array_split(flips, len(flips) // 1000 + 1)
+    )
     return max(count / len(flips), float(0.5 ** len(contributions)))
 
 
 @lru_cache(maxsize=24)  # as many numbers of clusters as a run has blocks
 def signs(clusters: int) -> NDArray[np.int8]:
-    """Rows of signs, one a cluster: all there are of few clusters, `FLIPS` random ones of more, always the same."""
+    """Rows of signs, one a cluster: all there are of few clusters, `FLIPS` random ones of more,
+    always the same.
+    """
     if clusters <= EXACT_CLUSTERS:
         bits = np.arange(2**clusters)[:, None] >> np.arange(clusters) & 1
     else:
@@ -246,7 +289,9 @@ def signs(clusters: int) -> NDArray[np.int8]:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust p values so that the chance of any false alarm in the family stays under α (Holm, 1979)."""
+    """Adjust p values so that the chance of any false alarm in the family stays under α (Holm,
+    1979).
+    """
     adjusted = [0.0] * len(p_values)
     largest = 0.0
     for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
@@ -255,10 +300,14 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def summarize(scores: Sequence[float], clusters: Sequence[str], errors: int = 0, pending: int = 0) -> Summary:
-    """Summarize the scores of a category, one a pair; `clusters` names the source image of each pair.
+def summarize(
+    scores: Sequence[float], clusters: Sequence[str], errors: int = 0, pending: int = 0
+) -> Summary:
+    """Summarize the scores of a category, one a pair; `clusters` names the source image of each
+    pair.
 
-    `errors` counts pairs that ended without a score, `pending` those that were never to get one in this run.
+    `errors` counts pairs that ended without a score, `pending` those that were never to get one in
+    this run.
     """
     n = len(scores) + errors + pending
     if not scores:
@@ -266,11 +315,15 @@ def summarize(scores: Sequence[float], clusters: Sequence[str], errors: int = 0,
     return _summary(estimate(scores, clusters), scores, (n, len(scores), errors))
 
 
-def macro(categories: Sequence[Summary], whole: Estimate | None, counts: tuple[int, int, int]) -> Summary:
-    """Summarize over categories, each with the same weight; `counts` is (n, scored, errors) over all pairs.
+def macro(
+    categories: Sequence[Summary], whole: Estimate | None, counts: tuple[int, int, int]
+) -> Summary:
+    """Summarize over categories, each with the same weight; `counts` is (n, scored, errors) over
+    all pairs.
 
-    `whole` is the macro estimate over the scored pairs. `std`, `median`, `min` and `max` are over the category means.
-    Categories without a scored pair leave the macro mean undefined rather than shrink it.
+    `whole` is the macro estimate over the scored pairs. `std`, `median`, `min` and `max` are over
+    the category means. Categories without a scored pair leave the macro mean undefined rather than
+    shrink it.
     """
     means = [category.mean for category in categories if category.mean is not None]
     if whole is None or len(means) != len(categories):

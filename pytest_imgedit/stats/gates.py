@@ -15,7 +15,8 @@ from pytest_imgedit.stats.planning import pairs_needed
 
 #: States in the order in which they decide a run; a gate that is NOT SELECTED decides nothing.
 WORST_FIRST: tuple[State, ...] = ("INVALID", "FAIL", "INCONCLUSIVE", "PASS")
-#: Steps in which pairs without a number are moved from the lowest that they could have to the highest.
+#: Steps in which pairs without a number are moved from the lowest that they could have to the
+#: highest.
 STEPS = 20
 
 
@@ -23,8 +24,9 @@ STEPS = 20
 class Observation:
     """One number of one pair: its score, or its difference to a baseline.
 
-    `value` is `None` for a pair without one; it would have been somewhere from `lowest` to `highest`. `alike` says that
-    the pair's edits look as in the baseline, and `before` is the score of a difference there.
+    `value` is `None` for a pair without one; it would have been somewhere from `lowest` to
+    `highest`. `alike` says that the pair's edits look as in the baseline, and `before` is the score
+    of a difference there.
     """
 
     category: str
@@ -37,7 +39,9 @@ class Observation:
 
 
 def estimate_field(field: str, observations: Sequence[Observation]) -> Estimate | None:
-    """Estimate the mean of a category, or the macro mean for `overall`; `None` where a category has no value."""
+    """Estimate the mean of a category, or the macro mean for `overall`; `None` where a category has
+    no value.
+    """
     mine = [one for one in observations if field in ("overall", one.category)]
     known = [(one.value, one.cluster, one.category) for one in mine if one.value is not None]
     if not known or {category for _, _, category in known} != {one.category for one in mine}:
@@ -47,34 +51,55 @@ def estimate_field(field: str, observations: Sequence[Observation]) -> Estimate 
 
 
 def check_fields(name: str, fields: Iterable[str], categories: Iterable[str]) -> None:
-    """Raise `UsageError` if a gate of `name` names neither `overall` nor a category of the suite."""
+    """Raise `UsageError` if a gate of `name` names neither `overall` nor a category of the
+    suite.
+    """
     known = ["overall", *categories]
     for field in fields:
         if field != "overall" and category_slug(field) not in known:
             near = did_you_mean(field, known)
-            raise UsageError(f"{name}: unknown field {field!r}, expected one of: {', '.join(known)}{near}")
+            raise UsageError(
+                f"{name}: unknown field {field!r}, expected one of: {', '.join(known)}{near}"
+            )
 
 
 def check_counts(name: str, fields: Iterable[str], counts: Mapping[str, int]) -> None:
-    """Raise `UsageError` if a gated category has fewer than the two pairs that make a mean worth gating."""
+    """Raise `UsageError` if a gated category has fewer than the two pairs that make a mean worth
+    gating.
+    """
     for field in map(category_slug, fields):
         if field != "overall" and counts.get(field, 0) < 2:
-            raise UsageError(f"{name}: {field!r} has {counts.get(field, 0)} of the selected pairs, expected at least 2")
+            raise UsageError(
+                f"{name}: {field!r} has {counts.get(field, 0)} of the selected pairs, expected at "
+                "least 2"
+            )
 
 
 def fail_under(settings: GateOptions, scores: Sequence[Observation]) -> list[GateResult]:
-    """Evaluate all `--imgedit-fail-under` gates: H0 of each is that the true mean is not under its limit."""
-    return _Family("fail_under", settings, settings.fail_under, scores, 1, 0.0, Words("fail_under", "", {})).evaluate()
+    """Evaluate all `--imgedit-fail-under` gates: H0 of each is that the true mean is not under its
+    limit.
+    """
+    return _Family(
+        "fail_under", settings, settings.fail_under, scores, 1, 0.0, Words("fail_under", "", {})
+    ).evaluate()
 
 
-def max_drop(settings: GateOptions, differences: Sequence[Observation], baseline: str) -> list[GateResult]:
-    """Evaluate all `--imgedit-max-drop` gates: H0 of each is that the true difference is not under minus its limit."""
+def max_drop(
+    settings: GateOptions, differences: Sequence[Observation], baseline: str
+) -> list[GateResult]:
+    """Evaluate all `--imgedit-max-drop` gates: H0 of each is that the true difference is not under
+    minus its limit.
+    """
     words = Words("max_drop", baseline, means_before(settings.max_drop, differences))
-    return _Family("max_drop", settings, settings.max_drop, differences, -1, -10.0, words).evaluate()
+    return _Family(
+        "max_drop", settings, settings.max_drop, differences, -1, -10.0, words
+    ).evaluate()
 
 
 def means_before(fields: Iterable[str], differences: Sequence[Observation]) -> dict[str, float]:
-    """Return the mean that each field had in the baseline, over the pairs that have a difference."""
+    """Return the mean that each field had in the baseline, over the pairs that have a
+    difference.
+    """
     known = [replace(pair, value=pair.before) for pair in differences if pair.value is not None]
     estimates = {field: estimate_field(field, known) for field in fields}
     return {field: found.mean for field, found in estimates.items() if found is not None}
@@ -82,7 +107,9 @@ def means_before(fields: Iterable[str], differences: Sequence[Observation]) -> d
 
 @dataclass(frozen=True)
 class Words:
-    """How gates of a kind say what they found; those on drops name the `baseline`, and its means by field."""
+    """How gates of a kind say what they found; those on drops name the `baseline`, and its means by
+    field.
+    """
 
     kind: Literal["fail_under", "max_drop"]
     baseline: str
@@ -98,7 +125,9 @@ class Words:
         if self.kind == "fail_under":
             return f"{field} {value:.2f}"
         size = f"{abs(value):.2f}" if abs(value) >= 0.005 else f"{abs(value):.1g}"
-        moved = f"fell by {size}" if value < 0 else f"rose by {size}" if value > 0 else "did not move"
+        moved = (
+            f"fell by {size}" if value < 0 else f"rose by {size}" if value > 0 else "did not move"
+        )
         if field not in self.before:
             return f"{field} {moved} against {self.baseline}"
         before = self.before[field]
@@ -106,12 +135,18 @@ class Words:
 
     def related(self, value: float, limit: float) -> str:
         """How that is to the limit."""
-        return f" {'>=' if value >= limit else '<'} {limit:g}" if self.kind == "fail_under" else f", {limit:g} allowed"
+        return (
+            f" {'>=' if value >= limit else '<'} {limit:g}"
+            if self.kind == "fail_under"
+            else f", {limit:g} allowed"
+        )
 
 
 @dataclass(frozen=True)
 class _Family:
-    """Gates of one kind, which share one chance of a false alarm; the threshold of each is `sign` times its limit."""
+    """Gates of one kind, which share one chance of a false alarm; the threshold of each is `sign`
+    times its limit.
+    """
 
     kind: Literal["fail_under", "max_drop"]
     settings: GateOptions
@@ -122,16 +157,20 @@ class _Family:
     words: Words
 
     def evaluate(self) -> list[GateResult]:
-        """Evaluate with what there is; pairs without a number that could turn a gate leave it inconclusive.
+        """Evaluate with what there is; pairs without a number that could turn a gate leave it
+        inconclusive.
 
-        They are given a number at every twentieth of the way from the lowest that they could have to the highest,
-        all the same way along: the ends alone would not do, as an outlier widens the interval.
+        They are given a number at every twentieth of the way from the lowest that they could have
+        to the highest, all the same way along: the ends alone would not do, as an outlier widens
+        the interval.
         """
         gates = [self._explained(gate) for gate in self._evaluate(self.observations)]
         missing = sum(one.value is None for one in self.observations)
         if not missing:
             return gates
-        fills = [self._evaluate(filled(self.observations, step / STEPS)) for step in range(STEPS + 1)]
+        fills = [
+            self._evaluate(filled(self.observations, step / STEPS)) for step in range(STEPS + 1)
+        ]
         why = f"which the pairs without a score ({missing} in the run) could turn"
         return [
             replace(gate, state="INCONCLUSIVE", why=f"{gate.why}: {gate.state}, {why}")
@@ -141,26 +180,37 @@ class _Family:
         ]
 
     def _turns(self, gate: GateResult, filled: GateResult) -> bool:
-        """Tell whether a gate would be in another state with some number for the pairs that have none.
+        """Tell whether a gate would be in another state with some number for the pairs that have
+        none.
 
-        A PASS that rests on doubt (not `strict`) also falls if they could take the mean `margin` beyond the limit.
+        A PASS that rests on doubt (not `strict`) also falls if they could take the mean `margin`
+        beyond the limit.
         """
         if gate.state in ("INVALID", "INCONCLUSIVE"):
             return False
         if self.settings.strict or "FAIL" in (gate.state, filled.state):
             return gate.state != filled.state
-        return filled.value is not None and filled.value < self.sign * self.limits[gate.field] - self.settings.margin
+        return (
+            filled.value is not None
+            and filled.value < self.sign * self.limits[gate.field] - self.settings.margin
+        )
 
     def _evaluate(self, observations: Sequence[Observation]) -> list[GateResult]:
         found = {field: estimate_field(field, observations) for field in self.limits}
-        below = [1.0 if one is None else one.p_below(self.sign * self.limits[field]) for field, one in found.items()]
+        below = [
+            1.0 if one is None else one.p_below(self.sign * self.limits[field])
+            for field, one in found.items()
+        ]
         adjusted = dict(zip(found, holm(below), strict=True))
         return [self._gate(field, one, adjusted[field]) for field, one in found.items()]
 
     def _gate(self, field: str, found: Estimate | None, p: float) -> GateResult:
         limit = self.limits[field]
         if found is None:
-            why = f"{field} has no mean {'score' if self.kind == 'fail_under' else 'difference'} in this run"
+            why = (
+                f"{field} has no mean {'score' if self.kind == 'fail_under' else 'difference'} "
+                "in this run"
+            )
             return GateResult(field, self.kind, limit, None, "INVALID", why)
         mde = found.mde(self.alpha)
         threshold = self.sign * limit
@@ -204,20 +254,33 @@ class _Family:
         return replace(gate, why=f"{gate.why}: {self._reason(gate.field, found, gate.mde)}")
 
     def _reason(self, field: str, found: Estimate, mde: float | None) -> str:
-        alpha, few = self.settings.alpha_of(self.kind), "pairs" if found.clusters == found.n else "source images"
+        alpha, few = (
+            self.settings.alpha_of(self.kind),
+            "pairs" if found.clusters == found.n else "source images",
+        )
         spent = "" if self.settings.until == "all" else ", what the looks left of it"
         if found.clusters < ENOUGH or 0.5**found.clusters > self.alpha:
             return f"too few {few} ({found.clusters}) to show anything at alpha {alpha:g}{spent}"
         if not found.alone and not found.can_show(self.alpha):
-            worth = f"of unequal weight, worth {found.even_clusters:.1f} equal ones: {ENOUGH} are needed"
+            worth = (
+                f"of unequal weight, worth {found.even_clusters:.1f} equal ones: {ENOUGH} are "
+                "needed"
+            )
             return f"{found.clusters} source images {worth}"
         if found.alone:
             verb = "has a" if len(found.alone) == 1 else "have each a"
             return f"{', '.join(found.alone)} {verb} single source image, whose spread is not known"
         if mde is None:
-            return f"no spread seen in {found.clusters} {few}, so that nothing says what others would give"
+            return (
+                f"no spread seen in {found.clusters} {few}, so that nothing says what others "
+                "would give"
+            )
         needed = self._pairs_needed(field)
-        more = f"about {needed} pairs like these would decide" if needed else "16 times the pairs would not decide"
+        more = (
+            f"about {needed} pairs like these would decide"
+            if needed
+            else "16 times the pairs would not decide"
+        )
         if self.settings.strict:
             return f"not shown (gates.strict); {more}"
         margin = f"gates.margin is {self.settings.margin:g}"
@@ -225,7 +288,11 @@ class _Family:
 
     def _pairs_needed(self, field: str) -> int | None:
         """Simulate how many pairs like these would decide a gate in 80% of runs."""
-        pairs = [pair for pair in self.observations if field in ("overall", pair.category) and pair.value is not None]
+        pairs = [
+            pair
+            for pair in self.observations
+            if field in ("overall", pair.category) and pair.value is not None
+        ]
         threshold = self.sign * self.limits[field]
 
         def decides(drawn: list[tuple[Observation, str]]) -> bool:
@@ -241,9 +308,13 @@ class _Family:
 
 
 def filled(observations: Sequence[Observation], part: float) -> list[Observation]:
-    """Give those without a value one that lies this `part` of the way from their lowest to their highest."""
+    """Give those without a value one that lies this `part` of the way from their lowest to their
+    highest.
+    """
     return [
-        one if one.value is not None else replace(one, value=one.lowest + part * (one.highest - one.lowest))
+        one
+        if one.value is not None
+        else replace(one, value=one.lowest + part * (one.highest - one.lowest))
         for one in observations
     ]
 
@@ -255,7 +326,9 @@ def categories_of(observations: Sequence[Observation]) -> list[str]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run came to: the state of its worst gate, or `INCOMPLETE`; one line; and whether pytest is to fail."""
+    """What a run came to: the state of its worst gate, or `INCOMPLETE`; one line; and whether
+    pytest is to fail.
+    """
 
     state: State | Literal["INCOMPLETE"]
     line: str
@@ -265,29 +338,44 @@ class Outcome:
 def outcome(results: Results) -> Outcome:
     """Say in one line whether the run's gates passed and whether it was complete.
 
-    The state is that of the worst gate. INCONCLUSIVE fails unless `gates.allow_inconclusive` is set.
+    The state is that of the worst gate. INCONCLUSIVE fails unless `gates.allow_inconclusive` is
+    set.
     """
     if results.run.status != "complete":
         items, by = results.items, results.run.stopped_by
-        edited, scored = sum(bool(item.edits) for item in items), sum(item.status == "scored" for item in items)
-        trials = f", {results.run.trials_left} trials of the judge to do" if results.run.trials_left else ""
+        edited, scored = (
+            sum(bool(item.edits) for item in items),
+            sum(item.status == "scored" for item in items),
+        )
+        trials = (
+            f", {results.run.trials_left} trials of the judge to do"
+            if results.run.trials_left
+            else ""
+        )
         done = f"{edited} of {len(items)} pairs edited, {scored} scored{trials}"
         line = f"INCOMPLETE: stopped by {by} with {done}; run again to do the rest"
         return Outcome("INCOMPLETE", printable(line), fails=True)
     if (shard := results.selection.shard) is not None:
         scored = sum(item.status == "scored" for item in results.items)
         what = f"shard {shard}: {len(results.items)} of {len(shard.ids)} pairs, {scored} scored"
-        return Outcome("NOT SELECTED", f"NOT SELECTED: {what}; imgedit merge decides the gates", fails=False)
+        return Outcome(
+            "NOT SELECTED", f"NOT SELECTED: {what}; imgedit merge decides the gates", fails=False
+        )
     gates = _in_order(results.gates)
     state: State = gates[0].state if gates else "INVALID"
     part = left_out(results)
     if state != "PASS":
         allowed = state == "INCONCLUSIVE" and results.run.options.gates.allow_inconclusive
         open_or_failed = [gate for gate in gates if gate.state != "PASS"]
-        whys = [gate.why if gate.state == state else f"{gate.state}, {gate.why}" for gate in open_or_failed]
+        whys = [
+            gate.why if gate.state == state else f"{gate.state}, {gate.why}"
+            for gate in open_or_failed
+        ]
         reasons = [*mostly_copies(results), *whys, *_compared(results), *part]
         return Outcome(
-            state, printable(f"{state}{' (allowed)' if allowed else ''}: {'; '.join(reasons)}"), fails=not allowed
+            state,
+            printable(f"{state}{' (allowed)' if allowed else ''}: {'; '.join(reasons)}"),
+            fails=not allowed,
         )
     mean = results.overall.macro.mean
     head = _compared(results)
@@ -295,14 +383,20 @@ def outcome(results: Results) -> Outcome:
         head = [f"{counted(len(results.items), 'pair')} edited, no scores asked for"]
     elif mean is not None and not head and not _is_overall_drop(gates[0]):
         head = [f"overall {mean:.2f}"]
-    line = "PASS: " + "; ".join([*head, *mostly_copies(results), *(gate.why for gate in gates), *part])
+    line = "PASS: " + "; ".join(
+        [*head, *mostly_copies(results), *(gate.why for gate in gates), *part]
+    )
     return Outcome("PASS", printable(line), fails=False)
 
 
 def _in_order(gates: Iterable[GateResult]) -> list[GateResult]:
-    """List the gates that decide something, the worst first; of one state, the drop of the overall score first."""
+    """List the gates that decide something, the worst first; of one state, the drop of the overall
+    score first.
+    """
     deciding = [gate for gate in gates if gate.state != "NOT SELECTED"]
-    return sorted(deciding, key=lambda gate: (WORST_FIRST.index(gate.state), not _is_overall_drop(gate)))
+    return sorted(
+        deciding, key=lambda gate: (WORST_FIRST.index(gate.state), not _is_overall_drop(gate))
+    )
 
 
 def _is_overall_drop(gate: GateResult) -> bool:
@@ -319,7 +413,10 @@ def _compared(results: Results) -> list[str]:
         return []
     p = row.p_rise if row.finding == "rose" else row.p
     shown = row.finding if p is None or row.finding == "same" else f"{row.finding}, {p_value(p)}"
-    return [f"overall {number(row.now)}, was {number(row.before)} in {found.name}: {signed(row.difference)} ({shown})"]
+    return [
+        f"overall {number(row.now)}, was {number(row.before)} in {found.name}: "
+        f"{signed(row.difference)} ({shown})"
+    ]
 
 
 def copies_line(copies: int, edits: int) -> str:
@@ -328,16 +425,24 @@ def copies_line(copies: int, edits: int) -> str:
 
 
 def mostly_copies(results: Results) -> list[str]:
-    """Say so if more edits than `gates.max_near_copies` hardly differ from their source, and no gate says it."""
+    """Say so if more edits than `gates.max_near_copies` hardly differ from their source, and no
+    gate says it.
+    """
     edits = [edit for item in results.items for edit in item.edits]
     copies = sum(edit.near_copy for edit in edits)
     line = copies_line(copies, len(edits))
     is_told = any(line in gate.why for gate in results.gates)
-    return [line] if copies > results.run.options.gates.max_near_copies * len(edits) and not is_told else []
+    return (
+        [line]
+        if copies > results.run.options.gates.max_near_copies * len(edits) and not is_told
+        else []
+    )
 
 
 def left_out(results: Results) -> list[str]:
-    """Say of which pairs a run is not: those not needed, not selected, skipped, or missing from the baseline."""
+    """Say of which pairs a run is not: those not needed, not selected, skipped, or missing from the
+    baseline.
+    """
     items, compared, selection, parts = results.items, results.comparison, results.selection, []
     if unneeded := sum(item.status == "not_needed" for item in items):
         parts.append(f"{unneeded} of {len(items)} pairs were not needed")
@@ -348,5 +453,7 @@ def left_out(results: Results) -> list[str]:
         parts.append(f"{missing} of the {compared.size} pairs of {compared.name} were not selected")
     if selection.skipped:
         parts.append(f"{counted(selection.skipped, 'pair')} skipped by marks")
-    resting = [f"{gate.kind} {gate.field}" for gate in results.gates if gate.state == "NOT SELECTED"]
+    resting = [
+        f"{gate.kind} {gate.field}" for gate in results.gates if gate.state == "NOT SELECTED"
+    ]
     return [*parts, *([f"not selected: {', '.join(resting)}"] if resting else [])]

@@ -1,4 +1,6 @@
-"""How many pairs would decide a gate: by simulation from those that there are, or for a stated effect."""
+"""How many pairs would decide a gate: by simulation from those that there are, or for a stated
+effect.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,11 @@ def pairs_needed(
     category: Callable[[Pair], Hashable],
     decides: Callable[[list[tuple[Pair, str]]], bool],
 ) -> int | None:
-    """Smallest number of pairs like these with which `POWER` of simulated runs are decided, `None` beyond 16 times.
+    """Smallest number of pairs like these with which `POWER` of simulated runs are decided, `None`
+    beyond 16 times.
 
-    A simulated run draws clusters with replacement, among those of the same categories. `decides` takes its pairs,
-    each with the name of its cluster in that run.
+    A simulated run draws clusters with replacement, among those of the same categories. `decides`
+    takes its pairs, each with the name of its cluster in that run.
     """
     members: defaultdict[Hashable, list[Pair]] = defaultdict(list)
     for pair in pairs:
@@ -43,7 +46,11 @@ def pairs_needed(
             drawn: list[tuple[Pair, str]] = []
             for number, groups in enumerate(strata.values()):
                 places = generator.integers(0, len(groups), round(factor * len(groups)))
-                drawn += [(pair, f"{number}-{n}") for n, place in enumerate(places) for pair in groups[place]]
+                drawn += [
+                    (pair, f"{number}-{n}")
+                    for n, place in enumerate(places)
+                    for pair in groups[place]
+                ]
             decided += decides(drawn)
         return decided >= POWER * RUNS
 
@@ -58,15 +65,21 @@ def pairs_needed(
 
 
 def detectable(error: float, freedom: float, alpha: float) -> float:
-    """Smallest distance from a limit that a one-sided test at `alpha` finds in `POWER` of runs: (t₁₋α + t_power)·SE."""
+    """Smallest distance from a limit that a one-sided test at `alpha` finds in `POWER` of runs:
+    (t₁₋α + t_power)·SE.
+    """
     return float(stdtrit(freedom, 1 - alpha) + stdtrit(freedom, POWER)) * error
 
 
-def size_for(mde: float, error: float, freedom: float, alpha: float, most: float = 1e6) -> float | None:
-    """Smallest factor on the pairs at hand with which a test at `alpha` finds `mde`; `None` beyond `most`.
+def size_for(
+    mde: float, error: float, freedom: float, alpha: float, most: float = 1e6
+) -> float | None:
+    """Smallest factor on the pairs at hand with which a test at `alpha` finds `mde`; `None` beyond
+    `most`.
 
-    `error` is the standard error with the pairs at hand, `freedom` its degrees of freedom: with k times the pairs, laid
-    out alike, they are error/√k and k·freedom. Factors under 1 leave at least one degree of freedom.
+    `error` is the standard error with the pairs at hand, `freedom` its degrees of freedom: with k
+    times the pairs, laid out alike, they are error/√k and k·freedom. Factors under 1 leave at least
+    one degree of freedom.
     """
     if error == 0:
         return None
@@ -84,18 +97,29 @@ def size_for(mde: float, error: float, freedom: float, alpha: float, most: float
 
 
 def expected_mde(
-    kind: Literal["fail_under", "max_drop"], field: str, alpha: float, count: int, runs: Iterable[Results]
+    kind: Literal["fail_under", "max_drop"],
+    field: str,
+    alpha: float,
+    count: int,
+    runs: Iterable[Results],
 ) -> tuple[float, str] | None:
-    """Say what a gate at `alpha` over `count` pairs is about to show, by the first of `runs` that tells.
+    """Say what a gate at `alpha` over `count` pairs is about to show, by the first of `runs` that
+    tells.
 
     Returned are the MDE in points and the id of the run. It goes with 1/√pairs.
     """
     for run in runs:
-        of_field = [item for item in run.items if item.score is not None and field in ("overall", item.category)]
+        of_field = [
+            item
+            for item in run.items
+            if item.score is not None and field in ("overall", item.category)
+        ]
         options = run.run.options.gates
         limits = options.fail_under if kind == "fail_under" else options.max_drop
         share = options.alpha_of(kind) / max(1, len(limits))
-        known = [(gate.mde, share) for gate in run.gates if (gate.kind, gate.field) == (kind, field)]
+        known = [
+            (gate.mde, share) for gate in run.gates if (gate.kind, gate.field) == (kind, field)
+        ]
         if kind == "fail_under":
             row = run.overall.macro if field == "overall" else run.categories.get(field)
             known.append((None if row is None else row.mde, 0.05))

@@ -17,7 +17,8 @@ Kind = Literal["fail_under", "max_drop"]
 class Selection:
     """How many pairs of each category are selected, and how many there are.
 
-    Pairs that a user's mark skips are in neither: they do not count at all. `skipped` is their number.
+    Pairs that a user's mark skips are in neither: they do not count at all. `skipped` is their
+    number.
     """
 
     selected: Mapping[str, int]
@@ -25,10 +26,16 @@ class Selection:
     skipped: int = 0
 
     @classmethod
-    def of(cls, selected: Iterable[str], counts: Mapping[str, int], skipped: Iterable[str]) -> Selection:
-        """Count categories: those of the selected pairs, `counts` of all pairs, and those of the skipped ones."""
+    def of(
+        cls, selected: Iterable[str], counts: Mapping[str, int], skipped: Iterable[str]
+    ) -> Selection:
+        """Count categories: those of the selected pairs, `counts` of all pairs, and those of the
+        skipped ones.
+        """
         left_out = Counter(skipped)
-        whole = {name: count - left_out[name] for name, count in counts.items() if count > left_out[name]}
+        whole = {
+            name: count - left_out[name] for name, count in counts.items() if count > left_out[name]
+        }
         return cls(Counter(selected), whole, left_out.total())
 
     @property
@@ -48,8 +55,8 @@ def narrow(
 ) -> tuple[GatesSettings, list[GateResult]]:
     """Split gates into those that the selected pairs decide, and those that are NOT SELECTED.
 
-    Gates of the command line (`asked`) are decided on whatever is selected. Those of a config rest if none of their
-    pairs is selected, or only some and `gates.partial` is `skip`.
+    Gates of the command line (`asked`) are decided on whatever is selected. Those of a config rest
+    if none of their pairs is selected, or only some and `gates.partial` is `skip`.
     """
     kept: dict[Kind, dict[str, float]] = {"fail_under": {}, "max_drop": {}}
     resting: list[GateResult] = []
@@ -63,11 +70,18 @@ def narrow(
                 why = f"{field}: {some} of its {whole} pairs are selected"
                 resting.append(GateResult(field, kind, limit, None, "NOT SELECTED", why))
     update: dict[str, Any] = dict(kept.items())
-    if gates.min_coverage and "gates.min_coverage" not in asked and selection.is_part and gates.partial == "skip":
+    if (
+        gates.min_coverage
+        and "gates.min_coverage" not in asked
+        and selection.is_part
+        and gates.partial == "skip"
+    ):
         update["min_coverage"] = 0.0
         some, whole = selection.counts("overall")
         why = f"min_coverage: {some} of {whole} pairs are selected"
-        resting.append(GateResult("overall", "min_coverage", gates.min_coverage, None, "NOT SELECTED", why))
+        resting.append(
+            GateResult("overall", "min_coverage", gates.min_coverage, None, "NOT SELECTED", why)
+        )
     if not (kept["fail_under"] or kept["max_drop"]) and "gates.until" not in asked:
         update["until"] = "all"
     return gates.model_copy(update=update), resting

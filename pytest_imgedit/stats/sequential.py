@@ -1,4 +1,6 @@
-"""Gates that are decided as scores come in: e-processes, which hold at whatever time one looks and stops."""
+"""Gates that are decided as scores come in: e-processes, which hold at whatever time one looks and
+stops.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ Kind = Literal["fail_under", "max_drop"]
 
 #: Parts at most into which a run's pairs are divided.
 MOST = 20
-#: Slopes of the bets on differences over which evidence is averaged, per standard deviation of those seen before, which
-#: counts as at least `LEAST` points, and as `FIRST` before any was seen.
+#: Slopes of the bets on differences over which evidence is averaged, per standard deviation of
+#: those seen before, which counts as at least `LEAST` points, and as `FIRST` before any was seen.
 SLOPES = np.array([0.1, 0.2, 0.4, 0.8])
 LEAST, FIRST = 0.05, 1.0
 #: Share of α that is spent on all looks; the rest is left to the gates at the end.
@@ -42,7 +44,8 @@ class Place:
 
 
 def in_parts(places: Sequence[Place]) -> list[list[Place]]:
-    """Divide pairs, in an order that their sources' hashes decide, into at most `MOST` parts alike in categories.
+    """Divide pairs, in an order that their sources' hashes decide, into at most `MOST` parts alike
+    in categories.
 
     Pairs of one source stay together, and every part has pairs of every category.
     """
@@ -50,7 +53,9 @@ def in_parts(places: Sequence[Place]) -> list[list[Place]]:
     for place in places:
         members[place.cluster].append(place)
     strata: defaultdict[frozenset[str], list[list[Place]]] = defaultdict(list)
-    for _, group in sorted(members.items(), key=lambda one: hashlib.sha256(one[0].encode()).digest()):
+    for _, group in sorted(
+        members.items(), key=lambda one: hashlib.sha256(one[0].encode()).digest()
+    ):
         strata[frozenset(place.category for place in group)].append(group)
     categories = {place.category for place in places}
     for count in range(MOST, 1, -1):
@@ -64,17 +69,20 @@ def in_parts(places: Sequence[Place]) -> list[list[Place]]:
 
 
 def weights_of(parts: Sequence[Sequence[Place]], field: str) -> list[dict[str, float]]:
-    """What each pair of each part counts in the mean of a field; the most that a source counts in a part is 1.
+    """What each pair of each part counts in the mean of a field; the most that a source counts in a
+    part is 1.
 
-    In `overall` the categories of a part weigh the same, and parts weigh as many pairs as they have, so that each part
-    alone has the macro mean that is tested.
+    In `overall` the categories of a part weigh the same, and parts weigh as many pairs as they
+    have, so that each part alone has the macro mean that is tested.
     """
     found = []
     for part in parts:
         sizes = Counter(place.category for place in part)
         found.append(
             {
-                place.pair: len(part) / (len(sizes) * sizes[place.category]) if field == "overall" else 1.0
+                place.pair: len(part) / (len(sizes) * sizes[place.category])
+                if field == "overall"
+                else 1.0
                 for place in part
                 if field in ("overall", place.category)
             }
@@ -90,12 +98,14 @@ def weights_of(parts: Sequence[Sequence[Place]], field: str) -> list[dict[str, f
 
 @dataclass
 class Evidence:
-    """An e-value, of the parts seen so far, that a mean is above (`side` 1) or below (-1) a limit; valid at any stop.
+    """An e-value, of the parts seen so far, that a mean is above (`side` 1) or below (-1) a limit;
+    valid at any stop.
 
-    Each source bets what its pairs weigh. On values within a `scale` a bet that is linear in them gains nothing by
-    chance, however they are distributed (Waudby-Smith and Ramdas, JRSS B 2024). Without one, values are taken to be
-    symmetric about their mean, as the sign-flip test takes differences to be: then 1 + tanh(slope·x) gains nothing (it
-    is 2/(1 + exp(-2·slope·x))), and small moves of all pairs are seen early.
+    Each source bets what its pairs weigh. On values within a `scale` a bet that is linear in them
+    gains nothing by chance, however they are distributed (Waudby-Smith and Ramdas, JRSS B 2024).
+    Without one, values are taken to be symmetric about their mean, as the sign-flip test takes
+    differences to be: then 1 + tanh(slope·x) gains nothing (it is 2/(1 + exp(-2·slope·x))), and
+    small moves of all pairs are seen early.
     """
 
     side: Side
@@ -110,13 +120,23 @@ class Evidence:
     def value(self) -> float:
         return float(np.exp(min(700.0, np.logaddexp.reduce(self._logs) - np.log(len(self._logs)))))
 
-    def see(self, part: Sequence[Place], weights: Mapping[str, float], values: Mapping[str, Observation]) -> None:
-        """Take the values of a part, by pair; one without a value has that which speaks most against the claim."""
+    def see(
+        self, part: Sequence[Place], weights: Mapping[str, float], values: Mapping[str, Observation]
+    ) -> None:
+        """Take the values of a part, by pair; one without a value has that which speaks most
+        against the claim.
+        """
         sums: defaultdict[str, float] = defaultdict(float)
         for place in part:
             if place.pair in weights:
                 one = values[place.pair]
-                value = one.value if one.value is not None else one.lowest if self.side == 1 else one.highest
+                value = (
+                    one.value
+                    if one.value is not None
+                    else one.lowest
+                    if self.side == 1
+                    else one.highest
+                )
                 sums[place.cluster] += weights[place.pair] * (value - self.limit)
         moves = self.side * np.array([*sums.values()])
         if self.scale is None:
@@ -132,13 +152,16 @@ class Evidence:
 class Looks:
     """The gates of a kind, looked at part by part.
 
-    A gate fails where the mean is shown to be beyond the limit. It passes where it is shown not to be, or, without
-    `gates.strict`, where it is shown not to be by `gates.margin` and nothing speaks for a breach (no e-value over 1).
-    Where that rests on symmetry, Student's t and the sign-flip test must agree. Nothing is decided by fewer source
-    images than the gates at the end take, nor by differences without any spread, unless all edits are the baseline's.
+    A gate fails where the mean is shown to be beyond the limit. It passes where it is shown not to
+    be, or, without `gates.strict`, where it is shown not to be by `gates.margin` and nothing speaks
+    for a breach (no e-value over 1). Where that rests on symmetry, Student's t and the sign-flip
+    test must agree. Nothing is decided by fewer source images than the gates at the end take, nor
+    by differences without any spread, unless all edits are the baseline's.
     """
 
-    def __init__(self, kind: Kind, settings: GateOptions, parts: Sequence[Sequence[Place]], against: str = "") -> None:
+    def __init__(
+        self, kind: Kind, settings: GateOptions, parts: Sequence[Sequence[Place]], against: str = ""
+    ) -> None:
         self.kind, self.settings, self.parts = kind, settings, parts
         self.against, self.limits = against, dict(getattr(settings, kind))
         self.decided: dict[str, GateResult] = {}
@@ -163,7 +186,11 @@ class Looks:
         for field, claims in self._evidence.items():
             for claim in claims:
                 claim.see(part, self._weights[field][number], values)
-            gate = None if field in self.decided else self._look(field, *(claim.value for claim in claims))
+            gate = (
+                None
+                if field in self.decided
+                else self._look(field, *(claim.value for claim in claims))
+            )
             if gate is not None:
                 self.decided[field] = gate
 
@@ -179,14 +206,26 @@ class Looks:
             return None
         state: Literal["PASS", "FAIL"] = "FAIL" if fails >= needed else "PASS"
         if self.kind == "max_drop" and not all(one.alike and one.value == 0 for one in self._seen):
-            known = found.p_below(threshold) if state == "FAIL" else found.p_above(threshold - settings.margin)
+            known = (
+                found.p_below(threshold)
+                if state == "FAIL"
+                else found.p_above(threshold - settings.margin)
+            )
             if passes < needed and (not found.se or known > alpha):
                 return None
         shown = fails if state == "FAIL" else passes if passes >= needed else within
         p = min(1.0, len(self.limits) / (LOOKS * shown))
-        words = Words(self.kind, self.against, means_before([field], self._seen) if self.kind == "max_drop" else {})
+        words = Words(
+            self.kind,
+            self.against,
+            means_before([field], self._seen) if self.kind == "max_drop" else {},
+        )
         why = words.measured(field, found.mean) + words.related(found.mean, limit)
-        how = f"not more than {settings.margin:g} beyond the limit, " if state == "PASS" and passes < needed else ""
+        how = (
+            f"not more than {settings.margin:g} beyond the limit, "
+            if state == "PASS" and passes < needed
+            else ""
+        )
         why += f": {how}shown with {len(self._seen)} of {planned} pairs ({p_value(p)})"
         return GateResult(field, self.kind, limit, found.mean, state, why, p)
 

@@ -1,4 +1,6 @@
-"""A series of checkpoints, looked at after each: evidence that scores have fallen, valid at every look."""
+"""A series of checkpoints, looked at after each: evidence that scores have fallen, valid at every
+look.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,13 @@ BETS = (np.arange(12) + 0.5) / 12
 
 
 def evidence_by_field(
-    series: Sequence[Mapping[str, float]], clusters: Mapping[str, str], categories: Mapping[str, str], alpha: float
+    series: Sequence[Mapping[str, float]],
+    clusters: Mapping[str, str],
+    categories: Mapping[str, str],
+    alpha: float,
 ) -> tuple[dict[str, list[float]], float]:
-    """Return `evidence_of_fall` of the macro mean and of each category, and what chance reaches in a share of `alpha`
-    of series, in any of them.
+    """Return `evidence_of_fall` of the macro mean and of each category, and what chance reaches in
+    a share of `alpha` of series, in any of them.
     """
     kinds = in_order(categories.values())
     evidence = {}
@@ -36,14 +41,17 @@ def evidence_by_field(
 def evidence_of_fall(
     series: Sequence[Mapping[str, float]], clusters: Mapping[str, str], weights: Mapping[str, float]
 ) -> list[float]:
-    """E-value after each run of a series against "no run scores lower than those before it"; 1 after the first.
+    """E-value after each run of a series against "no run scores lower than those before it"; 1
+    after the first.
 
-    `series` holds the score of each pair that has one, by pair, `clusters` the source of each pair, and `weights` what
-    it counts in the mean. If nothing changes, any order of the runs is as likely, so that each source's rank in the
-    newest run is independent of all ranks before, and uniform. Every source bets on a low rank, with a linear bet, from
-    every run on: run s with a stake of 1/(s(s+1)). The chance that the e-value ever reaches 1/α is α at most, however
-    often one looks (a conformal test martingale: Vovk, Gammerman and Shafer 2022, ch. 8). Ties count half: with them
-    the mean of the e-value is 1 at each look; the chance of all looks is known by simulation only (`perf/gates.py`).
+    `series` holds the score of each pair that has one, by pair, `clusters` the source of each pair,
+    and `weights` what it counts in the mean. If nothing changes, any order of the runs is as
+    likely, so that each source's rank in the newest run is independent of all ranks before, and
+    uniform. Every source bets on a low rank, with a linear bet, from every run on: run s with a
+    stake of 1/(s(s+1)). The chance that the e-value ever reaches 1/α is α at most, however often
+    one looks (a conformal test martingale: Vovk, Gammerman and Shafer 2022, ch. 8). Ties count
+    half: with them the mean of the e-value is 1 at each look; the chance of all looks is known by
+    simulation only (`perf/gates.py`).
     """
     means, sizes = _means(series, clusters, weights)
     now, before = means[:, None, :], means[None, :, :]
@@ -53,14 +61,23 @@ def evidence_of_fall(
     counts = (earlier * ~np.isnan(before - now)).sum(axis=1)
     falls = (earlier * signs).sum(axis=1) / np.maximum(1, counts)
     stakes = np.array([1 / (s * (s + 1)) for s in range(1, len(series))])
-    gains = np.zeros((len(BETS), 0))  # logarithms, of each bet (row) since the start at each run (column)
+    gains = np.zeros(
+        (len(BETS), 0)
+    )  # logarithms, of each bet (row) since the start at each run (column)
     found = [1.0]
     for look in range(1, len(series)):
         gain = np.log1p(BETS[:, None] * (falls[look] * sizes)).sum(axis=1)
         gains = np.hstack([gains + gain[:, None], gain[:, None]])
         running = np.logaddexp.reduce(gains, axis=0) - np.log(len(BETS)) + np.log(stakes[:look])
         found.append(
-            float(np.exp(min(700.0, np.logaddexp(np.logaddexp.reduce(running), np.log(1 - stakes[:look].sum())))))
+            float(
+                np.exp(
+                    min(
+                        700.0,
+                        np.logaddexp(np.logaddexp.reduce(running), np.log(1 - stakes[:look].sum())),
+                    )
+                )
+            )
         )
     return found
 
@@ -73,7 +90,9 @@ def _means(
     It is NaN where a run lacks a score of the source that another has.
     """
     pairs = [pair for pair in weights if any(pair in one for one in series)]
-    scores = np.array([[one.get(pair, np.nan) for pair in pairs] for one in series]).reshape(len(series), len(pairs))
+    scores = np.array([[one.get(pair, np.nan) for pair in pairs] for one in series]).reshape(
+        len(series), len(pairs)
+    )
     names, cluster = np.unique([clusters[pair] for pair in pairs], return_inverse=True)
     table = np.zeros((len(pairs), len(names)))
     table[np.arange(len(pairs)), cluster] = [weights[pair] for pair in pairs]

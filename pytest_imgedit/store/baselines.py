@@ -1,4 +1,6 @@
-"""Baselines: a run's scores with their provenance, in a small JSON file that users commit and compare with."""
+"""Baselines: a run's scores with their provenance, in a small JSON file that users commit and
+compare with.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 def check_name(name: str) -> None:
     """Raise `UsageError` for a name that `--imgedit-save` cannot make a file of."""
     if not _NAME.fullmatch(name) or name == "latest":
-        raise UsageError(f"--imgedit-save={name}: expected a name of letters, digits, '.', '_' and '-', not 'latest'")
+        raise UsageError(
+            f"--imgedit-save={name}: expected a name of letters, digits, '.', '_' and '-', not "
+            "'latest'"
+        )
 
 
 class BaselineSeed(Part):
@@ -61,12 +66,16 @@ class BaselineSeed(Part):
         if self.edit == other.edit:
             return self.edit is not None
         return (
-            self.signature is not None and other.signature is not None and look_alike(self.signature, other.signature)
+            self.signature is not None
+            and other.signature is not None
+            and look_alike(self.signature, other.signature)
         )
 
 
 class BaselineItem(Part):
-    """One pair: `sha256` covers what was asked (`content_sha256`), `source` names the blob of its source image."""
+    """One pair: `sha256` covers what was asked (`content_sha256`), `source` names the blob of its
+    source image.
+    """
 
     id: PairId
     category: Category
@@ -98,7 +107,11 @@ class Baseline(Part):
     """A run's scores, with their provenance; scores are rounded to six digits."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, allow_inf_nan=False, serialize_by_alias=True, validate_by_name=True
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        serialize_by_alias=True,
+        validate_by_name=True,
     )
 
     schema_name: Literal["imgedit.baseline/2"] = Field(default="imgedit.baseline/2", alias="schema")
@@ -168,26 +181,34 @@ def _rounded(score: float | None) -> float | None:
 
 
 def content_sha256(asked: Sequence[str | None]) -> str:
-    """Hash what was asked about a pair: category, instruction, description, reference text, and images as blobs."""
+    """Hash what was asked about a pair: category, instruction, description, reference text, and
+    images as blobs.
+    """
     return hashlib.sha256(json.dumps(list(asked)).encode()).hexdigest()
 
 
 def write_baseline(folder: Path, baseline: Baseline) -> Path:
-    """Write `folder/NAME.json`, one item a line so that a diff shows which pairs changed; raises `OSError`."""
+    """Write `folder/NAME.json`, one item a line so that a diff shows which pairs changed; raises
+    `OSError`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{baseline.name}.json"
     document = baseline.model_dump(mode="json")
     head = json.dumps({**document, "items": []}, ensure_ascii=False, indent=1, allow_nan=False)
-    lines = ",\n  ".join(json.dumps(item, ensure_ascii=False, allow_nan=False) for item in document["items"])
+    lines = ",\n  ".join(
+        json.dumps(item, ensure_ascii=False, allow_nan=False) for item in document["items"]
+    )
     write_text(path, head.removesuffix("[]\n}") + f"[\n  {lines}\n ]\n}}\n")
     return path
 
 
 def read_baseline(reference: str, folder: Path, base: Path) -> Baseline:
-    """Read what `--imgedit-compare` names: a NAME in `folder`, `latest` there, or a path below `base`.
+    """Read what `--imgedit-compare` names: a NAME in `folder`, `latest` there, or a path below
+    `base`.
 
-    A path may be that of a baseline, of a results.json, or of a run's folder. Raises `UsageError` for one that is
-    not there, cannot be read, is of a newer format, or lacks what a comparison needs.
+    A path may be that of a baseline, of a results.json, or of a run's folder. Raises `UsageError`
+    for one that is not there, cannot be read, is of a newer format, or lacks what a comparison
+    needs.
     """
     if reference == "latest":
         return _latest(folder)
@@ -195,15 +216,23 @@ def read_baseline(reference: str, folder: Path, base: Path) -> Baseline:
         path = folder / f"{reference}.json"
         if not path.exists():
             known = sorted(one.stem for one in folder.glob("*.json"))
-            have = f"expected one of: {', '.join(known)}" if known else "none is saved there, see --imgedit-save"
-            raise UsageError(f"baseline {reference!r}: no {path}; {have}{did_you_mean(reference, known)}")
+            have = (
+                f"expected one of: {', '.join(known)}"
+                if known
+                else "none is saved there, see --imgedit-save"
+            )
+            raise UsageError(
+                f"baseline {reference!r}: no {path}; {have}{did_you_mean(reference, known)}"
+            )
         return as_baseline(path)
     path = Path(base, reference)
     return as_baseline(path / "results.json" if path.is_dir() else path)
 
 
 def _latest(folder: Path) -> Baseline:
-    """Return the baseline of the run that finished last: times of files do not survive a checkout."""
+    """Return the baseline of the run that finished last: times of files do not survive a
+    checkout.
+    """
     baselines = [as_baseline(path) for path in sorted(folder.glob("*.json"))]
     if not baselines:
         raise UsageError(f"baseline 'latest': no baseline in {folder}, see --imgedit-save")
@@ -223,15 +252,23 @@ def as_baseline(path: Path) -> Baseline:
 
 
 def unlike_judges(baseline: Baseline, judge: Mapping[str, object], seeds: int) -> str | None:
-    """Say why verdicts cannot be compared, as far as can be told by what is known of a `judge`, fields of `JudgeInfo`.
+    """Say why verdicts cannot be compared, as far as can be told by what is known of a `judge`,
+    fields of `JudgeInfo`.
 
-    A judge is what its fingerprint says, wherever it lies; its spec counts only where there is no fingerprint.
+    A judge is what its fingerprint says, wherever it lies; its spec counts only where there is no
+    fingerprint.
     """
     there = baseline.judge
     another = f"another judge: {there.spec} there, {judge.get('spec')} here"
-    if "rubric" in judge and (judge["rubric"] is None) != (there.rubric is None):  # one of them only measures
+    if "rubric" in judge and (judge["rubric"] is None) != (
+        there.rubric is None
+    ):  # one of them only measures
         return another
-    names = {"params": "judge parameters", "rubric": "rubric", "rubric_sha256": "content of the rubric"}
+    names = {
+        "params": "judge parameters",
+        "rubric": "rubric",
+        "rubric_sha256": "content of the rubric",
+    }
     for key, name in names.items():
         was = getattr(there, key)
         if key in judge and judge[key] != was:
@@ -247,16 +284,23 @@ def unlike_judges(baseline: Baseline, judge: Mapping[str, object], seeds: int) -
 
 
 def unlike_losses(baseline: Baseline, lossy: Sequence[str]) -> str | None:
-    """Say why a gate cannot tell a worse model from a faster one: other parameters that trade quality for speed."""
+    """Say why a gate cannot tell a worse model from a faster one: other parameters that trade
+    quality for speed.
+    """
     was = baseline.editor.lossy
     if was == tuple(lossy):
         return None
     named = (", ".join(one) or "nothing" for one in (was, lossy))
-    return "an editor made faster with loss by {} there, by {} here; a gate on it would mix the two".format(*named)
+    return (
+        "an editor made faster with loss by {} there, by {} here; a gate on it would mix the "
+        "two".format(*named)
+    )
 
 
 def unlike_items(baseline: Baseline, items: Iterable[tuple[str, str, Sequence[int]]]) -> str | None:
-    """Say why pairs cannot be compared; `items` are (id, `content_sha256`, seeds) of this run's pairs."""
+    """Say why pairs cannot be compared; `items` are (id, `content_sha256`, seeds) of this run's
+    pairs.
+    """
     known = {item.id: item for item in baseline.items}
     for name, sha256, seeds in items:
         if name not in known:

@@ -32,15 +32,17 @@ class Blobs:
     def put(self, data: bytes, durable: bool = True) -> str:
         """Keep an encoded image and return its SHA-256 in hex.
 
-        A durable blob is on disk when this returns (file and folder synced); others may be lost when the
-        machine stops, and serve reports only. Raises `StoreError` if it cannot be written.
+        A durable blob is on disk when this returns (file and folder synced); others may be lost
+        when the machine stops, and serve reports only. Raises `StoreError` if it cannot be written.
         """
         sha256 = hashlib.sha256(data).hexdigest()
         path = self.path(sha256, suffix_of(data))
         if path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data:
             return sha256
         self.require_there()
-        partial = self.folder / ".partial"  # one name, since a store has one writer: a crash leaves one file at most
+        partial = (
+            self.folder / ".partial"
+        )  # one name, since a store has one writer: a crash leaves one file at most
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             partial.unlink(missing_ok=True)
@@ -59,12 +61,15 @@ class Blobs:
         return sha256
 
     def thumbnail(self, sha256: str) -> Path | None:
-        """Return where the thumbnail of a blob is; `None` if it is missing or a link, or was left empty."""
+        """Return where the thumbnail of a blob is; `None` if it is missing or a link, or was left
+        empty.
+        """
         path = self._thumbnail_path(sha256)
         return path if path.is_file() and not path.is_symlink() and path.stat().st_size else None
 
     def put_thumbnail(self, sha256: str, data: bytes) -> None:
-        """Keep the thumbnail of a blob, unless there is one; raises `StoreError` if it cannot be written.
+        """Keep the thumbnail of a blob, unless there is one; raises `StoreError` if it cannot be
+        written.
 
         It may be lost when the machine stops; a report makes it anew.
         """

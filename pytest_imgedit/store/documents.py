@@ -17,12 +17,16 @@ MAX_BYTES = 256 * 2**20
 
 
 def read_results(path: Path) -> Results:
-    """Read a results.json; raises `UsageError`, which names the file and the place, for anything else."""
+    """Read a results.json; raises `UsageError`, which names the file and the place, for anything
+    else.
+    """
     return as_results(path, read_document(path, (RESULTS_SCHEMA,)))
 
 
 def as_results(path: Path, document: JsonObject) -> Results:
-    """Check a document that was read from a path; raises `UsageError` if it is not one of results."""
+    """Check a document that was read from a path; raises `UsageError` if it is not one of
+    results.
+    """
     try:
         return Results.model_validate(document)
     except ValidationError as error:
@@ -41,5 +45,7 @@ def read_document(path: Path, schemas: Sequence[str]) -> JsonObject:
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema not in schemas:
         expected = " or ".join(map(repr, schemas))
-        raise UsageError(f"{path}: schema {schema!r}, expected {expected}: of another version, or no such file")
+        raise UsageError(
+            f"{path}: schema {schema!r}, expected {expected}: of another version, or no such file"
+        )
     return dict(document)

@@ -1,4 +1,6 @@
-"""An append-only JSONL file of typed records, each with its own checksum and synced before `append` returns."""
+"""An append-only JSONL file of typed records, each with its own checksum and synced before `append`
+returns.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,18 @@ R = TypeVar("R", bound=Record | ModelRecord)
 class Journal(Generic[R]):
     """Records by key; a later record of the same key replaces an earlier one.
 
-    A torn last line, as a crash leaves it, is dropped when the file is opened, and `torn` is set; with `reads_only` it
-    stays in the file, since a run may just be writing it. A damaged line
-    before the last, and any line whose checksum is right but which is no record of this `kind`, raises `UsageError`
-    with `file:line`.
+    A torn last line, as a crash leaves it, is dropped when the file is opened, and `torn` is set;
+    with `reads_only` it stays in the file, since a run may just be writing it. A damaged line
+    before the last, and any line whose checksum is right but which is no record of this `kind`,
+    raises `UsageError` with `file:line`.
     """
 
     def __init__(
-        self, path: Path, kind: type[R], require_there: Callable[[], None] = lambda: None, reads_only: bool = False
+        self,
+        path: Path,
+        kind: type[R],
+        require_there: Callable[[], None] = lambda: None,
+        reads_only: bool = False,
     ) -> None:
         self.path, self.kind, self.require_there = path, kind, require_there
         self.records: dict[str, R] = {}
@@ -53,7 +59,9 @@ class Journal(Generic[R]):
                 body = _unpack(line)
                 if body is None:
                     if file.tell() < size:
-                        raise UsageError(f"{self.path}:{number}: damaged record, expected JSON with its checksum")
+                        raise UsageError(
+                            f"{self.path}:{number}: damaged record, expected JSON with its checksum"
+                        )
                     break
                 self._remember(self._parse(body, number))
                 good += len(line)
@@ -85,7 +93,9 @@ class Journal(Generic[R]):
         return list(self._by_content.get(content, {}).values())
 
     def append(self, records: Sequence[R]) -> None:
-        """Write records and sync once; raises `StoreError`, such as for a full disk, with none of them kept."""
+        """Write records and sync once; raises `StoreError`, such as for a full disk, with none of
+        them kept.
+        """
         self.require_there()
         data = b"".join(map(_pack, records))
         try:
@@ -105,7 +115,9 @@ class Journal(Generic[R]):
             self._remember(record)
 
     def _open(self) -> FileIO:
-        """Open the file, without a buffer of its own so that what cannot be written is not kept for later."""
+        """Open the file, without a buffer of its own so that what cannot be written is not kept for
+        later.
+        """
         if self._file is None:
             self._file = self.path.open("ab", buffering=0)
             sync_folder(self.path.parent)

@@ -17,7 +17,9 @@ Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
 class Record(BaseModel):
-    """One line of a journal. Its key is the hash of its recipe and its environment, `content` that of the recipe."""
+    """One line of a journal. Its key is the hash of its recipe and its environment, `content` that
+    of the recipe.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -28,7 +30,9 @@ class Record(BaseModel):
 
 
 class EditRecord(Record):
-    """One edit; `blob` is its image, `code` further files that its class imported, the rest as in `Edit`."""
+    """One edit; `blob` is its image, `code` further files that its class imported, the rest as in
+    `Edit`.
+    """
 
     blob: Sha256
     seconds: Seconds
@@ -43,7 +47,8 @@ class EditRecord(Record):
 
 
 class VerdictRecord(Record):
-    """One verdict. `measured` says that the judge gave the score itself, rather than a reply to read.
+    """One verdict. `measured` says that the judge gave the score itself, rather than a reply to
+    read.
 
     `asked` counts the questions that it took, the last of which ended with the text `reminder`.
     """
@@ -61,15 +66,21 @@ class VerdictRecord(Record):
 
     @model_validator(mode="after")
     def _is_what_was_asked_for(self) -> VerdictRecord:
-        """A reply that was read gave a grade in [0, 10] for each aspect of the rubric; what is measured may be any."""
+        """A reply that was read gave a grade in [0, 10] for each aspect of the rubric; what is
+        measured may be any.
+        """
         if self.measured:
             return self
         asked = self.recipe.get("asked")
-        if not isinstance(asked, dict) or sorted(self.aspects) != sorted(map(str, asked.get("aspects") or ())):
+        if not isinstance(asked, dict) or sorted(self.aspects) != sorted(
+            map(str, asked.get("aspects") or ())
+        ):
             raise ValueError(f"aspects are {sorted(self.aspects)}, expected those of the recipe")
         outside = next((name for name, value in self.aspects.items() if not 0 <= value <= 10), None)
         if outside is not None:
-            raise ValueError(f"aspect {outside!r} is {self.aspects[outside]}, expected a grade from 0 to 10")
+            raise ValueError(
+                f"aspect {outside!r} is {self.aspects[outside]}, expected a grade from 0 to 10"
+            )
         return self
 
 

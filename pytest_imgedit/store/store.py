@@ -51,20 +51,28 @@ class Store:
         return self.folder / "fingerprints.json"
 
     def remember(self, digest: str, recipe: JsonObject) -> None:
-        """Keep what an editor or judge is made of, which recipes name by its digest; raises `StoreError`."""
+        """Keep what an editor or judge is made of, which recipes name by its digest; raises
+        `StoreError`.
+        """
         if digest not in self.models.records:
             self.models.append([ModelRecord(key=digest, recipe=recipe)])
 
     def __enter__(self) -> Store:
-        """Raises `UsageError` if the folder cannot be written, is no store, or is held by another process."""
+        """Raises `UsageError` if the folder cannot be written, is no store, or is held by another
+        process.
+        """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             held = {path.name for path in self.folder.iterdir()} - {".gitignore"}
             if held and not held & _KNOWN_BY:
-                raise UsageError(f"{self.folder}: holds other files, expected a store or an empty or new folder")
+                raise UsageError(
+                    f"{self.folder}: holds other files, expected a store or an empty or new folder"
+                )
             for name in (".gitignore", "lock"):
                 if (self.folder / name).exists() and not (self.folder / name).is_file():
-                    raise UsageError(f"{self.folder / name}: not a regular file, expected that of a store")
+                    raise UsageError(
+                        f"{self.folder / name}: not a regular file, expected that of a store"
+                    )
             ignore = self.folder / ".gitignore"
             if not ignore.exists() or not ignore.stat().st_size:
                 ignore.write_text("*\n")
@@ -73,11 +81,15 @@ class Store:
             self._take_lock(self._lock)
             self._opened_as = _identity(self.folder)
         except OSError as error:
-            raise UsageError(f"{self.folder}: {error.strerror}, expected a folder that can be written") from error
+            raise UsageError(
+                f"{self.folder}: {error.strerror}, expected a folder that can be written"
+            ) from error
         return self
 
     def _require_there(self) -> None:
-        """Raise `StoreError` if the folder that was opened has been removed or put elsewhere since."""
+        """Raise `StoreError` if the folder that was opened has been removed or put elsewhere
+        since.
+        """
         if self._opened_as is None:
             return
         try:
@@ -97,7 +109,10 @@ class Store:
                 f"{self.folder}: the store is held by {holder}; wait for it or use --imgedit-out"
             ) from None
         file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()} since {_now():%Y-%m-%d %H:%M:%S} UTC".encode())
+        file.write(
+            f"process {os.getpid()} on {socket.gethostname()} since {_now():%Y-%m-%d %H:%M:%S} "
+            "UTC".encode()
+        )
 
     def __exit__(self, *error: object) -> None:
         for name in ("edits", "verdicts", "models"):
@@ -108,12 +123,16 @@ class Store:
             self._lock.close()
 
     def new_run(self) -> Path:
-        """Make and return the folder of a new run: `runs/<UTC time>-<random id>`; raises `StoreError`."""
+        """Make and return the folder of a new run: `runs/<UTC time>-<random id>`; raises
+        `StoreError`.
+        """
         folder = self.folder / "runs" / f"{_now():%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
         try:
             folder.mkdir(parents=True)
         except OSError as error:
-            raise StoreError(f"{folder}: {error.strerror}, expected a folder that can be written") from error
+            raise StoreError(
+                f"{folder}: {error.strerror}, expected a folder that can be written"
+            ) from error
         return folder
 
 

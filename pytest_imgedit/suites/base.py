@@ -40,7 +40,8 @@ class SuiteLoader(Protocol):
 class Suite:
     """A named list of pairs. `sha256` covers every text of every pair, in order, but no image.
 
-    `counts` holds how many pairs each category has without a limit; `remarks` what a user should know of the file.
+    `counts` holds how many pairs each category has without a limit; `remarks` what a user should
+    know of the file.
     """
 
     name: str
@@ -56,14 +57,18 @@ class Suite:
 
 
 def load_suite(settings: SuiteSettings) -> Suite:
-    """Load the suite of `settings.spec`; raise `UsageError` if it is unknown, empty, or has an id twice."""
+    """Load the suite of `settings.spec`; raise `UsageError` if it is unknown, empty, or has an id
+    twice.
+    """
     spec, loaders = settings.spec, {**known("suite"), **BUILTIN}
     if Path(spec).suffix.lower() in SUITE_SUFFIXES and spec.partition(":")[0] not in loaders:
         spec = f"native:{spec}"
     name, path, argument = resolve("suite", spec, loaders, _guess)
     is_fixed = name in BUILTIN and name != "native"
     if settings.root is not None and is_fixed:
-        raise UsageError(f"suite.root: suite {spec!r} has its images in a fixed place, expected none")
+        raise UsageError(
+            f"suite.root: suite {spec!r} has its images in a fixed place, expected none"
+        )
     if settings.fields and is_fixed:
         raise UsageError(f"suite.fields: suite {spec!r} has fixed fields, expected none")
     pairs = _load(settings, path, argument or "", spec, is_builtin=name in BUILTIN)
@@ -76,15 +81,20 @@ def load_suite(settings: SuiteSettings) -> Suite:
     return Suite(settings.spec, tuple(pairs), digest, counts, remarks)
 
 
-def _load(settings: SuiteSettings, path: str, argument: str, spec: str, is_builtin: bool) -> list[EditPair]:
-    """Call a suite's loader; raises `UsageError` for whatever goes wrong in one that is the user's own."""
+def _load(
+    settings: SuiteSettings, path: str, argument: str, spec: str, is_builtin: bool
+) -> list[EditPair]:
+    """Call a suite's loader; raises `UsageError` for whatever goes wrong in one that is the user's
+    own.
+    """
     try:
         return list(Target.parse(path).load()(argument, settings))
     except UsageError:
         raise
     except OSError as error:
         raise UsageError(
-            f"{str(error.filename or spec)[:200]}: {error.strerror}, expected a suite that can be read"
+            f"{str(error.filename or spec)[:200]}: {error.strerror}, expected a suite that can be "
+            "read"
         ) from error
     except KeyboardInterrupt:
         raise
@@ -111,15 +121,23 @@ def _check(spec: str, pairs: Sequence[EditPair]) -> None:
 
 def _guess(spec: str) -> str:
     """Guess what a spec that is no suite was meant to be."""
-    return f"; {spec} is a folder: imgedit init {spec} makes a suite of it" if is_folder(Path(spec)) else ""
+    return (
+        f"; {spec} is a folder: imgedit init {spec} makes a suite of it"
+        if is_folder(Path(spec))
+        else ""
+    )
 
 
 def _unread(spec: str, pairs: Sequence[EditPair]) -> tuple[str, ...]:
-    """Name the fields of a suite file that no pair is made of: one may hold what should have been shown."""
+    """Name the fields of a suite file that no pair is made of: one may hold what should have been
+    shown.
+    """
     counts = Counter(name for pair in pairs for name in pair.fields)
     if not counts:
         return ()
-    named = ", ".join(f"{shorten(name, 100)} ({counted(count, 'row')})" for name, count in counts.most_common(10))
+    named = ", ".join(
+        f"{shorten(name, 100)} ({counted(count, 'row')})" for name, count in counts.most_common(10)
+    )
     rest = f" and {len(counts) - 10} more" if len(counts) > 10 else ""
     return (f"{spec}: fields that nothing reads: {named}{rest}; [suite.fields] maps names",)
 
@@ -132,7 +150,9 @@ def _with_slug(pair: EditPair) -> EditPair:
 
 
 def _problem(pair: Any) -> str | None:
-    """Say what is wrong with a pair as a loader made it; the files of built-in loaders were checked by then."""
+    """Say what is wrong with a pair as a loader made it; the files of built-in loaders were checked
+    by then.
+    """
     if not isinstance(pair, EditPair):
         return "expected an EditPair"
     for name in ("id", "category", "instruction", "description", "reference_text", "difficulty"):
@@ -143,12 +163,17 @@ def _problem(pair: Any) -> str | None:
         return f"tags is {pair.tags!a:.40}, expected texts"
     for name in ("source", "reference"):
         value = getattr(pair, name)
-        if not callable(getattr(value, "read", None)) and not (name == "reference" and value is None):
+        if not callable(getattr(value, "read", None)) and not (
+            name == "reference" and value is None
+        ):
             return f"{name} is {value!a:.40}, expected an image source with a method read()"
     if slug(pair.id) != pair.id or not pair.category or not pair.instruction:
         return "expected an id of [A-Za-z0-9._-]{1,128}, a category and an instruction"
     if pair.category.casefold() == "overall":
-        return "category 'overall', expected another name: that is what all categories together are called"
+        return (
+            "category 'overall', expected another name: that is what all categories together "
+            "are called"
+        )
     if type(pair.seed) is not int or not 0 <= pair.seed < 2**63:
         return f"seed is {pair.seed!r:.40}, expected an integer of at least 0 and under 2**63"
     return None
@@ -171,6 +196,13 @@ def _first_of_each(pairs: list[EditPair], limit: int) -> list[EditPair]:
 def _sha256(pairs: Iterable[EditPair]) -> str:
     digest = hashlib.sha256()
     for pair in pairs:
-        texts = (pair.id, pair.category, pair.instruction, pair.description, pair.reference_text, pair.seed)
+        texts = (
+            pair.id,
+            pair.category,
+            pair.instruction,
+            pair.description,
+            pair.reference_text,
+            pair.seed,
+        )
         digest.update(json.dumps(texts).encode())
     return digest.hexdigest()

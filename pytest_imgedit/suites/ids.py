@@ -16,7 +16,8 @@ _MOST = 119
 
 
 class Ids:
-    """Makes ids of `[A-Za-z0-9._-]{1,128}` out of a suite's own `names` and image `paths`, readable where unique.
+    """Makes ids of `[A-Za-z0-9._-]{1,128}` out of a suite's own `names` and image `paths`, readable
+    where unique.
 
     Which id a pair gets depends on all names and paths of the suite, but not on their order.
     """
@@ -35,9 +36,11 @@ class Ids:
         return _digested(readable, name)
 
     def of_image(self, path: str, text: str, category: str) -> str:
-        """Return the id for a pair without a name: the stem of its image's path, or all of the path where two share it.
+        """Return the id for a pair without a name: the stem of its image's path, or all of the path
+        where two share it.
 
-        Pairs of the same image, and those without a path, get eight hex digits of a SHA-256 over `path` and `text`.
+        Pairs of the same image, and those without a path, get eight hex digits of a SHA-256 over
+        `path` and `text`.
         """
         stem, joined = _stem(path), _joined(path)
         if stem and self._stems[stem] == 1:
@@ -48,7 +51,9 @@ class Ids:
 
 
 def _digested(readable: str, text: str) -> str:
-    digest = hashlib.sha256(unicodedata.normalize("NFC", text).encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    digest = hashlib.sha256(
+        unicodedata.normalize("NFC", text).encode("utf-8", "surrogatepass")
+    ).hexdigest()[:8]
     return f"{readable}-{digest}" if readable else digest
 
 
@@ -66,4 +71,6 @@ def _readable(name: str) -> str:
     cleaned = _UNSAFE.sub("-", name)
     if cleaned == name and name.strip(".") and len(name) <= 128:  # "." and ".." would be folders
         return name
-    return _MARKS.sub(lambda marks: "-" if "-" in marks[0] else marks[0], cleaned).strip("-.")[:_MOST]
+    return _MARKS.sub(lambda marks: "-" if "-" in marks[0] else marks[0], cleaned).strip("-.")[
+        :_MOST
+    ]

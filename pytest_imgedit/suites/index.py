@@ -1,4 +1,6 @@
-"""A suite as JSON that another process of the same session reads: texts, and where each image is."""
+"""A suite as JSON that another process of the same session reads: texts, and where each image
+is.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,12 @@ _TEXTS = [field.name for field in fields(EditPair) if field.name not in ("source
 
 def to_index(suite: Suite) -> JsonObject | None:
     """Return the suite as JSON; `None` if an image is neither a file nor a row of one."""
-    images = [image for pair in suite.pairs for image in (pair.source, pair.reference) if image is not None]
+    images = [
+        image
+        for pair in suite.pairs
+        for image in (pair.source, pair.reference)
+        if image is not None
+    ]
     if not all(isinstance(image, FileImage | RowImage) for image in images):
         return None
     return {
@@ -37,7 +44,13 @@ def _row(pair: EditPair) -> JsonObject:
 def from_index(index: JsonObject) -> Suite:
     """Make the suite of its JSON again."""
     pairs = tuple(
-        EditPair(**{**row, "tags": tuple(row["tags"]), **{name: _image(row[name]) for name in ("source", "reference")}})
+        EditPair(
+            **{
+                **row,
+                "tags": tuple(row["tags"]),
+                **{name: _image(row[name]) for name in ("source", "reference")},
+            }
+        )
         for row in index["pairs"]
     )
     return Suite(index["name"], pairs, index["sha256"], index["counts"], tuple(index["remarks"]))

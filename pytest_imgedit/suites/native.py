@@ -1,4 +1,6 @@
-"""The native suite format: rows with an instruction and an image, base64 or a path beside the file."""
+"""The native suite format: rows with an instruction and an image, base64 or a path beside the
+file.
+"""
 
 from __future__ import annotations
 
@@ -44,11 +46,31 @@ INLINE = (".toml", ".csv")
 #: What people call these fields elsewhere; `imgedit init` and messages guess by them.
 USUAL_NAMES: dict[str, tuple[str, ...]] = {
     "image": (
-        *("image", "file", "filename", "file_name", "path", "image_path", "img", "photo", "picture", "source"),
+        *(
+            "image",
+            "file",
+            "filename",
+            "file_name",
+            "path",
+            "image_path",
+            "img",
+            "photo",
+            "picture",
+            "source",
+        ),
         *("文件", "图片"),
     ),
     "instruction": (
-        *("instruction", "prompt", "text", "edit", "edit_prompt", "caption", "instructions", "query"),
+        *(
+            "instruction",
+            "prompt",
+            "text",
+            "edit",
+            "edit_prompt",
+            "caption",
+            "instructions",
+            "query",
+        ),
         *("指令", "提示词"),
     ),
     "category": ("category", "subset", "kind", "type", "class", "task", "group", "类别", "分类"),
@@ -57,19 +79,26 @@ USUAL_NAMES: dict[str, tuple[str, ...]] = {
 
 
 def load(argument: str, settings: SuiteSettings) -> Iterator[EditPair]:
-    """Return the pairs of one file, with `[suite.fields]` naming fields that are called otherwise there.
+    """Return the pairs of one file, with `[suite.fields]` naming fields that are called otherwise
+    there.
 
-    Rows without a category are of the category `all`. Raises `UsageError` for a row without instruction or image, and
-    for values of a wrong type.
+    Rows without a category are of the category `all`. Raises `UsageError` for a row without
+    instruction or image, and for values of a wrong type.
     """
     for key in settings.fields:
         if key not in FIELDS:
             near = did_you_mean(key, FIELDS)
-            raise UsageError(f"suite.fields: unknown {key!r}, expected one of {', '.join(FIELDS)}{near}")
+            raise UsageError(
+                f"suite.fields: unknown {key!r}, expected one of {', '.join(FIELDS)}{near}"
+            )
     path = Path(argument)
     if settings.root is not None and not settings.root.is_dir():
         raise UsageError(f"suite.root: {settings.root}: no such folder")
-    reader = _Reader(settings.language, {**FIELDS, **{k: (v,) for k, v in settings.fields.items()}}, settings.root)
+    reader = _Reader(
+        settings.language,
+        {**FIELDS, **{k: (v,) for k, v in settings.fields.items()}},
+        settings.root,
+    )
     problems = Problems()
     seen: dict[str, int] = {}
     rows = list(reader.drop_images(read_rows(path, problems)))
@@ -78,7 +107,9 @@ def load(argument: str, settings: SuiteSettings) -> Iterator[EditPair]:
     def make(row: Row) -> EditPair:
         pair = reader.pair(row, ids)
         if pair.id in seen:
-            raise row.error(f"id {pair.id!r} is already used on line {seen[pair.id]}, expected unique ids")
+            raise row.error(
+                f"id {pair.id!r} is already used on line {seen[pair.id]}, expected unique ids"
+            )
         seen[pair.id] = row.line
         return pair
 
@@ -86,19 +117,25 @@ def load(argument: str, settings: SuiteSettings) -> Iterator[EditPair]:
 
 
 class _Reader:
-    def __init__(self, language: str, fields: dict[str, tuple[str, ...]], root: Path | None) -> None:
+    def __init__(
+        self, language: str, fields: dict[str, tuple[str, ...]], root: Path | None
+    ) -> None:
         self.languages = (language, "zh" if language == "en" else "en")
         self.fields, self.root = fields, root
         self.read_names = {name for names in fields.values() for name in names}
 
     def drop_images(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """Put a short digest in the place of each base64 text, so that no row keeps its image in memory."""
+        """Put a short digest in the place of each base64 text, so that no row keeps its image in
+        memory.
+        """
         names = (*self.fields["image_b64"], *self.fields["reference_b64"])
         for row in rows:
             for name in names:
                 text = row.values.get(name)
                 if isinstance(text, str) and text and row.path.suffix.lower() not in INLINE:
-                    row.values[name] = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+                    row.values[name] = hashlib.sha256(
+                        text.encode("utf-8", "surrogatepass")
+                    ).hexdigest()
             yield row
 
     def field(self, row: Row, key: str) -> tuple[str, Any]:
@@ -141,12 +178,18 @@ class _Reader:
         seed_name, seed = self.field(row, "seed")
         if isinstance(seed, str) and row.is_text:
             seed = read_seed(seed)
-        if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63):
-            raise row.error(f"{seed_name!r} is {seed!r:.40}, expected an integer of at least 0 and under 2**63")
+        if seed is not None and (
+            not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63
+        ):
+            raise row.error(
+                f"{seed_name!r} is {seed!r:.40}, expected an integer of at least 0 and under 2**63"
+            )
         tags_name, tags = self.field(row, "tags")
         if isinstance(tags, str) and row.is_text:
             tags = split_tags(tags)
-        if tags is not None and not (isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)):
+        if tags is not None and not (
+            isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)
+        ):
             raise row.error(f"{tags_name!r} is {tags!r:.80}, expected a list of texts")
         return EditPair(
             id=self.id(row, category_slug(category), instruction, ids),
@@ -161,17 +204,29 @@ class _Reader:
             seed=seed or 0,
             own_id=self.own_id(row),
             own_category=category,
-            fields={name: _short(value) for name, value in row.values.items() if name not in self.read_names},
+            fields={
+                name: _short(value)
+                for name, value in row.values.items()
+                if name not in self.read_names
+            },
             row=str(row),
         )
 
     def names(self, row: Row, *keys: str) -> str:
-        """List the fields that would do, and the row's own field that looks most like one of them."""
+        """List the fields that would do, and the row's own field that looks most like one of
+        them.
+        """
         names = [name for key in keys for name in self.fields[key]]
         known = " or ".join(map(repr, names))
         present = [name for name in row.values if name not in self.read_names]
-        guess = next((name for name in present if name.lower() in USUAL_NAMES.get(keys[0], ())), None)
-        return f"{known}; if {guess!r} is that, set suite.fields.{keys[0]}={guess!r}" if guess else known
+        guess = next(
+            (name for name in present if name.lower() in USUAL_NAMES.get(keys[0], ())), None
+        )
+        return (
+            f"{known}; if {guess!r} is that, set suite.fields.{keys[0]}={guess!r}"
+            if guess
+            else known
+        )
 
     def id(self, row: Row, category: str, instruction: str, ids: Ids) -> str:
         name, given = self.field(row, "id")
@@ -181,7 +236,9 @@ class _Reader:
             raise row.error(f"{name!r} is {type(given).__name__}, expected text or an integer")
         path = self.path(row)
         if found := steering(given or path):
-            raise row.error(f"{name!r} is {given or path!a:.200} with {found}, expected printable text")
+            raise row.error(
+                f"{name!r} is {given or path!a:.200} with {found}, expected printable text"
+            )
         if given:
             return ids.named(given)
         return ids.of_image(path, json.dumps([self.text(row, "image_b64"), instruction]), category)
@@ -207,7 +264,9 @@ class _Reader:
 
 def read_seed(text: str) -> int | str:
     """Return the seed that a table's cell holds; a text that is none stays one."""
-    is_number = text.isascii() and text.isdigit() and len(text) < 20  # Python refuses to read thousands of digits
+    is_number = (
+        text.isascii() and text.isdigit() and len(text) < 20
+    )  # Python refuses to read thousands of digits
     return int(text) if is_number else text
 
 
@@ -217,7 +276,9 @@ def split_tags(text: str) -> list[str]:
 
 
 def _short(value: Any) -> str:
-    """Keep a further field as text, if it is short enough to be one; a list or table is kept as its name only."""
+    """Keep a further field as text, if it is short enough to be one; a list or table is kept as its
+    name only.
+    """
     return str(value)[:200] if isinstance(value, str | int | float) else ""
 
 

@@ -1,4 +1,6 @@
-"""RISEBench (arXiv 2504.02826): `risebench:DIR`, where DIR holds `data_total.json` or `datav2_total_w_subtask.json`."""
+"""RISEBench (arXiv 2504.02826): `risebench:DIR`, where DIR holds `data_total.json` or
+`datav2_total_w_subtask.json`.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,9 @@ FILES = ("data_total.json", "datav2_total_w_subtask.json")
 def load(argument: str, settings: SuiteSettings) -> Iterator[EditPair]:
     """Return the pairs of a RISEBench folder.
 
-    Categories lose their `_reasoning` (causal, logical, spatial, temporal). `reference_img` is the reference
-    image, `reference` or `reference_txt` the reference text. Raises `UsageError` if the folder or a field
-    is missing.
+    Categories lose their `_reasoning` (causal, logical, spatial, temporal). `reference_img` is the
+    reference image, `reference` or `reference_txt` the reference text. Raises `UsageError` if the
+    folder or a field is missing.
     """
     folder = Path(argument)
     path = next((folder / name for name in FILES if (folder / name).is_file()), None)

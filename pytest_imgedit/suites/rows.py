@@ -1,4 +1,6 @@
-"""Reads rows out of JSON, JSONL, CSV and TOML files one at a time, so that images inside them stay on disk."""
+"""Reads rows out of JSON, JSONL, CSV and TOML files one at a time, so that images inside them stay
+on disk.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ MAX_SUITE_BYTES = 16 * 2**30
 
 
 class Problems:
-    """Mistakes in the rows of a suite file, told together: the first five, and how many more there are."""
+    """Mistakes in the rows of a suite file, told together: the first five, and how many more there
+    are.
+    """
 
     SHOWN = 5
 
@@ -45,7 +49,8 @@ class Problems:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row: its values, where its bytes stand in the file, its line, and the category key above it.
+    """One row: its values, where its bytes stand in the file, its line, and the category key above
+    it.
 
     `number` counts rows from 1 where all are on one line, else it is 0.
     """
@@ -80,7 +85,9 @@ class RowImage:
     name: str
 
     def read(self) -> bytes:
-        """Return the decoded bytes; raise `ImageError` if the file changed or the text is not base64."""
+        """Return the decoded bytes; raise `ImageError` if the file changed or the text is not
+        base64.
+        """
         try:
             with self.path.open("rb") as file:
                 file.seek(self.start)
@@ -93,10 +100,11 @@ class RowImage:
 
 
 def read_rows(path: Path, problems: Problems) -> Iterator[Row]:
-    """Yield the rows of a JSON list, a JSON dict of lists, a JSONL or CSV file, or a TOML file with `[[pairs]]`.
+    """Yield the rows of a JSON list, a JSON dict of lists, a JSONL or CSV file, or a TOML file with
+    `[[pairs]]`.
 
-    A row that cannot be read is left out and goes to `problems`. Raises `UsageError` with `file:line: what was
-    found, what was expected` where the file as a whole is wrong.
+    A row that cannot be read is left out and goes to `problems`. Raises `UsageError` with
+    `file:line: what was found, what was expected` where the file as a whole is wrong.
     """
     if not path.is_file():
         raise UsageError(f"{path}: no such file, expected a suite in JSON, JSONL, CSV or TOML")
@@ -113,7 +121,9 @@ def read_rows(path: Path, problems: Problems) -> Iterator[Row]:
         yield from _csv_rows(path)
         return
     with path.open("rb") as file:
-        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # lives as long as a match object needs it
+        data = mmap.mmap(
+            file.fileno(), 0, access=mmap.ACCESS_READ
+        )  # lives as long as a match object needs it
     spans = _jsonl_spans(data) if suffix == ".jsonl" else _json_spans(path, data)
     line, counted = 1, 0
     is_one_line = suffix == ".json" and data.find(b"\n", 0, len(data) - 1) < 0
@@ -128,8 +138,12 @@ def read_rows(path: Path, problems: Problems) -> Iterator[Row]:
         yield Row(path, line, start, end, values, group, number if is_one_line else 0)
 
 
-def make_pairs(rows: Iterable[Row], make: Callable[[Row], EditPair], problems: Problems) -> Iterator[EditPair]:
-    """Yield what `make` makes of rows; raises one `UsageError` at the end for all `problems`, those of `make` too."""
+def make_pairs(
+    rows: Iterable[Row], make: Callable[[Row], EditPair], problems: Problems
+) -> Iterator[EditPair]:
+    """Yield what `make` makes of rows; raises one `UsageError` at the end for all `problems`, those
+    of `make` too.
+    """
     for row in rows:
         try:
             pair = make(row)
@@ -161,22 +175,30 @@ def _csv_rows(path: Path) -> Iterator[Row]:
             reader = csv.reader(file, strict=True, delimiter=_delimiter(header))
             names = next(reader, [])
             if len(set(names)) < len(names) or not all(names):
-                raise UsageError(f"{path}:1: columns {names!r:.200}, expected a name for each, none twice")
+                raise UsageError(
+                    f"{path}:1: columns {names!r:.200}, expected a name for each, none twice"
+                )
             line = reader.line_num + 1
             for values in reader:
                 if values and len(values) != len(names):
-                    raise UsageError(f"{path}:{line}: {len(values)} values, expected {len(names)}, one a column")
+                    raise UsageError(
+                        f"{path}:{line}: {len(values)} values, expected {len(names)}, one a column"
+                    )
                 if values:
                     yield Row(path, line, 0, 0, dict(zip(names, values, strict=True)))
                 line = reader.line_num + 1
         except UnicodeDecodeError as error:
-            raise UsageError(f"{path}: {_encoding(path)}, expected UTF-8 (spreadsheets call it CSV UTF-8)") from error
+            raise UsageError(
+                f"{path}: {_encoding(path)}, expected UTF-8 (spreadsheets call it CSV UTF-8)"
+            ) from error
         except csv.Error as error:
             raise UsageError(f"{path}:{reader.line_num}: not valid CSV: {error}") from error
 
 
 def _delimiter(header: str) -> str:
-    """Return what stands between the columns: a comma, or where the header has none, a semicolon or a tab."""
+    """Return what stands between the columns: a comma, or where the header has none, a semicolon or
+    a tab.
+    """
     return next((mark for mark in ",;\t" if mark in header), ",")
 
 
@@ -200,8 +222,8 @@ def _jsonl_spans(data: mmap.mmap) -> Iterator[tuple[int, int, None]]:
 def _json_spans(path: Path, data: mmap.mmap) -> Iterator[tuple[int, int, str | None]]:
     """Find where each row begins and ends by its brackets; `_parse` reads the row itself.
 
-    What stands around the rows is kept as a skeleton with a 0 for each row, and parsed at the end, so that
-    the file as a whole is strict JSON too.
+    What stands around the rows is kept as a skeleton with a 0 for each row, and parsed at the end,
+    so that the file as a whole is strict JSON too.
     """
     depth, row_depth, start, rows = 0, 2, -1, 0
     group: str | None = None
@@ -211,7 +233,9 @@ def _json_spans(path: Path, data: mmap.mmap) -> Iterator[tuple[int, int, str | N
         if mark in (b"[", b"{"):
             depth += 1
             if depth > _MAX_DEPTH:
-                raise UsageError(f"{path}:{_line(data, token.start())}: nested deeper than {_MAX_DEPTH} levels")
+                raise UsageError(
+                    f"{path}:{_line(data, token.start())}: nested deeper than {_MAX_DEPTH} levels"
+                )
             if depth == 1:
                 row_depth = 2 if mark == b"[" else 3
             elif depth == row_depth:
@@ -255,10 +279,14 @@ class _Skeleton:
         try:
             value = loads(self.text.decode("utf-8"))
         except UnicodeDecodeError as error:
-            raise UsageError(f"{self.path}:{self._line(error.start)}: not UTF-8, expected UTF-8 text") from error
+            raise UsageError(
+                f"{self.path}:{self._line(error.start)}: not UTF-8, expected UTF-8 text"
+            ) from error
         except json.JSONDecodeError as error:
             offset = len(self.text.decode("utf-8")[: error.pos].encode("utf-8"))
-            raise UsageError(f"{self.path}:{self._line(offset)}: not valid JSON: {error.msg}") from error
+            raise UsageError(
+                f"{self.path}:{self._line(offset)}: not valid JSON: {error.msg}"
+            ) from error
         except ValueError as error:
             raise UsageError(f"{self.path}:1: not valid JSON: {error}") from error
         lists = list(value.values()) if isinstance(value, dict) else [value]
@@ -281,7 +309,9 @@ def _parse(path: Path, line: int, data: bytes) -> JsonObject:
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}:{line}: not UTF-8, expected UTF-8 text") from error
     except json.JSONDecodeError as error:
-        raise UsageError(f"{path}:{line + error.lineno - 1}: not valid JSON: {error.msg}") from error
+        raise UsageError(
+            f"{path}:{line + error.lineno - 1}: not valid JSON: {error.msg}"
+        ) from error
     except ValueError as error:
         raise UsageError(f"{path}:{line}: not valid JSON: {error}") from error
     except RecursionError as error:
@@ -298,7 +328,9 @@ def _deep(value: Any) -> bool:
     level = [value]
     for _ in range(_MAX_DEPTH):
         inner = [child for child in level if isinstance(child, list | dict)]
-        level = [child for box in inner for child in (box.values() if isinstance(box, dict) else box)]
+        level = [
+            child for box in inner for child in (box.values() if isinstance(box, dict) else box)
+        ]
         if not level:
             return False
     return True

@@ -1,4 +1,6 @@
-"""The suite `scenes`: how many pairs of which template, and images that are drawn when they are read."""
+"""The suite `scenes`: how many pairs of which template, and images that are drawn when they are
+read.
+"""
 
 from __future__ import annotations
 

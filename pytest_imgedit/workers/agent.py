@@ -30,7 +30,9 @@ INTERVAL = 0.5
 
 
 class Description(NamedTuple):
-    """A host as its agent describes it: the version of this package, what it has, and where results say it computed."""
+    """A host as its agent describes it: the version of this package, what it has, and where results
+    say it computed.
+    """
 
     version: str
     hardware: HostHardware
@@ -38,7 +40,9 @@ class Description(NamedTuple):
 
 
 class News(NamedTuple):
-    """What a worker has sent and printed since it was last asked for, and whether its process runs."""
+    """What a worker has sent and printed since it was last asked for, and whether its process
+    runs.
+    """
 
     messages: list[FromWorker]
     lines: list[str]
@@ -46,14 +50,18 @@ class News(NamedTuple):
 
 
 class Agent:
-    """Does on its host what the controller asks for; calls come from several threads. Workers are known by numbers."""
+    """Does on its host what the controller asks for; calls come from several threads. Workers are
+    known by numbers.
+    """
 
     def __init__(self) -> None:
         self._connections: dict[int, Connection] = {}
         self._messages: dict[int, queue.Queue[FromWorker]] = {}
 
     def describe(self, name: str, gpus: str) -> Description:
-        """Describe this host; `gpus` is a list as `--imgedit-gpus` takes it. Raises `UsageError`."""
+        """Describe this host; `gpus` is a list as `--imgedit-gpus` takes it. Raises
+        `UsageError`.
+        """
         names, known = find_gpus(gpus)
         hardware = HostHardware(
             name=name,
@@ -63,25 +71,37 @@ class Agent:
             memory=available_memory(),
             cores=available_cores(),
         )
-        origin = HostOrigin(name=name, versions=versions(), machine=machine(gpu.product for gpu in known))
+        origin = HostOrigin(
+            name=name, versions=versions(), machine=machine(gpu.product for gpu in known)
+        )
         return Description(__version__, hardware, origin)
 
     def versions(
         self, python: str | None, names: Sequence[str], paths: Sequence[str], patience: float
     ) -> dict[str, str] | None:
-        """Return the versions of packages in an interpreter (`None`: this one), or `None` if it cannot tell."""
+        """Return the versions of packages in an interpreter (`None`: this one), or `None` if it
+        cannot tell.
+        """
         # Asked in a process as workers are: this one has begun before its environment was set.
         with suppress(ValueError, subprocess.SubprocessError):
             return ask_versions(python or sys.executable, tuple(names), tuple(paths), patience)
         return None
 
     def start(
-        self, number: int, slot: Slot, python: str | None, patience: float, threads: int, paths: Sequence[str]
+        self,
+        number: int,
+        slot: Slot,
+        python: str | None,
+        patience: float,
+        threads: int,
+        paths: Sequence[str],
     ) -> None:
         """Start a worker; raises `NotStarted` if it does not come up."""
         # Nothing in the folder has a name any more once the worker is up.
         with tempfile.TemporaryDirectory(prefix="imgedit-agent-") as folder:
-            executor = LocalExecutor(Path(folder), python, patience, Redactor(os.environ), threads, paths)
+            executor = LocalExecutor(
+                Path(folder), python, patience, Redactor(os.environ), threads, paths
+            )
             connection = executor.start(slot)
         self._messages[number] = queue.Queue()
         self._connections[number] = connection
@@ -110,7 +130,9 @@ class Agent:
             self._connections[number].terminate()
 
     def close(self, number: int) -> tuple[str, list[str]]:
-        """End a worker, by force if need be; return how it ended, and the last lines that it printed."""
+        """End a worker, by force if need be; return how it ended, and the last lines that it
+        printed.
+        """
         connection = self._connections.pop(number)
         del self._messages[number]
         how = connection.close()
@@ -118,7 +140,9 @@ class Agent:
 
 
 def machine_id() -> str:
-    """Tell this machine from others, also those of the same name; its containers are one machine."""
+    """Tell this machine from others, also those of the same name; its containers are one
+    machine.
+    """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except OSError:  # not everywhere

@@ -17,7 +17,8 @@ ENDED: Ended = {"op": "ended"}
 
 @dataclass(frozen=True)
 class Slot:
-    """A place for one worker at a time: a name such as `edit-0`, its GPUs (none: the CPU), its host if another one.
+    """A place for one worker at a time: a name such as `edit-0`, its GPUs (none: the CPU), its host
+    if another one.
 
     Several hosts may be on one `machine`.
     """
@@ -53,7 +54,9 @@ class Connection(Protocol):
     """A running worker process."""
 
     def listen(self, hear: Callable[[FromWorker], None]) -> None:
-        """Pass all that the process sends, and `ENDED` after that, to `hear`, in a thread of its own."""
+        """Pass all that the process sends, and `ENDED` after that, to `hear`, in a thread of its
+        own.
+        """
 
     def send(self, message: ToWorker) -> None:
         """Send one message, without waiting for it to be read."""
@@ -71,7 +74,9 @@ class Connection(Protocol):
         """Ask the process to end, without waiting for it."""
 
     def close(self) -> str:
-        """End the process and all that it started, by force if need be; return how it ended, such as `SIGKILL`."""
+        """End the process and all that it started, by force if need be; return how it ended, such
+        as `SIGKILL`.
+        """
 
 
 class Executor(Protocol):
@@ -90,16 +95,18 @@ class NotStarted(Exception):
 
 @dataclass(eq=False)
 class Worker:
-    """The controller's view of one worker process, and what it has done so far; no `connection` until it answers.
+    """The controller's view of one worker process, and what it has done so far; no `connection`
+    until it answers.
 
-    `jobs` are being done or wait, in the order in which the worker does them, each with its message; `dropping` says
-    that it was told to leave those that wait, `alone` that it gets none beside the one it has. `step` is the denoising
-    step that the running job is at, and of how many. `jobs_done` counts edits, or edits with a verdict; the stages
-    count them. `since` is when the worker came into its state or to its
-    job, by `time.monotonic`, less the time in which the controller did not listen; `silent_at` is when its process
-    was first seen to be gone; `ready_s` is from the stage's start until it was loaded. `environment` is what it says of
-    where it computes, `memory` the most that it has used, `code` the digests of the user's own modules that it has
-    imported.
+    `jobs` are being done or wait, in the order in which the worker does them, each with its
+    message; `dropping` says that it was told to leave those that wait, `alone` that it gets none
+    beside the one it has. `step` is the denoising step that the running job is at, and of how many.
+    `jobs_done` counts edits, or edits with a verdict; the stages count them. `since` is when the
+    worker came into its state or to its job, by `time.monotonic`, less the time in which the
+    controller did not listen; `silent_at` is when its process was first seen to be gone; `ready_s`
+    is from the stage's start until it was loaded. `environment` is what it says of where it
+    computes, `memory` the most that it has used, `code` the digests of the user's own modules that
+    it has imported.
     """
 
     slot: Slot

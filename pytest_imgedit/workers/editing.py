@@ -16,7 +16,9 @@ from pytest_imgedit.workers.messages import clock
 
 
 class Dropped(BaseException):
-    """The run is stopping, and the job that is being done has taken too long since then. No editor catches it."""
+    """The run is stopping, and the job that is being done has taken too long since then. No editor
+    catches it.
+    """
 
 
 @dataclass(frozen=True)
@@ -34,10 +36,11 @@ class Output:
 class EditCalls:
     """Calls an editor for `batch_size` requests at once.
 
-    Where it `pads`, a call for fewer repeats its last request: calls of one shape round alike, so that no edit depends
-    on the others of its call. An editor of which that is not so on this machine makes one edit a call. The size halves
-    for good where memory does not suffice, and becomes 1 where batches fail or draw from global generators, whose one
-    seed decides the edits of a call together.
+    Where it `pads`, a call for fewer repeats its last request: calls of one shape round alike, so
+    that no edit depends on the others of its call. An editor of which that is not so on this
+    machine makes one edit a call. The size halves for good where memory does not suffice, and
+    becomes 1 where batches fail or draw from global generators, whose one seed decides the edits of
+    a call together.
 
     Raises `SetupError` if the editor is to make more edits a call than it can.
     """
@@ -46,11 +49,15 @@ class EditCalls:
         self.editor, self.pads = editor, pads
         if batch_size > 1 and not callable(getattr(editor, "edit_batch", None)):
             name = type(editor).__name__
-            raise SetupError(f"editor.batch_size: found {batch_size}, but {name} has no method edit_batch")
+            raise SetupError(
+                f"editor.batch_size: found {batch_size}, but {name} has no method edit_batch"
+            )
         self.batch_size = self._proven(batch_size) if pads else batch_size
 
     def _proven(self, size: int) -> int:
-        """Try calls of a size that are to be padded; return a smaller one where these fail or do not fit."""
+        """Try calls of a size that are to be padded; return a smaller one where these fail or do
+        not fit.
+        """
         while size > 1:
             try:
                 return size if self.editor.is_batch_invariant(size) else 1
@@ -71,17 +78,28 @@ class EditCalls:
         return outputs
 
     def _edit_batch(self, batch: Sequence[EditRequest]) -> list[Output]:
-        """Edit in one call; one by one if that fails, and nothing, with a smaller batch size, if memory runs out."""
+        """Edit in one call; one by one if that fails, and nothing, with a smaller batch size, if
+        memory runs out.
+        """
         padding = [batch[-1]] * (self.batch_size - len(batch)) if self.pads else []
         call = [*batch, *padding]
         started = clock()
         try:
             values = self._seeded(call, lambda fresh: self.editor.edit_batch(fresh))
             if not isinstance(values, list | tuple) or len(values) != len(call):
-                found = f"{len(values)} values" if isinstance(values, list | tuple) else type(values).__name__
-                raise TypeError(f"edit_batch returned {found}, expected a list of {len(call)} images")
+                found = (
+                    f"{len(values)} values"
+                    if isinstance(values, list | tuple)
+                    else type(values).__name__
+                )
+                raise TypeError(
+                    f"edit_batch returned {found}, expected a list of {len(call)} images"
+                )
             if has_drawn(call[0].seed) and len(call) > 1:
-                raise RuntimeError("edit_batch drew from a global generator, whose seed is that of the first edit only")
+                raise RuntimeError(
+                    "edit_batch drew from a global generator, whose seed is that of the first "
+                    "edit only"
+                )
         except Exception as error:
             is_full = is_out_of_memory(error)
             if not is_full:
@@ -89,7 +107,9 @@ class EditCalls:
         else:
             seconds = (clock() - started) / len(batch)
             return [Output(value, seconds, len(call)) for value in values[: len(batch)]]
-        if is_full:  # the failed call's tensors live until its exception is gone, so not before here
+        if (
+            is_full
+        ):  # the failed call's tensors live until its exception is gone, so not before here
             self.batch_size = len(call) // 2
             free_memory()
             return []
@@ -99,7 +119,9 @@ class EditCalls:
         return alone
 
     def _edit_one(self, request: EditRequest) -> Output:
-        """Edit one request; whatever an editor raises, SystemExit too, is the error of this edit alone."""
+        """Edit one request; whatever an editor raises, SystemExit too, is the error of this edit
+        alone.
+        """
         started = clock()
         try:
             return Output(self.edit_alone(request), clock() - started)
@@ -118,11 +140,17 @@ class EditCalls:
         free_memory()
         return self._seeded([request], lambda fresh: self.editor.edit(fresh[0]))
 
-    def _seeded(self, batch: Sequence[EditRequest], call: Callable[[list[EditRequest]], Any]) -> Any:
-        """Call with all global generators seeded, so that the seed alone decides; the editor may draw on its source."""
+    def _seeded(
+        self, batch: Sequence[EditRequest], call: Callable[[list[EditRequest]], Any]
+    ) -> Any:
+        """Call with all global generators seeded, so that the seed alone decides; the editor may
+        draw on its source.
+        """
         seeded = seed_all(batch[0].seed)
         value = call(_fresh(batch))
-        if any(name in sys.modules for name in {"numpy", "torch"} - seeded):  # imported, unseeded, by this first edit
+        if any(
+            name in sys.modules for name in {"numpy", "torch"} - seeded
+        ):  # imported, unseeded, by this first edit
             seed_all(batch[0].seed)
             value = call(_fresh(batch))
         return value

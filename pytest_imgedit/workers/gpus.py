@@ -42,8 +42,8 @@ def parse_gpus(text: str, option: str = OPTION) -> list[int]:
 class Gpu:
     """One GPU as the driver describes it: its CUDA `name`, `product`, and memory in GiB.
 
-    `held_gib` is what processes hold, whose numbers are `holders` where the driver names them. `host` is empty on this
-    machine.
+    `held_gib` is what processes hold, whose numbers are `holders` where the driver names them.
+    `host` is empty on this machine.
     """
 
     name: str
@@ -59,11 +59,12 @@ class Gpu:
 
 
 def find_gpus(text: str, option: str = OPTION) -> tuple[list[str], list[Gpu]]:
-    """Return the CUDA names of the GPUs to use, none for the CPU, and descriptions of those that tell their memory.
+    """Return the CUDA names of the GPUs to use, none for the CPU, and descriptions of those that
+    tell their memory.
 
-    `text` is a list as `--imgedit-gpus` takes it, given with an `option`; its numbers count from 0 over the visible
-    GPUs, as in PyTorch. The driver is asked once, and no CUDA context is made. Raises `UsageError` for a GPU that is
-    not there.
+    `text` is a list as `--imgedit-gpus` takes it, given with an `option`; its numbers count from 0
+    over the visible GPUs, as in PyTorch. The driver is asked once, and no CUDA context is made.
+    Raises `UsageError` for a GPU that is not there.
     """
     if text == "none":
         return [], []
@@ -71,14 +72,18 @@ def find_gpus(text: str, option: str = OPTION) -> tuple[list[str], list[Gpu]]:
     driver = _driver()
     visible = [] if driver is None else _visible(driver.nvmlDeviceGetCount())
     names = visible if wanted is None else _choose(f"{option}={text}", wanted, visible)
-    return names, [gpu for name in names if driver is not None and (gpu := _describe(driver, name)) is not None]
+    return names, [
+        gpu for name in names if driver is not None and (gpu := _describe(driver, name)) is not None
+    ]
 
 
 def _choose(given: str, numbers: Sequence[int], visible: Sequence[str]) -> list[str]:
     for number in numbers:
         if number >= len(visible):
             have = f"GPUs 0-{len(visible) - 1}" if visible else "no GPU"
-            raise UsageError(f"{given}: no GPU {number}, this machine shows {have}; expected auto or none")
+            raise UsageError(
+                f"{given}: no GPU {number}, this machine shows {have}; expected auto or none"
+            )
     return [visible[number] for number in numbers]
 
 
@@ -95,7 +100,8 @@ def _driver() -> Any:
 
 
 def _visible(count: int) -> list[str]:
-    """Return the CUDA names of the GPUs that this process may use, of so many, in the order in which CUDA numbers them.
+    """Return the CUDA names of the GPUs that this process may use, of so many, in the order in
+    which CUDA numbers them.
 
     `CUDA_VISIBLE_DEVICES` decides where it is set, else the driver.
     """
@@ -109,24 +115,36 @@ def _visible(count: int) -> list[str]:
 
 def _handle(driver: Any, name: str) -> Any:
     """Return NVML's handle of a GPU by its CUDA name, an index or a UUID."""
-    return driver.nvmlDeviceGetHandleByIndex(int(name)) if name.isdigit() else driver.nvmlDeviceGetHandleByUUID(name)
+    return (
+        driver.nvmlDeviceGetHandleByIndex(int(name))
+        if name.isdigit()
+        else driver.nvmlDeviceGetHandleByUUID(name)
+    )
 
 
 def _describe(driver: Any, name: str) -> Gpu | None:
     try:
         handle = _handle(driver, name)
-        memory, product = driver.nvmlDeviceGetMemoryInfo(handle), str(driver.nvmlDeviceGetName(handle))
-        holders = ", ".join(str(process.pid) for process in driver.nvmlDeviceGetComputeRunningProcesses(handle))
+        memory, product = (
+            driver.nvmlDeviceGetMemoryInfo(handle),
+            str(driver.nvmlDeviceGetName(handle)),
+        )
+        holders = ", ".join(
+            str(process.pid) for process in driver.nvmlDeviceGetComputeRunningProcesses(handle)
+        )
     except driver.NVMLError:
         return None  # it does not tell
-    free, total, used = (round(size / 2**30, 1) for size in (memory.free, memory.total, memory.used))
+    free, total, used = (
+        round(size / 2**30, 1) for size in (memory.free, memory.total, memory.used)
+    )
     return Gpu(name, product, free, total, used, holders)
 
 
 def require_memory(gpus: Sequence[Gpu], needed: int, what: str, hint: str = "") -> None:
     """Raise `UsageError` if a group of GPUs has less than `needed` bytes free.
 
-    The message names the processes that hold memory, and ends in `hint`, which says what would help.
+    The message names the processes that hold memory, and ends in `hint`, which says what would
+    help.
     """
     free, total = sum(gpu.free_gib for gpu in gpus), sum(gpu.total_gib for gpu in gpus)
     if free * 2**30 < needed:
@@ -139,16 +157,22 @@ def require_memory(gpus: Sequence[Gpu], needed: int, what: str, hint: str = "") 
 
 
 def group_gpus(gpus: Sequence[str], size: int, option: str) -> list[tuple[str, ...]]:
-    """Split GPUs into groups of `size`; raise `UsageError` naming `option` if they do not come out even."""
+    """Split GPUs into groups of `size`; raise `UsageError` naming `option` if they do not come out
+    even.
+    """
     if size > 1 and not gpus:
-        raise UsageError(f"{option}={size}: no GPU, without which a model of this kind runs in one process")
+        raise UsageError(
+            f"{option}={size}: no GPU, without which a model of this kind runs in one process"
+        )
     if len(gpus) % size:
         raise UsageError(f"{option}={size}: {len(gpus)} GPUs, expected a multiple of {size}")
     return [tuple(gpus[start : start + size]) for start in range(0, len(gpus), size)]
 
 
 class BusyMeter:
-    """Samples which share of the time GPUs compute, in a thread of its own (NVML's utilisation, each half second)."""
+    """Samples which share of the time GPUs compute, in a thread of its own (NVML's utilisation,
+    each half second).
+    """
 
     INTERVAL = 0.5
 
@@ -170,7 +194,9 @@ class BusyMeter:
 
     @property
     def share(self) -> float | None:
-        """Mean share in [0, 1] over all GPUs while `counts()` held; `None` if nothing was measured."""
+        """Mean share in [0, 1] over all GPUs while `counts()` held; `None` if nothing was
+        measured.
+        """
         return sum(self._samples) / len(self._samples) if self._samples else None
 
     def _watch(self) -> None:

@@ -1,4 +1,6 @@
-"""What a run computes on, looked at once: the GPUs, memory and cores of this machine, or of its hosts."""
+"""What a run computes on, looked at once: the GPUs, memory and cores of this machine, or of its
+hosts.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,10 @@ from pytest_imgedit.workers.gpus import Gpu, find_gpus
 class HostHardware:
     """What one host has for a run; `name` is empty for this machine.
 
-    `gpus` are the CUDA names of the GPUs that the run may use, `judge_gpus` those that the judge has for itself, if it
-    has any; `known` describes those that tell their memory.
-    `memory` are bytes of host memory that processes can still take, 0 if the system does not tell. Several hosts may
-    be on one `machine`.
+    `gpus` are the CUDA names of the GPUs that the run may use, `judge_gpus` those that the judge
+    has for itself, if it has any; `known` describes those that tell their memory. `memory` are
+    bytes of host memory that processes can still take, 0 if the system does not tell. Several hosts
+    may be on one `machine`.
     """
 
     name: str = ""
@@ -39,21 +41,28 @@ class HostHardware:
 
 @dataclass(frozen=True)
 class Hardware:
-    """The hosts of a run, and whether they are `remote`: to be connected to, rather than this process's machine."""
+    """The hosts of a run, and whether they are `remote`: to be connected to, rather than this
+    process's machine.
+    """
 
     hosts: tuple[HostHardware, ...]
     remote: bool = False
 
     @classmethod
     def here(cls, gpus: str, judge_gpus: str | None = None) -> Hardware:
-        """Look at this machine; `gpus` is a list as `--imgedit-gpus` takes it, `judge_gpus` that of the judge alone.
+        """Look at this machine; `gpus` is a list as `--imgedit-gpus` takes it, `judge_gpus` that of
+        the judge alone.
 
         Raises `UsageError`.
         """
         names, known = find_gpus(gpus)
-        apart, known_apart = find_gpus(judge_gpus, "workers.judge_gpus") if judge_gpus is not None else ([], [])
+        apart, known_apart = (
+            find_gpus(judge_gpus, "workers.judge_gpus") if judge_gpus is not None else ([], [])
+        )
         if apart and not set(names) - set(apart):
-            raise UsageError(f"workers.judge_gpus={judge_gpus}: leaves the editor none of --imgedit-gpus={gpus}")
+            raise UsageError(
+                f"workers.judge_gpus={judge_gpus}: leaves the editor none of --imgedit-gpus={gpus}"
+            )
         described = {gpu.name: gpu for gpu in (*known, *known_apart)}
         host = HostHardware(
             gpus=tuple(dict.fromkeys([*names, *apart])),
@@ -97,9 +106,13 @@ def available_cores() -> int:
 
 
 def available_memory() -> int:
-    """Bytes of host memory that processes can still take, file caches included; 0 if the system does not tell."""
+    """Bytes of host memory that processes can still take, file caches included; 0 if the system
+    does not tell.
+    """
     try:
         lines = Path("/proc/meminfo").read_text("ascii").splitlines()
     except OSError:
         return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), 0)
+    return next(
+        (int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), 0
+    )

@@ -1,4 +1,6 @@
-"""Workers on other hosts, as the controller sees them: each host has an agent, which starts and keeps its workers."""
+"""Workers on other hosts, as the controller sees them: each host has an agent, which starts and
+keeps its workers.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ from pytest_imgedit.workers.supervisor import GRACE
 WAITS = (1, 2, 4, 8, 16, 30)
 #: Seconds in which an agent must answer a short call.
 PATIENCE = 120.0
-#: Seconds in which an interpreter must have told the versions of its packages; it may start from a cold network disk.
+#: Seconds in which an interpreter must have told the versions of its packages; it may start from a
+#: cold network disk.
 VERSIONS_PATIENCE = 60.0
 _NUMBERS = itertools.count()
 
@@ -33,7 +36,8 @@ class Transport(Protocol):
     def call(self, method: str, *args: Any, timeout: float = PATIENCE) -> Any:
         """Return what a method returns.
 
-        Raises `NotStarted` with the reason if the method raises something, as `HostLost` if there is no answer.
+        Raises `NotStarted` with the reason if the method raises something, as `HostLost` if there
+        is no answer.
         """
 
     def post(self, method: str, *args: Any) -> None:
@@ -45,7 +49,9 @@ class HostLost(NotStarted):
 
 
 class Host:
-    """One host, whose agent has described it; raises `NotStarted` if it does not, or is of another version."""
+    """One host, whose agent has described it; raises `NotStarted` if it does not, or is of another
+    version.
+    """
 
     def __init__(self, name: str, gpus: str, transport: Transport) -> None:
         self.name, self.transport = name, transport
@@ -56,7 +62,9 @@ class Host:
             raise NotStarted(f"host {name}: {error}") from None
         version = self.description.version
         if version != __version__:
-            raise NotStarted(f"host {name} has pytest-imgedit {version}, expected {__version__} as here")
+            raise NotStarted(
+                f"host {name} has pytest-imgedit {version}, expected {__version__} as here"
+            )
 
     def call(self, method: str, *args: Any, timeout: float = PATIENCE) -> Any:
         """Call a method of the agent; where that fails, the host counts as lost."""
@@ -73,12 +81,16 @@ class Host:
         """
         paths, patience = user_import_paths(), VERSIONS_PATIENCE
         try:
-            found = self.call("versions", python, list(names), paths, patience, timeout=patience + GRACE)
+            found = self.call(
+                "versions", python, list(names), paths, patience, timeout=patience + GRACE
+            )
         except NotStarted as error:
             raise UsageError(f"host {self.name}: {error}") from None
         if found is None:
             who = f"host {self.name}: {python or 'its interpreter'}"
-            raise UsageError(f"{who} did not tell the versions of its packages within {patience:g} s")
+            raise UsageError(
+                f"{who} did not tell the versions of its packages within {patience:g} s"
+            )
         versions: dict[str, str] = found
         return versions
 
@@ -86,7 +98,16 @@ class Host:
         """Start a worker; raise `NotStarted` if it does not come up."""
         number, paths = next(_NUMBERS), user_import_paths()
         try:
-            self.call("start", number, slot, python, patience, threads, paths, timeout=patience + GRACE + 10)
+            self.call(
+                "start",
+                number,
+                slot,
+                python,
+                patience,
+                threads,
+                paths,
+                timeout=patience + GRACE + 10,
+            )
         except NotStarted as error:
             raise NotStarted(f"host {self.name}: {error}") from None
         return HostWorker(self, number)
@@ -146,13 +167,19 @@ class HostWorker:
 
 
 class HostExecutor:
-    """Starts each worker on the host of its slot, with the interpreter of that host's agent unless one is named."""
+    """Starts each worker on the host of its slot, with the interpreter of that host's agent unless
+    one is named.
+    """
 
-    def __init__(self, hosts: Hosts, python: str | None, patience: float, threads: dict[str, int]) -> None:
+    def __init__(
+        self, hosts: Hosts, python: str | None, patience: float, threads: dict[str, int]
+    ) -> None:
         self.hosts, self.python, self.patience, self.threads = hosts, python, patience, threads
 
     def start(self, slot: Slot) -> HostWorker:
-        return self.hosts.get(slot.host).start(slot, self.python, self.patience, self.threads[slot.host])
+        return self.hosts.get(slot.host).start(
+            slot, self.python, self.patience, self.threads[slot.host]
+        )
 
     def abandon(self, slot: Slot) -> None:
         """The host's agent ends what does not answer."""
@@ -163,7 +190,8 @@ def _one(versions: dict[str, str], name: str) -> dict[str, str]:
 
 
 class Hosts:
-    """The hosts of a run; a subclass says how to `connect` to one by its name, and lets go of all in `close`.
+    """The hosts of a run; a subclass says how to `connect` to one by its name, and lets go of all
+    in `close`.
 
     `all` holds them in order, as they were when the run began.
     """
@@ -199,23 +227,31 @@ class Hosts:
     def versions(self, python: str | None, on_gpus: bool, names: Sequence[str]) -> dict[str, str]:
         """Return the versions of packages on the hosts that compute: those with GPUs, or all.
 
-        Raises `UsageError` if they differ by more than patches: it would be chance which of them made a result.
+        Raises `UsageError` if they differ by more than patches: it would be chance which of them
+        made a result.
         """
         computing = [host for host in self.all if host.description.hardware.gpus or not on_gpus]
         with ThreadPoolExecutor(len(computing)) as threads:
-            told: list[dict[str, str]] = list(threads.map(lambda host: host.versions(python, names), computing))
+            told: list[dict[str, str]] = list(
+                threads.map(lambda host: host.versions(python, names), computing)
+            )
         first, *others = told
         for host, found in zip(computing[1:], others, strict=True):
             if not alike(first, found):
-                name = next(name for name in names if not alike(_one(first, name), _one(found, name)))
+                name = next(
+                    name for name in names if not alike(_one(first, name), _one(found, name))
+                )
                 raise UsageError(
-                    f"{name} is {first.get(name, 'absent')} on {computing[0].name} and {found.get(name, 'absent')} on "
+                    f"{name} is {first.get(name, 'absent')} on {computing[0].name} and "
+                    f"{found.get(name, 'absent')} on "
                     f"{host.name}, expected the same major and minor version on all hosts"
                 )
         return first
 
     def get(self, name: str) -> Host:
-        """Return a host, connected to anew if it was lost; raise `NotStarted` if that fails for over a minute."""
+        """Return a host, connected to anew if it was lost; raise `NotStarted` if that fails for
+        over a minute.
+        """
         with self._locks[name]:
             if self._hosts[name].lost:
                 self._hosts[name] = self._connect_again(name)

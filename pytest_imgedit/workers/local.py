@@ -32,8 +32,9 @@ ENVIRONMENT = (
     *("PYTHONUNBUFFERED=1", "TQDM_DISABLE=1", "HF_HUB_DISABLE_TELEMETRY=1", "DO_NOT_TRACK=1"),
     "PYTHONIOENCODING=utf-8",  # execnet's first words are ASCII, whatever the user's terminal takes
 )
-#: How often a thread without a GPU looks whether the others are done before it sleeps (docs/performance.md). libgomp's
-#: own 300,000 times keep a core from other processes, and so from the very thread that is waited for.
+#: How often a thread without a GPU looks whether the others are done before it sleeps
+#: (docs/performance.md). libgomp's own 300,000 times keep a core from other processes, and so from
+#: the very thread that is waited for.
 SPIN_COUNT = 1000
 #: By its path where it is there, since PATH may be empty.
 _ENV = next((path for path in ("/usr/bin/env", "/bin/env") if os.access(path, os.X_OK)), "env")
@@ -53,11 +54,13 @@ else:
 
 
 class LocalExecutor:
-    """Starts workers with their own interpreter and GPUs; what they print passes through files in `folder`.
+    """Starts workers with their own interpreter and GPUs; what they print passes through files in
+    `folder`.
 
-    Without a GPU a worker computes in `threads` threads, unless OMP_NUM_THREADS says otherwise. An interpreter has
-    `patience` seconds to come up. What is passed on of its output holds no secrets. Workers may be started from several
-    threads at once. They import from `paths` too, by default those of this process.
+    Without a GPU a worker computes in `threads` threads, unless OMP_NUM_THREADS says otherwise. An
+    interpreter has `patience` seconds to come up. What is passed on of its output holds no secrets.
+    Workers may be started from several threads at once. They import from `paths` too, by default
+    those of this process.
     """
 
     def __init__(
@@ -69,13 +72,22 @@ class LocalExecutor:
         threads: int,
         paths: Sequence[str] | None = None,
     ) -> None:
-        self.folder, self.patience, self.redactor, self.threads = folder, patience, redactor, threads
+        self.folder, self.patience, self.redactor, self.threads = (
+            folder,
+            patience,
+            redactor,
+            threads,
+        )
         self.python = python or sys.executable
         self.paths = user_import_paths() if paths is None else list(paths)
-        self._starting: dict[str, Path] = {}  # the outputs by which supervisors are known before they answer
+        self._starting: dict[
+            str, Path
+        ] = {}  # the outputs by which supervisors are known before they answer
 
     def abandon(self, slot: Slot) -> None:
-        """Kill the supervisor of a slot that has not answered, and its worker, also where they are stopped."""
+        """Kill the supervisor of a slot that has not answered, and its worker, also where they are
+        stopped.
+        """
         path = self._starting.get(slot.name)
         for supervisor_pid in () if path is None else _children_with(str(path)):
             for worker_pid in _children_of(supervisor_pid):
@@ -100,22 +112,36 @@ class LocalExecutor:
         spec.python = shlex.join([*keeping, _ENV, *environment, self.python])
         try:
             gateway = execnet.Group().makegateway(spec)
-            serve = _SERVE.format(supervisor=supervisor.SUPERVISOR, up=int(supervisor.UP), paths=self.paths)
+            serve = _SERVE.format(
+                supervisor=supervisor.SUPERVISOR, up=int(supervisor.UP), paths=self.paths
+            )
             return _Gateway(gateway, gateway.remote_exec(serve), output)
         except (EOFError, OSError, execnet.RemoteError, AssertionError) as error:
-            silent = "it does not answer as Python does" if isinstance(error, AssertionError) else one_line(error)
+            silent = (
+                "it does not answer as Python does"
+                if isinstance(error, AssertionError)
+                else one_line(error)
+            )
             words = output.lines(final=True) or [silent]
             if isinstance(error, AssertionError):
                 words = [silent]  # what it printed comes of what it was sent, sooner or later
-            raise NotStarted(f"{slot.name}: {self.python} does not start as a worker: {words[-1]}") from None
+            raise NotStarted(
+                f"{slot.name}: {self.python} does not start as a worker: {words[-1]}"
+            ) from None
         finally:
-            if self._starting.get(slot.name) == path:  # else another process has taken the place meanwhile
+            if (
+                self._starting.get(slot.name) == path
+            ):  # else another process has taken the place meanwhile
                 del self._starting[slot.name]
-            path.unlink(missing_ok=True)  # both sides have it open: nothing is left of it, however this process ends
+            path.unlink(
+                missing_ok=True
+            )  # both sides have it open: nothing is left of it, however this process ends
 
 
 def _openmp(threads: int) -> list[str]:
-    """What a worker without a GPU is told of its threads, where the user's environment says nothing of that."""
+    """What a worker without a GPU is told of its threads, where the user's environment says nothing
+    of that.
+    """
     told = {"OMP_NUM_THREADS": threads}
     if "OMP_WAIT_POLICY" not in os.environ:
         told["GOMP_SPINCOUNT"] = SPIN_COUNT
@@ -153,14 +179,18 @@ class _Gateway:
         self.channel.setcallback(hear, endmarker=ENDED)
 
     def send(self, message: ToWorker) -> None:
-        """Send in a thread: a process that is stopped does not read, and a pipe holds less than an image."""
+        """Send in a thread: a process that is stopped does not read, and a pipe holds less than an
+        image.
+        """
         self._outbox.put(message)
 
     def _send_all(self) -> None:
         try:
             while (message := self._outbox.get()) is not None:
                 self.channel.send(message)
-        except Exception:  # the process is gone, or is of no use if it cannot be spoken to; its ENDED says so
+        except (
+            Exception
+        ):  # the process is gone, or is of no use if it cannot be spoken to; its ENDED says so
             self.terminate()
 
     def lines(self, final: bool = False) -> list[str]:
@@ -184,10 +214,13 @@ class _Gateway:
         except subprocess.TimeoutExpired:  # the supervisor itself was stopped
             self.process.kill()
             self.process.wait()
-        if self.process.returncode < 0:  # the supervisor was killed, so that nobody has ended the worker's children
+        if (
+            self.process.returncode < 0
+        ):  # the supervisor was killed, so that nobody has ended the worker's children
             with suppress(OSError):
                 os.killpg(self.pid, signal.SIGKILL)
-        # It says goodbye through the pipe, which a process that left the group may hold open and full.
+        # It says goodbye through the pipe, which a process that left the group may hold open and
+        # full.
         threading.Thread(target=self.gateway.exit, daemon=True).start()
         return _how(self.process.returncode)
 
@@ -196,7 +229,11 @@ def _how(code: int) -> str:
     """Say how a worker ended, from its supervisor's exit status."""
     if code < 0:
         return "its supervisor was killed"
-    return signal.Signals(code - 128).name if code - 128 in set(signal.Signals) else f"exit status {code}"
+    return (
+        signal.Signals(code - 128).name
+        if code - 128 in set(signal.Signals)
+        else f"exit status {code}"
+    )
 
 
 class _Output:
@@ -206,7 +243,9 @@ class _Output:
         self.file, self.redactor = file, redactor
 
     def lines(self, final: bool) -> list[str]:
-        """Read the lines that were added; a line without its end is left for later unless this is final."""
+        """Read the lines that were added; a line without its end is left for later unless this is
+        final.
+        """
         if self.file.closed:
             return []
         data = self.file.read()

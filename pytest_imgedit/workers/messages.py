@@ -23,7 +23,9 @@ MAX_REPLY = 100_000
 MAX_ASPECT = 1e100
 
 
-def make_edit(edit: Callable[[EditRequest], Any], message: EditMessage, may_be_blank: bool) -> FinishedEdit:
+def make_edit(
+    edit: Callable[[EditRequest], Any], message: EditMessage, may_be_blank: bool
+) -> FinishedEdit:
     """Do the edit that a message asks for: return what `finished_edit` returns."""
     request = edit_request(message)
     started = clock()
@@ -47,7 +49,9 @@ def edit_request(message: EditMessage) -> EditRequest:
 def finished_edit(
     output: Any, source: Image.Image, seconds: float, may_be_blank: bool, batch_size: int = 1
 ) -> FinishedEdit:
-    """Check and encode what an editor returned for a source after some seconds; raises `OutputError`."""
+    """Check and encode what an editor returned for a source after some seconds; raises
+    `OutputError`.
+    """
     image = checked(output, source, may_be_blank=may_be_blank)
     return {
         "op": "finished",
@@ -78,7 +82,9 @@ def judge_question(asked: QuestionMessage) -> Question:
 
 
 def plain_answer(answer: Answer, batch_size: int) -> AnswerMessage:
-    """Turn an answer of a batch into a message; one that does not hold what it must becomes an error."""
+    """Turn an answer of a batch into a message; one that does not hold what it must becomes an
+    error.
+    """
     try:
         if not isinstance(answer, Answer):
             raise TypeError("it is none")
@@ -91,12 +97,18 @@ def plain_answer(answer: Answer, batch_size: int) -> AnswerMessage:
             "reply": _encodable(answer.reply),
             "cut": bool(answer.cut),
             "score": None if answer.score is None else float(answer.score),
-            "aspects": {shorten(str(name)): _aspect(value) for name, value in answer.aspects.items()},
-            "expected": {shorten(str(name)): float(value) for name, value in answer.expected.items()},
+            "aspects": {
+                shorten(str(name)): _aspect(value) for name, value in answer.aspects.items()
+            },
+            "expected": {
+                shorten(str(name)): float(value) for name, value in answer.expected.items()
+            },
             "off_scale": float(answer.off_scale),
             "tokens_in": int(answer.tokens_in),
             "tokens_out": int(answer.tokens_out),
-            "error": None if answer.error is None else _encodable(str(answer.error)) or "the judge gave no reason",
+            "error": None
+            if answer.error is None
+            else _encodable(str(answer.error)) or "the judge gave no reason",
             "batch_size": batch_size,
         }
     except (AttributeError, TypeError, ValueError, OverflowError) as error:
@@ -105,7 +117,9 @@ def plain_answer(answer: Answer, batch_size: int) -> AnswerMessage:
 
 
 def _aspect(value: Any) -> float:
-    """A number of an aspect, so small that sums of them stay finite; what is not finite is told as it is."""
+    """A number of an aspect, so small that sums of them stay finite; what is not finite is told as
+    it is.
+    """
     number = float(value)
     if MAX_ASPECT < abs(number) < float("inf"):
         raise ValueError(f"an aspect of {number:g}, expected at most {MAX_ASPECT:g}")

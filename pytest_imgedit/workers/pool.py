@@ -1,4 +1,6 @@
-"""Runs jobs on a set of workers: serialised loading, one job at a time each, results as they come."""
+"""Runs jobs on a set of workers: serialised loading, one job at a time each, results as they
+come.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ from pytest_imgedit.workers.base import Connection, Deadline, Executor, Slot, St
 
 Done = tuple[Any, Worker, JobReply]
 
-#: A slot that loses this many processes in a row before they have a job is given up. One that dies with a job speaks
-#: against the job, which ends after two such deaths.
+#: A slot that loses this many processes in a row before they have a job is given up. One that dies
+#: with a job speaks against the job, which ends after two such deaths.
 MAX_DEATHS = 3
 #: Share of the CPU time that it could use under which a worker is told to be starved.
 STARVED = 0.5
@@ -48,8 +50,8 @@ class Watcher(Protocol):
 class Setup:
     """How workers of a pool are set up: the `message` that tells each what to prepare.
 
-    On each machine `load_concurrency` of them load at a time. `deadlines` says for some states after how long a worker
-    that is still in it is ended.
+    On each machine `load_concurrency` of them load at a time. `deadlines` says for some states
+    after how long a worker that is still in it is ended.
     """
 
     message: Preparing
@@ -60,7 +62,9 @@ class Setup:
 class Pool:
     """Workers of one role."""
 
-    def __init__(self, executor: Executor, slots: Sequence[Slot], setup: Setup, watcher: Watcher) -> None:
+    def __init__(
+        self, executor: Executor, slots: Sequence[Slot], setup: Setup, watcher: Watcher
+    ) -> None:
         self.executor, self.slots, self.setup, self.watcher = executor, list(slots), setup, watcher
         self.events: queue.Queue[tuple[Worker, FromWorker]] = queue.Queue()
         self._handing_over = threading.Lock()
@@ -72,14 +76,14 @@ class Pool:
         self._any_ready = self._is_starved = False
         self._spare: list[Slot] = []
         self._last_words: dict[str, str] = {}
-        # Jobs that a worker left when it went. One of them may be why it went, with the reply on the job before it not
-        # sent yet, so they are done alone.
+        # Jobs that a worker left when it went. One of them may be why it went, with the reply on
+        # the job before it not sent yet, so they are done alone.
         self._returned: deque[tuple[Any, Job]] = deque()
 
     def start(self, jobs: int) -> None:
-        """Start a process on every slot, but no more than `jobs`; each imports what it needs and waits until `run`
-        has it load. What goes wrong with that is told by `run` and `poll`. A pool that was started before stays
-        as it is.
+        """Start a process on every slot, but no more than `jobs`; each imports what it needs and
+        waits until `run` has it load. What goes wrong with that is told by `run` and `poll`. A pool
+        that was started before stays as it is.
         """
         if self.workers or self.gone:
             return
@@ -94,7 +98,9 @@ class Pool:
             self._spawn(self.slots[-1])
 
     def _spawn(self, slot: Slot) -> None:
-        """Start a process on a slot, in a thread, since an interpreter that hangs must not hold up the others."""
+        """Start a process on a slot, in a thread, since an interpreter that hangs must not hold up
+        the others.
+        """
         self._last_words.pop(slot.name, None)
         worker = Worker(slot)
         self.workers.append(worker)
@@ -104,7 +110,9 @@ class Pool:
     def _bring_up(self, worker: Worker) -> None:
         try:
             connection = self.executor.start(worker.slot)
-        except Exception as error:  # NotStarted, or what the system has to say, such as no more threads
+        except (
+            Exception
+        ) as error:  # NotStarted, or what the system has to say, such as no more threads
             self.events.put((worker, {"op": "not_started", "message": one_line(error)}))
             return
         with self._handing_over:
@@ -120,24 +128,31 @@ class Pool:
     def renew(self, worker: Worker) -> None:
         """Start a fresh process in the place of one that ran out of memory."""
         if worker in self.workers:
-            self.watcher.note(f"worker {worker.slot.name} ({worker.slot.label}) is out of memory and is replaced")
+            self.watcher.note(
+                f"worker {worker.slot.name} ({worker.slot.label}) is out of memory and is replaced"
+            )
             self._remove(worker)
             self._spawn(worker.slot)
 
-    def run(self, take: Callable[[Worker], tuple[Any, Job] | None], more: Callable[[], bool] = bool) -> Iterator[Done]:
+    def run(
+        self, take: Callable[[Worker], tuple[Any, Job] | None], more: Callable[[], bool] = bool
+    ) -> Iterator[Done]:
         """Yield `(job, worker, reply)` for every job that `take` hands out.
 
-        `take(worker)` returns a job with its message, or `None` while there is none; it is asked again after
-        each reply, so that a reply may lead to new jobs, and for a job ahead while the worker does another. Replies
-        have `op` `edited`, `judged` or `error`; a job whose process died or took too long gets an error of kind
-        `worker_died` or `timeout`, and a fresh process takes the place. It goes on, with nothing to do too, while
-        `more()` says that jobs may still come. Raises `UsageError` if an editor or judge refuses its settings.
+        `take(worker)` returns a job with its message, or `None` while there is none; it is asked
+        again after each reply, so that a reply may lead to new jobs, and for a job ahead while the
+        worker does another. Replies have `op` `edited`, `judged` or `error`; a job whose process
+        died or took too long gets an error of kind `worker_died` or `timeout`, and a fresh process
+        takes the place. It goes on, with nothing to do too, while `more()` says that jobs may still
+        come. Raises `UsageError` if an editor or judge refuses its settings.
         """
         while True:
             self._load_waiting()
             self._drop_if_stopping()
             for depth in range(1, DEPTH + 1):
-                for worker in [w for w in self.workers if w.state in ("idle", "busy") and len(w.jobs) < depth]:
+                for worker in [
+                    w for w in self.workers if w.state in ("idle", "busy") and len(w.jobs) < depth
+                ]:
                     self._dispatch(worker, take)
             if not self.workers and not self.watcher.stopping:
                 yield from self._refuse(take)
@@ -148,7 +163,9 @@ class Pool:
             yield from self._next_event()
 
     def _may_get_work(self) -> bool:
-        """A worker that still loads may be handed a job; an idle one was just asked and got none."""
+        """A worker that still loads may be handed a job; an idle one was just asked and got
+        none.
+        """
         idle = any(w.state == "idle" for w in self.workers)
         return not idle and any(w.state in ("starting", "waiting", "loading") for w in self.workers)
 
@@ -162,7 +179,9 @@ class Pool:
                 loading[machine] += 1
 
     def _drop_if_stopping(self) -> None:
-        """Have workers leave the jobs that wait, and before long those that are being done, once the run is to stop."""
+        """Have workers leave the jobs that wait, and before long those that are being done, once
+        the run is to stop.
+        """
         for worker in self.workers if self.watcher.stopping else ():
             if worker.jobs and not worker.dropping:
                 worker.dropping = True
@@ -184,18 +203,28 @@ class Pool:
     def _refuse(self, take: Callable[[Worker], tuple[Any, Job] | None]) -> Iterator[Done]:
         """With no worker left, every job that remains ends in an error that says why."""
         last = self.gone[-1]
-        while (taken := take(last) or (self._returned.popleft() if self._returned else None)) is not None:
+        while (
+            taken := take(last) or (self._returned.popleft() if self._returned else None)
+        ) is not None:
             yield taken[0], last, {"op": "error", "kind": "no_worker", "message": self._given_up}
 
     def load(self) -> None:
-        """Wait until a worker has loaded, or none is left that could; raises `UsageError` as `run` does."""
-        while self.workers and not self.watcher.stopping and not any(w.state == "idle" for w in self.workers):
+        """Wait until a worker has loaded, or none is left that could; raises `UsageError` as `run`
+        does.
+        """
+        while (
+            self.workers
+            and not self.watcher.stopping
+            and not any(w.state == "idle" for w in self.workers)
+        ):
             self._load_waiting()
             for _ in self._next_event():
                 pass
 
     def poll(self) -> None:
-        """Hear what has happened to processes that wait for `run`; raise `UsageError` if one cannot start."""
+        """Hear what has happened to processes that wait for `run`; raise `UsageError` if one cannot
+        start.
+        """
         while not self.events.empty():
             for _ in self._next_event():
                 pass
@@ -236,8 +265,12 @@ class Pool:
             self._set(worker, "busy" if worker.jobs else "idle")
             if message["op"] in ("judged", "edited"):
                 worker.batch_size = message["batch_size"]
-            if message["op"] == "edited":  # what memory or a failure has left of it holds for processes to come
-                smallest = min(worker.batch_size, self.setup.message.get("batch_size", worker.batch_size))
+            if (
+                message["op"] == "edited"
+            ):  # what memory or a failure has left of it holds for processes to come
+                smallest = min(
+                    worker.batch_size, self.setup.message.get("batch_size", worker.batch_size)
+                )
                 self.setup.message["batch_size"] = smallest
             if message["op"] != "dropped":
                 yield job, worker, message
@@ -249,8 +282,13 @@ class Pool:
         if share is None or share >= STARVED or self._is_starved:
             return
         self._is_starved = True
-        gets = f"worker {worker.slot.name} ({worker.slot.label}) gets {share:.0%} of the CPU time that it could use"
-        self.watcher.note(f"{gets}: other processes keep this machine busy; --imgedit-limit=N takes fewer pairs")
+        gets = (
+            f"worker {worker.slot.name} ({worker.slot.label}) gets {share:.0%} of the CPU time "
+            "that it could use"
+        )
+        self.watcher.note(
+            f"{gets}: other processes keep this machine busy; --imgedit-limit=N takes fewer pairs"
+        )
 
     def _loaded(self, worker: Worker, message: Loaded) -> None:
         self._deaths[worker.slot.name] = 0
@@ -261,12 +299,17 @@ class Pool:
             sizes = f"batch size {worker.batch_size}, not {asked}"
             why = "larger batches fail, or how their edits round depends on the place in the batch"
             self.watcher.note(f"worker {worker.slot.name} ({worker.slot.label}): {sizes}: {why}")
-        worker.environment, worker.code = Environment(**message["environment"]), message.get("code", {})
+        worker.environment, worker.code = (
+            Environment(**message["environment"]),
+            message.get("code", {}),
+        )
         worker.loaded_at = time.perf_counter()
         self._set(worker, "idle")
 
     def _forgive_own_absence(self) -> None:
-        """Let no deadline count the time in which this process was stopped, or busy, or by which its clock jumped."""
+        """Let no deadline count the time in which this process was stopped, or busy, or by which
+        its clock jumped.
+        """
         now = time.monotonic()
         away = now - self.listened
         self.listened = now
@@ -275,7 +318,9 @@ class Pool:
                 worker.since, worker.silent_at = min(now, worker.since + away), 0.0
 
     def _end_overdue(self) -> Iterator[Done]:
-        """End the first worker that has been in a state for longer than its deadline, or is gone without a word."""
+        """End the first worker that has been in a state for longer than its deadline, or is gone
+        without a word.
+        """
         now = time.monotonic()
         for worker in self.workers:
             limit = self.setup.deadlines.get(worker.state)
@@ -299,7 +344,9 @@ class Pool:
         self.watcher.note(f"worker {worker.slot.name} ({worker.slot.label}) {self._given_up}")
 
     def _lost(self, worker: Worker, kind: str, what: str) -> Iterator[Done]:
-        """Replace a process that is gone or has to go, unless its place has lost too many; its job ends in an error."""
+        """Replace a process that is gone or has to go, unless its place has lost too many; its job
+        ends in an error.
+        """
         slot, job = worker.slot, worker.job
         if worker.jobs:
             worker.jobs.popleft()
@@ -314,7 +361,9 @@ class Pool:
             yield job, worker, {"op": "error", "kind": kind, "message": why}
 
     def _replace(self, slot: Slot, why: str, speaks_against_slot: bool = True) -> None:
-        """Start another process on a slot that lost one, or give it up; raise `UsageError` if none ever came up."""
+        """Start another process on a slot that lost one, or give it up; raise `UsageError` if none
+        ever came up.
+        """
         self._deaths[slot.name] += speaks_against_slot
         if self.watcher.stopping:
             return
@@ -361,14 +410,20 @@ class Pool:
 
 
 def _edits_at_once(worker: Worker) -> int:
-    """How many edits the running job is for, each of which may take its time; a batch of questions counts as one."""
+    """How many edits the running job is for, each of which may take its time; a batch of questions
+    counts as one.
+    """
     message = worker.jobs[0][1] if worker.state == "busy" else None
     return len(message["edits"]) if message is not None and message["op"] == "edit" else 1
 
 
 def _sane(seconds: Any) -> float:
-    """A time that a worker tells, which code of the user's own may have changed: finite, and not below zero."""
-    return float(seconds) if isinstance(seconds, int | float) and 0 <= seconds < float("inf") else 0.0
+    """A time that a worker tells, which code of the user's own may have changed: finite, and not
+    below zero.
+    """
+    return (
+        float(seconds) if isinstance(seconds, int | float) and 0 <= seconds < float("inf") else 0.0
+    )
 
 
 def _to(worker: Worker) -> Connection:

@@ -24,14 +24,22 @@ from pytest_imgedit.core.versions import versions_of
 from pytest_imgedit.kinds.checkpoint_files import find_checkpoint, require_file
 from pytest_imgedit.kinds.closure import loaded_code, require_code
 from pytest_imgedit.workers.editing import Dropped, EditCalls, Output, free_memory
-from pytest_imgedit.workers.messages import clock, describe, edit_request, finished_edit, judge_question, plain_answer
+from pytest_imgedit.workers.messages import (
+    clock,
+    describe,
+    edit_request,
+    finished_edit,
+    judge_question,
+    plain_answer,
+)
 from pytest_imgedit.workers.usage import CpuShare, PeakMemory, threads_in
 
 Read = list[Future[Any]]
 
 #: The most threads that read images.
 READERS = 8
-#: Seconds that a stopping run leaves the job that is being done. A denoising step may be begun until then.
+#: Seconds that a stopping run leaves the job that is being done. A denoising step may be begun
+#: until then.
 STOP_GRACE = 10.0
 #: Seconds between messages about the step that a job is at.
 STEP_INTERVAL = 0.5
@@ -40,7 +48,8 @@ STEP_INTERVAL = 0.5
 def serve(channel: Any) -> None:
     """Handle messages from the controller for as long as the process lives.
 
-    When the channel ends, the controller is gone: the process exits at once, in the middle of a job too.
+    When the channel ends, the controller is gone: the process exits at once, in the middle of a job
+    too.
     """
     os.dup2(2, 1)  # what is printed goes to the run's log, as errors do
     inbox: queue.Queue[tuple[protocol.ToWorker, Read]] = queue.Queue()
@@ -64,24 +73,30 @@ def serve(channel: Any) -> None:
 def hide(packages: Iterable[str]) -> None:
     """Have packages look as if they were not installed, for as long as the process lives.
 
-    diffusers and transformers import optional packages wherever they find them: seconds of every start.
+    diffusers and transformers import optional packages wherever they find them: seconds of every
+    start.
     """
     for name in packages:
         sys.modules.setdefault(name, None)  # type: ignore[arg-type]
 
 
 class JobLoop:
-    """Does jobs in order, one at a time, while threads read the images of the next one and finish the one before.
+    """Does jobs in order, one at a time, while threads read the images of the next one and finish
+    the one before.
 
-    So the GPU waits neither for images to be decoded or prepared, nor for edits to be checked and encoded. Replies go
-    to `send`, tracebacks to `log`.
+    So the GPU waits neither for images to be decoded or prepared, nor for edits to be checked and
+    encoded. Replies go to `send`, tracebacks to `log`.
     """
 
     def __init__(self, send: Callable[[protocol.FromWorker], None], log: TextIO) -> None:
         self.send, self.log = send, log
         self.preprocess: Callable[[Question], Any] | None = None
-        self.dropping_since: float | None = None  # jobs that have not begun are not to be done any more
-        self.base: tuple[Target, dict[str, Any]] | None = None  # what is loaded, apart from adapters
+        self.dropping_since: float | None = (
+            None  # jobs that have not begun are not to be done any more
+        )
+        self.base: tuple[Target, dict[str, Any]] | None = (
+            None  # what is loaded, apart from adapters
+        )
         self.model: Any = None
         self.edits: EditCalls | None = None  # how an editor is called; a judge has none
         self._memory = PeakMemory()
@@ -99,7 +114,9 @@ class JobLoop:
         self._finisher.shutdown(wait=False)
 
     def stop(self) -> None:
-        """Begin no more jobs, and leave the one that is being done `STOP_GRACE` seconds; called by another thread."""
+        """Begin no more jobs, and leave the one that is being done `STOP_GRACE` seconds; called by
+        another thread.
+        """
         self.dropping_since = clock()
 
     def read_ahead(self, message: protocol.ToWorker) -> Read:
@@ -110,7 +127,9 @@ class JobLoop:
         return [self._readers.submit(self._read_question, question) for question in asked]
 
     def handle(self, message: protocol.ToWorker, read: Read) -> None:
-        """Do a job up to where the GPU is free again; its reply is finished and sent by another thread."""
+        """Do a job up to where the GPU is free again; its reply is finished and sent by another
+        thread.
+        """
         started = clock()
         try:
             finish = self._begin(message, read)
@@ -119,7 +138,9 @@ class JobLoop:
             def finish() -> protocol.Reply:
                 return {"op": "dropped"}
 
-        except BaseException as error:  # whatever an editor raises, SystemExit too, is the error of this job alone
+        except (
+            BaseException
+        ) as error:  # whatever an editor raises, SystemExit too, is the error of this job alone
             failed = self._failed(error)
 
             def finish() -> protocol.Reply:
@@ -145,7 +166,9 @@ class JobLoop:
     def _finish(self, finish: Callable[[], protocol.Reply], seconds: float) -> None:
         try:
             reply = finish()
-            if self.base is not None and len(sys.modules) != self._modules:  # a job may import what no load did
+            if (
+                self.base is not None and len(sys.modules) != self._modules
+            ):  # a job may import what no load did
                 self._modules = len(sys.modules)
                 reply["code"] = self._first_party()
         except BaseException as error:
@@ -155,7 +178,14 @@ class JobLoop:
         try:
             self.send(reply)
         except Exception as error:  # what an editor or judge returned cannot be sent
-            self.send({"op": "error", "seconds": 0.0, "kind": "exception", "message": type(error).__name__})
+            self.send(
+                {
+                    "op": "error",
+                    "seconds": 0.0,
+                    "kind": "exception",
+                    "message": type(error).__name__,
+                }
+            )
 
     def _failed(self, error: BaseException) -> protocol.Failed:
         kind, message = self._describe(error)
@@ -163,13 +193,17 @@ class JobLoop:
 
     def _describe(self, error: BaseException) -> tuple[str, str]:
         """Log an error; return its kind, and one line that holds no secrets."""
-        with suppress(BaseException):  # the disk with the log may be full, stderr closed, the error unprintable
+        with suppress(
+            BaseException
+        ):  # the disk with the log may be full, stderr closed, the error unprintable
             traceback.print_exception(error, file=self.log)
         kind, text = describe(error)
         return kind, shorten(self.redactor.text(text))
 
     def prepare(self, message: protocol.Prepare) -> None:
-        """Import what the target needs, and do what its class has in `warm_up`, which may use a little of the GPU."""
+        """Import what the target needs, and do what its class has in `warm_up`, which may use a
+        little of the GPU.
+        """
         self.target = Target(**message["target"])
         self.params, self.device = message["params"], message["device"]
         self.is_served, self.may_be_blank = message["is_served"], message["may_be_blank"]
@@ -189,9 +223,14 @@ class JobLoop:
             warm_up(*arguments, device=self.device, **self.params)
 
     def load(self) -> protocol.Loaded:
-        """Build the model and have it prove itself; one that differs by its LoRA adapters alone keeps its base."""
+        """Build the model and have it prove itself; one that differs by its LoRA adapters alone
+        keeps its base.
+        """
         loras = self.params.get("loras", ())
-        base = (self.target, {name: value for name, value in self.params.items() if name != "loras"})
+        base = (
+            self.target,
+            {name: value for name, value in self.params.items() if name != "loras"},
+        )
         if self.base == base and hasattr(self.model, "take_loras"):
             self.model.take_loras(loras)
         else:
@@ -214,7 +253,9 @@ class JobLoop:
         }
 
     def _tell_step(self, step: int, steps: int) -> None:
-        """Tell the controller how far a job is, now and then; raise `Dropped` if there is no more time for it."""
+        """Tell the controller how far a job is, now and then; raise `Dropped` if there is no more
+        time for it.
+        """
         if self.dropping_since is not None and clock() - self.dropping_since > STOP_GRACE:
             raise Dropped
         if clock() - self._told_step >= STEP_INTERVAL:
@@ -223,9 +264,13 @@ class JobLoop:
 
     def _build(self) -> None:
         self.model = self.target.build(self.device, self.params)
-        # A judge that prepares questions in a thread is given what came of it, if its `answer` takes that.
+        # A judge that prepares questions in a thread is given what came of it, if its `answer`
+        # takes that.
         self.preprocess = getattr(self.model, "preprocess", None)
-        if not (callable(self.preprocess) and "prepared" in inspect.signature(self.model.answer).parameters):
+        if not (
+            callable(self.preprocess)
+            and "prepared" in inspect.signature(self.model.answer).parameters
+        ):
             self.preprocess = None
 
     def _environment(self) -> protocol.EnvironmentMessage:
@@ -233,7 +278,9 @@ class JobLoop:
         torch = sys.modules.get("torch")
         on_gpu = self.device != "cpu"
         tells = on_gpu and torch is not None and torch.cuda.is_available()
-        processor, compiled = (getattr(self.model, name, None) for name in ("processor_name", "compiled"))
+        processor, compiled = (
+            getattr(self.model, name, None) for name in ("processor_name", "compiled")
+        )
         return {
             "device": "server" if self.is_served else "cuda" if on_gpu else "cpu",
             "gpu": torch.cuda.get_device_name(0) if tells and torch is not None else None,
@@ -249,12 +296,17 @@ class JobLoop:
         return loaded_code() if self.target.is_own else {}
 
     def _batch_size(self) -> int:
-        """The most edits or questions of one call; raises `SetupError` if the judge names no count."""
+        """The most edits or questions of one call; raises `SetupError` if the judge names no
+        count.
+        """
         if self.edits is not None:
             return self.edits.batch_size
         wanted = getattr(self.model, "batch_size", 1)
         if not isinstance(wanted, int) or wanted < 1:
-            raise SetupError(f"{type(self.model).__name__}.batch_size is {wanted!r}, expected a count of at least 1")
+            raise SetupError(
+                f"{type(self.model).__name__}.batch_size is {wanted!r}, expected a count of at "
+                "least 1"
+            )
         return min(wanted, self.fits)
 
     def edit(self, read: Read) -> Callable[[], protocol.Edited]:
@@ -274,23 +326,31 @@ class JobLoop:
         batch_size = self._batch_size()
 
         def finish() -> protocol.Edited:
-            edits = [self._finished(outputs[place], requests.get(place)) for place in sorted(outputs)]
+            edits = [
+                self._finished(outputs[place], requests.get(place)) for place in sorted(outputs)
+            ]
             return {"op": "edited", "edits": edits, "batch_size": batch_size}
 
         return finish
 
-    def _finished(self, output: Output, request: EditRequest | None) -> protocol.FinishedEdit | protocol.FailedEdit:
+    def _finished(
+        self, output: Output, request: EditRequest | None
+    ) -> protocol.FinishedEdit | protocol.FailedEdit:
         error = output.value
         if request is not None and not isinstance(error, BaseException):
             try:
-                return finished_edit(error, request.source, output.seconds, self.may_be_blank, output.batch_size)
+                return finished_edit(
+                    error, request.source, output.seconds, self.may_be_blank, output.batch_size
+                )
             except Exception as problem:
                 error = problem
         kind, message = self._describe(error)
         return {"op": "failed", "kind": kind, "message": message}
 
     def judge(self, read: Read) -> protocol.Judged:
-        """Ask the judge; a question whose images do not decode is answered by its own error, without the judge."""
+        """Ask the judge; a question whose images do not decode is answered by its own error,
+        without the judge.
+        """
         answers: dict[int, protocol.AnswerMessage] = {}
         questions: dict[int, tuple[Question, Any]] = {}
         for place, question in enumerate(read):
@@ -315,11 +375,15 @@ class JobLoop:
         else:
             given = self.model.answer(questions)
         if not isinstance(given, list | tuple):
-            raise TypeError(f"the judge returned {type(given).__name__}, expected a list of answers")
+            raise TypeError(
+                f"the judge returned {type(given).__name__}, expected a list of answers"
+            )
         return list(given)
 
     def _ask(self, questions: list[tuple[Question, Any]]) -> list[protocol.AnswerMessage]:
-        """Put questions to the judge; when memory runs out, in batches of half the size from then on, down to one."""
+        """Put questions to the judge; when memory runs out, in batches of half the size from then
+        on, down to one.
+        """
         answers: list[protocol.AnswerMessage] = []
         while len(answers) < len(questions):
             batch = questions[len(answers) :][: self.fits]

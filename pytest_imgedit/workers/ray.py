@@ -1,4 +1,6 @@
-"""Hosts of a Ray cluster: an actor holds the GPUs of each place for the whole run, and starts workers beside it."""
+"""Hosts of a Ray cluster: an actor holds the GPUs of each place for the whole run, and starts
+workers beside it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from pytest_imgedit.workers.base import NotStarted
 from pytest_imgedit.workers.hosts import PATIENCE, Host, HostLost, Hosts
 
 _LOCAL: dict[str, Any] = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
-#: Calls that an actor answers at once: of its editor and its judge one that waits for news, and short ones.
+#: Calls that an actor answers at once: of its editor and its judge one that waits for news, and
+#: short ones.
 CALLS = 16
 
 
@@ -57,19 +60,26 @@ class RayTransport:
             raise HostLost(f"no answer within {timeout:g} s") from None
         except self.ray.exceptions.RayTaskError as error:
             cause = error.cause
-            raise NotStarted(str(cause) if isinstance(cause, NotStarted | UsageError) else one_line(cause)) from None
+            raise NotStarted(
+                str(cause) if isinstance(cause, NotStarted | UsageError) else one_line(cause)
+            ) from None
         except Exception as error:  # the actor, its node, or Ray itself is gone
             raise HostLost(one_line(error)) from None
 
     def post(self, method: str, *args: Any) -> None:
-        with self._lock, suppress(Exception):  # what is for a host that is gone is dropped: its workers end
+        with (
+            self._lock,
+            suppress(Exception),
+        ):  # what is for a host that is gone is dropped: its workers end
             self.actor.post.remote(next(self._numbers), method, args)
 
 
 class RayHosts(Hosts):
-    """Joins the cluster at `address` or `RAY_ADDRESS`, else starts one on loopback; takes its GPUs, or `cpu_places`.
+    """Joins the cluster at `address` or `RAY_ADDRESS`, else starts one on loopback; takes its GPUs,
+    or `cpu_places`.
 
-    Every place has `size` GPUs. Raises `UsageError` in one line for a cluster that is not there or has no room.
+    Every place has `size` GPUs. Raises `UsageError` in one line for a cluster that is not there or
+    has no room.
     """
 
     def __init__(self, address: str | None, size: int, use_gpus: bool, cpu_places: int) -> None:
@@ -81,7 +91,9 @@ class RayHosts(Hosts):
         try:
             import ray
         except ImportError:
-            raise UsageError("--imgedit-executor=ray: ray is not installed, pip install ray") from None
+            raise UsageError(
+                "--imgedit-executor=ray: ray is not installed, pip install ray"
+            ) from None
         self.ray = ray
         self._actors: dict[str, Any] = {}
         self._group: Any = None
@@ -92,13 +104,23 @@ class RayHosts(Hosts):
                     ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
                 else:
                     cpus = max(os.cpu_count() or 1, cpu_places)
-                    ray.init("local", num_cpus=cpus, log_to_driver=False, logging_level=logging.ERROR, **_LOCAL)
+                    ray.init(
+                        "local",
+                        num_cpus=cpus,
+                        log_to_driver=False,
+                        logging_level=logging.ERROR,
+                        **_LOCAL,
+                    )
             except (ConnectionError, OSError, RuntimeError, ValueError) as error:
-                raise UsageError(f"workers.ray_address: {address or 'a local cluster'}: {one_line(error)}") from None
+                raise UsageError(
+                    f"workers.ray_address: {address or 'a local cluster'}: {one_line(error)}"
+                ) from None
         room = ray.cluster_resources()
         has_gpus = use_gpus and room.get("GPU", 0) >= 1
         self.bundle: dict[str, float] = {"GPU": size, "CPU": 1} if has_gpus else {"CPU": 1}
-        of_nodes = [int(node["Resources"].get("GPU", 0)) // size for node in ray.nodes() if node["Alive"]]
+        of_nodes = [
+            int(node["Resources"].get("GPU", 0)) // size for node in ray.nodes() if node["Alive"]
+        ]
         count = sum(of_nodes) if has_gpus else cpu_places
         try:
             self._reserve(count, {name: int(room.get(name, 0)) for name in self.bundle})
@@ -110,10 +132,14 @@ class RayHosts(Hosts):
     def _reserve(self, count: int, room: dict[str, int]) -> None:
         has = ", ".join(f"{number} {name}s" for name, number in room.items())
         if not count:
-            raise ValueError(f"the cluster has {has}, expected {self.bundle['GPU']} GPUs on one node")
+            raise ValueError(
+                f"the cluster has {has}, expected {self.bundle['GPU']} GPUs on one node"
+            )
         if room["CPU"] < count:
             option = "" if "GPU" in room else " (workers.cpu_workers)"
-            raise ValueError(f"the cluster has {has}, expected a CPU for each of {count} places{option}")
+            raise ValueError(
+                f"the cluster has {has}, expected a CPU for each of {count} places{option}"
+            )
         self._group = self.ray.util.placement_group([self.bundle] * count, strategy="SPREAD")
         if not self._group.wait(PATIENCE):
             wanted = f"{count} places of {self.bundle}"
@@ -150,10 +176,11 @@ class RayHosts(Hosts):
 
 
 def _keep_to_this_machine() -> dict[str, str]:
-    """Have a local cluster listen on loopback, and to those who know its token; return the variables that say so.
+    """Have a local cluster listen on loopback, and to those who know its token; return the
+    variables that say so.
 
-    Ray replaces a loopback address by a reachable one except where it has no clusters, as on macOS; its variable for
-    that is read when it is first imported.
+    Ray replaces a loopback address by a reachable one except where it has no clusters, as on macOS;
+    its variable for that is read when it is first imported.
     """
     wanted = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
     if "RAY_AUTH_MODE" not in os.environ:
@@ -163,7 +190,11 @@ def _keep_to_this_machine() -> dict[str, str]:
 
 
 def _reach(address: str) -> None:
-    """Raise `OSError` at once for an address that nobody listens at; Ray itself would try for minutes."""
+    """Raise `OSError` at once for an address that nobody listens at; Ray itself would try for
+    minutes.
+    """
     host, _, port = address.rpartition(":")
     if host and port.isdigit():
-        socket.create_connection((host.rpartition("/")[2].strip("[]"), int(port)), timeout=10).close()
+        socket.create_connection(
+            (host.rpartition("/")[2].strip("[]"), int(port)), timeout=10
+        ).close()

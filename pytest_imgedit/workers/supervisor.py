@@ -1,8 +1,9 @@
 """Keeps one worker process: nothing of its process group outlives the worker, or the controller.
 
-The controller runs this file as a script, `python supervisor.py LOG SECONDS COMMAND…`, once for each worker, and the
-command becomes the worker. A worker cannot do this for itself: it may hang in native code, be stopped, or have
-children of its own. The script imports nothing of the package, so that it starts in milliseconds.
+The controller runs this file as a script, `python supervisor.py LOG SECONDS COMMAND…`, once for
+each worker, and the command becomes the worker. A worker cannot do this for itself: it may hang in
+native code, be stopped, or have children of its own. The script imports nothing of the package, so
+that it starts in milliseconds.
 """
 
 from __future__ import annotations
@@ -23,14 +24,17 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(log: str, patience: float, command: list[str]) -> int:
-    """Run a command in a process group of its own, with errors going to the file `log`; return its exit status.
+    """Run a command in a process group of its own, with errors going to the file `log`; return its
+    exit status.
 
-    A command that has not sent `UP` after `patience` seconds is ended. The status is 128 + N after signal N.
+    A command that has not sent `UP` after `patience` seconds is ended. The status is 128 + N after
+    signal N.
     """
     controller, supervisor = os.getppid(), os.getpid()
     os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND), 2)
     os.setsid()  # what ends the controller's process group shall not end this process too
-    # Ctrl-C is the controller's business: a worker that ignores it can finish its job while the run is drained.
+    # Ctrl-C is the controller's business: a worker that ignores it can finish its job while the run
+    # is drained.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     worker = os.fork()
@@ -52,11 +56,17 @@ def _watch(worker: int, controller: int, deadline: float, patience: float) -> No
     """Return once the worker or the controller has ended, or the worker has to go."""
     up = False
     while not _ended(worker) and os.getppid() == controller:
-        received = signal.sigtimedwait(_WATCHED, 1.0 if up else min(1.0, max(0.0, deadline - time.monotonic())))
+        received = signal.sigtimedwait(
+            _WATCHED, 1.0 if up else min(1.0, max(0.0, deadline - time.monotonic()))
+        )
         up = up or (received is not None and received.si_signo == UP)
         late = not up and time.monotonic() > deadline
         if late:
-            print(f"no answer within {patience:g} s (workers.load_timeout)", file=sys.stderr, flush=True)
+            print(
+                f"no answer within {patience:g} s (workers.load_timeout)",
+                file=sys.stderr,
+                flush=True,
+            )
         if late or (received is not None and received.si_signo == signal.SIGTERM):
             _ask_to_end(worker)
             return
@@ -76,7 +86,9 @@ def _become(command: list[str], supervisor: int) -> None:
 
 
 def _ended(worker: int) -> bool:
-    """Tell whether the worker has ended; it stays unreaped, so that nobody else can get its number."""
+    """Tell whether the worker has ended; it stays unreaped, so that nobody else can get its
+    number.
+    """
     return os.waitid(os.P_PID, worker, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 

@@ -1,4 +1,6 @@
-"""What a worker process computes with: its threads, its share of the processor, and the most memory so far."""
+"""What a worker process computes with: its threads, its share of the processor, and the most memory
+so far.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,17 @@ ENOUGH_SECONDS = 10.0
 
 
 def threads_in(environ: Mapping[str, str]) -> int | None:
-    """Return the number of OpenMP threads that variables of an environment ask for; `None` if they do not say."""
+    """Return the number of OpenMP threads that variables of an environment ask for; `None` if they
+    do not say.
+    """
     count = environ.get("OMP_NUM_THREADS", "")
     return int(count) if count.isdecimal() else None
 
 
 class CpuShare:
-    """Follows how much of the CPU time that the threads of this process could use they get, from its making on."""
+    """Follows how much of the CPU time that the threads of this process could use they get, from
+    its making on.
+    """
 
     def __init__(self) -> None:
         self._ran, self._waited = _scheduled()
@@ -29,14 +35,20 @@ class CpuShare:
     def look(self) -> float | None:
         """Return the share on [0, 1]; `None` if the system does not tell, or so far too little.
 
-        A thread that wants to compute either runs or waits for a processor; one that sleeps does neither.
+        A thread that wants to compute either runs or waits for a processor; one that sleeps does
+        neither.
         """
-        ran, waited = (max(0.0, now - was) for now, was in zip(_scheduled(), (self._ran, self._waited), strict=True))
+        ran, waited = (
+            max(0.0, now - was)
+            for now, was in zip(_scheduled(), (self._ran, self._waited), strict=True)
+        )
         return ran / (ran + waited) if ran + waited >= ENOUGH_SECONDS else None
 
 
 def _scheduled() -> tuple[float, float]:
-    """Seconds that the threads of this process have run, and waited for a processor: /proc/PID/task/TID/schedstat."""
+    """Seconds that the threads of this process have run, and waited for a processor:
+    /proc/PID/task/TID/schedstat.
+    """
     ran = waited = 0
     for path in Path("/proc/self/task").glob("*/schedstat"):
         with suppress(OSError, ValueError):  # the thread has ended meanwhile
@@ -52,14 +64,20 @@ class PeakMemory:
         self._gpu = 0
 
     def look(self) -> MemoryUsed:
-        """Return bytes of host memory (resident set), and those that PyTorch took on the GPU of this process with most.
+        """Return bytes of host memory (resident set), and those that PyTorch took on the GPU of
+        this process with most.
 
         `gpu` is `None` where this process has not used a GPU.
         """
         torch = sys.modules.get("torch")
-        with suppress(AttributeError):  # another thread is importing PyTorch, which holds nothing yet
+        with suppress(
+            AttributeError
+        ):  # another thread is importing PyTorch, which holds nothing yet
             if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
-                taken = (torch.cuda.max_memory_reserved(number) for number in range(torch.cuda.device_count()))
+                taken = (
+                    torch.cuda.max_memory_reserved(number)
+                    for number in range(torch.cuda.device_count())
+                )
                 self._gpu = max(self._gpu, *taken)
         host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
         return {"gpu": self._gpu or None, "host": host}

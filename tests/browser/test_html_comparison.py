@@ -1,4 +1,6 @@
-"""The HTML report of a run with a baseline: charts, filters, viewer, keys, accessibility, many pairs."""
+"""The HTML report of a run with a baseline: charts, filters, viewer, keys, accessibility, many
+pairs.
+"""
 
 from __future__ import annotations
 
@@ -34,15 +36,26 @@ class Judge:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A run of inverted images against a baseline of untouched ones, reported in `page.html` too."""
+    """A run of inverted images against a baseline of untouched ones, reported in `page.html`
+    too.
+    """
     folder = fill(tmp_path_factory.mktemp("compared"))
     (folder / "judging.py").write_text(JUDGE)
     options = ["--imgedit-judge=judging:Judge", "--imgedit-limit=4", "--imgedit-max-errors=1"]
     before = ["--imgedit-save=main"]
-    after = ["--imgedit-editor=fakes:Slow", "--imgedit-set=editor.delay=0", "--imgedit-compare=main"]
+    after = [
+        "--imgedit-editor=fakes:Slow",
+        "--imgedit-set=editor.delay=0",
+        "--imgedit-compare=main",
+    ]
     after += ["--imgedit-controls", "--imgedit-judge-repeats=1", "--imgedit-html=page.html"]
     for more in (before, after):
-        subprocess.run([sys.executable, "-m", "pytest", "-q", *options, *more], cwd=folder, check=False, timeout=120)
+        subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", *options, *more],
+            cwd=folder,
+            check=False,
+            timeout=120,
+        )
     return folder
 
 
@@ -67,7 +80,8 @@ def axe(tmp_path_factory):
 
 def ids(page):
     return [
-        name.removeprefix("pair-") for name in page.locator("article").evaluate_all("nodes => nodes.map(n => n.id)")
+        name.removeprefix("pair-")
+        for name in page.locator("article").evaluate_all("nodes => nodes.map(n => n.id)")
     ]
 
 
@@ -79,7 +93,13 @@ def test_charts_show_every_category_with_its_interval_and_the_baseline(report):
     ]  # fmt: skip
     assert report.locator(".chart .before").count() == 6
     assert report.locator(".chart .interval").count() == 6
-    assert sum(int(text) for text in report.locator(".chart").nth(1).locator("g text").all_text_contents()) == 19
+    assert (
+        sum(
+            int(text)
+            for text in report.locator(".chart").nth(1).locator("g text").all_text_contents()
+        )
+        == 19
+    )
     titles = report.locator("section h2").all_text_contents()
     assert [title.split(":")[0].split(" main")[0] for title in titles[:5]] == [
         "Fell most", "Scores by category", "Against baseline", "Controls", "Judge's noise",
@@ -93,14 +113,19 @@ def test_first_screen_shows_what_fell_beside_the_baseline(report):
     before, now = map(float, first.locator("b").inner_text().split(" → "))
     assert now < before
     overall = report.locator(".outcome").inner_text()
-    assert re.fullmatch(r"\w+: overall \d\.\d\d, was \d\.\d\d \([+−]\d\.\d\d\)(; .+)?", overall), overall
+    assert re.fullmatch(r"\w+: overall \d\.\d\d, was \d\.\d\d \([+−]\d\.\d\d\)(; .+)?", overall), (
+        overall
+    )
 
 
 @pytest.mark.parametrize("width", [390, 768, 1440])
 def test_no_column_of_a_table_is_cut(report, width):
     report.set_viewport_size({"width": width, "height": 900})
     report.evaluate("document.querySelectorAll('details').forEach(node => node.open = true)")
-    cut = "[...document.querySelectorAll('.wide')].filter(n => n.scrollWidth > n.clientWidth).map(n => n.ariaLabel)"
+    cut = (
+        "[...document.querySelectorAll('.wide')].filter(n => n.scrollWidth > "
+        "n.clientWidth).map(n => n.ariaLabel)"
+    )
     assert report.evaluate(cut) == []
 
 
@@ -134,7 +159,12 @@ def test_viewer_slides_flickers_and_steps_from_pair_to_pair(report):
     assert report.locator("#viewed").inner_text() == "physics-0001 · 4.00 (-1.00)"
     assert report.locator("#left").input_value() == "source"
     assert report.locator("#right").input_value() == "edit"
-    assert report.locator("#left option").all_text_contents() == ["source", "edit", "baseline edit", "reference"]
+    assert report.locator("#left option").all_text_contents() == [
+        "source",
+        "edit",
+        "baseline edit",
+        "reference",
+    ]
     assert clip(report) == "inset(0px 50% 0px 0px)"
     report.until("['over', 'under'].every(id => document.getElementById(id).naturalWidth > 0)")
     box = report.locator("#stage").bounding_box()
@@ -178,7 +208,9 @@ def test_keys_walk_the_gallery_and_links_lead_to_a_pair(folder, report):
     assert report.locator("#viewed").inner_text().startswith("social-0003")
     report.goto("about:blank")
     report.goto(f"file://{folder / 'page.html'}#pair-social-0003")
-    assert report.locator("#pair-social-0003").evaluate("node => node.getBoundingClientRect().top < innerHeight")
+    assert report.locator("#pair-social-0003").evaluate(
+        "node => node.getBoundingClientRect().top < innerHeight"
+    )
     assert not report.locator("#viewer").is_visible()
     assert report.problems == []
 
@@ -212,7 +244,8 @@ def test_a_page_can_be_moved_with_its_images(folder, report, tmp_path):
     try:
         report.goto(f"file://{tmp_path / 'page.html'}#pair-physics-0003")
         report.until(
-            "[...document.querySelectorAll('#pair-physics-0003 img')].every(image => image.naturalWidth === 128)"
+            "[...document.querySelectorAll('#pair-physics-0003 img')].every(image => "
+            "image.naturalWidth === 128)"
         )
         assert report.locator("#pair-physics-0003 img").count() == 4
         report.locator("#pair-physics-0003 button").first.click()
@@ -246,10 +279,14 @@ def test_axe_finds_no_serious_fault(report, axe, width, scheme):
 def test_many_pairs_are_drawn_as_they_are_scrolled_to(folder, page):
     path = next(folder.glob(".imgedit/runs/*/results.json"))
     document = json.loads(path.read_text())
-    document["items"] = [{**item, "id": f"{item['id']}-{n:02}"} for n in range(30) for item in document["items"]]
+    document["items"] = [
+        {**item, "id": f"{item['id']}-{n:02}"} for n in range(30) for item in document["items"]
+    ]
     document.pop("comparison", None)
     target = path.with_name("many.html")
-    target.write_text(html.render(Results.model_validate(document), linked(folder / ".imgedit" / "blobs", target)))
+    target.write_text(
+        html.render(Results.model_validate(document), linked(folder / ".imgedit" / "blobs", target))
+    )
     page.goto(f"file://{target}")
     assert page.locator("#count").inner_text() == "600 of 600 pairs"
     assert page.locator("article").count() <= 96

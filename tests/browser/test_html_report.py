@@ -1,4 +1,6 @@
-"""The HTML report in a real browser: it filters, sorts, shows and compares images, and runs nothing from the data."""
+"""The HTML report in a real browser: it filters, sorts, shows and compares images, and runs nothing
+from the data.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ def report(bench):
         "    def one(self, question):\n"
         "        if question.pair_id == 'causal-0000': return Answer('I will not grade this.')\n"
         "        number = 2 + int(question.pair_id[-4:])\n"
-        "        return Answer(f'instruction: {number}\\npreservation: {number}\\nrealism: {number}')\n"
+        "        return Answer(f'instruction: {number}\\npreservation: {number}\\nrealism: "
+        "{number}')\n"
     )
     bench.run("--imgedit-editor=oracle", "--imgedit-judge=mixed:Judge", "--imgedit-limit=4")
     return f"file://{bench.runs[-1] / 'report.html'}"
@@ -51,7 +54,9 @@ def test_first_screen_shows_the_lowest_pairs_with_source_and_edit(page, report):
     assert first.locator("b").all_text_contents()[:4] == ["2.00"] * 4
     assert first.nth(0).locator("figcaption").all_text_contents() == ["source", "edit"]
     assert first.nth(5).bounding_box()["y"] < 900
-    page.until("[...document.querySelectorAll('.first img')].every(image => image.naturalWidth > 0)")
+    page.until(
+        "[...document.querySelectorAll('.first img')].every(image => image.naturalWidth > 0)"
+    )
     name = first.nth(0).locator("a").inner_text()
     first.nth(0).locator("a").click()
     page.until(f"document.activeElement.id === 'pair-{name}'")
@@ -70,9 +75,11 @@ def test_filters_by_category_and_by_errors(page, report):
     page.fill("#search", "physics-0002")
     assert cards(page) == ["pair-physics-0002"]
     page.fill("#search", "social")
-    assert set(page.locator("article .tag").evaluate_all("nodes => nodes.map(n => n.textContent.split(' ')[0])")) == {
-        "social"
-    }
+    assert set(
+        page.locator("article .tag").evaluate_all(
+            "nodes => nodes.map(n => n.textContent.split(' ')[0])"
+        )
+    ) == {"social"}
     page.fill("#search", "unreadable_reply")
     assert page.locator("#count").inner_text() == "1 of 20 pairs"
     page.fill("#search", "")
@@ -86,7 +93,10 @@ def test_a_card_shows_images_instruction_aspects_and_reply(page, report):
     assert card.locator(".score").inner_text() == "5.00"
     assert card.locator(".instruction").inner_text()
     assert card.locator("figcaption").all_inner_texts() == ["source", "edit", "reference"]
-    page.until("[...document.querySelectorAll('#pair-physics-0003 img')].every(image => image.naturalWidth === 128)")
+    page.until(
+        "[...document.querySelectorAll('#pair-physics-0003 img')].every(image => "
+        "image.naturalWidth === 128)"
+    )
     assert card.locator(".aspects").inner_text().split() == [
         "instruction",
         "5.00",
@@ -110,14 +120,17 @@ def test_failed_card_shows_its_error_and_the_raw_reply(page, report):
 
 HOSTILE = (
     "</script><script>alert(1)</script><img src=x onerror=alert(2)><svg/onload=alert(3)>"
-    "[x](javascript:alert(4)) ![x](http://evil/x.png) | ``` \n# heading\n<https://evil.example> <!-- \u202egnp.exe "
+    "[x](javascript:alert(4)) ![x](http://evil/x.png) | ``` \n# heading\n<https://evil.example> "
+    "<!-- \u202egnp.exe "
     "\x1b[31m &lt;b&gt; {{ 7 * 7 }} " + "W" * 3000
 )
 
 
 @pytest.fixture
 def hostile(bench):
-    """Run a suite, an editor, a judge and a report section that all say hostile things; return the run's folder."""
+    """Run a suite, an editor, a judge and a report section that all say hostile things; return the
+    run's folder.
+    """
     Image.effect_noise((64, 64), 60).save(bench.path / "a.png")
     row = {
         "category": HOSTILE[:90],
@@ -126,7 +139,10 @@ def hostile(bench):
         "description": HOSTILE,
         "tags": [HOSTILE],
     }
-    rows = [{**row, "id": name, "difficulty": HOSTILE, "reference_text": HOSTILE} for name in ("good", "bad", "<b>x")]
+    rows = [
+        {**row, "id": name, "difficulty": HOSTILE, "reference_text": HOSTILE}
+        for name in ("good", "bad", "<b>x")
+    ]
     (bench.path / "pairs.json").write_text(json.dumps(rows))
     (bench.path / "conftest.py").write_text(
         f"def pytest_imgedit_report_section(config, results): return {HOSTILE!r}, {HOSTILE!r}\n"
@@ -145,7 +161,9 @@ def hostile(bench):
         "        if question.pair_id == 'good': return Answer(score=5.0, aspects={TEXT: 1.0})\n"
         "        return Answer(TEXT)\n"
     )
-    bench.run("--imgedit-suite=pairs.json", "--imgedit-editor=evil:Both", "--imgedit-judge=evil:Both")
+    bench.run(
+        "--imgedit-suite=pairs.json", "--imgedit-editor=evil:Both", "--imgedit-judge=evil:Both"
+    )
     return bench.runs[-1]
 
 
@@ -168,13 +186,18 @@ def test_hostile_texts_do_nothing_in_the_html_report(page, hostile, width):
     assert page.locator("script").count() == 2
     assert (
         page.locator(
-            "#gallery svg, .chart svg svg, iframe, article .instruction *, article .reply *, article .error *"
+            "#gallery svg, .chart svg svg, iframe, article .instruction *, article .reply *, "
+            "article .error *"
         ).count()
         == 0
     )
-    assert page.locator("img[src]").evaluate_all("images => images.every(image => image.src.startsWith('file:'))")
+    assert page.locator("img[src]").evaluate_all(
+        "images => images.every(image => image.src.startsWith('file:'))"
+    )
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    boxes = page.locator("article").evaluate_all("nodes => nodes.map(node => node.scrollWidth - node.clientWidth)")
+    boxes = page.locator("article").evaluate_all(
+        "nodes => nodes.map(node => node.scrollWidth - node.clientWidth)"
+    )
     assert max(boxes) <= 1
 
 

@@ -23,7 +23,10 @@ def left(bench, monkeypatch) -> Callable[[], list[psutil.Process]]:
         found = []
         for process in psutil.process_iter():
             try:
-                if process.environ().get("MARK") == str(bench.path) and process.status() != psutil.STATUS_ZOMBIE:
+                if (
+                    process.environ().get("MARK") == str(bench.path)
+                    and process.status() != psutil.STATUS_ZOMBIE
+                ):
                     found.append(process)
             except psutil.Error:
                 continue

@@ -1,4 +1,6 @@
-"""Workers killed at random, again and again: every pair ends in one state, and nothing finished is done again."""
+"""Workers killed at random, again and again: every pair ends in one state, and nothing finished is
+done again.
+"""
 
 from __future__ import annotations
 

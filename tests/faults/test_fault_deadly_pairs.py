@@ -1,4 +1,6 @@
-"""Pairs that kill their worker end alone: a job that took two processes with it is to blame, and not their place."""
+"""Pairs that kill their worker end alone: a job that took two processes with it is to blame, and
+not their place.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,8 @@ from collections import Counter
 
 import pytest
 
-#: Ends its process on the pairs that are named, each time; as editor, and as judge of any batch that holds one.
+#: Ends its process on the pairs that are named, each time; as editor, and as judge of any batch
+#: that holds one.
 DEADLY = """
 import os, signal, time
 from PIL import ImageOps
@@ -35,7 +38,11 @@ class Model:
 FAST = ("--imgedit-editor=fakes:Slow", "--imgedit-set=editor.delay=0")
 CONSTANT = "--imgedit-judge=fakes:Constant"
 #: The 20 pairs of `--imgedit-limit=4` are done in this order.
-NAMES = [f"{name}-{n:04d}" for name in ("physics", "environment", "social", "causal", "referential") for n in range(4)]
+NAMES = [
+    f"{name}-{n:04d}"
+    for name in ("physics", "environment", "social", "causal", "referential")
+    for n in range(4)
+]
 
 
 @pytest.fixture
@@ -48,7 +55,13 @@ def deadly(bench):
     ("workers", "pairs", "how"),
     [
         pytest.param(1, NAMES[:3], "kill", id="one-worker-3-in-a-row"),
-        pytest.param(1, [*NAMES[2:4], *NAMES[10:12]], "exit", id="one-worker-4-in-two-places", marks=pytest.mark.full),
+        pytest.param(
+            1,
+            [*NAMES[2:4], *NAMES[10:12]],
+            "exit",
+            id="one-worker-4-in-two-places",
+            marks=pytest.mark.full,
+        ),
         pytest.param(1, NAMES[15:], "kill", id="one-worker-5-last", marks=pytest.mark.full),
         pytest.param(3, NAMES[:9], "exit", id="three-workers-9-in-a-row"),
         pytest.param(1, NAMES[2:5], "hang", id="one-worker-3-that-hang", marks=pytest.mark.full),
@@ -56,7 +69,11 @@ def deadly(bench):
 )
 def test_editor_is_killed_by_exactly_the_deadly_pairs(bench, deadly, workers, pairs, how):
     result = bench.run_with_workers(
-        *("--imgedit-editor=deadly:Model", f"--imgedit-set=editor.pairs={pairs}", f"--imgedit-set=editor.how='{how}'"),
+        *(
+            "--imgedit-editor=deadly:Model",
+            f"--imgedit-set=editor.pairs={pairs}",
+            f"--imgedit-set=editor.how='{how}'",
+        ),
         *(CONSTANT, "--imgedit-limit=4", f"--imgedit-set=workers.cpu_workers={workers}"),
         "--imgedit-set=workers.edit_timeout=2" if how == "hang" else "-q",
     )
@@ -65,14 +82,22 @@ def test_editor_is_killed_by_exactly_the_deadly_pairs(bench, deadly, workers, pa
     for name in pairs:
         assert f"its last words: the end of {name}" in bench.items[name]["error"]["message"]
     attempts = Counter((bench.path / "attempts").read_text().split())
-    assert {attempts[name] for name in pairs} <= {2, 3}  # the job before it may be blamed once, if its reply was late
+    assert {attempts[name] for name in pairs} <= {
+        2,
+        3,
+    }  # the job before it may be blamed once, if its reply was late
     assert max(attempts.values()) <= 3
 
 
 def test_judge_is_killed_by_exactly_the_deadly_pairs(bench, deadly):
     pairs = [NAMES[n] for n in (0, 1, 2, 7, 12, 19)]
     result = bench.run_with_workers(
-        *(*FAST, "--imgedit-judge=deadly:Model", f"--imgedit-set=judge.pairs={pairs}", "--imgedit-limit=4")
+        *(
+            *FAST,
+            "--imgedit-judge=deadly:Model",
+            f"--imgedit-set=judge.pairs={pairs}",
+            "--imgedit-limit=4",
+        )
     )
     result.assert_outcomes(passed=14, failed=6)
     assert bench.error_kinds == dict.fromkeys(pairs, "worker_died")
@@ -81,7 +106,12 @@ def test_judge_is_killed_by_exactly_the_deadly_pairs(bench, deadly):
 def test_every_pair_that_is_deadly_has_its_own_error(bench, deadly):
     names = NAMES[::4] + NAMES[1::4]
     bench.run_with_workers(
-        *("--imgedit-editor=deadly:Model", f"--imgedit-set=editor.pairs={names}", CONSTANT, "--imgedit-limit=2"),
+        *(
+            "--imgedit-editor=deadly:Model",
+            f"--imgedit-set=editor.pairs={names}",
+            CONSTANT,
+            "--imgedit-limit=2",
+        ),
         "--imgedit-set=workers.cpu_workers=2",
     ).assert_outcomes(failed=10)
     assert bench.error_kinds == dict.fromkeys(names, "worker_died")
@@ -101,7 +131,9 @@ def test_editor_that_dies_before_any_job_is_given_up_after_three(bench, moment):
     assert (bench.path / "starts").read_text() == "xxx"
     if moment == "import":
         assert result.ret == 4
-        result.stderr.fnmatch_lines(["ERROR: worker edit-0 (CPU) died (exit status 3) before it was ready*"])
+        result.stderr.fnmatch_lines(
+            ["ERROR: worker edit-0 (CPU) died (exit status 3) before it was ready*"]
+        )
     else:
         result.assert_outcomes(failed=10)
         assert set(bench.error_kinds.values()) == {"no_worker"}
@@ -121,7 +153,9 @@ def test_editor_that_does_not_load_again_is_given_up_after_three(bench):
         "        return ImageOps.invert(request.source)\n"
     )
     bench.run_with_workers("--imgedit-editor=once:Editor", CONSTANT, "--imgedit-limit=4")
-    assert (bench.path / "starts").read_text() == "x" * 4  # one that worked, and three that did not come up
+    assert (
+        bench.path / "starts"
+    ).read_text() == "x" * 4  # one that worked, and three that did not come up
     # The edit before the deadly one may still have been on its way, and was to be done again.
     assert [bench.items[name]["status"] for name in NAMES[:7]] == ["scored"] * 7
     assert {bench.error_kinds[name] for name in NAMES[9:]} == {"no_worker"}

@@ -1,4 +1,6 @@
-"""A hook of the user's that raises or exits is named in one line, and costs nothing that was finished before it."""
+"""A hook of the user's that raises or exits is named in one line, and costs nothing that was
+finished before it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from tiers import full_but
 from pytest_imgedit.run.hooks import Interrupts, TimedOut
 
 RUN = ("--imgedit-editor=noise", "--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
-#: Each with the exit codes that tell of it: 1 where the run goes on, another where the hook asked to stop.
+#: Each with the exit codes that tell of it: 1 where the run goes on, another where the hook asked
+#: to stop.
 ENDS = {
     "raises": ("raise ValueError('no such luck')", {1}),
     "mute": ("raise Mute", {1}),
@@ -38,20 +41,27 @@ def write(bench, *lines: str) -> None:
 def check(bench, result, hook: str, codes: set[int]) -> None:
     """Check that a run has ended with all its results, and tells of a hook in one line."""
     printed = result.outlines + result.errlines
-    assert not [line for line in printed if "INTERNALERROR" in line or line.startswith("Traceback")], printed[-20:]
+    assert not [
+        line for line in printed if "INTERNALERROR" in line or line.startswith("Traceback")
+    ], printed[-20:]
     assert int(result.ret) in codes, printed[-10:]
     assert any(hook in line and line.startswith("imgedit: ") for line in printed)
     items = bench.results["items"]
     assert len(items) == 10
     assert sum(item["seeds"][0]["edit"] is not None for item in items) == bench.stored_edits()
-    assert sum(item["seeds"][0]["verdict"] is not None for item in items) == bench.records("verdicts")
+    assert sum(item["seeds"][0]["verdict"] is not None for item in items) == bench.records(
+        "verdicts"
+    )
     assert (bench.runs[-1] / "report.md").exists()
 
 
 @pytest.mark.parametrize(
     ("hook", "stage", "how"),
     [
-        *(("before_stage", "score", how) for how in ("raises", "mute", "base", "pytest-exit", "sys-exit")),
+        *(
+            ("before_stage", "score", how)
+            for how in ("raises", "mute", "base", "pytest-exit", "sys-exit")
+        ),
         *(("after_stage", "edit", how) for how in ("raises", "pytest-exit")),
     ],
 )
@@ -68,11 +78,19 @@ def test_stage_hook_that_fails_keeps_what_is_finished(bench, hook, stage, how):
 
 @pytest.mark.parametrize(
     ("hook", "stage", "arguments"),
-    [("before_stage", "edit", ()), ("after_stage", "score", ()), ("after_stage", "score", ("-n1",))],
+    [
+        ("before_stage", "edit", ()),
+        ("after_stage", "score", ()),
+        ("after_stage", "score", ("-n1",)),
+    ],
     ids=["before-edit", "after-score", "xdist-after-score"],
 )
 def test_first_and_last_hook_that_fail_leave_a_report(bench, hook, stage, arguments):
-    write(bench, f"def pytest_imgedit_{hook}(stage):", f"    if stage == '{stage}': raise ValueError('no such luck')")
+    write(
+        bench,
+        f"def pytest_imgedit_{hook}(stage):",
+        f"    if stage == '{stage}': raise ValueError('no such luck')",
+    )
     result = bench.run(*RUN, *arguments)
     check(bench, result, f"pytest_imgedit_{hook}", {1})
     assert "no such luck" in result.stdout.str()
@@ -82,14 +100,22 @@ def test_first_and_last_hook_that_fail_leave_a_report(bench, hook, stage, argume
 
 @pytest.mark.parametrize(
     ("role", "how"),
-    [*(("editor", how) for how in (*ENDS, "a-number", "a-class")), ("judge", "raises"), ("judge", "a-number")],
+    [
+        *(("editor", how) for how in (*ENDS, "a-number", "a-class")),
+        ("judge", "raises"),
+        ("judge", "a-number"),
+    ],
 )
 def test_hook_that_names_a_model_and_fails_is_refused_in_one_line(bench, role, how):
     body = {"a-number": "return 5", "a-class": "return Mute"}.get(how) or ENDS[how][0]
     write(bench, f"def pytest_imgedit_{role}(spec): {body}")
-    result = bench.pytester.runpytest_inprocess("-p", "no:cacheprovider", "--imgedit-limit=2", "-k", "physics")
+    result = bench.pytester.runpytest_inprocess(
+        "-p", "no:cacheprovider", "--imgedit-limit=2", "-k", "physics"
+    )
     printed = result.outlines + result.errlines
-    assert not [line for line in printed if "INTERNALERROR" in line or line.startswith("Traceback")], printed[-10:]
+    assert not [
+        line for line in printed if "INTERNALERROR" in line or line.startswith("Traceback")
+    ], printed[-10:]
     assert int(result.ret) == 4
     assert len([line for line in result.errlines if line.strip()]) == 1
     result.stderr.fnmatch_lines([f"ERROR: *pytest_imgedit_{role}*"])
@@ -116,7 +142,12 @@ def test_report_section_that_exits_costs_its_section_only(bench, how):
     ],
 )
 def test_report_section_cannot_change_the_results(bench, body):
-    write(bench, "def pytest_imgedit_report_section(results):", f"    {body}", "    return 'title', 'body'")
+    write(
+        bench,
+        "def pytest_imgedit_report_section(results):",
+        f"    {body}",
+        "    return 'title', 'body'",
+    )
     result = bench.run(*RUN)
     assert "INTERNALERROR" not in result.stdout.str()
     assert int(result.ret) in (0, 1)
@@ -129,18 +160,27 @@ def test_report_section_cannot_change_the_results(bench, body):
 
 
 @pytest.mark.parametrize(
-    ("hook", "arguments"), [("item_edited", "pair, edit"), ("item_scored", "pair, result"), ("run_finished", "results")]
+    ("hook", "arguments"),
+    [("item_edited", "pair, edit"), ("item_scored", "pair, result"), ("run_finished", "results")],
 )
 @pytest.mark.parametrize("how", ["raises", "sys-exit"])
-def test_hook_for_pairs_or_for_the_end_that_fails_keeps_what_is_finished(bench, hook, arguments, how):
+def test_hook_for_pairs_or_for_the_end_that_fails_keeps_what_is_finished(
+    bench, hook, arguments, how
+):
     write(bench, f"def pytest_imgedit_{hook}({arguments}):", f"    {ENDS[how][0]}")
     result = bench.run(*RUN)
     check(bench, result, f"pytest_imgedit_{hook}", {1})
-    told = [line for line in (bench.runs[-1] / "run.log").read_text().splitlines() if f"pytest_imgedit_{hook}" in line]
+    told = [
+        line
+        for line in (bench.runs[-1] / "run.log").read_text().splitlines()
+        if f"pytest_imgedit_{hook}" in line
+    ]
     assert len(told) <= 3  # one that fails for a pair fails for many
 
 
-@pytest.mark.parametrize("body", ["plan.works.clear()", "plan.request.pairs.clear()", "plan.works = ()"])
+@pytest.mark.parametrize(
+    "body", ["plan.works.clear()", "plan.request.pairs.clear()", "plan.works = ()"]
+)
 def test_a_hook_cannot_change_what_is_to_be_done(bench, body):
     write(bench, "def pytest_imgedit_before_stage(plan):", f"    {body}")
     check(bench, bench.run(*RUN), "pytest_imgedit_before_stage", {1})
@@ -160,7 +200,9 @@ HANGS = {
 @pytest.mark.parametrize("hook", full_but(["item_edited", "report_section"], HANGS))
 @pytest.mark.parametrize("how", full_but(["sleeps"], ["sleeps", "retries"]))
 def test_hook_that_hangs_keeps_no_results_from_a_run_that_is_to_stop(bench, hook, how):
-    """An upload without a deadline, and one that is tried again whatever happens; a stop comes 30 s before SIGKILL."""
+    """An upload without a deadline, and one that is tried again whatever happens; a stop comes 30 s
+    before SIGKILL.
+    """
     again = "    while True:\n        try: time.sleep(600)\n        except Exception: pass"
     hang = {"sleeps": "    time.sleep(600)", "retries": again}
     write(
@@ -220,7 +262,9 @@ def test_hooks_have_a_deadline_in_all_once_a_stop_is_asked_for(interrupts, where
 
 @pytest.mark.parametrize("where", [lambda call: call(), in_thread], ids=["main", "thread"])
 def test_hooks_that_return_are_called_after_a_stop_too(interrupts, where):
-    """What counts is their time since the stop: neither how long one ran before, nor how many there are."""
+    """What counts is their time since the stop: neither how long one ran before, nor how many there
+    are.
+    """
 
     def is_stopped_at_last():
         time.sleep(0.4)

@@ -17,6 +17,8 @@ def test_an_interrupted_run_is_a_failing_case(bench, more):
     output = bench.finish(process)
     assert process.returncode == 2, output
     cases = ElementTree.parse(bench.path / "junit.xml").iter("testcase")
-    failed = {f"{case.get('classname')}::{case.get('name')}": case.find("failure") for case in cases}
+    failed = {
+        f"{case.get('classname')}::{case.get('name')}": case.find("failure") for case in cases
+    }
     assert "INCOMPLETE: stopped by the user" in failed["imgedit.run::complete"].get("message")
     assert "imgedit: INCOMPLETE: stopped by the user with " in output

@@ -10,7 +10,8 @@ import pytest
 from tiers import full_but
 
 KILLER = Path(__file__).parent.parent / "support" / "killer.py"
-# One edit or question at a time, so that the batches of a resumed run are those of an uninterrupted one.
+# One edit or question at a time, so that the batches of a resumed run are those of an uninterrupted
+# one.
 RUN = (
     "--imgedit-editor=noise",
     "--imgedit-judge=fakes:Reader",
@@ -47,11 +48,18 @@ POINTS = [
 
 
 #: One point of each stage; the others are in the tier `full`.
-EVERYDAY = ("edited-image-written", "edit-record-half-written", "verdict-record-half-written", "results-written")
+EVERYDAY = (
+    "edited-image-written",
+    "edit-record-half-written",
+    "verdict-record-half-written",
+    "results-written",
+)
 
 
 def timeless(document):
-    """The results document without what differs between any two runs: its id, times, and who did how much when."""
+    """The results document without what differs between any two runs: its id, times, and who did
+    how much when.
+    """
     document = json.loads(json.dumps(document))
     for name in ("id", "started", "finished"):
         del document["run"][name]

@@ -1,4 +1,6 @@
-"""A store that others have tidied up: what can be used is used, and what cannot is said once, in one line."""
+"""A store that others have tidied up: what can be used is used, and what cannot is said once, in
+one line.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def test_folder_with_other_files_is_no_store(bench):
     (bench.path / "photos" / "a.png").write_text("")
     result = bench.run_with_workers("--imgedit-limit=1", "--imgedit-out=photos")
     assert result.ret == 4
-    result.stderr.fnmatch_lines(["ERROR: *photos: holds other files, expected a store or an empty or new folder"])
+    result.stderr.fnmatch_lines(
+        ["ERROR: *photos: holds other files, expected a store or an empty or new folder"]
+    )
     assert [path.name for path in (bench.path / "photos").iterdir()] == ["a.png"]
 
 
@@ -70,10 +74,16 @@ def test_store_that_goes_away_during_a_run_is_said_once(bench, left, how):
     assert "INTERNALERROR" not in output
     assert "Traceback" not in output
     assert process.returncode == 1, output
-    lines = [line for line in output.splitlines() if line.startswith("imgedit: ") and ".imgedit" in line]
+    lines = [
+        line for line in output.splitlines() if line.startswith("imgedit: ") and ".imgedit" in line
+    ]
     assert len(lines) >= 1
-    assert any("No such file" in line or "gone" in line or "removed" in line for line in lines), output
-    assert "the edited image is not in the store any more" not in output, "the items are told an odd reason"
+    assert any("No such file" in line or "gone" in line or "removed" in line for line in lines), (
+        output
+    )
+    assert "the edited image is not in the store any more" not in output, (
+        "the items are told an odd reason"
+    )
     assert "took longer" not in output
     assert not left()
     again = bench.run_with_workers(*SLOW, "-q")

@@ -1,4 +1,6 @@
-"""Editors and judges that return garbage: an error with a reason for that pair, a score for the others."""
+"""Editors and judges that return garbage: an error with a reason for that pair, a score for the
+others.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ OUTPUTS = {
     "blank": "the editor returned a blank image, colour (9, 9, 9) all over",
     "transparent": "the editor returned a blank image, colour (255, 255, 255) all over",
     "tiny": "the editor returned an image of 1x1 pixels, expected sides of at least 8",
-    "ribbon": "the editor returned an image of 1024x8 pixels, expected no side over 50 times the other",
+    "ribbon": "the editor returned an image of 1024x8 pixels, expected no side over 50 times the "
+    "other",
     "array": "the editor returned ndarray, expected a PIL image",
     "none": "the editor returned NoneType, expected a PIL image",
 }
@@ -70,7 +73,9 @@ def test_nan_out_of_a_real_pipeline_is_an_error_and_no_black_image(bench, tiny, 
 
 def test_near_copies_are_flagged_and_counted(bench):
     result = bench.run("--imgedit-editor=identity", "--imgedit-limit=2")
-    result.stdout.fnmatch_lines(["imgedit: PASS: overall 0.00; 10 of 10 edits hardly differ from their source; *"])
+    result.stdout.fnmatch_lines(
+        ["imgedit: PASS: overall 0.00; 10 of 10 edits hardly differ from their source; *"]
+    )
     assert all(item["seeds"][0]["edit"]["near_copy"] for item in bench.results["items"])
     for report in ("report.md", "report.html"):
         assert "10 of 10 edits hardly differ" in (bench.runs[-1] / report).read_text()
@@ -84,7 +89,8 @@ def test_edits_of_another_aspect_ratio_are_flagged_and_counted(bench):
         "    def __init__(self, *, device): pass\n"
         "    def edit(self, request):\n"
         "        width, height = request.source.size\n"
-        "        return request.source.crop((0, 0, width // (1 + (request.category == 'physics')), height))\n"
+        "        return request.source.crop((0, 0, width // (1 + (request.category == "
+        "'physics')), height))\n"
     )
     result = bench.run("--imgedit-editor=crops:Editor", "--imgedit-limit=2")
     line = "reframed: 2 of 10 edits have another aspect ratio than their source (over 3%)"
@@ -149,7 +155,9 @@ def test_judge_garbage_is_asked_again_and_never_becomes_a_number(bench, found, n
     if name not in found:
         replies = [reply for reply, _ in REPLIES.values()]
         result = bench.run(
-            "--imgedit-judge=fakes:Replies", f"--imgedit-set=judge.replies={json.dumps(replies)}", "-kphysics or social"
+            "--imgedit-judge=fakes:Replies",
+            f"--imgedit-set=judge.replies={json.dumps(replies)}",
+            "-kphysics or social",
         )
         result.assert_outcomes(passed=20 - len(REPLIES), failed=len(REPLIES))
         assert bench.results["overall"]["micro"]["mean"] == 5.0

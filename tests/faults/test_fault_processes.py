@@ -28,8 +28,11 @@ def test_hanging_edit_is_ended_at_its_deadline_and_the_others_go_on(bench, how):
     message = bench.items["physics-0001"]["error"]["message"]
     assert "a job took longer than 2 s (workers.edit_timeout)" in message
     assert "about to hang" in message
-    # The edit before it may be blamed once for what was its reply's delay; then both are done alone.
-    assert 3 <= len([worker for worker in bench.results["workers"] if worker["stage"] == "edit"]) <= 4
+    # The edit before it may be blamed once for what was its reply's delay; then both are done
+    # alone.
+    assert (
+        3 <= len([worker for worker in bench.results["workers"] if worker["stage"] == "edit"]) <= 4
+    )
 
 
 JUMP = """
@@ -43,7 +46,11 @@ time.monotonic = lambda: real() + {jump} * os.path.exists(".imgedit/edits.jsonl"
 def test_a_clock_that_jumps_ends_no_edit_and_spares_none(bench, jump):
     (bench.path / "conftest.py").write_text(JUMP.format(jump=jump))
     process = bench.start(
-        *("--imgedit-editor=fakes:Hangs", "--imgedit-set=editor.how=sleep", "--imgedit-set=workers.edit_timeout=2"),
+        *(
+            "--imgedit-editor=fakes:Hangs",
+            "--imgedit-set=editor.how=sleep",
+            "--imgedit-set=workers.edit_timeout=2",
+        ),
         *CONSTANT,
         "--imgedit-set=workers.cpu_workers=2",
     )
@@ -86,7 +93,10 @@ def test_hanging_load_is_ended_and_every_pair_says_so(bench):
     )
     result.assert_outcomes(failed=10)
     assert set(bench.error_kinds.values()) == {"no_worker"}
-    assert "loading took longer than 4 s (workers.load_timeout)" in bench.items["social-0000"]["error"]["message"]
+    assert (
+        "loading took longer than 4 s (workers.load_timeout)"
+        in bench.items["social-0000"]["error"]["message"]
+    )
 
 
 def test_hanging_import_is_ended_and_refused(bench):
@@ -96,16 +106,23 @@ def test_hanging_import_is_ended_and_refused(bench):
     )
     assert result.ret == 4
     result.stderr.fnmatch_lines(
-        ["ERROR: worker edit-0 (CPU) was ended: starting took longer than 1 s (workers.load_timeout) before it was *"]
+        [
+            "ERROR: worker edit-0 (CPU) was ended: starting took longer than 1 s "
+            "(workers.load_timeout) before it was *"
+        ]
     )
 
 
 def test_job_of_a_killed_worker_is_done_once_more_in_a_fresh_process(bench):
     result = bench.run_with_workers(
-        "--imgedit-editor=fakes:Fragile", "--imgedit-set=editor.once=causal-0001", "--imgedit-judge=fakes:Constant"
+        "--imgedit-editor=fakes:Fragile",
+        "--imgedit-set=editor.once=causal-0001",
+        "--imgedit-judge=fakes:Constant",
     )
     result.assert_outcomes(passed=50)
-    assert [worker["name"] for worker in bench.results["workers"] if worker["stage"] == "edit"] == ["edit-0"] * 2
+    assert [worker["name"] for worker in bench.results["workers"] if worker["stage"] == "edit"] == [
+        "edit-0"
+    ] * 2
     assert "edit-0 | about to die" in (bench.runs[-1] / "run.log").read_text()
 
 
@@ -122,7 +139,9 @@ def test_job_that_kills_its_worker_twice_is_an_error_and_the_others_go_on(bench)
 
 
 def test_judge_that_dies_on_one_pair_spoils_only_that_pair(bench):
-    bench.run_with_workers("--imgedit-judge=fakes:Deadly", "--imgedit-limit=2").assert_outcomes(passed=9, failed=1)
+    bench.run_with_workers("--imgedit-judge=fakes:Deadly", "--imgedit-limit=2").assert_outcomes(
+        passed=9, failed=1
+    )
     assert bench.error_kinds == {"causal-0001": "worker_died"}
 
 
@@ -134,12 +153,17 @@ def test_place_that_loses_a_process_to_every_pair_blames_the_pairs(bench):
 
 @pytest.mark.parametrize("moment", ["starting", "loading", "busy"])
 def test_worker_killed_at_any_moment_costs_nothing(bench, moment):
-    process = bench.start(*CONSTANT, "--imgedit-editor=fakes:Slow", "--imgedit-set=editor.delay=0.3")
+    process = bench.start(
+        *CONSTANT, "--imgedit-editor=fakes:Slow", "--imgedit-set=editor.delay=0.3"
+    )
     if moment == "starting":
         bench.wait_for(lambda: bool(workers_of(bench, process)))
     else:
         bench.wait_for(
-            lambda: bench.log_says("edit-0 (CPU): loading") and (moment == "loading" or bench.stored_edits())
+            lambda: (
+                bench.log_says("edit-0 (CPU): loading")
+                and (moment == "loading" or bench.stored_edits())
+            )
         )
     os.kill(workers_of(bench, process)[0].pid, signal.SIGKILL)
     output = bench.finish(process)
@@ -152,7 +176,8 @@ def workers_of(bench, process):
     return [
         child
         for child in bench.children(process)
-        if "sys.stdin.readline" in " ".join(cmdline(child))[:4000] and "supervisor.py" not in " ".join(cmdline(child))
+        if "sys.stdin.readline" in " ".join(cmdline(child))[:4000]
+        and "supervisor.py" not in " ".join(cmdline(child))
     ]
 
 
@@ -180,19 +205,27 @@ def test_edit_that_needs_too_much_memory_has_a_second_try_and_is_an_oom_error(be
     attempts = [line.split() for line in (bench.path / "attempts").read_text().splitlines()]
     processes = [pid for name, pid in attempts if name == "physics-0001"]
     assert len(set(processes)) == 2  # once more in a fresh process
-    assert 9 <= sum(name != "physics-0001" for name, _ in attempts) <= 11  # what came next may have begun, and lost
+    assert (
+        9 <= sum(name != "physics-0001" for name, _ in attempts) <= 11
+    )  # what came next may have begun, and lost
 
 
 def test_judge_out_of_memory_halves_its_batches_and_records_their_size(bench):
     bench.run("--imgedit-judge=fakes:Greedy", "--imgedit-limit=2").assert_outcomes(passed=10)
-    sizes = [seed["verdict"]["batch_size"] for item in bench.results["items"] for seed in item["seeds"]]
+    sizes = [
+        seed["verdict"]["batch_size"] for item in bench.results["items"] for seed in item["seeds"]
+    ]
     assert max(sizes) == 2
     bench.run("--imgedit-judge=fakes:Greedy", "--imgedit-set=judge.most=1", "--imgedit-limit=2")
-    assert {s["verdict"]["batch_size"] for item in bench.results["items"] for s in item["seeds"]} == {1}
+    assert {
+        s["verdict"]["batch_size"] for item in bench.results["items"] for s in item["seeds"]
+    } == {1}
 
 
 def test_judge_out_of_memory_with_a_single_question_is_an_oom_error(bench):
-    result = bench.run("--imgedit-judge=fakes:Greedy", "--imgedit-set=judge.most=0", "--imgedit-limit=1")
+    result = bench.run(
+        "--imgedit-judge=fakes:Greedy", "--imgedit-set=judge.most=0", "--imgedit-limit=1"
+    )
     result.assert_outcomes(failed=5)
     assert set(bench.error_kinds.values()) == {"oom"}
 
@@ -217,18 +250,26 @@ def test_interpreter_that_never_answers_is_ended_and_refused(bench):
     (bench.path / "python").write_text("#!/bin/sh\nexec sleep 600\n")
     (bench.path / "python").chmod(0o755)
     result = bench.run_with_workers(
-        "--imgedit-set=workers.editor_python=./python", "--imgedit-set=workers.load_timeout=0.5", "--imgedit-limit=1"
+        "--imgedit-set=workers.editor_python=./python",
+        "--imgedit-set=workers.load_timeout=0.5",
+        "--imgedit-limit=1",
     )
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: *edit-0*0.5 s (workers.load_timeout)*"])
 
 
 def test_interpreter_that_talks_before_python_does_is_refused(bench):
-    (bench.path / "python").write_text(f"#!/bin/sh\necho Activating environment\nexec {sys.executable} $@\n")
+    (bench.path / "python").write_text(
+        f"#!/bin/sh\necho Activating environment\nexec {sys.executable} $@\n"
+    )
     (bench.path / "python").chmod(0o755)
-    result = bench.run_with_workers("--imgedit-set=workers.editor_python=./python", "--imgedit-limit=1")
+    result = bench.run_with_workers(
+        "--imgedit-set=workers.editor_python=./python", "--imgedit-limit=1"
+    )
     assert result.ret == 4
-    result.stderr.fnmatch_lines(["ERROR: edit-0: *does not start as a worker: it does not answer as Python does"])
+    result.stderr.fnmatch_lines(
+        ["ERROR: edit-0: *does not start as a worker: it does not answer as Python does"]
+    )
 
 
 def test_worker_that_does_not_come_back_holds_up_no_other(bench):
@@ -257,7 +298,10 @@ def test_worker_that_does_not_come_back_holds_up_no_other(bench):
 def test_stopped_worker_does_not_stop_the_run(bench):
     image = Image.effect_noise((700, 700), 90)  # larger than a pipe holds
     image.save(bench.path / "a.png")
-    rows = [{"id": f"physics-{n:04d}", "category": "physics", "instruction": "x", "image": "a.png"} for n in range(4)]
+    rows = [
+        {"id": f"physics-{n:04d}", "category": "physics", "instruction": "x", "image": "a.png"}
+        for n in range(4)
+    ]
     (bench.path / "pairs.json").write_text(json.dumps(rows))
     (bench.path / "stops.py").write_text(
         "import os, queue, signal\n"
@@ -268,7 +312,8 @@ def test_stopped_worker_does_not_stop_the_run(bench):
         "        if request.pair_id == 'physics-0001' and not os.path.exists('stopped'):\n"
         "            open('stopped', 'w').close()\n"
         "            get = queue.Queue.get\n"
-        "            def stop(self):\n"  # as it waits for its next job, which does not fit into the pipe then
+        "            def "
+        "stop(self):\n"  # as it waits for its next job, which does not fit into the pipe then
         "                queue.Queue.get = get\n"
         "                os.kill(os.getpid(), signal.SIGSTOP)\n"
         "                return get(self)\n"
@@ -276,7 +321,11 @@ def test_stopped_worker_does_not_stop_the_run(bench):
         "        return ImageOps.invert(request.source.convert('RGB'))\n"
     )
     result = bench.run_with_workers(
-        *("--imgedit-suite=pairs.json", "--imgedit-editor=stops:Editor", "--imgedit-judge=fakes:Constant"),
+        *(
+            "--imgedit-suite=pairs.json",
+            "--imgedit-editor=stops:Editor",
+            "--imgedit-judge=fakes:Constant",
+        ),
         "--imgedit-set=workers.edit_timeout=2",
     )
     result.assert_outcomes(passed=4)
@@ -286,7 +335,12 @@ def test_stopped_worker_does_not_stop_the_run(bench):
     "error",
     [
         *("KeyboardInterrupt", "SystemExit(3)", "GeneratorExit", "asyncio.CancelledError"),
-        *("RuntimeError('caf\\\\udce9.png')", "RuntimeError('x' * 10**7)", "Mute()", "sys.stderr.close() or Mute()"),
+        *(
+            "RuntimeError('caf\\\\udce9.png')",
+            "RuntimeError('x' * 10**7)",
+            "Mute()",
+            "sys.stderr.close() or Mute()",
+        ),
     ],
 )
 def test_whatever_an_editor_raises_is_the_error_of_its_pair(bench, error):

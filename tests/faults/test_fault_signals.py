@@ -1,4 +1,6 @@
-"""SIGTERM and SIGHUP, as Slurm, Kubernetes, `timeout` and a closed terminal send them, drain a run as Ctrl-C does."""
+"""SIGTERM and SIGHUP, as Slurm, Kubernetes, `timeout` and a closed terminal send them, drain a run
+as Ctrl-C does.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +16,27 @@ if TYPE_CHECKING:
 SLOW = ("--imgedit-editor=fakes:Slow", "--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
 BOTH = pytest.mark.parametrize(
     "number",
-    [pytest.param(signal.SIGTERM, id="sigterm"), pytest.param(signal.SIGHUP, id="sighup", marks=pytest.mark.full)],
+    [
+        pytest.param(signal.SIGTERM, id="sigterm"),
+        pytest.param(signal.SIGHUP, id="sighup", marks=pytest.mark.full),
+    ],
 )
 
 
 @pytest.fixture(autouse=True)
 def hearing_hangups() -> Iterator[None]:
-    """A run that starts under `nohup` ignores SIGHUP, and so would every run that these tests start."""
+    """A run that starts under `nohup` ignores SIGHUP, and so would every run that these tests
+    start.
+    """
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
 
 
 def check_drained(bench, left, process, number: int) -> str:
-    """Check that a signalled run ended by its own report with nothing left behind; return its output."""
+    """Check that a signalled run ended by its own report with nothing left behind; return its
+    output.
+    """
     output = bench.finish(process)
     assert process.returncode in (2, -number, 128 + number), output
     assert "INTERNALERROR" not in output
@@ -45,7 +54,13 @@ def check_drained(bench, left, process, number: int) -> str:
         pytest.param(signal.SIGTERM, os.kill, (), id="sigterm"),
         pytest.param(signal.SIGHUP, os.killpg, (), id="sighup-to-the-group"),
         pytest.param(signal.SIGTERM, os.kill, ("-n1",), id="xdist-sigterm"),
-        pytest.param(signal.SIGHUP, os.killpg, ("-n1",), id="xdist-sighup-to-the-group", marks=pytest.mark.full),
+        pytest.param(
+            signal.SIGHUP,
+            os.killpg,
+            ("-n1",),
+            id="xdist-sighup-to-the-group",
+            marks=pytest.mark.full,
+        ),
     ],
 )
 def test_signal_in_the_edit_stage_keeps_what_is_finished(bench, left, number, send, arguments):
@@ -68,7 +83,11 @@ def test_signal_in_the_edit_stage_keeps_what_is_finished(bench, left, number, se
 
 @BOTH
 def test_signal_in_the_score_stage_keeps_every_verdict(bench, left, number):
-    judge = ("--imgedit-judge=fakes:Sensitive", "--imgedit-set=judge.delay=0.3", "--imgedit-set=judge.batch_size=1")
+    judge = (
+        "--imgedit-judge=fakes:Sensitive",
+        "--imgedit-set=judge.delay=0.3",
+        "--imgedit-set=judge.batch_size=1",
+    )
     process = bench.start("--imgedit-editor=noise", *judge, "--imgedit-limit=2")
     bench.wait_for(lambda: bench.records("verdicts") >= 2)
     process.send_signal(number)
@@ -82,7 +101,11 @@ def test_signal_in_the_score_stage_keeps_every_verdict(bench, left, number):
 @BOTH
 def test_second_signal_stops_at_once_and_still_reports(bench, left, number):
     process = bench.start(
-        *("--imgedit-editor=fakes:Spawns", "--imgedit-set=editor.on=physics-0000", "--imgedit-judge=fakes:Constant"),
+        *(
+            "--imgedit-editor=fakes:Spawns",
+            "--imgedit-set=editor.on=physics-0000",
+            "--imgedit-judge=fakes:Constant",
+        ),
         "--imgedit-limit=2",
     )
     bench.wait_for(lambda: bench.log_says("about to hang"))

@@ -1,4 +1,6 @@
-"""A run that is interrupted, stopped, terminated or killed leaves no process behind, and keeps what is finished."""
+"""A run that is interrupted, stopped, terminated or killed leaves no process behind, and keeps what
+is finished.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ def test_children_of_workers_end_with_a_run_that_ends_well(bench, left):
     assert not left()
 
 
-@pytest.mark.parametrize("how", full_but(["native", "deaf"], ["sleep", "native", "stopped", "deaf"]))
+@pytest.mark.parametrize(
+    "how", full_but(["native", "deaf"], ["sleep", "native", "stopped", "deaf"])
+)
 def test_kill_9_of_the_run_leaves_no_process(bench, left, how):
     process = bench.start(
         *CONSTANT,
@@ -34,7 +38,9 @@ def test_kill_9_of_the_run_leaves_no_process(bench, left, how):
 
 @pytest.mark.parametrize("target", ["group", "supervisor"])
 def test_kill_9_of_what_keeps_the_workers_leaves_no_process(bench, left, target):
-    process = bench.start(*CONSTANT, "--imgedit-editor=fakes:Spawns", "--imgedit-set=editor.on=physics-0000")
+    process = bench.start(
+        *CONSTANT, "--imgedit-editor=fakes:Spawns", "--imgedit-set=editor.on=physics-0000"
+    )
     bench.wait_for(lambda: bench.log_says("about to hang"))
     if target == "group":
         os.killpg(process.pid, signal.SIGKILL)
@@ -50,8 +56,16 @@ def test_kill_9_of_what_keeps_the_workers_leaves_no_process(bench, left, target)
 
 def test_stopped_run_goes_on_where_it_was(bench):
     process = bench.start(
-        *("--imgedit-editor=fakes:Slow", "--imgedit-set=editor.delay=0.5", "--imgedit-judge=fakes:Constant"),
-        *("--imgedit-set=workers.cpu_workers=2", "--imgedit-set=workers.edit_timeout=3", "--imgedit-limit=2"),
+        *(
+            "--imgedit-editor=fakes:Slow",
+            "--imgedit-set=editor.delay=0.5",
+            "--imgedit-judge=fakes:Constant",
+        ),
+        *(
+            "--imgedit-set=workers.cpu_workers=2",
+            "--imgedit-set=workers.edit_timeout=3",
+            "--imgedit-limit=2",
+        ),
     )
     bench.wait_for(lambda: bench.stored_edits() >= 2)
     process.send_signal(signal.SIGSTOP)  # as Ctrl-Z does
@@ -75,7 +89,9 @@ def test_ctrl_c_while_an_interpreter_hangs_ends_the_run(bench, left):
 
 
 def test_second_ctrl_c_stops_at_once_and_leaves_no_process(bench, left):
-    process = bench.start(*CONSTANT, "--imgedit-editor=fakes:Spawns", "--imgedit-set=editor.on=physics-0000")
+    process = bench.start(
+        *CONSTANT, "--imgedit-editor=fakes:Spawns", "--imgedit-set=editor.on=physics-0000"
+    )
     bench.wait_for(lambda: bench.log_says("about to hang"))
     bench.interrupt(process)
     bench.wait_for(lambda: bench.log_says("stopping: running jobs have 10 s"))

@@ -55,7 +55,10 @@ def test_supervisor_that_is_stopped_during_an_edit(bench, left):
 def test_supervisor_that_is_stopped_before_its_interpreter_hangs(bench, left):
     (bench.path / "python").write_text("#!/bin/sh\nkill -STOP $PPID\nexec sleep 600\n")
     (bench.path / "python").chmod(0o755)
-    python = ("--imgedit-set=workers.editor_python=./python", "--imgedit-set=workers.load_timeout=1")
+    python = (
+        "--imgedit-set=workers.editor_python=./python",
+        "--imgedit-set=workers.load_timeout=1",
+    )
     process = bench.start(*RUN, *python)
     output = finish(process, left)
     assert process.returncode == 4, output

@@ -1,4 +1,6 @@
-"""A store that is full, damaged or held: what is finished stays readable, and the run says what is wrong."""
+"""A store that is full, damaged or held: what is finished stays readable, and the run says what is
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ NOISE = ("--imgedit-editor=noise", "--imgedit-limit=2")
 
 
 def run_with_small_files(bench, size: int, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run pytest where no file can grow over `size` bytes: the kernel refuses the write, as on a full disk."""
+    """Run pytest where no file can grow over `size` bytes: the kernel refuses the write, as on a
+    full disk.
+    """
     return subprocess.run(
         [sys.executable, "-m", "pytest", *arguments],
         cwd=bench.path,
@@ -30,7 +34,10 @@ def run_with_small_files(bench, size: int, *arguments: str) -> subprocess.Comple
         text=True,
         timeout=120,
         check=False,
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},  # Python would leave torn bytecode files
+        env={
+            **os.environ,
+            "PYTHONDONTWRITEBYTECODE": "1",
+        },  # Python would leave torn bytecode files
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)),
     )
 
@@ -41,14 +48,24 @@ def journal(bench, name):
 
 def test_full_disk_in_the_edit_stage_stops_the_run_and_keeps_what_is_stored(bench):
     image = base64.b64encode(encode_png(Image.radial_gradient("L").resize((16, 16)))).decode()
-    rows = [{"id": f"p{n}", "category": "physics", "instruction": "fall", "image_b64": image} for n in range(40)]
+    rows = [
+        {"id": f"p{n}", "category": "physics", "instruction": "fall", "image_b64": image}
+        for n in range(40)
+    ]
     (bench.path / "pairs.json").write_text(json.dumps(rows))
-    small = ("--imgedit-suite=pairs.json", "--imgedit-editor=identity", "--imgedit-judge=fakes:Constant")
+    small = (
+        "--imgedit-suite=pairs.json",
+        "--imgedit-editor=identity",
+        "--imgedit-judge=fakes:Constant",
+    )
     result = run_with_small_files(bench, 4000, *small)
     assert result.returncode == 1, result.stdout
     assert "INTERNALERROR" not in result.stdout + result.stderr
     assert "edits.jsonl: File too large" in result.stdout
-    assert "so that the reports are not all there; 40 of 40 items failed; INCOMPLETE: stopped by " in result.stdout
+    assert (
+        "so that the reports are not all there; 40 of 40 items failed; INCOMPLETE: stopped by "
+        in result.stdout
+    )
     stored = bench.records("edits")
     assert 0 < stored < 40
     assert journal(bench, "edits").read_bytes().endswith(b"\n")
@@ -100,7 +117,9 @@ def test_bad_middle_line_is_refused_by_file_and_line(bench, name):
     path.write_bytes(b"".join(lines))
     result = bench.run(*NOISE)
     assert result.ret == 4
-    result.stderr.fnmatch_lines([f"ERROR: *{name}.jsonl:4: damaged record, expected JSON with its checksum"])
+    result.stderr.fnmatch_lines(
+        [f"ERROR: *{name}.jsonl:4: damaged record, expected JSON with its checksum"]
+    )
     assert path.read_bytes() == b"".join(lines)
 
 
@@ -128,7 +147,9 @@ def test_store_that_cannot_be_written_is_refused(bench):
     (bench.path / "file").write_text("")
     result = bench.run("--imgedit-limit=1", "--imgedit-out=file/store")
     assert result.ret == 4
-    result.stderr.fnmatch_lines(["ERROR: *file/store: Not a directory, expected a folder that can be written"])
+    result.stderr.fnmatch_lines(
+        ["ERROR: *file/store: Not a directory, expected a folder that can be written"]
+    )
 
 
 @pytest.mark.parametrize("name", ["edits", "verdicts"])
@@ -141,7 +162,9 @@ def test_records_of_another_version_are_refused_by_file_and_line(bench, name):
     journal(bench, name).write_text("".join([f"{body}\t{zlib.crc32(body.encode()):08x}\n", *rest]))
     result = bench.run(*NOISE)
     assert result.ret == 4
-    result.stderr.fnmatch_lines([f"ERROR: *{name}.jsonl:1: recipe: Field required, expected a record as this version*"])
+    result.stderr.fnmatch_lines(
+        [f"ERROR: *{name}.jsonl:1: recipe: Field required, expected a record as this version*"]
+    )
 
 
 def test_pairs_of_a_run_that_the_disk_stopped_fail_though_errors_are_tolerated(bench):
@@ -168,7 +191,9 @@ def test_store_on_a_path_of_two_slashes(bench):
 
 
 def test_run_whose_folder_is_deleted_says_so(bench):
-    process = bench.start("--imgedit-editor=fakes:Slow", "--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
+    process = bench.start(
+        "--imgedit-editor=fakes:Slow", "--imgedit-judge=fakes:Constant", "--imgedit-limit=2"
+    )
     bench.wait_for(lambda: bench.stored_edits() >= 2)
     shutil.rmtree(bench.path / ".imgedit" / "runs")
     output = bench.finish(process)

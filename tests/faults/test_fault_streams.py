@@ -1,4 +1,6 @@
-"""A terminal that cannot show a run does not lose it: results, reports and exit code are as ever."""
+"""A terminal that cannot show a run does not lose it: results, reports and exit code are as
+ever.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ import pytest
 from tiers import full_but
 from waiting import PATIENCE
 
-#: An editor whose worker dies once, with last words that need Unicode, so that a line of progress holds them.
+#: An editor whose worker dies once, with last words that need Unicode, so that a line of progress
+#: holds them.
 SPEAKER = """
 import os, time
 from pathlib import Path
@@ -26,7 +29,12 @@ class Editor:
             os._exit(3)
         return ImageOps.invert(request.source)
 """
-RUN = ("--imgedit-editor=speaker:Editor", "--imgedit-judge=fakes:Constant", "--imgedit-limit=2", "-v")
+RUN = (
+    "--imgedit-editor=speaker:Editor",
+    "--imgedit-judge=fakes:Constant",
+    "--imgedit-limit=2",
+    "-v",
+)
 REPORTS = {"results.json", "report.md", "report.html", "run.log"}
 
 
@@ -49,7 +57,9 @@ def begin(bench):
 
 
 def check(bench, process: subprocess.Popen[bytes], code: int = 0) -> str:
-    """Wait for the end of a run; check its exit code and that all it writes is there; return its stderr."""
+    """Wait for the end of a run; check its exit code and that all it writes is there; return its
+    stderr.
+    """
     _, errors = process.communicate(timeout=PATIENCE)
     told = (errors or b"").decode("utf-8", "replace")
     assert "INTERNALERROR" not in told
@@ -69,7 +79,9 @@ def test_stdout_of_another_encoding_shows_what_it_can(bench, begin, encoding):
     assert "INTERNALERROR" not in shown
     assert r"last words: \u753b " in shown
     lines = shown.splitlines()
-    assert any(line.startswith("overall (macro)") for line in lines), "the table is not a table any more"
+    assert any(line.startswith("overall (macro)") for line in lines), (
+        "the table is not a table any more"
+    )
     assert any(line.startswith("imgedit: PASS: ") for line in lines)
 
 
@@ -77,14 +89,20 @@ def test_stdout_of_another_encoding_shows_what_it_can(bench, begin, encoding):
     ("arguments", "code"),
     [
         pytest.param((), 0, id="passes"),
-        pytest.param(("--imgedit-fail-under=overall:9", "--imgedit-set=judge.controls=false"), 1, id="fails-its-gate"),
+        pytest.param(
+            ("--imgedit-fail-under=overall:9", "--imgedit-set=judge.controls=false"),
+            1,
+            id="fails-its-gate",
+        ),
         pytest.param(("-n1",), 0, id="xdist"),
     ],
 )
 def test_full_stdout_loses_no_results(bench, begin, arguments, code):
     with open("/dev/full", "wb") as full:  # noqa: PTH123 - a device
         check(bench, begin(full, *arguments), code)
-    assert {gate["state"] for gate in bench.results["gates"]} == ({"PASS", "FAIL"} if code else {"PASS"})
+    assert {gate["state"] for gate in bench.results["gates"]} == (
+        {"PASS", "FAIL"} if code else {"PASS"}
+    )
 
 
 def test_full_stdout_and_stderr_lose_no_results(bench, begin):
@@ -94,7 +112,9 @@ def test_full_stdout_and_stderr_lose_no_results(bench, begin):
 
 def test_closed_stdout_loses_no_results(bench, begin):
     command = ["/bin/sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "pytest", *RUN]
-    process = subprocess.Popen(command, cwd=bench.path, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        command, cwd=bench.path, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
     check(bench, process)
 
 

@@ -1,4 +1,6 @@
-"""Under xdist every selected item is reported once the run ends, whatever happens to an xdist worker."""
+"""Under xdist every selected item is reported once the run ends, whatever happens to an xdist
+worker.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,12 @@ MODES = ("load", "worksteal", "loadscope", "loadfile")
 @pytest.mark.parametrize("mode", full_but(["worksteal"], MODES))
 def test_every_mode_gives_the_items_of_a_plain_run(bench, mode):
     """Costly: a run and one with three workers of xdist, which are processes."""
-    bench.run_subprocess("--imgedit-editor=noise", "--imgedit-limit=1", "--imgedit-out=alone").assert_outcomes(passed=5)
-    result = bench.run_subprocess("--imgedit-editor=noise", "--imgedit-limit=1", "-n3", f"--dist={mode}")
+    bench.run_subprocess(
+        "--imgedit-editor=noise", "--imgedit-limit=1", "--imgedit-out=alone"
+    ).assert_outcomes(passed=5)
+    result = bench.run_subprocess(
+        "--imgedit-editor=noise", "--imgedit-limit=1", "-n3", f"--dist={mode}"
+    )
     result.assert_outcomes(passed=5)
     alone = bench.document_of("alone")
     assert [(item["id"], item["score"], item["aspects"]) for item in bench.results["items"]] == [
@@ -57,7 +63,9 @@ def test_mode_that_does_not_survive_a_crash_is_refused(bench, mode, options):
 def test_workers_on_other_machines_are_refused(bench):
     result = bench.run_subprocess("--tx=ssh=somewhere", "--dist=load", "--imgedit-limit=1")
     assert result.ret == 4
-    result.stderr.fnmatch_lines(["ERROR: --tx=ssh=somewhere: items read their results on this machine, expected popen"])
+    result.stderr.fnmatch_lines(
+        ["ERROR: --tx=ssh=somewhere: items read their results on this machine, expected popen"]
+    )
 
 
 @pytest.mark.parametrize("mode", full_but(["worksteal"], MODES))
@@ -65,7 +73,9 @@ def test_crashed_worker_loses_no_item(bench, mode):
     (bench.path / "test_image_edit.py").write_text(CRASH)
     result = bench.run_subprocess("-n2", f"--dist={mode}", "--imgedit-limit=2", "-rA")
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["*FAILED test_image_edit.py::test_image_edit[[]social-0000[]]*crashed while running*"])
+    result.stdout.fnmatch_lines(
+        ["*FAILED test_image_edit.py::test_image_edit[[]social-0000[]]*crashed while running*"]
+    )
     passed = {line.split("::")[1] for line in result.outlines if line.startswith("PASSED ")}
     assert len(passed - {"test_image_edit[social-0000]"}) == 9
     result.stdout.fnmatch_lines(["imgedit: FAIL: 1 of 10 items failed; overall *"])
@@ -76,13 +86,21 @@ def test_items_that_are_never_reported_fail_the_run(bench):
     (bench.path / "always").touch()
     result = bench.run_subprocess("-n1", "--max-worker-restart=0", "--imgedit-limit=2")
     assert result.ret != 0
-    line = "*; 5 selected items were never reported, such as test_image_edit.py::test_image_edit[[]social-0001[]]; *"
+    line = (
+        "*; 5 selected items were never reported, such as "
+        "test_image_edit.py::test_image_edit[[]social-0001[]]; *"
+    )
     result.stdout.fnmatch_lines([f"imgedit: FAIL: 1 of 10 items failed{line}"])
 
 
 @pytest.mark.full
 def test_ctrl_c_under_xdist_keeps_what_is_finished(bench):
-    slow = ("--imgedit-editor=fakes:Slow", "--imgedit-judge=fakes:Constant", "--imgedit-limit=4", "-n2")
+    slow = (
+        "--imgedit-editor=fakes:Slow",
+        "--imgedit-judge=fakes:Constant",
+        "--imgedit-limit=4",
+        "-n2",
+    )
     process = bench.start(*slow)
     bench.wait_for(lambda: bench.stored_edits() >= 3)
     bench.interrupt(process)
@@ -125,36 +143,49 @@ def test_worker_that_dies_while_edits_are_made_loses_no_result(bench, mode, coun
         assert "selected items were never reported" in output
         return
     failed = [line for line in output.splitlines() if line.startswith("FAILED ")]
-    assert len(failed) <= count, output  # xdist may have handed out an item to a worker that is dead
+    assert len(failed) <= count, (
+        output
+    )  # xdist may have handed out an item to a worker that is dead
     assert all("died before it ran" in line for line in failed)
     assert process.returncode == (1 if failed else 0)
     assert f"imgedit: {'FAIL' if failed else 'PASS'}: " in output
-    assert int(re.search(r"(\d+) passed", output)[1]) >= 10 - len(failed)  # loadscope and loadfile run it again
+    assert int(re.search(r"(\d+) passed", output)[1]) >= 10 - len(
+        failed
+    )  # loadscope and loadfile run it again
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     """The items of a run that nobody disturbs."""
     folder = fill(tmp_path_factory.mktemp("undisturbed"))
-    subprocess.run([sys.executable, "-m", "pytest", "-q", *SLOW], cwd=folder, check=True, timeout=120)
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *SLOW], cwd=folder, check=True, timeout=120
+    )
     [path] = (folder / ".imgedit" / "runs").glob("*/results.json")
     return outcomes(json.loads(path.read_text())["items"])
 
 
 def outcomes(items):
-    return [(item["id"], item["score"], [seed["edit"]["blob"] for seed in item["seeds"]]) for item in items]
+    return [
+        (item["id"], item["score"], [seed["edit"]["blob"] for seed in item["seeds"]])
+        for item in items
+    ]
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_workers_die_and_whenever_nothing_is_lost(bench, undisturbed, seed):
-    """Costly: a run of which up to four xdist workers are killed at random moments, and the next one."""
+    """Costly: a run of which up to four xdist workers are killed at random moments, and the next
+    one.
+    """
     chance = random.Random(seed)
     process = bench.start(*SLOW, f"-n{chance.randint(1, 3)}", f"--dist={chance.choice(MODES)}")
     end = time.monotonic() + PATIENCE
     for _ in range(4):
         time.sleep(chance.uniform(0, 3))
-        while process.poll() is None and time.monotonic() < end and not (alive := gateways(process)):
+        while (
+            process.poll() is None and time.monotonic() < end and not (alive := gateways(process))
+        ):
             time.sleep(0.05)
         if process.poll() is not None:
             break

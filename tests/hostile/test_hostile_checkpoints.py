@@ -1,4 +1,6 @@
-"""Checkpoints that are not whole, not safetensors, or bring code are refused by name before anything loads."""
+"""Checkpoints that are not whole, not safetensors, or bring code are refused by name before
+anything loads.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def own_component(folder):
 def sharded_without_a_shard(folder):
     index = {"weight_map": {"a": "diffusion_pytorch_model-00001-of-00002.safetensors"}}
     (folder / "unet" / "diffusion_pytorch_model.safetensors").unlink()
-    (folder / "unet" / "diffusion_pytorch_model.safetensors.index.json").write_text(json.dumps(index))
+    (folder / "unet" / "diffusion_pytorch_model.safetensors.index.json").write_text(
+        json.dumps(index)
+    )
 
 
 def cut(folder):
@@ -51,7 +55,8 @@ def scramble(folder):
 EDITORS = [
     pytest.param(
         as_pickle,
-        "*diffusion_pytorch_model.bin: weights that can run code when they load, expected safetensors",
+        "*diffusion_pytorch_model.bin: weights that can run code when they load, expected "
+        "safetensors",
         id="bin",
     ),
     pytest.param(
@@ -59,15 +64,31 @@ EDITORS = [
         "*unet: no weights, expected diffusion_pytorch_model.safetensors or model.safetensors",
         id="no-weights",
     ),
-    pytest.param(cut, "*unet/diffusion_pytorch_model.safetensors: * the file was cut short or damaged", id="cut"),
-    pytest.param(scramble, "*model.safetensors: no readable header, expected a safetensors file", id="no-header"),
     pytest.param(
-        sharded_without_a_shard, "*00001-of-00002.safetensors: No such file *, expected weights *", id="shard-missing"
+        cut,
+        "*unet/diffusion_pytorch_model.safetensors: * the file was cut short or damaged",
+        id="cut",
     ),
     pytest.param(
-        lambda folder: shutil.rmtree(folder / "vae"), "*vae: no such folder, expected the component *", id="component"
+        scramble,
+        "*model.safetensors: no readable header, expected a safetensors file",
+        id="no-header",
     ),
-    pytest.param(own_component, "*my_unet.py: code of the checkpoint, expected none: it is never run", id="own-code"),
+    pytest.param(
+        sharded_without_a_shard,
+        "*00001-of-00002.safetensors: No such file *, expected weights *",
+        id="shard-missing",
+    ),
+    pytest.param(
+        lambda folder: shutil.rmtree(folder / "vae"),
+        "*vae: no such folder, expected the component *",
+        id="component",
+    ),
+    pytest.param(
+        own_component,
+        "*my_unet.py: code of the checkpoint, expected none: it is never run",
+        id="own-code",
+    ),
     pytest.param(
         lambda folder: edit_json(folder / "model_index.json", _class_name=["mine", "Pipeline"]),
         "*model_index.json: _class_name is *, expected the name of a diffusers pipeline *",
@@ -100,7 +121,11 @@ JUDGES = [
         "*pytorch_model.bin: weights that can run code when they load, expected safetensors",
         id="bin",
     ),
-    pytest.param(lambda folder: (folder / "config.json").unlink(), "*config.json: No such file *", id="no-config"),
+    pytest.param(
+        lambda folder: (folder / "config.json").unlink(),
+        "*config.json: No such file *",
+        id="no-config",
+    ),
 ]
 
 
@@ -125,8 +150,12 @@ def test_trust_remote_code_is_refused(bench, tiny, role):
 @pytest.mark.parametrize("name", ["qwen-image-edit", "flux-kontext", "instruct-pix2pix"])
 def test_whole_checkpoint_counts_every_byte_of_its_weights(tiny, tmp_path, name):
     folder = tiny(name)
-    stored = [tensor for path in folder.rglob("*.safetensors") for tensor in load_file(path).values()]
-    assert sum(component_bytes(folder, Layout.PIPELINE).values()) == sum(tensor.nbytes for tensor in stored)
+    stored = [
+        tensor for path in folder.rglob("*.safetensors") for tensor in load_file(path).values()
+    ]
+    assert sum(component_bytes(folder, Layout.PIPELINE).values()) == sum(
+        tensor.nbytes for tensor in stored
+    )
     halved = sum(tensor.nbytes // (2 if tensor.dtype.itemsize == 4 else 1) for tensor in stored)
     assert sum(component_bytes(folder, Layout.PIPELINE, "auto").values()) <= halved + len(stored)
     del tmp_path

@@ -1,4 +1,6 @@
-"""PNG files whose texts or profiles are too large, or named as Pillow's own data are, spoil their pairs alone."""
+"""PNG files whose texts or profiles are too large, or named as Pillow's own data are, spoil their
+pairs alone.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,11 @@ import zlib
 import pytest
 from PIL import Image
 
-RUN = ("--imgedit-suite=pairs.json", "--imgedit-editor=fakes:Slow", "--imgedit-judge=fakes:Constant")
+RUN = (
+    "--imgedit-suite=pairs.json",
+    "--imgedit-editor=fakes:Slow",
+    "--imgedit-judge=fakes:Constant",
+)
 
 
 def png(*chunks: tuple[bytes, bytes]) -> bytes:
@@ -19,7 +25,8 @@ def png(*chunks: tuple[bytes, bytes]) -> bytes:
     Image.effect_noise((32, 32), 60).convert("RGB").save(buffer, "PNG")
     data = buffer.getvalue()
     more = b"".join(
-        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body)) for name, body in chunks
+        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+        for name, body in chunks
     )
     return data[:33] + more + data[33:]
 
@@ -45,10 +52,22 @@ CHUNKS = {
 @pytest.mark.parametrize("embed", [(), ("--imgedit-html-embed",)], ids=["linked", "embedded"])
 def test_odd_chunks_end_no_run(bench, place, embed):
     (bench.path / "good.png").write_bytes(png())
-    rows = [{"id": "good", "category": "physics", "instruction": "x", "image": "good.png", "reference": "good.png"}]
+    rows = [
+        {
+            "id": "good",
+            "category": "physics",
+            "instruction": "x",
+            "image": "good.png",
+            "reference": "good.png",
+        }
+    ]
     for name, chunks in CHUNKS.items():
         (bench.path / f"{name}.png").write_bytes(png(*chunks))
-        images = {"image": "good.png", "reference": "good.png", {"source": "image"}.get(place, place): f"{name}.png"}
+        images = {
+            "image": "good.png",
+            "reference": "good.png",
+            {"source": "image"}.get(place, place): f"{name}.png",
+        }
         rows.append({"id": name, "category": "physics", "instruction": "x", **images})
     (bench.path / "pairs.json").write_text(json.dumps(rows))
     fields = ('--imgedit-set=suite.fields.reference="reference"',)

@@ -1,4 +1,6 @@
-"""What `imgedit` is pointed at may be anything: it destroys no run, waits for nothing, and says one line."""
+"""What `imgedit` is pointed at may be anything: it destroys no run, waits for nothing, and says one
+line.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def run(bench, finished):
     return bench.runs[0]
 
 
-def call(bench, *arguments: str, stdout=subprocess.PIPE, encoding: str = "utf-8") -> subprocess.CompletedProcess[bytes]:
+def call(
+    bench, *arguments: str, stdout=subprocess.PIPE, encoding: str = "utf-8"
+) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
         [
             "/bin/sh",
@@ -65,7 +69,9 @@ def refuses(bench, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize("option", ["--html", "--md"])
-@pytest.mark.parametrize("target", ["results.json", "link.html", "../../edits.jsonl", "../../verdicts.jsonl"])
+@pytest.mark.parametrize(
+    "target", ["results.json", "link.html", "../../edits.jsonl", "../../verdicts.jsonl"]
+)
 def test_report_is_written_over_no_record_of_its_run(bench, run, option, target):
     (run / "link.html").symlink_to("results.json")
     kept = {name: (run / name).resolve().read_bytes() for name in ("results.json", target)}
@@ -77,7 +83,9 @@ def test_report_is_written_over_no_record_of_its_run(bench, run, option, target)
 
 def test_run_is_written_over_no_record_of_its_store(bench, run):
     edits = (bench.path / ".imgedit" / "edits.jsonl").read_bytes()
-    result = bench.run("--imgedit-limit=1", "--imgedit-editor=noise", "--imgedit-json=.imgedit/edits.jsonl")
+    result = bench.run(
+        "--imgedit-limit=1", "--imgedit-editor=noise", "--imgedit-json=.imgedit/edits.jsonl"
+    )
     assert (bench.path / ".imgedit" / "edits.jsonl").read_bytes() == edits
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: *edits.jsonl*"])

@@ -21,7 +21,13 @@ def encoded(kind: str, mode: str = "RGB") -> bytes:
     return buffer.getvalue()
 
 
-GOOD = [encoded("PNG"), encoded("PNG", "P"), encoded("JPEG"), encoded("JPEG", "CMYK"), encoded("WEBP")]
+GOOD = [
+    encoded("PNG"),
+    encoded("PNG", "P"),
+    encoded("JPEG"),
+    encoded("JPEG", "CMYK"),
+    encoded("WEBP"),
+]
 
 
 @settings(max_examples=300, deadline=None)
@@ -41,7 +47,9 @@ def test_flipped_bytes_and_cuts_decode_or_are_refused(data):
 def test_any_text_is_base64_of_bytes_or_refused(text):
     with contextlib.suppress(ImageError):
         data = Base64Image(text).read()
-        assert base64.b64encode(data).decode() == (text.partition(",")[2] if text.startswith("data:") else text)
+        assert base64.b64encode(data).decode() == (
+            text.partition(",")[2] if text.startswith("data:") else text
+        )
 
 
 @pytest.mark.parametrize("part", [0.0, 0.1, 0.5, 0.9])

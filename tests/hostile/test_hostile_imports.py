@@ -1,4 +1,6 @@
-"""Configs and reports of others: `imgedit import` takes what is plain, and refuses all else in one line and in time."""
+"""Configs and reports of others: `imgedit import` takes what is plain, and refuses all else in one
+line and in time.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,17 @@ import pytest
 from pytest_imgedit.cli.main import main
 
 STEPS = "diffusion_model: {params: {num_inference_steps: %s}}"
-LAUGHTER = "\n".join(["a0: &a0 [1]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10))])
+LAUGHTER = "\n".join(
+    ["a0: &a0 [1]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10))]
+)
 TABLES = "\n".join(
-    ["a0: &a0 {x: 1}", *(f"a{n}: &a{n} {{{', '.join(f'k{m}: *a{n - 1}' for m in range(12))}}}" for n in range(1, 9))]
+    [
+        "a0: &a0 {x: 1}",
+        *(
+            f"a{n}: &a{n} {{{', '.join(f'k{m}: *a{n - 1}' for m in range(12))}}}"
+            for n in range(1, 9)
+        ),
+    ]
 )
 CONFIGS = {
     "aliases": (f"{LAUGHTER}\n{STEPS % '*a9'}", "2: alias *a0, expected the value itself"),
@@ -27,7 +37,10 @@ CONFIGS = {
         STEPS % "!!binary aGVsbG8=",
         "1: diffusion_model.params.num_inference_steps: found tag:yaml.org,2002:binary",
     ),
-    "python": (STEPS % "!!python/object/apply:os.system [touch pwned]", "found tag:yaml.org,2002:python/object/apply"),
+    "python": (
+        STEPS % "!!python/object/apply:os.system [touch pwned]",
+        "found tag:yaml.org,2002:python/object/apply",
+    ),
     "list-of-lists": (STEPS % "[[1]]", "found tag:yaml.org,2002:seq, expected text, a number"),
     "no-int": (STEPS % "!!int abc", "found 'abc': ValueError"),
     "no-float": (STEPS % "!!float abc", "found 'abc': ValueError"),
@@ -68,7 +81,9 @@ def test_a_hostile_config_is_refused_in_one_line(here, capsys, kind):
     refuses(here, capsys, "config.yaml", line)
 
 
-@pytest.mark.parametrize("value", ["2020-01-01", "2020-99-99", "!!binary aGVsbG8=", "[{a: [1, {b: 2}]}]", "!!int abc"])
+@pytest.mark.parametrize(
+    "value", ["2020-01-01", "2020-99-99", "!!binary aGVsbG8=", "[{a: [1, {b: 2}]}]", "!!int abc"]
+)
 def test_what_has_no_counterpart_may_hold_anything(here, capsys, value):
     (here / "config.yaml").write_text(f"{STEPS % 15}\nlogging: {{when: {value}}}\n")
     assert main(["import", "config.yaml"]) == 0

@@ -1,4 +1,6 @@
-"""`imgedit init` over the data of others: what a suite cannot name is said in one line, and nothing is half written."""
+"""`imgedit init` over the data of others: what a suite cannot name is said in one line, and nothing
+is half written.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ BAD_NAMES = {
 
 
 @pytest.mark.parametrize("name", BAD_NAMES.values(), ids=BAD_NAMES)
-def test_a_table_whose_name_cannot_be_shown_is_refused_where_named_and_passed_over_where_found(here, capsys, name):
+def test_a_table_whose_name_cannot_be_shown_is_refused_where_named_and_passed_over_where_found(
+    here, capsys, name
+):
     path = os.fsdecode(name + b".csv")
     (here / path).write_text("image,instruction\na.png,do it\n")
     refuses(here, capsys, "a name with U+", path)
@@ -85,14 +89,22 @@ def test_a_table_of_an_odd_name_is_found_again(here, capsys, name):
     (here / name).write_text("image,instruction\na.png,do it\n")
     assert main(["init", f"./{name}", *MODELS]) == 0
     assert spec_of(here) == f"../{name}"
-    assert len(load_suite(make_settings(read_tables(here / "benchmarks" / "imgedit.toml")).suite).pairs) == 1
+    assert (
+        len(
+            load_suite(make_settings(read_tables(here / "benchmarks" / "imgedit.toml")).suite).pairs
+        )
+        == 1
+    )
 
 
 TABLES = {
     "seed": ("file,prompt,seed\na.png,do it," + "9" * 5_000, "'seed' is '999"),
     "id": ("file,prompt,id\na.png,do it,a\x1bb", "'id' is 'a\\x1bb' with U+001B"),
     "id-twice": ("file,prompt,id\na.png,do it,a\na.png,do,a", "id 'a' occurs 2 times"),
-    "category": ("file,prompt,category\na.png,do it,overall", "category 'overall', expected another name"),
+    "category": (
+        "file,prompt,category\na.png,do it,overall",
+        "category 'overall', expected another name",
+    ),
 }
 
 
@@ -126,7 +138,9 @@ def test_the_text_beside_an_image_is_a_small_file_of_the_folder(here, capsys, ki
     else:
         text.symlink_to("/dev/zero" if kind == "device" else "/etc/passwd")
     refuses(here, capsys, "photos/a.txt: ", "photos")
-    assert main(["init", *MODELS]) == 0  # where nothing names the folder, it is none of its business
+    assert (
+        main(["init", *MODELS]) == 0
+    )  # where nothing names the folder, it is none of its business
     assert "not used: photos/a.txt: " in capsys.readouterr().out
 
 
@@ -156,7 +170,10 @@ def test_no_cell_is_a_formula_and_all_are_read_as_they_were(here):
     assert not [cell for row in rows for cell in row if cell[:1] in tuple("=+-@\t\r")]
     path.write_text(path.read_text().replace("zz.png,", "zz.png,do it"))
     pairs = load_suite(SuiteSettings(spec=str(path), root=here / "photos")).pairs
-    assert {pair.own_id: pair.instruction for pair in pairs} == {**{name: f"={name}" for name in names}, "zz": "do it"}
+    assert {pair.own_id: pair.instruction for pair in pairs} == {
+        **{name: f"={name}" for name in names},
+        "zz": "do it",
+    }
     assert all(pair.source.read() for pair in pairs)
 
 

@@ -1,4 +1,6 @@
-"""Suites of own loaders: what no pair can hold is refused by loader, pair and field before anything starts."""
+"""Suites of own loaders: what no pair can hold is refused by loader, pair and field before anything
+starts.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,10 @@ def own(bench):
 
     def write(changes: str = "", body: str = "") -> None:
         Image.effect_noise((32, 32), 60).save(bench.path / "a.png")
-        body = body or f"    yield pair('one')\n    yield pair('two', {changes})\n    yield pair('three')\n"
+        body = (
+            body
+            or f"    yield pair('one')\n    yield pair('two', {changes})\n    yield pair('three')\n"
+        )
         (bench.path / "own.py").write_text(f"{OWN}def load(argument, settings):\n{body}")
 
     return write

@@ -1,4 +1,6 @@
-"""Records that are whole by their checksum and hold what cannot be: refused by file and line, and never believed."""
+"""Records that are whole by their checksum and hold what cannot be: refused by file and line, and
+never believed.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def sealed(body: bytes) -> bytes:
 
 
 def refuses_line(bench, store, name: str, number: int, line: bytes) -> None:
-    """Put a line into a journal; check that the next run exits 4 with one line that names it, and changes nothing."""
+    """Put a line into a journal; check that the next run exits 4 with one line that names it, and
+    changes nothing.
+    """
     path = store / f"{name}.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     lines[number - 1] = line

@@ -1,4 +1,6 @@
-"""A results.json of another origin: what names a file is checked where it is read; nothing leaves its folder."""
+"""A results.json of another origin: what names a file is checked where it is read; nothing leaves
+its folder.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,21 @@ def picture(shade: int) -> bytes:
 
 @pytest.fixture
 def store(tmp_path):
-    """A store whose one run has the pairs `a` and `a-seed6`, each with edits of the seeds 5 and 6."""
+    """A store whose one run has the pairs `a` and `a-seed6`, each with edits of the seeds 5 and
+    6.
+    """
     blobs = Blobs(tmp_path / "store" / "blobs")
     items = []
     for name in ("a", "a-seed6"):
         item = an_item(name)
         [first] = item.seeds
-        edits = [type(first.edit)(blobs.put(picture(len(items) * 2 + place)), 1.0, "edit-0") for place in range(2)]
-        seeds = tuple(SeedResult(5 + place, edit, first.verdict) for place, edit in enumerate(edits))
+        edits = [
+            type(first.edit)(blobs.put(picture(len(items) * 2 + place)), 1.0, "edit-0")
+            for place in range(2)
+        ]
+        seeds = tuple(
+            SeedResult(5 + place, edit, first.verdict) for place, edit in enumerate(edits)
+        )
         items.append(item.model_copy(update={"seeds": seeds}))
     document = a_run(items=items).model_dump(mode="json")
     write(tmp_path / "store", document)
@@ -63,9 +72,18 @@ NAMES = [
         (("items", 0, "id"), value)
         for value in ("../../pwn", "/pwn", "a/b", ".", "..", "", "a" * 129, "a\0", "\ud800", "a\n")
     ),
-    *((("items", 0, "category"), value) for value in ("../pwn", "/pwn", "a/b", ".", "..", "", "a\0", "\ud800", "a b")),
-    *((BLOB, value) for value in ("/pwn", "../pwn", "", "ab", "AB" * 32, "ab" * 32 + "\n", "\ud800")),
-    *((("items", 0, "source"), value) for value in ("/pwn.png", "../../pwn.png", f"ab/{'ab' * 32}.svg", "\ud800")),
+    *(
+        (("items", 0, "category"), value)
+        for value in ("../pwn", "/pwn", "a/b", ".", "..", "", "a\0", "\ud800", "a b")
+    ),
+    *(
+        (BLOB, value)
+        for value in ("/pwn", "../pwn", "", "ab", "AB" * 32, "ab" * 32 + "\n", "\ud800")
+    ),
+    *(
+        (("items", 0, "source"), value)
+        for value in ("/pwn.png", "../../pwn.png", f"ab/{'ab' * 32}.svg", "\ud800")
+    ),
     (("items", 1, "id"), "a"),
     (("items", 0, "seeds", 1, "seed"), 5),
     (("items", 0, "instruction"), "\ud800"),
@@ -73,7 +91,9 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("place", "value"), NAMES, ids=lambda value: ascii(value)[:40])
-def test_what_cannot_name_a_pair_or_an_image_is_refused_where_it_is_read(store, capsys, place, value):
+def test_what_cannot_name_a_pair_or_an_image_is_refused_where_it_is_read(
+    store, capsys, place, value
+):
     change(store, place, value)
     before = sorted(store.parent.rglob("*"))
     assert export(store) == 4
@@ -99,7 +119,9 @@ def test_each_edit_has_a_name_of_its_own(store):
 
 @pytest.mark.parametrize("kind", ["link", "fifo", "folder", "device"])
 def test_a_blob_that_is_no_file_of_the_store_is_missing(store, tmp_path, capsys, kind):
-    """Other bytes than its name says are not copied, and neither a pipe nor a device is waited for."""
+    """Other bytes than its name says are not copied, and neither a pipe nor a device is waited
+    for.
+    """
     (tmp_path / "secret").write_text("secret")
     path = next((store / "blobs").glob("*/*.png"))
     path.unlink()

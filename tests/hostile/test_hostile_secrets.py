@@ -1,4 +1,6 @@
-"""Secrets that are known by their shape, whatever their parameter is called, come into no file and on no screen."""
+"""Secrets that are known by their shape, whatever their parameter is called, come into no file and
+on no screen.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,11 @@ def planted() -> dict[str, tuple[str, str]]:
         "telegram": f"123456789:{letters(35)}",
         "jwt": jwt(),
     }
-    keys = {"rsa": pem("RSA PRIVATE KEY"), "pkcs8": pem("PRIVATE KEY"), "ssh": pem("OPENSSH PRIVATE KEY")}
+    keys = {
+        "rsa": pem("RSA PRIVATE KEY"),
+        "pkcs8": pem("PRIVATE KEY"),
+        "ssh": pem("OPENSSH PRIVATE KEY"),
+    }
     return {
         **{name: (TEMPLATES[name].format(part), part) for name, part in word.items()},
         "other_header": (f"Basic {basic}", basic),
@@ -130,26 +136,46 @@ def told(bench):
     table = "".join(f"{name} = {json.dumps(value)}\n" for name, (value, _) in values.items())
     shaped = [value for name, (value, _) in values.items() if name not in NAMES]
     inside = f"nested = {{ deeper = [{', '.join(map(json.dumps, shaped))}] }}\n"
-    (bench.path / "c.toml").write_text(f"[editor]\nplain = 'a plain word'\n{table}{inside}[judge]\n{table}")
+    (bench.path / "c.toml").write_text(
+        f"[editor]\nplain = 'a plain word'\n{table}{inside}[judge]\n{table}"
+    )
     return values
 
 
 def run(bench, *names: str, more: tuple[str, ...] = ()):
-    rows = [{"id": name, "category": "physics", "instruction": "x", "image": "a.png"} for name in names]
+    rows = [
+        {"id": name, "category": "physics", "instruction": "x", "image": "a.png"} for name in names
+    ]
     (bench.path / "pairs.json").write_text(json.dumps(rows))
-    models = ("--imgedit-suite=pairs.json", "--imgedit-editor=talker:Editor", "--imgedit-judge=talker:Judge")
-    return bench.run_with_workers(*models, "--imgedit-config=c.toml", "--junitxml=junit.xml", "-v", "-rA", *more)
+    models = (
+        "--imgedit-suite=pairs.json",
+        "--imgedit-editor=talker:Editor",
+        "--imgedit-judge=talker:Judge",
+    )
+    return bench.run_with_workers(
+        *models, "--imgedit-config=c.toml", "--junitxml=junit.xml", "-v", "-rA", *more
+    )
 
 
 def leaks(bench, result, values) -> list[str]:
     """Name what of the secrets stands where."""
     texts = {"screen": result.stdout.str() + result.stderr.str()}
     folders = (bench.path / ".imgedit", bench.path / "benchmarks")
-    files = [path for folder in folders for path in folder.rglob("*") if path.is_file() and path.suffix != ".png"]
+    files = [
+        path
+        for folder in folders
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix != ".png"
+    ]
     for path in [bench.path / "junit.xml", *files]:
         texts[path.name] = path.read_text("utf-8", "replace")
     assert {"results.json", "report.md", "report.html", "run.log", "verdicts.jsonl"} <= set(texts)
-    return [f"{name} in {place}" for place, text in texts.items() for name, (_, part) in values.items() if part in text]
+    return [
+        f"{name} in {place}"
+        for place, text in texts.items()
+        for name, (_, part) in values.items()
+        if part in text
+    ]
 
 
 def test_secrets_by_their_shape_are_in_no_results_and_no_baseline(bench, told):
@@ -173,7 +199,8 @@ def test_secrets_of_the_environment_are_known_by_their_shape_too(bench, told, mo
     (bench.path / "talker.py").write_text(
         f"import os\n{TALKER}".replace(
             "self.params = params",
-            "self.params = dict(os.environ)\n        print(*os.environ.values(), sep='\\n', flush=True)",
+            "self.params = dict(os.environ)\n        print(*os.environ.values(), sep='\\n', "
+            "flush=True)",
         )
     )
     result = run(bench, "one", "raises")
@@ -190,18 +217,27 @@ def test_secrets_in_the_name_of_a_model_or_suite_come_into_no_file(bench, told, 
         Image.effect_noise((32, 32), 60).save(bench.path / token / f"{image}.png")
     Image.effect_noise((32, 32), 60).save(bench.path / token / "a.png")
     (bench.path / "c.toml").write_text("")
-    result = run(bench, "one", "two", more=(f"--imgedit-editor=folder:{token}", "--imgedit-save=main"))
+    result = run(
+        bench, "one", "two", more=(f"--imgedit-editor=folder:{token}", "--imgedit-save=main")
+    )
     result.assert_outcomes(passed=2)
     assert leaks(bench, result, {name: told[name]}) == []
     assert bench.results["editor"]["spec"] == "folder:***"
 
 
 @pytest.mark.parametrize(
-    "spec", ["diffusers:https://u:{}@h/m", "openai-images:https://u:{}@h#m", "openai-images:http://h/?api_key={}#m"]
+    "spec",
+    [
+        "diffusers:https://u:{}@h/m",
+        "openai-images:https://u:{}@h#m",
+        "openai-images:http://h/?api_key={}#m",
+    ],
 )
 def test_secrets_in_a_spec_that_is_refused_are_in_no_line(bench, spec):
     secret = letters(20)
-    result = bench.pytester.runpytest_inprocess(f"--imgedit-editor={spec.format(secret)}", "--imgedit-limit=1")
+    result = bench.pytester.runpytest_inprocess(
+        f"--imgedit-editor={spec.format(secret)}", "--imgedit-limit=1"
+    )
     assert result.ret == 4
     assert len(result.errlines) == 2, result.errlines
     assert secret not in result.stdout.str() + result.stderr.str()

@@ -20,7 +20,10 @@ COMPLETION = {
     "choices": [
         {
             "index": 0,
-            "message": {"role": "assistant", "content": "instruction: 5\npreservation: 5\nrealism: 5"},
+            "message": {
+                "role": "assistant",
+                "content": "instruction: 5\npreservation: 5\nrealism: 5",
+            },
             "finish_reason": "stop",
         }
     ],
@@ -42,7 +45,9 @@ MODELS = {
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers GET with `server.models`, byte by byte if it is to drip, and POST with a grading and `server.usage`."""
+    """Answers GET with `server.models`, byte by byte if it is to drip, and POST with a grading and
+    `server.usage`.
+    """
 
     def log_message(self, *_):
         """Print nothing."""
@@ -80,7 +85,12 @@ class Quiet(ThreadingHTTPServer):
 @pytest.fixture
 def server():
     with Quiet(("127.0.0.1", 0), Handler) as server:
-        server.models, server.kind, server.drips, server.usage = b'{"data": []}', "application/json", False, None
+        server.models, server.kind, server.drips, server.usage = (
+            b'{"data": []}',
+            "application/json",
+            False,
+            None,
+        )
         server.was_heard_out = False
         server.closing = threading.Event()
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -94,7 +104,9 @@ def url(server) -> str:
 
 
 def taken_or_refused(bench, server, *arguments: str):
-    """Run with the server as judge; check that it is taken, or refused in one line that names it."""
+    """Run with the server as judge; check that it is taken, or refused in one line that names
+    it.
+    """
     result = bench.run("--imgedit-limit=1", f"--imgedit-judge=openai:{url(server)}#m", *arguments)
     assert "INTERNALERROR" not in result.stdout.str()
     assert int(result.ret) in (0, 4), result.outlines[-10:]
@@ -141,10 +153,14 @@ def test_server_that_drips_is_refused_in_a_bounded_time(bench, server):
     assert bench.stored_edits() == 0
 
 
-@pytest.mark.parametrize("count", [10**400, -(10**400), -5], ids=["huge", "huge-negative", "negative"])
+@pytest.mark.parametrize(
+    "count", [10**400, -(10**400), -5], ids=["huge", "huge-negative", "negative"]
+)
 def test_cost_that_cannot_be_ends_no_run(bench, server, count):
     server.usage = {"prompt_tokens": count, "completion_tokens": count, "total_tokens": count}
-    taken_or_refused(bench, server, "--imgedit-set=judge.price_in=1.0", "--imgedit-set=judge.price_out=8.0")
+    taken_or_refused(
+        bench, server, "--imgedit-set=judge.price_in=1.0", "--imgedit-set=judge.price_out=8.0"
+    )
     usage = bench.results["judge"]["usage"]
     assert usage["tokens_in"] >= 0
     assert usage["tokens_out"] >= 0
@@ -155,10 +171,16 @@ def test_finished_images_and_a_served_judge_need_no_model_library(bench, server,
     """With real workers: any process of the run that imports one of these dies."""
     for name in ("torch", "diffusers", "transformers"):
         (bench.path / "blocked").mkdir(exist_ok=True)
-        (bench.path / "blocked" / f"{name}.py").write_text(f"raise SystemError('{name} was imported')\n")
+        (bench.path / "blocked" / f"{name}.py").write_text(
+            f"raise SystemError('{name} was imported')\n"
+        )
     monkeypatch.setenv("PYTHONPATH", str(bench.path / "blocked"))
     for name in ("physics", "environment", "social", "causal", "referential"):
         Image.effect_noise((64, 64), 60).convert("RGB").save(bench.path / f"{name}-0000.png")
-    options = ("--imgedit-limit=1", "--imgedit-editor=folder:.", f"--imgedit-judge=openai:{url(server)}#m")
+    options = (
+        "--imgedit-limit=1",
+        "--imgedit-editor=folder:.",
+        f"--imgedit-judge=openai:{url(server)}#m",
+    )
     bench.run_subprocess(*options).assert_outcomes(passed=5)
     assert bench.error_kinds == {}

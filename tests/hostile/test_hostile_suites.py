@@ -1,4 +1,6 @@
-"""Bad suite files exit 4 with one line `file:line: …`; what is wrong with one image is an error of that pair alone."""
+"""Bad suite files exit 4 with one line `file:line: …`; what is wrong with one image is an error of
+that pair alone.
+"""
 
 from __future__ import annotations
 
@@ -38,41 +40,87 @@ def path(name):
 BAD = [
     pytest.param("", "1: empty file, expected at least one pair", id="empty-file"),
     pytest.param("[", "1: not valid JSON: *", id="open"),
-    pytest.param("3", "1: expected a list of objects or a dict of such lists by category", id="number"),
+    pytest.param(
+        "3", "1: expected a list of objects or a dict of such lists by category", id="number"
+    ),
     pytest.param("[1, 2]", "1: expected a list of objects *", id="row-is-a-number"),
     pytest.param('[["a"]]', "1: list, expected an object (one pair)", id="row-is-a-list"),
-    pytest.param('[\n{"a": 1}\n{"a": 2}]', "3: not valid JSON: Expecting ',' delimiter", id="missing-comma"),
+    pytest.param(
+        '[\n{"a": 1}\n{"a": 2}]', "3: not valid JSON: Expecting ',' delimiter", id="missing-comma"
+    ),
     pytest.param('[{"a": 1}] x', "1: not valid JSON: Extra data", id="text-after-the-end"),
     pytest.param('[\n{"a": NaN}]', "2: not valid JSON: NaN is not a JSON number", id="nan"),
-    pytest.param('[\n{"a": -Infinity}]', "2: not valid JSON: -Infinity is not a JSON number", id="infinity"),
-    pytest.param('[\n\n{"a": 1, "a": 2}]', "3: not valid JSON: key 'a' occurs twice", id="key-twice"),
-    pytest.param('{"a": [], "a": []}', "1: not valid JSON: key 'a' occurs twice", id="category-twice"),
-    pytest.param('[{"a": ' + "[" * 99 + "]" * 99 + "}]", "1: nested deeper than 64 levels", id="deep"),
-    pytest.param('[{"a": ' + "[" * 99999 + "]" * 99999 + "}]", "1: nested deeper than 64 levels", id="very-deep"),
-    pytest.param('[\n{"seed": ' + "9" * 5000 + "}]", "2: not valid JSON: Exceeds the limit *", id="5000-digits"),
     pytest.param(
-        '[\n{"a": "\\ud800"}]', "2: not valid JSON: lone surrogate '\\ud800', expected Unicode text", id="surrogate"
+        '[\n{"a": -Infinity}]', "2: not valid JSON: -Infinity is not a JSON number", id="infinity"
+    ),
+    pytest.param(
+        '[\n\n{"a": 1, "a": 2}]', "3: not valid JSON: key 'a' occurs twice", id="key-twice"
+    ),
+    pytest.param(
+        '{"a": [], "a": []}', "1: not valid JSON: key 'a' occurs twice", id="category-twice"
+    ),
+    pytest.param(
+        '[{"a": ' + "[" * 99 + "]" * 99 + "}]", "1: nested deeper than 64 levels", id="deep"
+    ),
+    pytest.param(
+        '[{"a": ' + "[" * 99999 + "]" * 99999 + "}]",
+        "1: nested deeper than 64 levels",
+        id="very-deep",
+    ),
+    pytest.param(
+        '[\n{"seed": ' + "9" * 5000 + "}]",
+        "2: not valid JSON: Exceeds the limit *",
+        id="5000-digits",
+    ),
+    pytest.param(
+        '[\n{"a": "\\ud800"}]',
+        "2: not valid JSON: lone surrogate '\\ud800', expected Unicode text",
+        id="surrogate",
     ),
     pytest.param('[\n{"a": 01}]', "2: not valid JSON: *", id="leading-zero"),
     pytest.param("[\n{'a': 1}]", "2: not valid JSON: *", id="single-quotes"),
     pytest.param(one(category=[]), "1: 'category' is list, expected text", id="category-list"),
-    pytest.param(one(instruction=" \t"), "1: no instruction, expected text in 'instruction'", id="blank-instruction"),
-    pytest.param(one(instruction=["x"]), "1: 'instruction' is list, expected text", id="instruction-type"),
+    pytest.param(
+        one(instruction=" \t"),
+        "1: no instruction, expected text in 'instruction'",
+        id="blank-instruction",
+    ),
+    pytest.param(
+        one(instruction=["x"]), "1: 'instruction' is list, expected text", id="instruction-type"
+    ),
     pytest.param(one(category=7), "1: 'category' is int, expected text", id="category-type"),
     pytest.param(one(image_b64=""), "1: no image, expected one in *", id="no-image"),
     pytest.param(one(image_b64=5), "1: 'image_b64' is int, expected text", id="image-type"),
     pytest.param(
-        one(seed=-1), "1: 'seed' is -1, expected an integer of at least 0 and under 2**63", id="seed-negative"
+        one(seed=-1),
+        "1: 'seed' is -1, expected an integer of at least 0 and under 2**63",
+        id="seed-negative",
     ),
     pytest.param(one(seed=True), "1: 'seed' is True, expected an integer of *", id="seed-type"),
-    pytest.param(one(seed=2**63), "1: 'seed' is 9223372036854775808, expected an integer of *", id="seed-large"),
+    pytest.param(
+        one(seed=2**63),
+        "1: 'seed' is 9223372036854775808, expected an integer of *",
+        id="seed-large",
+    ),
     pytest.param('["' + '\\"' * 150_000, "1: not valid JSON: *", id="string-without-an-end"),
     pytest.param(one(tags="x"), "1: 'tags' is 'x', expected a list of texts", id="tags"),
     pytest.param(one(id=1.5), "1: 'id' is float, expected text or an integer", id="id-type"),
-    pytest.param(one(id="a\x07"), "1: 'id' is 'a\\x07' with U+0007, expected printable text", id="id-control"),
-    pytest.param(one(id="a\u202eb"), "1: 'id' is 'a\\u202eb' with U+202E, expected printable text", id="id-bidi"),
-    pytest.param(one(id="a\nb"), "1: 'id' is 'a\\nb' with U+000A, expected printable text", id="id-newline"),
-    pytest.param(one(original_image_path="a\u2066.png"), "1: *with U+2066, expected *", id="id-from-path-bidi"),
+    pytest.param(
+        one(id="a\x07"), "1: 'id' is 'a\\x07' with U+0007, expected printable text", id="id-control"
+    ),
+    pytest.param(
+        one(id="a\u202eb"),
+        "1: 'id' is 'a\\u202eb' with U+202E, expected printable text",
+        id="id-bidi",
+    ),
+    pytest.param(
+        one(id="a\nb"), "1: 'id' is 'a\\nb' with U+000A, expected printable text", id="id-newline"
+    ),
+    pytest.param(
+        one(original_image_path="a\u2066.png"),
+        "1: *with U+2066, expected *",
+        id="id-from-path-bidi",
+    ),
     pytest.param(
         json.dumps([row(id="é"), row(id="e\u0301")], indent=1),
         "8: id * is already used on line 2, *",
@@ -93,15 +141,25 @@ BAD = [
         "1: image '../x.png' leads out of * expected a path below it, or another suite.root",
         id="parent",
     ),
-    pytest.param(path("a/../../x.png"), "1: image 'a/../../x.png' leads out of *", id="parent-inside"),
+    pytest.param(
+        path("a/../../x.png"), "1: image 'a/../../x.png' leads out of *", id="parent-inside"
+    ),
     pytest.param(path("/etc/passwd"), "1: image '/etc/passwd' leads out of *", id="absolute"),
     pytest.param(path("link.png"), "1: image 'link.png' leads out of *", id="escaping-link"),
-    pytest.param(path("folder/x.png"), "1: image 'folder/x.png' leads out of *", id="escaping-folder-link"),
+    pytest.param(
+        path("folder/x.png"), "1: image 'folder/x.png' leads out of *", id="escaping-folder-link"
+    ),
     pytest.param(path("loop.png"), "1: image 'loop.png': *", id="loop-of-links"),
     pytest.param(path("."), "1: image '.' is a folder, expected a file", id="folder"),
     pytest.param(path("a\0b.png"), "1: image 'a\\x00b.png': embedded null *", id="nul"),
-    pytest.param(path("http://x/y.png"), "1: image 'http://x/y.png' is a URL, expected *", id="http"),
-    pytest.param(path("file:///etc/passwd"), "1: image 'file:///etc/passwd' is a URL, expected *", id="file-url"),
+    pytest.param(
+        path("http://x/y.png"), "1: image 'http://x/y.png' is a URL, expected *", id="http"
+    ),
+    pytest.param(
+        path("file:///etc/passwd"),
+        "1: image 'file:///etc/passwd' is a URL, expected *",
+        id="file-url",
+    ),
 ]
 
 
@@ -120,21 +178,58 @@ def test_mistake_is_named_by_file_and_line(bench, text, line):
 @pytest.mark.parametrize(
     ("name", "data", "line"),
     [
-        pytest.param("s.json", "[]", "suite s.json: no pairs, expected at least one", id="no-pairs"),
-        pytest.param("s.json", '{"physics": []}', "suite s.json: no pairs, expected at least one", id="empty-group"),
-        pytest.param("s.json", b'[\n{"a": "\xff"}]', "s.json:2: not UTF-8, expected UTF-8 text", id="not-utf8"),
-        pytest.param("s.json", b"[\n\xff]", "s.json:2: not UTF-8, expected UTF-8 text", id="not-utf8-between-rows"),
-        pytest.param("s.json", "[]".encode("utf-16"), "s.json:*", id="utf-16"),
-        pytest.param("s.jsonl", f"{json.dumps(row())}\n\n{{oops}}\n", "s.jsonl:3: not valid JSON: *", id="jsonl-line"),
-        pytest.param("s.jsonl", "[1]\n", "s.jsonl:1: list, expected an object (one pair)", id="jsonl-list"),
-        pytest.param("s.jsonl", "[" * 200 + "]" * 200, "s.jsonl:1: nested deeper than 64 levels", id="jsonl-deep"),
-        pytest.param("s.jsonl", "\n\n", "suite s.jsonl: no pairs, expected at least one", id="jsonl-blank"),
-        pytest.param("s.toml", "[[pairs]]\nx = [", "s.toml:*: not valid TOML: *", id="toml"),
         pytest.param(
-            "s.toml", "a = 1", "s.toml:1: no [[][[]pairs[]][]], expected one table a pair", id="toml-no-pairs"
+            "s.json", "[]", "suite s.json: no pairs, expected at least one", id="no-pairs"
         ),
         pytest.param(
-            "s.toml", "[[pairs]]\ncategory = 3\n", "s.toml:1: 'category' is int, expected text", id="toml-type"
+            "s.json",
+            '{"physics": []}',
+            "suite s.json: no pairs, expected at least one",
+            id="empty-group",
+        ),
+        pytest.param(
+            "s.json",
+            b'[\n{"a": "\xff"}]',
+            "s.json:2: not UTF-8, expected UTF-8 text",
+            id="not-utf8",
+        ),
+        pytest.param(
+            "s.json",
+            b"[\n\xff]",
+            "s.json:2: not UTF-8, expected UTF-8 text",
+            id="not-utf8-between-rows",
+        ),
+        pytest.param("s.json", "[]".encode("utf-16"), "s.json:*", id="utf-16"),
+        pytest.param(
+            "s.jsonl",
+            f"{json.dumps(row())}\n\n{{oops}}\n",
+            "s.jsonl:3: not valid JSON: *",
+            id="jsonl-line",
+        ),
+        pytest.param(
+            "s.jsonl", "[1]\n", "s.jsonl:1: list, expected an object (one pair)", id="jsonl-list"
+        ),
+        pytest.param(
+            "s.jsonl",
+            "[" * 200 + "]" * 200,
+            "s.jsonl:1: nested deeper than 64 levels",
+            id="jsonl-deep",
+        ),
+        pytest.param(
+            "s.jsonl", "\n\n", "suite s.jsonl: no pairs, expected at least one", id="jsonl-blank"
+        ),
+        pytest.param("s.toml", "[[pairs]]\nx = [", "s.toml:*: not valid TOML: *", id="toml"),
+        pytest.param(
+            "s.toml",
+            "a = 1",
+            "s.toml:1: no [[][[]pairs[]][]], expected one table a pair",
+            id="toml-no-pairs",
+        ),
+        pytest.param(
+            "s.toml",
+            "[[pairs]]\ncategory = 3\n",
+            "s.toml:1: 'category' is int, expected text",
+            id="toml-type",
         ),
     ],
 )
@@ -147,9 +242,12 @@ LONG = "x" * 30_000
 
 
 @pytest.mark.parametrize(
-    "name", ["id", "category", "instruction", "image", "image_b64", "tags", "difficulty", "seed", LONG]
+    "name",
+    ["id", "category", "instruction", "image", "image_b64", "tags", "difficulty", "seed", LONG],
 )
-@pytest.mark.parametrize("value", [LONG, f"{LONG}\u202e", f"/{LONG}", f"http://{LONG}", [1, LONG], int("9" * 4000)])
+@pytest.mark.parametrize(
+    "value", [LONG, f"{LONG}\u202e", f"/{LONG}", f"http://{LONG}", [1, LONG], int("9" * 4000)]
+)
 def test_a_long_value_is_cut_where_it_is_told(tmp_path, name, value):
     (tmp_path / "pairs.json").write_text(json.dumps([row(**{name: value})]))
     try:
@@ -162,14 +260,21 @@ def test_a_long_value_is_cut_where_it_is_told(tmp_path, name, value):
 def test_first_five_mistakes_are_told_with_a_count_of_the_rest(bench):
     rows = [row(id=f"p{n}", **({"instruction": ""} if n % 2 else {})) for n in range(16)]
     (bench.path / "s.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n{oops}\n")
-    told = "; ".join([r"s.jsonl:17: not valid JSON: *", *(f"s.jsonl:{n}: no instruction, *" for n in (2, 4, 6, 8))])
+    told = "; ".join(
+        [
+            r"s.jsonl:17: not valid JSON: *",
+            *(f"s.jsonl:{n}: no instruction, *" for n in (2, 4, 6, 8)),
+        ]
+    )
     bench.refuses(f"{told}; and 4 more", "--imgedit-suite=s.jsonl")
 
 
 def test_oversize_suite_is_refused_unread(bench):
     with (bench.path / "s.json").open("wb") as file:
         file.truncate(2**40)  # takes no room on the disk
-    bench.refuses("s.json: file of 1099511627776 bytes, expected at most *", "--imgedit-suite=s.json")
+    bench.refuses(
+        "s.json: file of 1099511627776 bytes, expected at most *", "--imgedit-suite=s.json"
+    )
 
 
 def test_crlf_and_a_byte_order_mark_are_accepted(bench):
@@ -186,7 +291,10 @@ def png_of(width: int, height: int) -> bytes:
     """A PNG whose header promises a size, with a few bytes of data."""
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     return (
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0" * 99)) + chunk(b"IEND", b"")
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(b"\0" * 99))
+        + chunk(b"IEND", b"")
     )
 
 
@@ -215,7 +323,11 @@ def test_bad_images_are_errors_of_their_pairs_and_the_others_go_on(bench, tmp_pa
         "no-data": ("bytes", png_of(64, 64), "broken image"),
         "gif": ("bytes", saved(frames[0], "GIF", tmp_path), "not an image in one of the formats"),
         "tiff": ("bytes", saved(frames[0], "TIFF", tmp_path), "not an image in one of the formats"),
-        "svg": ("bytes", b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not an image in one of the formats"),
+        "svg": (
+            "bytes",
+            b"<svg xmlns='http://www.w3.org/2000/svg'/>",
+            "not an image in one of the formats",
+        ),
         "html": ("bytes", b"<script>alert(1)</script>", "not an image in one of the formats"),
         "animated-webp": (
             "bytes",
@@ -235,10 +347,21 @@ def test_bad_images_are_errors_of_their_pairs_and_the_others_go_on(bench, tmp_pa
     rows = [row(id="good-1"), row(id="good-2")]
     for name, (field, value, _) in images.items():
         given = base64.b64encode(value).decode() if field == "bytes" else value
-        rows.append({**row(id=name, image_b64=""), **({field: given} if field != "bytes" else {"image_b64": given})})
-    rows[rows.index(next(r for r in rows if r["id"] == "empty"))]["image_b64"] = "data:image/png;base64,"
+        rows.append(
+            {
+                **row(id=name, image_b64=""),
+                **({field: given} if field != "bytes" else {"image_b64": given}),
+            }
+        )
+    rows[rows.index(next(r for r in rows if r["id"] == "empty"))]["image_b64"] = (
+        "data:image/png;base64,"
+    )
     (bench.path / "s.json").write_text(json.dumps(rows))
-    options = ("--imgedit-suite=s.json", "--imgedit-editor=fakes:Slow", "--imgedit-judge=fakes:Constant")
+    options = (
+        "--imgedit-suite=s.json",
+        "--imgedit-editor=fakes:Slow",
+        "--imgedit-judge=fakes:Constant",
+    )
     result = bench.run(*options, "--imgedit-max-errors=1.0")
     result.assert_outcomes(passed=2, xfailed=len(images))
     assert result.ret == 0
@@ -246,7 +369,10 @@ def test_bad_images_are_errors_of_their_pairs_and_the_others_go_on(bench, tmp_pa
     assert items["good-1"]["status"] == "scored"
     expected = {name: reason for name, (_, _, reason) in images.items()} | {"empty": "not an image"}
     for name, reason in expected.items():
-        assert (items[name]["status"], items[name]["error"]["kind"]) == ("edit_error", "bad_image"), name
+        assert (items[name]["status"], items[name]["error"]["kind"]) == (
+            "edit_error",
+            "bad_image",
+        ), name
         assert reason in items[name]["error"]["message"], (name, items[name]["error"])
     assert bench.results["categories"]["physics"]["errors"] == len(images)
 
@@ -261,14 +387,21 @@ def rows_of(file):
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(st.characters(codec="utf-8")),
     lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner, max_size=3)
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(st.characters(codec="utf-8")), inner, max_size=3)
     ),
     max_leaves=8,
 )
 
 
 @settings(max_examples=60)
-@given(rows=st.lists(st.dictionaries(st.text(st.characters(codec="utf-8")), JSON, max_size=4), min_size=1, max_size=5))
+@given(
+    rows=st.lists(
+        st.dictionaries(st.text(st.characters(codec="utf-8")), JSON, max_size=4),
+        min_size=1,
+        max_size=5,
+    )
+)
 def test_rows_come_out_as_they_went_in(tmp_path_factory, rows):
     folder = tmp_path_factory.mktemp("rows")
     texts = {"a.json": json.dumps(rows, ensure_ascii=False), "b.json": json.dumps(rows, indent=1)}
@@ -278,7 +411,10 @@ def test_rows_come_out_as_they_went_in(tmp_path_factory, rows):
 
 
 @settings(max_examples=150)
-@given(data=st.text(st.sampled_from('[]{}",:\\ \n1a'), max_size=40).map(str.encode) | st.binary(max_size=60))
+@given(
+    data=st.text(st.sampled_from('[]{}",:\\ \n1a'), max_size=40).map(str.encode)
+    | st.binary(max_size=60)
+)
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
 def test_any_bytes_give_rows_or_a_usage_error_that_names_the_file(tmp_path_factory, name, data):
     path = tmp_path_factory.mktemp("rows") / name
@@ -295,6 +431,10 @@ def test_any_bytes_give_rows_or_a_usage_error_that_names_the_file(tmp_path_facto
         return
     if name == "a.json":
         value = json.loads(data.decode("utf-8-sig"))
-        assert rows == (value if isinstance(value, list) else [row for group in value.values() for row in group])
+        assert rows == (
+            value if isinstance(value, list) else [row for group in value.values() for row in group]
+        )
     else:
-        assert rows == [json.loads(line) for line in data.decode("utf-8-sig").split("\n") if line.strip()]
+        assert rows == [
+            json.loads(line) for line in data.decode("utf-8-sig").split("\n") if line.strip()
+        ]

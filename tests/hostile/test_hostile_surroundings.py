@@ -1,4 +1,6 @@
-"""Odd folders, environments, plugins and models: each costs one pair, or one line, and never the run."""
+"""Odd folders, environments, plugins and models: each costs one pair, or one line, and never the
+run.
+"""
 
 from __future__ import annotations
 
@@ -79,13 +81,17 @@ def odd(bench):
 
 def check(result, *codes: int) -> None:
     printed = result.outlines + result.errlines
-    assert not [line for line in printed if "INTERNALERROR" in line or line.startswith("Traceback")], printed[-10:]
+    assert not [
+        line for line in printed if "INTERNALERROR" in line or line.startswith("Traceback")
+    ], printed[-10:]
     assert int(result.ret) in codes, printed[-10:]
 
 
 @pytest.mark.parametrize("how", ["mute", "exits"])
 def test_error_that_cannot_say_what_it_is_costs_one_pair(bench, odd, how):
-    result = bench.run_with_workers("--imgedit-editor=odd:Editor", f"--imgedit-set=editor.how='{how}'", *FAST[1:])
+    result = bench.run_with_workers(
+        "--imgedit-editor=odd:Editor", f"--imgedit-set=editor.how='{how}'", *FAST[1:]
+    )
     check(result, 1)
     result.assert_outcomes(passed=4, failed=1)
     assert bench.error_kinds == {"physics-0000": "exception"}
@@ -101,10 +107,14 @@ def test_error_that_cannot_say_what_it_is_is_named_at_load(bench, odd, how):
     assert f"could not load: {how.capitalize()}" in bench.items["physics-0000"]["error"]["message"]
 
 
-@pytest.mark.parametrize(("how", "said"), [("raises", "no such weights"), ("exits", "died (exit status 3)")])
+@pytest.mark.parametrize(
+    ("how", "said"), [("raises", "no such weights"), ("exits", "died (exit status 3)")]
+)
 def test_judge_that_cannot_load_is_the_error_of_every_verdict(bench, odd, how, said):
     check(
-        bench.run_with_workers("--imgedit-judge=odd:Unloadable", f"--imgedit-set=judge.how='{how}'", FAST[0], FAST[2]),
+        bench.run_with_workers(
+            "--imgedit-judge=odd:Unloadable", f"--imgedit-set=judge.how='{how}'", FAST[0], FAST[2]
+        ),
         1,
     )
     assert set(bench.error_kinds.values()) == {"no_worker"}
@@ -115,7 +125,9 @@ def test_judge_that_cannot_load_is_the_error_of_every_verdict(bench, odd, how, s
 
 @pytest.mark.parametrize("how", ["clock-text", "clock-nan", "clock-back"])
 def test_editor_that_breaks_its_clock_costs_no_edit(bench, odd, how):
-    result = bench.run_with_workers("--imgedit-editor=odd:Editor", f"--imgedit-set=editor.how='{how}'", *FAST[1:])
+    result = bench.run_with_workers(
+        "--imgedit-editor=odd:Editor", f"--imgedit-set=editor.how='{how}'", *FAST[1:]
+    )
     check(result, 0)
     result.assert_outcomes(passed=5)
     for item in bench.results["items"]:
@@ -125,15 +137,26 @@ def test_editor_that_breaks_its_clock_costs_no_edit(bench, odd, how):
 
 
 def test_attributes_that_mean_something_else_in_an_own_class_do_no_harm(bench, odd):
-    check(bench.run_with_workers("--imgedit-editor=odd:Named", "--imgedit-judge=odd:Named", "--imgedit-limit=1"), 0)
+    check(
+        bench.run_with_workers(
+            "--imgedit-editor=odd:Named", "--imgedit-judge=odd:Named", "--imgedit-limit=1"
+        ),
+        0,
+    )
     assert [one["compiled"] for one in bench.results["environments"].values()] == [None]
 
 
-@pytest.mark.parametrize("what", ["int", "none", "nan", "infinite", "huge-aspect", "expected", "tokens"])
+@pytest.mark.parametrize(
+    "what", ["int", "none", "nan", "infinite", "huge-aspect", "expected", "tokens"]
+)
 def test_odd_answer_of_an_own_judge_costs_one_pair(bench, odd, what):
     judge = ("--imgedit-judge=odd:Judge", f"--imgedit-set=judge.what='{what}'", "--imgedit-seeds=2")
     check(
-        bench.run_with_workers("--imgedit-editor=noise", *judge, "--imgedit-limit=1", "-k", "physics or social"), 0, 1
+        bench.run_with_workers(
+            "--imgedit-editor=noise", *judge, "--imgedit-limit=1", "-k", "physics or social"
+        ),
+        0,
+        1,
     )
     error = bench.items["physics-0000"]["error"]
     assert bench.items["social-0000"]["score"] == 5.0
@@ -144,8 +167,15 @@ def test_odd_answer_of_an_own_judge_costs_one_pair(bench, odd, what):
 
 
 def test_judge_that_answers_with_no_list_says_what_was_expected(bench, odd):
-    check(bench.run_with_workers("--imgedit-editor=noise", "--imgedit-judge=odd:Whole", "--imgedit-limit=1"), 1)
-    assert "expected a list of answers" in bench.items["physics-0000"]["error"]["message"].replace("Answers", "answers")
+    check(
+        bench.run_with_workers(
+            "--imgedit-editor=noise", "--imgedit-judge=odd:Whole", "--imgedit-limit=1"
+        ),
+        1,
+    )
+    assert "expected a list of answers" in bench.items["physics-0000"]["error"]["message"].replace(
+        "Answers", "answers"
+    )
 
 
 @pytest.mark.parametrize("arguments", [(), ("-n1",)], ids=["plain", "xdist"])
@@ -159,7 +189,9 @@ def test_folder_whose_name_is_not_utf8(bench, arguments):
     told = (result.stdout + result.stderr).decode("utf-8", "replace")
     assert "INTERNALERROR" not in told
     assert "Traceback" not in told
-    assert result.returncode == 0 or (result.returncode == 4 and b"\n" not in result.stderr.strip()), told
+    assert result.returncode == 0 or (
+        result.returncode == 4 and b"\n" not in result.stderr.strip()
+    ), told
     if not arguments:
         assert list((folder / ".imgedit").glob("runs/*/results.json"))
 
@@ -173,7 +205,12 @@ def test_path_that_is_not_utf8(bench, option, arguments):
     Image.effect_noise((32, 32), 60).save(bench.path / "a.png")
     row = {"id": "a", "category": "physics", "instruction": "x", "image": "a.png"}
     (bench.path / "s\udce9.json").write_text(json.dumps([row]))
-    paths = {"suite": "s\udce9.json", "out": "o\udce9", "json": "j\udce9.json", "html": "h\udce9.html"}
+    paths = {
+        "suite": "s\udce9.json",
+        "out": "o\udce9",
+        "json": "j\udce9.json",
+        "html": "h\udce9.html",
+    }
     result = subprocess.run(
         [sys.executable, "-m", "pytest", *FAST, f"--imgedit-{option}={paths[option]}", *arguments],
         cwd=bench.path,
@@ -184,7 +221,9 @@ def test_path_that_is_not_utf8(bench, option, arguments):
     told = (result.stdout + result.stderr).decode("utf-8", "replace")
     assert "INTERNALERROR" not in told
     assert "Traceback" not in told
-    assert result.returncode == 0 or (result.returncode == 4 and b"\n" not in result.stderr.strip()), told
+    assert result.returncode == 0 or (
+        result.returncode == 4 and b"\n" not in result.stderr.strip()
+    ), told
 
 
 def test_failing_pair_without_pytests_terminal(bench):

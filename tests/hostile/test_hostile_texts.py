@@ -1,4 +1,6 @@
-"""Texts from suites, editors and judges steer no terminal; secrets come into no file; one step leads out of nothing."""
+"""Texts from suites, editors and judges steer no terminal; secrets come into no file; one step
+leads out of nothing.
+"""
 
 from __future__ import annotations
 
@@ -50,19 +52,33 @@ class Judge:
 
 @pytest.fixture
 def talk(bench):
-    """A suite whose instructions are hostile, and an editor and judge that repeat them and all they know."""
+    """A suite whose instructions are hostile, and an editor and judge that repeat them and all they
+    know.
+    """
     Image.effect_noise((32, 32), 60).save(bench.path / "a.png")
     rows = [
-        {"id": name, "category": f"phy{ESCAPES}sics", "tags": [ESCAPES], "instruction": ESCAPES, "image": "a.png"}
+        {
+            "id": name,
+            "category": f"phy{ESCAPES}sics",
+            "tags": [ESCAPES],
+            "instruction": ESCAPES,
+            "image": "a.png",
+        }
         for name in ("good", "raises", "fails", "rambles")
     ]
     (bench.path / "pairs.json").write_text(json.dumps(rows))
     (bench.path / "talker.py").write_text(TALKER)
-    return ("--imgedit-suite=pairs.json", "--imgedit-editor=talker:Editor", "--imgedit-judge=talker:Judge")
+    return (
+        "--imgedit-suite=pairs.json",
+        "--imgedit-editor=talker:Editor",
+        "--imgedit-judge=talker:Judge",
+    )
 
 
 def test_no_output_and_no_report_holds_a_character_that_steers_a_terminal(bench, talk):
-    result = bench.run_with_workers(*talk, "-v", "--junitxml=junit.xml", "--imgedit-max-errors=3", "-rA")
+    result = bench.run_with_workers(
+        *talk, "-v", "--junitxml=junit.xml", "--imgedit-max-errors=3", "-rA"
+    )
     result.assert_outcomes(passed=1, xfailed=3)
     texts = {
         "stdout": result.stdout.str(),
@@ -74,11 +90,16 @@ def test_no_output_and_no_report_holds_a_character_that_steers_a_terminal(bench,
     for name, text in texts.items():
         assert not STEERING.search(text), (name, STEERING.search(text))
     assert r"\x1b]0;owned" in texts["run.log"]
-    assert bench.items["rambles"]["error"]["reply"].startswith("\x1b]0;owned")  # the raw reply is kept, as JSON
+    assert bench.items["rambles"]["error"]["reply"].startswith(
+        "\x1b]0;owned"
+    )  # the raw reply is kept, as JSON
 
 
 def test_planted_secrets_are_in_no_file_and_on_no_screen(bench, talk, monkeypatch):
-    planted = {name: secrets.token_hex(16) for name in ("env", "password", "hub", "param", "nested", "judge")}
+    planted = {
+        name: secrets.token_hex(16)
+        for name in ("env", "password", "hub", "param", "nested", "judge")
+    }
     monkeypatch.setenv("OPENAI_API_KEY", planted["env"])
     monkeypatch.setenv("PGPASSWORD", planted["password"])
     monkeypatch.setenv("HF_TOKEN", planted["hub"])
@@ -86,10 +107,17 @@ def test_planted_secrets_are_in_no_file_and_on_no_screen(bench, talk, monkeypatc
         f"[editor]\napi_key = '{planted['param']}'\nclient = {{ token = '{planted['nested']}' }}\n"
         f"[judge]\npassword = '{planted['judge']}'\n"
     )
-    result = bench.run_with_workers(*talk, "--imgedit-config=config.toml", "--junitxml=junit.xml", "-v", "-rA")
+    result = bench.run_with_workers(
+        *talk, "--imgedit-config=config.toml", "--junitxml=junit.xml", "-v", "-rA"
+    )
     result.assert_outcomes(passed=1, failed=3)
-    files = [bench.path / "junit.xml", *(path for path in (bench.path / ".imgedit").rglob("*") if path.is_file())]
-    assert {"results.json", "run.log", "report.html", "verdicts.jsonl"} <= {path.name for path in files}
+    files = [
+        bench.path / "junit.xml",
+        *(path for path in (bench.path / ".imgedit").rglob("*") if path.is_file()),
+    ]
+    assert {"results.json", "run.log", "report.html", "verdicts.jsonl"} <= {
+        path.name for path in files
+    }
     for name, secret in planted.items():
         for path in files:
             assert secret.encode() not in path.read_bytes(), (name, path)
@@ -101,13 +129,35 @@ def test_planted_secrets_are_in_no_file_and_on_no_screen(bench, talk, monkeypatc
 
 
 def test_secrets_are_known_by_their_names():
-    secret = ("api_key", "HF_TOKEN", "x-api-key", "accessToken", "Authorization", "PGPASSWORD", "MY_KEY", "aws_secret")
-    secret += ("api_keys", "MY_SECRETS", "DB_PASS", "secret_value", "dbPasswords", "pwd", "passphrase", "cookie")
+    secret = (
+        "api_key",
+        "HF_TOKEN",
+        "x-api-key",
+        "accessToken",
+        "Authorization",
+        "PGPASSWORD",
+        "MY_KEY",
+        "aws_secret",
+    )
+    secret += (
+        "api_keys",
+        "MY_SECRETS",
+        "DB_PASS",
+        "secret_value",
+        "dbPasswords",
+        "pwd",
+        "passphrase",
+        "cookie",
+    )
     plain = ("monkey", "keyboard", "tokenizer", "compass", "author")
     assert mask_secrets({"max_new_tokens": 5}) == {"max_new_tokens": 5}
     values = {"client": {**dict.fromkeys(secret, "x"), **dict.fromkeys(plain, "x")}}
-    assert mask_secrets(values) == {"client": {**dict.fromkeys(secret, "***"), **dict.fromkeys(plain, "x")}}
-    redactor = Redactor({"A_KEY": "0123456789", "B_KEY": "short", "C": [{"TOKEN": "abcdefgh\nijklmnop"}]})
+    assert mask_secrets(values) == {
+        "client": {**dict.fromkeys(secret, "***"), **dict.fromkeys(plain, "x")}
+    }
+    redactor = Redactor(
+        {"A_KEY": "0123456789", "B_KEY": "short", "C": [{"TOKEN": "abcdefgh\nijklmnop"}]}
+    )
     assert redactor.text("0123456789 short abcdefgh, ijklmnop") == "*** short ***, ***"
     quoted = Redactor({"A_KEY": 'back\\slash"quote'})
     assert quoted.text(repr({"x": 'back\\slash"quote'})) == "{'x': '***'}"
@@ -148,7 +198,9 @@ def test_instruction_is_no_template_and_no_control_token(bench):
         f"        assert any({text!r} in part for _, part in questions[0].parts)\n"
         "        return [Answer(score=5.0) for _ in questions]\n"
     )
-    bench.run_with_workers("--imgedit-suite=pairs.json", "--imgedit-judge=sees:Judge").assert_outcomes(passed=1)
+    bench.run_with_workers(
+        "--imgedit-suite=pairs.json", "--imgedit-judge=sees:Judge"
+    ).assert_outcomes(passed=1)
 
 
 @given(st.text(min_size=1))
@@ -171,7 +223,13 @@ def test_finished_images_are_read_from_their_folder_only(bench):
     Image.effect_noise((32, 32), 60).save(bench.path / "a.png")
     rows = [{"id": "../secret", "category": "..", "instruction": "x", "image": "a.png"}]
     (bench.path / "pairs.json").write_text(json.dumps(rows))
-    options = ("--imgedit-suite=pairs.json", "--imgedit-editor=folder:out", "--imgedit-judge=fakes:Constant")
+    options = (
+        "--imgedit-suite=pairs.json",
+        "--imgedit-editor=folder:out",
+        "--imgedit-judge=fakes:Constant",
+    )
     result = bench.run_with_workers(*options)
     assert result.ret == 4
-    result.stderr.fnmatch_lines(["ERROR: 1 of 1 pairs have no finished image for folder:out (secret); out holds no *"])
+    result.stderr.fnmatch_lines(
+        ["ERROR: 1 of 1 pairs have no finished image for folder:out (secret); out holds no *"]
+    )

@@ -1,4 +1,6 @@
-"""Texts from data give GitHub Actions no command: it obeys a line that begins with `::`, or holds `##[` anywhere."""
+"""Texts from data give GitHub Actions no command: it obeys a line that begins with `::`, or holds
+`##[` anywhere.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from PIL import Image
 
 COMMAND = re.compile(r"\s*(::|##\[)")
 
-#: Commands after every number of letters up to 39, between words of every length: wherever a line is wrapped or folded,
-#: some of them are what the next one begins with.
+#: Commands after every number of letters up to 39, between words of every length: wherever a line
+#: is wrapped or folded, some of them are what the next one begins with.
 TALKER = """
 from PIL import Image, ImageOps
 from pytest_imgedit import Answer, EditPair, FileImage
@@ -68,7 +70,9 @@ WAYS = {
 
 @pytest.fixture(scope="module")
 def printed():
-    """What the first test that needs it has a run print, by the way in which it is run: its lines, and open gates."""
+    """What the first test that needs it has a run print, by the way in which it is run: its lines,
+    and open gates.
+    """
     return {}
 
 
@@ -81,9 +85,17 @@ def said(request, bench, printed, monkeypatch):
         Image.effect_noise((32, 32), 60).save(bench.path / "a.png")
         (bench.path / "talker.py").write_text(TALKER)
         (bench.path / "conftest.py").write_text(CONFTEST)
-        suite = ("--imgedit-suite=talker:load", "--imgedit-editor=talker:Editor", "--imgedit-judge=talker:Judge")
+        suite = (
+            "--imgedit-suite=talker:load",
+            "--imgedit-editor=talker:Editor",
+            "--imgedit-judge=talker:Judge",
+        )
         result = bench.run_with_workers(*suite, *options, "-p", "no:cacheprovider")
-        assert {item["status"] for item in bench.results["items"]} == {"scored", "edit_error", "judge_error"}
+        assert {item["status"] for item in bench.results["items"]} == {
+            "scored",
+            "edit_error",
+            "judge_error",
+        }
         not_passed = [gate for gate in bench.results["gates"] if gate["state"] != "PASS"]
         printed[request.param] = result.outlines + result.errlines, len(not_passed)
     return printed[request.param]
@@ -105,10 +117,17 @@ def test_no_line_holds_a_command_of_the_older_kind(said):
 def test_name_of_a_suite_is_no_command(bench, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     Image.effect_noise((32, 32), 60).save(bench.path / "a.png")
-    row = {"id": "::error file=x::y", "category": "::add-mask::x", "instruction": "x", "image": "a.png"}
+    row = {
+        "id": "::error file=x::y",
+        "category": "::add-mask::x",
+        "instruction": "x",
+        "image": "a.png",
+    }
     name = "a b c d e f g h ::error file=x::y ::error file=x::y ##[error]x.json"
     (bench.path / name).write_text(json.dumps([row]))
-    result = bench.run_with_workers(f"--imgedit-suite={name}", "--imgedit-judge=fakes:Constant", "-v")
+    result = bench.run_with_workers(
+        f"--imgedit-suite={name}", "--imgedit-judge=fakes:Constant", "-v"
+    )
     result.assert_outcomes(passed=1)
     assert [line for line in result.outlines + result.errlines if COMMAND.match(line)] == []
 

@@ -31,7 +31,14 @@ def test_the_shipped_item_in_an_empty_folder(empty):
     outcome = empty.pytest("--imgedit")
     assert outcome.code == 0, outcome.output
     assert outcome.counts() == {"passed": 50}
-    assert len(re.findall(r"^(physics|environment|social|causal|referential) +10 +\d", outcome.output, re.M)) == 5
+    assert (
+        len(
+            re.findall(
+                r"^(physics|environment|social|causal|referential) +10 +\d", outcome.output, re.M
+            )
+        )
+        == 5
+    )
     assert outcome.last.startswith("imgedit: PASS: overall 9.")
 
 
@@ -60,7 +67,8 @@ def test_photographs_and_a_table_of_prompts(empty, where, names, suffix):
     assert outcome.code == 0, outcome.output
     assert outcome.counts() == {"passed": 30}
     assert outcome.last == (
-        "imgedit: PASS: 30 pairs edited, no scores asked for; 30 of 30 edits hardly differ from their source; "
+        "imgedit: PASS: 30 pairs edited, no scores asked for; 30 of 30 edits hardly differ from "
+        "their source; "
         "0 of 30 pairs without an edit, 0 allowed"
     )
     ids = [item["id"] for item in empty.results()["items"]]
@@ -86,7 +94,10 @@ def test_photographs_without_prompts_leave_something_to_do(empty):
     photographs(empty.path / "photos", 3)
     (empty.path / "photos" / "img_001.txt").write_text("add a hat\n")
     outcome = empty.call("imgedit", "init", "photos")
-    assert "to do: fill in 2 of its 3 instructions, which nothing says, in benchmarks/pairs.csv" in outcome.output
+    assert (
+        "to do: fill in 2 of its 3 instructions, which nothing says, in benchmarks/pairs.csv"
+        in outcome.output
+    )
     assert (empty.path / "benchmarks" / "pairs.csv").read_text().splitlines() == [
         "image,instruction",
         "img_000.jpg,",
@@ -96,7 +107,9 @@ def test_photographs_without_prompts_leave_something_to_do(empty):
     refused = empty.pytest("benchmarks")
     assert refused.code == 4
     assert "pairs.csv:2: no instruction, expected text in 'instruction'" in refused.output
-    (empty.path / "benchmarks" / "pairs.csv").write_text("image,instruction\nimg_000.jpg,x\nimg_001.jpg,y\n")
+    (empty.path / "benchmarks" / "pairs.csv").write_text(
+        "image,instruction\nimg_000.jpg,x\nimg_001.jpg,y\n"
+    )
     assert empty.pytest("benchmarks").counts() == {"passed": 2}
 
 
@@ -104,7 +117,10 @@ def test_pictures_of_a_repository_are_no_suite(empty):
     photographs(empty.path / "docs", 2)
     outcome = empty.call("imgedit", "init", "--ci=none")
     assert outcome.output.splitlines()[0] == "suite: scenes, as no prompts for images were found"
-    assert "not used: 2 images without instructions: imgedit init FOLDER takes those of a folder" in outcome.output
+    assert (
+        "not used: 2 images without instructions: imgedit init FOLDER takes those of a folder"
+        in outcome.output
+    )
     assert not (empty.path / "benchmarks" / "pairs.csv").exists()
 
 
@@ -119,7 +135,9 @@ def test_images_with_a_text_beside_each_are_a_suite(empty):
 
 def test_a_file_that_is_a_suite_already_is_used_as_it_is(empty):
     photographs(empty.path / "data", 2)
-    rows = [{"category": "physics", "image": f"img_00{n}.jpg", "instruction": "x"} for n in range(2)]
+    rows = [
+        {"category": "physics", "image": f"img_00{n}.jpg", "instruction": "x"} for n in range(2)
+    ]
     (empty.path / "data" / "pairs.json").write_text(json.dumps(rows))
     outcome = empty.call("imgedit", "init", "data/pairs.json", "--ci=none")
     assert outcome.code == 0, outcome.output
@@ -133,12 +151,18 @@ def test_an_empty_folder_gets_the_embedded_suite(empty):
     outcome = empty.call("imgedit", "init", "--ci=gitlab")
     assert outcome.output.splitlines()[0] == "suite: scenes, as no prompts for images were found"
     assert not (empty.path / ".github").exists()
-    limited = empty.pytest("benchmarks", "--imgedit-limit=1", "--imgedit-editor=identity", "--imgedit-judge=reference")
+    limited = empty.pytest(
+        "benchmarks", "--imgedit-limit=1", "--imgedit-editor=identity", "--imgedit-judge=reference"
+    )
     assert limited.counts() == {"passed": 5}
 
 
 @pytest.mark.parametrize(
-    "name", full_but(["one-gpu"], ["qwen-image-edit", "qwen-image-edit-plus", "flux-kontext", "one-gpu", "small-gpu"])
+    "name",
+    full_but(
+        ["one-gpu"],
+        ["qwen-image-edit", "qwen-image-edit-plus", "flux-kontext", "one-gpu", "small-gpu"],
+    ),
 )
 def test_ready_configs_take_the_users_suite(empty, name):
     photographs(empty.path)
@@ -146,8 +170,16 @@ def test_ready_configs_take_the_users_suite(empty, name):
     assert empty.call("imgedit", "init", f"--config={name}", "--ci=github").code == 0
     config = (empty.path / "benchmarks" / "imgedit.toml").read_text()
     assert '[suite]\nspec = "pairs.jsonl"\nroot = ".."' in config
-    assert "runs-on: [self-hosted, gpu]" in (empty.path / ".github/workflows/image-editing.yml").read_text()
-    options = ("--imgedit-editor=identity", "--imgedit-judge=none", "--imgedit-gpus=none", "--imgedit-limit=2")
+    assert (
+        "runs-on: [self-hosted, gpu]"
+        in (empty.path / ".github/workflows/image-editing.yml").read_text()
+    )
+    options = (
+        "--imgedit-editor=identity",
+        "--imgedit-judge=none",
+        "--imgedit-gpus=none",
+        "--imgedit-limit=2",
+    )
     outcome = empty.pytest("benchmarks", *options)
     assert outcome.code == 0, outcome.output
     assert outcome.counts() == {"passed": 2}
@@ -156,11 +188,19 @@ def test_ready_configs_take_the_users_suite(empty, name):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (("nowhere",), "imgedit: nowhere: no such file or folder, expected a CSV, a JSON or a folder of images"),
+        (
+            ("nowhere",),
+            "imgedit: nowhere: no such file or folder, expected a CSV, a JSON or a folder of "
+            "images",
+        ),
         (("--config=qwen-image-edt",), "did you mean 'qwen-image-edit'?"),
         (("nothing",), "imgedit: nothing: holds no table of prompts and no image"),
         (("bad.csv",), "imgedit: bad.csv: no column names images below "),
-        (("notes.txt",), "imgedit: notes.txt: expected a file of .json, .jsonl, .csv, .toml, or a folder of images"),
+        (
+            ("notes.txt",),
+            "imgedit: notes.txt: expected a file of .json, .jsonl, .csv, .toml, or a folder of "
+            "images",
+        ),
         (("twice.csv",), "imgedit: twice.csv: id '3' occurs 2 times, expected unique ids"),
         (("gap.csv",), "imgedit: gap.csv:7: 'file' is 'img_009.jpg', expected an image below "),
     ],
@@ -189,7 +229,9 @@ def test_all_columns_of_a_table_are_kept(empty):
         "y,img_001.jpg,make it rain,天气,,,,\n"
     )
     assert empty.call("imgedit", "init", "data/T.CSV").code == 0
-    first, second = map(json.loads, (empty.path / "benchmarks" / "pairs.jsonl").read_text().splitlines())
+    first, second = map(
+        json.loads, (empty.path / "benchmarks" / "pairs.jsonl").read_text().splitlines()
+    )
     assert first == {
         "image": "photos/img_000.jpg",
         "instruction": "make it snow",
@@ -200,7 +242,12 @@ def test_all_columns_of_a_table_are_kept(empty):
         "reference": "photos/img_001.jpg",
         "note": "hello",
     }
-    assert second == {"image": "photos/img_001.jpg", "instruction": "make it rain", "id": "y", "category": "天气"}
+    assert second == {
+        "image": "photos/img_001.jpg",
+        "instruction": "make it rain",
+        "id": "y",
+        "category": "天气",
+    }
     outcome = empty.pytest("benchmarks", "-k", "天气")
     assert outcome.counts() == {"passed": 2}
     assert "fields that nothing reads: note (1 row)" in outcome.output
@@ -208,7 +255,10 @@ def test_all_columns_of_a_table_are_kept(empty):
 
 def test_categories_of_a_dict_of_lists_are_kept(empty):
     photographs(empty.path, 2)
-    rows = {name: [{"photo": f"img_00{place}", "prompt": "x"}] for place, name in enumerate(("weather", "style"))}
+    rows = {
+        name: [{"photo": f"img_00{place}", "prompt": "x"}]
+        for place, name in enumerate(("weather", "style"))
+    }
     (empty.path / "t.json").write_text(json.dumps(rows))
     assert empty.call("imgedit", "init").code == 0
     lines = (empty.path / "benchmarks" / "pairs.jsonl").read_text().splitlines()
@@ -239,7 +289,10 @@ def test_in_a_folder_of_a_repository(empty):
     table(folder, count=2)
     outcome = empty.call("imgedit", "init", cwd="models/mine")
     assert outcome.code == 0
-    assert f"wrote no workflow: CI systems read theirs in {empty.path.resolve()} only" in outcome.output
+    assert (
+        f"wrote no workflow: CI systems read theirs in {empty.path.resolve()} only"
+        in outcome.output
+    )
     assert not (folder / ".github").exists()
     for arguments, cwd in (
         (("benchmarks",), "models/mine"),
@@ -255,18 +308,27 @@ def test_a_folder_that_cannot_be_written_gets_nothing(empty):
     (empty.path / ".github").write_text("a file")
     outcome = empty.call("imgedit", "init", "--ci=github")
     assert outcome.code == 4
-    assert "imgedit: .github/workflows/image-editing.yml: cannot be written, a folder of it is a file" in outcome.output
+    assert (
+        "imgedit: .github/workflows/image-editing.yml: cannot be written, a folder of it is a file"
+        in outcome.output
+    )
     assert not (empty.path / "benchmarks").exists()
 
 
 def shell(text):
     """The commands of a page: every line of its `sh` blocks."""
-    return [line for block in re.findall(r"```sh\n(.*?)```", text, re.S) for line in block.splitlines()]
+    return [
+        line for block in re.findall(r"```sh\n(.*?)```", text, re.S) for line in block.splitlines()
+    ]
 
 
 def new_repository(folder, remote):
     subprocess.run(["git", "init", "-q", "-b", "main"], cwd=folder, check=True)
-    subprocess.run(["git", "remote", "add", "origin", f"https://{remote}.com/me/mine.git"], cwd=folder, check=True)
+    subprocess.run(
+        ["git", "remote", "add", "origin", f"https://{remote}.com/me/mine.git"],
+        cwd=folder,
+        check=True,
+    )
 
 
 def follow(folder, commands):
@@ -279,12 +341,18 @@ def follow(folder, commands):
 
 @pytest.mark.full
 def test_the_page_on_ci_followed_word_by_word(empty):
-    """All but uploads and caches, which are the CI system's, and the index from which the package comes."""
+    """All but uploads and caches, which are the CI system's, and the index from which the package
+    comes.
+    """
     new_repository(empty.path, "github")
     empty.environment |= dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"), "me")
-    empty.environment |= dict.fromkeys(("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"), "me@example.org")
+    empty.environment |= dict.fromkeys(
+        ("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"), "me@example.org"
+    )
     follow(empty, shell((DOCS / "ci.md").read_text()))
-    committed = subprocess.run(["git", "ls-files"], cwd=empty.path, capture_output=True, text=True, check=True).stdout
+    committed = subprocess.run(
+        ["git", "ls-files"], cwd=empty.path, capture_output=True, text=True, check=True
+    ).stdout
     assert committed.split() == [
         ".github/workflows/image-editing.yml",
         "benchmarks/baselines/main.json",
@@ -306,7 +374,11 @@ def test_the_workflow_of_a_new_repository_works_as_it_stands(empty, system):
     follow(empty, ["imgedit init"])
     steps = workflow(empty.path, system)
     assert steps[0].startswith("pip install -r benchmarks/requirements.txt")
-    assert (empty.path / "benchmarks/requirements.txt").read_text().startswith("pytest-imgedit @ file:///")  # a wheel
+    assert (
+        (empty.path / "benchmarks/requirements.txt")
+        .read_text()
+        .startswith("pytest-imgedit @ file:///")
+    )  # a wheel
     follow(empty, ["\n".join(steps[1:])])  # GitLab gives all lines of a job to one shell
     assert empty.junit("report/junit.xml")["imgedit.run::complete"] == "passed"
 
@@ -328,11 +400,13 @@ def test_a_workflow_compares_with_the_baseline_once_there_is_one(empty):
         "from pytest_imgedit import Answer\n"
         "class Editor:\n"
         "    def __init__(self, *, device, good=True): self.good = good\n"
-        "    def edit(self, request): return ImageOps.invert(request.source) if self.good else request.source\n"
+        "    def edit(self, request): return ImageOps.invert(request.source) if self.good else "
+        "request.source\n"
         "class Judge:\n"
         "    def __init__(self, *, device): pass\n"
         "    def answer(self, questions):\n"
-        "        changed = [q.images['edited'].tobytes() != q.images['source'].tobytes() for q in questions]\n"
+        "        changed = [q.images['edited'].tobytes() != q.images['source'].tobytes() for q in "
+        "questions]\n"
         "        return [Answer(score=8.0 if one else 1.0) for one in changed]\n"
     )
     photographs(empty.path / "photos", 12)
@@ -341,7 +415,9 @@ def test_a_workflow_compares_with_the_baseline_once_there_is_one(empty):
     assert empty.call("imgedit", "init", "--ci=github").code == 0
     config = (empty.path / "benchmarks/imgedit.toml").read_text()
     config = config.replace('"identity" ', '"own:Editor" ').replace('"none" ', '"own:Judge" ')
-    (empty.path / "benchmarks/imgedit.toml").write_text(config + "controls = false\n[gates]\nmax_near_copies = 1.0\n")
+    (empty.path / "benchmarks/imgedit.toml").write_text(
+        config + "controls = false\n[gates]\nmax_near_copies = 1.0\n"
+    )
     saved = empty.pytest("benchmarks", "--imgedit-save=main")
     assert saved.code == 0, saved.output
     step = workflow(empty.path, "github")[-1]

@@ -1,4 +1,6 @@
-"""The installed plugin in a user's repository: ways to call pytest that meet an installation, and other plugins."""
+"""The installed plugin in a user's repository: ways to call pytest that meet an installation, and
+other plugins.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,8 @@ def test_randomly(repository, needs):
 def test_split(repository, needs):
     needs("pytest_split")
     parts = [
-        repository.pytest("benchmarks/test_image_edit.py", "--splits=2", f"--group={group}").edited for group in (1, 2)
+        repository.pytest("benchmarks/test_image_edit.py", "--splits=2", f"--group={group}").edited
+        for group in (1, 2)
     ]
     assert sorted(parts[0] + parts[1]) == ALL
     assert all(parts)
@@ -72,7 +75,9 @@ def test_html(repository, needs):
 
 def test_cov(repository, needs):
     needs("pytest_cov")
-    outcome = repository.pytest("benchmarks", "--cov=own_models", "--cov-fail-under=0", "-W", "default")
+    outcome = repository.pytest(
+        "benchmarks", "--cov=own_models", "--cov-fail-under=0", "-W", "default"
+    )
     assert (outcome.code, outcome.edited) == (0, ALL), outcome.output
 
 

@@ -1,4 +1,6 @@
-"""Tests of a user's own that call the run's workers: each model is loaded once a session, with and without xdist."""
+"""Tests of a user's own that call the run's workers: each model is loaded once a session, with and
+without xdist.
+"""
 
 from __future__ import annotations
 
@@ -92,9 +94,13 @@ def test_calls_without_a_run_start_workers_of_their_own(called, xdist):
     assert not (called.path / ".imgedit" / "runs").exists()
 
 
-def test_where_both_do_not_fit_the_one_that_is_called_takes_the_place_of_the_other(called, monkeypatch):
+def test_where_both_do_not_fit_the_one_that_is_called_takes_the_place_of_the_other(
+    called, monkeypatch
+):
     place(monkeypatch, "swap")
-    called.run(*MODELS, "--deselect=test_own.py::test_scores").assert_outcomes(passed=5 + 3, deselected=3)
+    called.run(*MODELS, "--deselect=test_own.py::test_scores").assert_outcomes(
+        passed=5 + 3, deselected=3
+    )
     assert (called.lines().count("Editor"), called.lines().count("Judge")) == (2, 1)
     assert called.timing["swaps"] == 1
 
@@ -110,7 +116,11 @@ def test_workers_that_were_kept_and_never_called_end_with_the_session(called, xd
 
 
 def test_a_run_that_ends_early_loads_each_model_once_too(called):
-    until = ("--imgedit-until=decided", "--imgedit-fail-under=overall:0", "--imgedit-set=judge.controls=false")
+    until = (
+        "--imgedit-until=decided",
+        "--imgedit-fail-under=overall:0",
+        "--imgedit-set=judge.controls=false",
+    )
     called.run(*MODELS, *until)
     assert (called.lines().count("Editor"), called.lines().count("Judge")) == (1, 1)
 
@@ -123,7 +133,8 @@ def test_a_run_that_only_edits_has_no_judge_to_call(called):
 
 def test_without_calls_the_workers_of_a_run_end_with_it(called):
     (called.path / "test_own.py").write_text(
-        "import psutil\ndef test_own(imgedit_run):\n    assert not psutil.Process().children(recursive=True)\n"
+        "import psutil\ndef test_own(imgedit_run):\n    assert not "
+        "psutil.Process().children(recursive=True)\n"
     )
     called.run_subprocess(*MODELS).assert_outcomes(passed=5 + 1)
 
@@ -144,7 +155,9 @@ def test_a_failed_call_says_why_under_xdist_too(called):
         "            edit_workers.edit(Image.new('RGB', (side, side)), 'x')\n"
     )
     for xdist in ((), ("-n", "1")):
-        called.run("--imgedit-editor=counted:Editor", "test_own.py", *xdist).assert_outcomes(passed=1)
+        called.run("--imgedit-editor=counted:Editor", "test_own.py", *xdist).assert_outcomes(
+            passed=1
+        )
 
 
 @pytest.mark.parametrize("xdist", [(), ("-n", "1")])
@@ -213,7 +226,9 @@ def test_runs_of_two_base_seeds_draw_apart(bench):
     noise = ("--imgedit-editor=noise", "--imgedit-judge=fakes:Constant", "--imgedit-limit=1")
     blobs = []
     for seed in (0, 7, 7):
-        bench.run_subprocess(*noise, f"--imgedit-set=editor.seed={seed}", "--imgedit-fresh").assert_outcomes(passed=5)
+        bench.run_subprocess(
+            *noise, f"--imgedit-set=editor.seed={seed}", "--imgedit-fresh"
+        ).assert_outcomes(passed=5)
         blobs.append([item["seeds"][0]["edit"]["blob"] for item in bench.items.values()])
         assert bench.results["run"]["options"]["editor"]["seed"] == seed
     assert blobs[1] == blobs[2]
@@ -225,12 +240,18 @@ def test_models_of_a_config_can_be_called_outside_of_pytest(called):
         "from PIL import Image\n"
         "from pytest_imgedit import open_models\n"
         "photo = Image.new('RGB', (40, 30), 'red')\n"
-        "with open_models(editor={'spec': 'counted:Editor'}, judge={'spec': 'counted:Judge'}) as models:\n"
+        "with open_models(editor={'spec': 'counted:Editor'}, judge={'spec': 'counted:Judge'}) as "
+        "models:\n"
         "    edited = models.edit_workers.edit(photo, 'turn it')\n"
         "    print(models.reward_model.score(photo, edited, 'turn it').score, edited.size)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=called.path, env=os.environ, capture_output=True, text=True, check=True
+        [sys.executable, "-c", script],
+        cwd=called.path,
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.splitlines() == ["7.0 (40, 30)"]
     assert (called.lines().count("Editor"), called.lines().count("Judge")) == (1, 1)

@@ -1,4 +1,6 @@
-"""The command line `imgedit` over two finished runs: what it prints, as text and JSON, and its exit codes."""
+"""The command line `imgedit` over two finished runs: what it prints, as text and JSON, and its exit
+codes.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,15 @@ from pytest_imgedit.cli.main import main
 def finished(tmp_path_factory):
     """A folder with a good run, saved as baseline `good`, and a bad one after it."""
     folder = fill(tmp_path_factory.mktemp("cli"))
-    for options in (["--imgedit-editor=oracle", "--imgedit-save=good"], ["--imgedit-editor=identity"]):
+    for options in (
+        ["--imgedit-editor=oracle", "--imgedit-save=good"],
+        ["--imgedit-editor=identity"],
+    ):
         subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "--imgedit-limit=6", *options], cwd=folder, check=True, timeout=120
+            [sys.executable, "-m", "pytest", "-q", "--imgedit-limit=6", *options],
+            cwd=folder,
+            check=True,
+            timeout=120,
         )
     return folder
 
@@ -43,12 +51,28 @@ def imgedit(finished, monkeypatch, capsys):
 
 def runs(folder):
     return [
-        path.name for path in sorted((folder / ".imgedit/runs").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+        path.name
+        for path in sorted(
+            (folder / ".imgedit/runs").iterdir(), key=lambda path: path.stat().st_mtime_ns
+        )
     ]
 
 
 @pytest.mark.parametrize(
-    "command", ["", "init", "compare", "trend", "plan", "report", "runs", "explain", "agreement", "qualify", "doctor"]
+    "command",
+    [
+        "",
+        "init",
+        "compare",
+        "trend",
+        "plan",
+        "report",
+        "runs",
+        "explain",
+        "agreement",
+        "qualify",
+        "doctor",
+    ],
 )
 def test_each_command_explains_itself(imgedit, command):
     """Costly as the first to use the runs of this module."""
@@ -88,14 +112,21 @@ def test_runs_lists_both(imgedit, finished):
     shutil.rmtree(finished / ".imgedit/runs/x")
     assert code == 1
     assert "x/results.json: not a whole results document: run: Field required" in out
-    assert imgedit("runs", "--out=nowhere")[::2] == (4, "imgedit: nowhere: no such folder, expected a store\n")
+    assert imgedit("runs", "--out=nowhere")[::2] == (
+        4,
+        "imgedit: nowhere: no such folder, expected a store\n",
+    )
 
 
 @pytest.mark.parametrize("before", ["good", "first", "path"])
 def test_compare_takes_baselines_and_runs(imgedit, finished, before):
     first = runs(finished)[0]
-    reference = {"good": "good", "first": first, "path": f".imgedit/runs/{first}/results.json"}[before]
-    code, out, _ = imgedit("compare", reference, "latest", "--max-drop=overall:0", "--max-drop=物理:1")
+    reference = {"good": "good", "first": first, "path": f".imgedit/runs/{first}/results.json"}[
+        before
+    ]
+    code, out, _ = imgedit(
+        "compare", reference, "latest", "--max-drop=overall:0", "--max-drop=物理:1"
+    )
     assert code == 1
     assert "editor identity" in out
     assert "FAIL: overall 0.00, was 10.00 in " in out
@@ -108,12 +139,21 @@ def test_compare_takes_baselines_and_runs(imgedit, finished, before):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        pytest.param(["runs", "--store=x"], "imgedit runs: unrecognized arguments: --store=x; see imgedit runs --help"),
         pytest.param(
-            ["report", "nosuch"], "imgedit: nosuch: no such file, and .imgedit has no finished run: run pytest"
+            ["runs", "--store=x"],
+            "imgedit runs: unrecognized arguments: --store=x; see imgedit runs --help",
         ),
-        pytest.param(["compare", "latest", "latest"], "imgedit: latest: .imgedit has no finished run: run pytest"),
-        pytest.param(["trend", "--last=30"], "imgedit: --last=30: .imgedit has no finished run: run pytest"),
+        pytest.param(
+            ["report", "nosuch"],
+            "imgedit: nosuch: no such file, and .imgedit has no finished run: run pytest",
+        ),
+        pytest.param(
+            ["compare", "latest", "latest"],
+            "imgedit: latest: .imgedit has no finished run: run pytest",
+        ),
+        pytest.param(
+            ["trend", "--last=30"], "imgedit: --last=30: .imgedit has no finished run: run pytest"
+        ),
     ],
 )
 def test_a_mistake_names_the_next_step(imgedit, tmp_path, monkeypatch, arguments, line):
@@ -126,13 +166,18 @@ def test_compare_without_a_drop_exits_0_and_refuses_what_is_unlike(imgedit, fini
     assert imgedit("compare", "good", runs(finished)[0], "--max-drop=overall:0")[0] == 0
     code, _, err = imgedit("compare", "good", "nowhere")
     assert code == 4
-    assert err.startswith("imgedit: nowhere: no such run, expected a path, latest, or one of the 2 ids in ")
+    assert err.startswith(
+        "imgedit: nowhere: no such run, expected a path, latest, or one of the 2 ids in "
+    )
     assert imgedit("compare", "good", "latest", "--max-drop=phys:0")[::2] == (
         4,
-        "imgedit: --max-drop: unknown field 'phys', expected one of: overall, physics, environment, social, "
+        "imgedit: --max-drop: unknown field 'phys', expected one of: overall, physics, "
+        "environment, social, "
         "causal, referential; did you mean 'physics'?\n",
     )
-    assert imgedit("compare", "good", "latest", "--max-drop=overall")[2].startswith("imgedit: --max-drop: 'overall': ")
+    assert imgedit("compare", "good", "latest", "--max-drop=overall")[2].startswith(
+        "imgedit: --max-drop: 'overall': "
+    )
     lossy = json.loads(Path("benchmarks/baselines/good.json").read_text())
     lossy["editor"]["lossy"] = ["quantize=fp8"]
     Path("lossy.json").write_text(json.dumps(lossy))
@@ -153,13 +198,17 @@ def test_report_is_rendered_again_and_can_be_moved(imgedit, finished, tmp_path):
     page, text = (folder / "report.html").read_text(), (folder / "report.md").read_text()
     (folder / "report.html").unlink()
     (folder / "report.md").unlink()
-    code, out, _ = imgedit("report", folder.name, f"--html={tmp_path}/page.html", f"--md={tmp_path}/page.md")
+    code, out, _ = imgedit(
+        "report", folder.name, f"--html={tmp_path}/page.html", f"--md={tmp_path}/page.md"
+    )
     assert code == 0
     assert "PASS: overall 10.00" in out
     assert (folder / "report.html").read_text() == page
     assert (folder / "report.md").read_text() == text == (tmp_path / "page.md").read_text()
     assert len(list((tmp_path / "page_files").iterdir())) == 60  # an oracle's edit is the reference
-    one = json.loads(imgedit("report", folder.name, f"--html={tmp_path}/one.html", "--html-embed", "--json")[1])
+    one = json.loads(
+        imgedit("report", folder.name, f"--html={tmp_path}/one.html", "--html-embed", "--json")[1]
+    )
     assert one["copies"] == [f"{tmp_path}/one.html"]
     assert not (tmp_path / "one_files").exists()
     assert (tmp_path / "one.html").read_text().count(
@@ -169,11 +218,15 @@ def test_report_is_rendered_again_and_can_be_moved(imgedit, finished, tmp_path):
 
 
 def test_agreement_with_people(imgedit, finished):
-    items = json.loads((finished / ".imgedit/runs" / runs(finished)[-1] / "results.json").read_text())["items"]
+    items = json.loads(
+        (finished / ".imgedit/runs" / runs(finished)[-1] / "results.json").read_text()
+    )["items"]
     baseline = json.loads((finished / "benchmarks/baselines/good.json").read_text())
     for place, item in enumerate(baseline["items"]):
         item["score"] = place / 3
-    rows = "".join(f"{item['id']},{place // 2},{rater}\n" for place, item in enumerate(items) for rater in "ab")
+    rows = "".join(
+        f"{item['id']},{place // 2},{rater}\n" for place, item in enumerate(items) for rater in "ab"
+    )
     (finished / "people.csv").write_text(f"id,score,rater\n{rows}ghost,3,a\n")
     code, out, _ = imgedit("agreement", "latest", "people.csv")
     assert code == 0
@@ -181,7 +234,9 @@ def test_agreement_with_people(imgedit, finished):
     assert "ids that are rated but not in the run: 1, such as ghost" in out
     found = json.loads(imgedit("agreement", "latest", "people.csv", "--json")[1])
     assert found["pairs"] == 30
-    assert found["rows"]["overall"]["spearman"]["value"] is None  # the judge gave every pair the same
+    assert (
+        found["rows"]["overall"]["spearman"]["value"] is None
+    )  # the judge gave every pair the same
     assert found["rows"]["overall"]["pairwise"] == {"value": 0.5, "ci95": [0.5, 0.5]}
     (finished / "people.csv").write_text("id,score\nghost,3\n")
     assert imgedit("agreement", "latest", "people.csv")[0] == 1
@@ -206,13 +261,19 @@ def test_doctor_says_what_is_there_and_what_is_missing(imgedit, finished, tiny):
     code, out, _ = imgedit("doctor", "--config=far.toml")
     assert code == 0
     assert "workers run on a Ray cluster, which is not looked at" in out
-    shared = f"[editor]\nspec = 'diffusers:{tiny('instruct-pix2pix')}'\n[workers]\ngpus = 'none'\ngpus_per_worker = 2\n"
+    shared = (
+        f"[editor]\nspec = 'diffusers:{tiny('instruct-pix2pix')}'\n[workers]\ngpus = "
+        "'none'\ngpus_per_worker = 2\n"
+    )
     Path("shared.toml").write_text(shared)
     assert imgedit("doctor", "--config=shared.toml")[0] == 0
     code, out, _ = imgedit("doctor", "--config=bad.toml")
     assert code == 1
     assert "problem: nowhere.json: no such file" in out
-    assert "problem: editor: model 'Some/Model': not on this machine yet; a run downloads it from the hub" in out
+    assert (
+        "problem: editor: model 'Some/Model': not on this machine yet; a run downloads it from "
+        "the hub" in out
+    )
     document = json.loads(imgedit("doctor", "--config=bad.toml", "--json")[1])
     assert [(model["role"], model["fits"]) for model in document["models"]] == [("judge", True)]
     assert len(document["problems"]) == 2
@@ -226,5 +287,7 @@ def test_doctor_says_what_is_there_and_what_is_missing(imgedit, finished, tiny):
 
 def test_the_command_is_installed():
     command = Path(sys.executable).with_name("imgedit")
-    done = subprocess.run([command, "--help"], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [command, "--help"], capture_output=True, text=True, timeout=60, check=True
+    )
     assert "compare" in done.stdout

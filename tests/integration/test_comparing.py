@@ -1,4 +1,6 @@
-"""Baselines: saved, compared with, refused where verdicts are of another kind; gates on drops decide the exit code."""
+"""Baselines: saved, compared with, refused where verdicts are of another kind; gates on drops
+decide the exit code.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def test_a_worse_editor_fails_by_name_of_the_category_and_the_same_one_passes(sa
     assert document["machine"]["gpus"] == []
     assert str(saved.path) not in text
 
-    worse = saved.run("--imgedit-compare=main", *DROPS, "--junitxml=junit.xml", "--imgedit-save=worse")
+    worse = saved.run(
+        "--imgedit-compare=main", *DROPS, "--junitxml=junit.xml", "--imgedit-save=worse"
+    )
     assert worse.ret == 1
     worse.assert_outcomes(passed=50, failed=3)
     worse.stdout.fnmatch_lines(
@@ -37,7 +41,8 @@ def test_a_worse_editor_fails_by_name_of_the_category_and_the_same_one_passes(sa
             "overall *10.00*0.00*-10.00*<0.001 FAIL*",
             "edits of 0 of 50 pairs look as they did",
             "fell most: * 10.00 → 0.00, *",
-            "imgedit: FAIL: 50 of 50 edits hardly differ from their source; overall 0.00, was 10.00 in main: "
+            "imgedit: FAIL: 50 of 50 edits hardly differ from their source; overall 0.00, was "
+            "10.00 in main: "
             "fell by 10.00, 0 allowed (p <0.001); physics 0.00, was 10.00 in main: *",
             "html: *report.html",
             "baseline: worse was not saved: the run is FAIL",
@@ -47,7 +52,9 @@ def test_a_worse_editor_fails_by_name_of_the_category_and_the_same_one_passes(sa
     found = saved.results
     assert found["comparison"]["rows"]["social"]["finding"] == "fell"
     assert [gate["state"] for gate in found["gates"]] == ["PASS", "FAIL", "FAIL", "FAIL", "PASS"]
-    assert found["gates"][3]["why"].startswith("50 of 50 pairs fell by 3 points or more against main, 0 allowed (")
+    assert found["gates"][3]["why"].startswith(
+        "50 of 50 pairs fell by 3 points or more against main, 0 allowed ("
+    )
     assert len(found["comparison"]["collapsed"]) == 50
     junit = (saved.path / "junit.xml").read_text()
     assert '<property name="imgedit_before" value="10.0" />' in junit
@@ -56,21 +63,34 @@ def test_a_worse_editor_fails_by_name_of_the_category_and_the_same_one_passes(sa
     same = saved.run("--imgedit-editor=oracle", "--imgedit-compare=latest", *DROPS)
     assert same.ret == 0
     same.stdout.fnmatch_lines(
-        ["imgedit: PASS: overall 10.00, was 10.00 in main: did not move, 0 allowed; *physics 10.00, was *"]
+        [
+            "imgedit: PASS: overall 10.00, was 10.00 in main: did not move, 0 allowed; *physics "
+            "10.00, was *"
+        ]
     )
 
 
 def test_few_pairs_are_inconclusive_which_fails_unless_it_is_allowed(saved):
-    few = ("--imgedit-compare=main", "--imgedit-limit=1", "--imgedit-max-drop=overall:0", "--imgedit-max-collapsed=5")
+    few = (
+        "--imgedit-compare=main",
+        "--imgedit-limit=1",
+        "--imgedit-max-drop=overall:0",
+        "--imgedit-max-collapsed=5",
+    )
     few = (*few, "--imgedit-set=gates.alpha=0.01", "--imgedit-set=gates.max_near_copies=1.0")
     result = saved.run(*few)
     assert result.ret == 1
     result.stdout.fnmatch_lines(
-        ["imgedit: INCONCLUSIVE: overall 0.00, was 10.00 in main: fell by 10.00, *too few pairs (5) to show anything *"]
+        [
+            "imgedit: INCONCLUSIVE: overall 0.00, was 10.00 in main: fell by 10.00, *too few "
+            "pairs (5) to show anything *"
+        ]
     )
     allowed = saved.run(*few, "--imgedit-set=gates.allow_inconclusive=true")
     assert allowed.ret == 0
-    allowed.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE (allowed): overall 0.00, was 10.00 in main: *"])
+    allowed.stdout.fnmatch_lines(
+        ["imgedit: INCONCLUSIVE (allowed): overall 0.00, was 10.00 in main: *"]
+    )
     same = saved.run("--imgedit-editor=oracle", *few[:3], "--imgedit-set=judge.controls=false")
     assert same.ret == 0  # every edit is the baseline's
     same.stdout.fnmatch_lines(["imgedit: PASS: *; a part: 5 of 50 pairs"])
@@ -81,7 +101,9 @@ def test_coverage_of_the_baseline_is_a_gate_where_that_is_asked_for(saved):
     assert saved.run(*part, "--imgedit-min-coverage=0.2").ret == 0
     result = saved.run(*part, "--imgedit-min-coverage=0.5")
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["imgedit: FAIL: 10 of the 50 pairs of main are compared, 50% asked for; *"])
+    result.stdout.fnmatch_lines(
+        ["imgedit: FAIL: 10 of the 50 pairs of main are compared, 50% asked for; *"]
+    )
 
 
 def test_a_baseline_of_another_environment_is_refused_where_that_is_asked_for(saved):
@@ -95,7 +117,9 @@ def test_a_baseline_of_another_environment_is_refused_where_that_is_asked_for(sa
     same = (*options, "--imgedit-set=gates.environment='same'")
     result = saved.run(*same)
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["imgedit: INVALID: *computed in other environments (gates.environment): *numpy*"])
+    result.stdout.fnmatch_lines(
+        ["imgedit: INVALID: *computed in other environments (gates.environment): *numpy*"]
+    )
     stored = saved.stored_edits()
     early = saved.run(*same, "--imgedit-fresh")
     assert early.ret == 4  # before anything is edited
@@ -106,7 +130,14 @@ def test_a_baseline_of_another_environment_is_refused_where_that_is_asked_for(sa
 
 
 def test_a_part_of_the_pairs_is_compared_with_the_same_part_under_xdist_too(saved):
-    result = saved.run("-k", "physics or social", "--imgedit-compare=benchmarks/baselines/main.json", *DROPS, "-n", "2")
+    result = saved.run(
+        "-k",
+        "physics or social",
+        "--imgedit-compare=benchmarks/baselines/main.json",
+        *DROPS,
+        "-n",
+        "2",
+    )
     assert result.ret == 1
     result.stdout.fnmatch_lines(["against baseline main: *(20 of its 50 pairs)"])
     assert list(saved.results["comparison"]["rows"]) == ["overall", "physics", "social"]
@@ -115,9 +146,13 @@ def test_a_part_of_the_pairs_is_compared_with_the_same_part_under_xdist_too(save
 def test_a_run_is_a_baseline_too(saved):
     result = saved.run("--imgedit-editor=shuffled", f"--imgedit-compare={saved.runs[-1]}")
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["overall * fell *", "imgedit: FAIL: * pairs fell by 3 points or more against *"])
+    result.stdout.fnmatch_lines(
+        ["overall * fell *", "imgedit: FAIL: * pairs fell by 3 points or more against *"]
+    )
     allowed = saved.run(
-        "--imgedit-editor=shuffled", f"--imgedit-compare={saved.runs[-1]}", "--imgedit-max-collapsed=50"
+        "--imgedit-editor=shuffled",
+        f"--imgedit-compare={saved.runs[-1]}",
+        "--imgedit-max-collapsed=50",
     )
     assert allowed.ret == 0
 
@@ -135,7 +170,10 @@ def test_saving_twice_differs_in_the_run_alone(saved):
     [
         (["--imgedit-judge=fakes:Constant"], "another judge: reference there, fakes:Constant here"),
         (["--imgedit-seeds=2"], "another number of seeds: 1 there, 2 here"),
-        (["--imgedit-set=suite.language=zh"], "pair 'physics-0000' had another category, text or image"),
+        (
+            ["--imgedit-set=suite.language=zh"],
+            "pair 'physics-0000' had another category, text or image",
+        ),
         (["--imgedit-suite=scenes:n=11"], "pair 'physics-0010' is not in it"),
     ],
 )
@@ -158,7 +196,9 @@ def test_a_run_that_was_stopped_is_not_saved(bench):
 
 
 def test_a_run_with_items_under_the_min_score_is_not_saved(bench):
-    result = bench.run("--imgedit-set=suite.min_score=5", "--imgedit-limit=1", "--imgedit-save=main")
+    result = bench.run(
+        "--imgedit-set=suite.min_score=5", "--imgedit-limit=1", "--imgedit-save=main"
+    )
     assert result.ret == 1
     result.stdout.fnmatch_lines(["baseline: main was not saved: the run is FAIL"])
     assert not (bench.path / "benchmarks").exists()
@@ -167,7 +207,9 @@ def test_a_run_with_items_under_the_min_score_is_not_saved(bench):
 def test_a_part_of_the_pairs_does_not_replace_a_baseline_of_all(saved):
     result = saved.run("-k", "physics", "--imgedit-editor=oracle", "--imgedit-save=main")
     assert result.ret == 4
-    result.stderr.fnmatch_lines(["ERROR: --imgedit-save=main: *main.json holds 40 pairs that are not selected, such *"])
+    result.stderr.fnmatch_lines(
+        ["ERROR: --imgedit-save=main: *main.json holds 40 pairs that are not selected, such *"]
+    )
     assert saved.run("-k", "physics", "--imgedit-editor=oracle", "--imgedit-save=physics").ret == 0
 
 
@@ -176,15 +218,23 @@ def test_github_is_told_of_every_gate_that_did_not_pass(saved, monkeypatch):
     result = saved.run("--imgedit-compare=main", *DROPS)
     result.stdout.fnmatch_lines(
         [
-            "::error title=imgedit max_drop overall::FAIL: overall 0.00, was 10.00 in main: fell by 10.00, *",
-            "::error title=imgedit max_drop physics::FAIL: physics 0.00, was 10.00 in main: fell by 10.00, *",
+            "::error title=imgedit max_drop overall::FAIL: overall 0.00, was 10.00 in main: fell "
+            "by 10.00, *",
+            "::error title=imgedit max_drop physics::FAIL: physics 0.00, was 10.00 in main: fell "
+            "by 10.00, *",
         ]
     )
     few = saved.run(
-        *("--imgedit-limit=1", "--imgedit-fail-under=overall:5", "--imgedit-set=gates.allow_inconclusive=true"),
+        *(
+            "--imgedit-limit=1",
+            "--imgedit-fail-under=overall:5",
+            "--imgedit-set=gates.allow_inconclusive=true",
+        ),
         "--imgedit-set=gates.max_near_copies=1.0",
     )
-    few.stdout.fnmatch_lines(["::warning title=imgedit fail_under overall::INCONCLUSIVE: overall 0.00 < 5: too few *"])
+    few.stdout.fnmatch_lines(
+        ["::warning title=imgedit fail_under overall::INCONCLUSIVE: overall 0.00 < 5: too few *"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -196,8 +246,14 @@ def test_github_is_told_of_every_gate_that_did_not_pass(saved, monkeypatch):
     ],
 )
 def test_ruined_pictures_fail_a_run_whose_other_edits_are_one_grey_level_away(bench, ruined, code):
-    """By equal bytes, no edit would have been that of the baseline, and four ruined pictures a matter of chance."""
-    run = ("--imgedit-editor=fakes:Checkpoint", "--imgedit-judge=fakes:Reads", "--imgedit-set=judge.controls=false")
+    """By equal bytes, no edit would have been that of the baseline, and four ruined pictures a
+    matter of chance.
+    """
+    run = (
+        "--imgedit-editor=fakes:Checkpoint",
+        "--imgedit-judge=fakes:Reads",
+        "--imgedit-set=judge.controls=false",
+    )
     run = (*run, "--imgedit-set=editor.luck=0.0", "--imgedit-set=editor.level=8.0")
     assert bench.run(*run, "--imgedit-save=main").ret == 0
     before = {item["seeds"][0]["edit"]["blob"] for item in bench.results["items"]}
@@ -205,10 +261,15 @@ def test_ruined_pictures_fail_a_run_whose_other_edits_are_one_grey_level_away(be
     result = bench.run(*worse, "--imgedit-compare=main", "--imgedit-max-drop=overall:0.5")
     assert result.ret == code
     edits = [item["seeds"][0]["edit"]["blob"] for item in bench.results["items"]]
-    assert sum(edit in before for edit in edits) < 25  # most have other bytes; some are as white as can be
+    assert (
+        sum(edit in before for edit in edits) < 25
+    )  # most have other bytes; some are as white as can be
     count = len(ruined.split())
     assert len(bench.results["comparison"]["collapsed"]) == count
     if count:
         result.stdout.fnmatch_lines(
-            [f"imgedit: FAIL: {count} of 50 pairs fell by 3 points or more against main, 0 allowed (*): 0 of the *"]
+            [
+                f"imgedit: FAIL: {count} of 50 pairs fell by 3 points or more against main, 0 "
+                "allowed (*): 0 of the *"
+            ]
         )

@@ -1,4 +1,6 @@
-"""The default run: the embedded editor and judge, real diffusion and a real VLM, without a GPU or a network."""
+"""The default run: the embedded editor and judge, real diffusion and a real VLM, without a GPU or a
+network.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def embedded(bench: Bench) -> Bench:
 
 
 @pytest.mark.full
-def test_by_default_the_embedded_editor_edits_and_the_embedded_judge_scores(embedded: Bench) -> None:
+def test_by_default_the_embedded_editor_edits_and_the_embedded_judge_scores(
+    embedded: Bench,
+) -> None:
     result = embedded.run(SUITE)
     assert result.ret == 0
     document = embedded.results
@@ -53,7 +57,9 @@ def test_by_default_the_embedded_editor_edits_and_the_embedded_judge_scores(embe
     assert seed["verdict"]["reply"].startswith("instruction: ")
     scores = _scores(embedded)
 
-    one_by_one = embedded.run(SUITE, "--imgedit-stage=score", "--imgedit-fresh", "--imgedit-set=judge.batch_size=1")
+    one_by_one = embedded.run(
+        SUITE, "--imgedit-stage=score", "--imgedit-fresh", "--imgedit-set=judge.batch_size=1"
+    )
     assert one_by_one.ret == 0
     assert _scores(embedded) == scores
 
@@ -72,33 +78,50 @@ def test_an_untouched_image_is_worth_nothing_to_the_embedded_judge(embedded: Ben
 @pytest.mark.full
 def test_fewer_steps_fail_against_a_baseline_by_name_of_the_category(embedded: Bench) -> None:
     social = ("--imgedit-suite=scenes:n=12", "-k", "social")
-    gates = ("--imgedit-compare=main", "--imgedit-max-drop=overall:0", "--imgedit-max-drop=social:0")
+    gates = (
+        "--imgedit-compare=main",
+        "--imgedit-max-drop=overall:0",
+        "--imgedit-max-drop=social:0",
+    )
     assert embedded.run(*social, "--imgedit-save=main").ret == 0
     worse = embedded.run(*social, *gates, "--imgedit-set=editor.num_inference_steps=2")
     assert worse.ret == 1
     worse.stdout.fnmatch_lines(
-        ["imgedit: FAIL: overall *, was * in main: fell by 0.*; social *: fell by 0.* (p *); a part: *"]
+        [
+            "imgedit: FAIL: overall *, was * in main: fell by 0.*; social *: fell by 0.* (p *); a "
+            "part: *"
+        ]
     )
     same = embedded.run(*social, *gates)
     assert same.ret == 0
-    same.stdout.fnmatch_lines(["imgedit: PASS: *overall *: did not move, *social *: did not move, *"])
+    same.stdout.fnmatch_lines(
+        ["imgedit: PASS: *overall *: did not move, *social *: did not move, *"]
+    )
 
 
 def test_the_embedded_models_take_no_argument_and_only_known_keys(bench: Bench) -> None:
     bench.refuses("editor 'scenes' takes no argument, found 'x'", "--imgedit-editor=scenes:x")
     bench.refuses("judge 'scenes' takes no argument, found 'x'", "--imgedit-judge=scenes:x")
     bench.refuses(
-        "judge.rubric: judge 'scenes' was taught the built-in rubric 'aspects' and no other, found 'plausibility'",
+        "judge.rubric: judge 'scenes' was taught the built-in rubric 'aspects' and no other, "
+        "found 'plausibility'",
         "--imgedit-judge=scenes",
         "--imgedit-set=judge.rubric=plausibility",
     )
     (bench.path / "own.toml").write_text("[rubrics.aspects]\nfile = 'mine.toml'\n")
-    (bench.path / "mine.toml").write_text((Path(protocols.__file__).parent / "aspects.toml").read_text())
-    bench.refuses("judge.rubric: *, found 'aspects' of your own", "--imgedit-judge=scenes", "--imgedit-config=own.toml")
+    (bench.path / "mine.toml").write_text(
+        (Path(protocols.__file__).parent / "aspects.toml").read_text()
+    )
+    bench.refuses(
+        "judge.rubric: *, found 'aspects' of your own",
+        "--imgedit-judge=scenes",
+        "--imgedit-config=own.toml",
+    )
     row = {"image": "a.png", "instruction": "x"}
     (bench.path / "photos.json").write_text(json.dumps([row]))
     bench.refuses(
-        "judge 'scenes' knows drawn scenes only and cannot grade the suite 'photos.json': name a judge with *",
+        "judge 'scenes' knows drawn scenes only and cannot grade the suite 'photos.json': name a "
+        "judge with *",
         "--imgedit-judge=scenes",
         "--imgedit-suite=photos.json",
     )
@@ -106,4 +129,8 @@ def test_the_embedded_models_take_no_argument_and_only_known_keys(bench: Bench) 
         ("strength", "1", "no such argument is taken by scenes"),
         ("num_inference_steps", "0", "found 0, expected a count of at least 1"),
     ):
-        bench.refuses(f"editor.{name}: {reason}", "--imgedit-editor=scenes", f"--imgedit-set=editor.{name}={value}")
+        bench.refuses(
+            f"editor.{name}: {reason}",
+            "--imgedit-editor=scenes",
+            f"--imgedit-set=editor.{name}={value}",
+        )

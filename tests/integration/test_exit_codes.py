@@ -16,13 +16,26 @@ CONSTANT = (
 @pytest.mark.parametrize(
     ("gates", "failed", "line"),
     [
-        pytest.param(["overall:2"], 0, "imgedit: PASS: overall 5.00; *overall 5.00 >= 2; a part: *", id="pass"),
         pytest.param(
-            ["overall:5"], 1, "imgedit: INCONCLUSIVE: overall 5.00 >= 5: no spread seen in 10 pairs*", id="flat"
+            ["overall:2"],
+            0,
+            "imgedit: PASS: overall 5.00; *overall 5.00 >= 2; a part: *",
+            id="pass",
         ),
-        pytest.param(["overall:5.1"], 1, "imgedit: FAIL: overall 5.00 < 5.1 (p <0.001); a part: *", id="fail"),
         pytest.param(
-            ["物理:6", "causal:2"], 2, "imgedit: INCONCLUSIVE: physics 5.00 < 6: too few pairs (2) *", id="few"
+            ["overall:5"],
+            1,
+            "imgedit: INCONCLUSIVE: overall 5.00 >= 5: no spread seen in 10 pairs*",
+            id="flat",
+        ),
+        pytest.param(
+            ["overall:5.1"], 1, "imgedit: FAIL: overall 5.00 < 5.1 (p <0.001); a part: *", id="fail"
+        ),
+        pytest.param(
+            ["物理:6", "causal:2"],
+            2,
+            "imgedit: INCONCLUSIVE: physics 5.00 < 6: too few pairs (2) *",
+            id="few",
         ),
     ],
 )
@@ -34,15 +47,22 @@ def test_fail_under(bench, gates, failed, line):
 
 
 def test_gates_that_fail_are_named_in_the_summary_and_are_not_the_last_failed(bench):
-    low = ("--imgedit-fail-under=overall:9", "--imgedit-fail-under=physics:9", "--imgedit-fail-under=causal:1")
+    low = (
+        "--imgedit-fail-under=overall:9",
+        "--imgedit-fail-under=physics:9",
+        "--imgedit-fail-under=causal:1",
+    )
     result = bench.run(*CONSTANT, *low, "--junitxml=junit.xml")
     result.stdout.fnmatch_lines(
         [
             "FAILED imgedit.gates::fail_under[[]overall[]] - FAIL: overall 5.00 < 9 *",
-            "FAILED imgedit.gates::fail_under[[]physics[]] - INCONCLUSIVE: physics 5.00 < 9: too few pairs *",
+            "FAILED imgedit.gates::fail_under[[]physics[]] - INCONCLUSIVE: physics 5.00 < 9: too "
+            "few pairs *",
         ]
     )
-    names = [case.get("name") for case in ElementTree.parse(bench.path / "junit.xml").iter("testcase")]
+    names = [
+        case.get("name") for case in ElementTree.parse(bench.path / "junit.xml").iter("testcase")
+    ]
     assert names.count("fail_under[overall]") == 1
     assert not (bench.path / ".pytest_cache/v/cache/lastfailed").exists()
 
@@ -50,20 +70,31 @@ def test_gates_that_fail_are_named_in_the_summary_and_are_not_the_last_failed(be
 def test_gate_on_a_category_that_was_not_selected_is_refused_before_any_edit(bench):
     result = bench.run(*CONSTANT, "-k", "physics", "--imgedit-fail-under=causal:1")
     assert result.ret == 4
-    result.stderr.fnmatch_lines(["ERROR: gates.fail_under: 'causal' has 0 of the selected pairs, expected at least 2"])
+    result.stderr.fnmatch_lines(
+        ["ERROR: gates.fail_under: 'causal' has 0 of the selected pairs, expected at least 2"]
+    )
     assert not (bench.path / ".imgedit").exists()
 
 
 @pytest.mark.parametrize(
     ("allowed", "code", "outcome"),
-    [("0", 1, {"failed": 1}), ("1", 0, {"xfailed": 1}), ("0.1", 0, {"xfailed": 1}), ("0.05", 1, {"failed": 1})],
+    [
+        ("0", 1, {"failed": 1}),
+        ("1", 0, {"xfailed": 1}),
+        ("0.1", 0, {"xfailed": 1}),
+        ("0.05", 1, {"failed": 1}),
+    ],
 )
 def test_errors_within_the_limit_are_xfailed_with_their_reason(bench, allowed, code, outcome):
-    result = bench.run(*CONSTANT, "--imgedit-editor=fakes:Raises", f"--imgedit-max-errors={allowed}", "-rx")
+    result = bench.run(
+        *CONSTANT, "--imgedit-editor=fakes:Raises", f"--imgedit-max-errors={allowed}", "-rx"
+    )
     result.assert_outcomes(passed=9, **outcome)
     assert result.ret == code
     if "xfailed" in outcome:
-        result.stdout.fnmatch_lines(["XFAIL *physics-0001* edit error (exception): RuntimeError: no such luck"])
+        result.stdout.fnmatch_lines(
+            ["XFAIL *physics-0001* edit error (exception): RuntimeError: no such luck"]
+        )
 
 
 def test_item_under_min_score_fails(bench):
@@ -75,12 +106,18 @@ def test_item_under_min_score_fails(bench):
 def test_unreadable_replies_are_asked_again_with_a_reminder(bench):
     bench.run("--imgedit-judge=fakes:Reader", "--imgedit-limit=1").assert_outcomes(passed=5)
     for item in bench.results["items"]:
-        expected = {"instruction": 9, "preservation": 4 if item["category"] == "social" else 9, "realism": 9}
+        expected = {
+            "instruction": 9,
+            "preservation": 4 if item["category"] == "social" else 9,
+            "realism": 9,
+        }
         assert item["aspects"] == expected
 
 
 def test_reply_that_stays_unreadable_is_an_error_with_the_raw_reply(bench):
-    result = bench.run("--imgedit-judge=fakes:Reader", "--imgedit-set=judge.mumbles=3", "--imgedit-limit=1")
+    result = bench.run(
+        "--imgedit-judge=fakes:Reader", "--imgedit-set=judge.mumbles=3", "--imgedit-limit=1"
+    )
     result.assert_outcomes(passed=4, failed=1)
     item = next(item for item in bench.results["items"] if item["category"] == "social")
     assert item["status"] == "judge_error"
@@ -95,9 +132,13 @@ def test_judge_without_a_reference_image_is_an_error_of_that_pair(bench, photogr
     result = bench.run(f"--imgedit-suite=risebench:{photographs}")
     result.assert_outcomes(passed=2, failed=3)
     assert all(
-        "reference" in item["error"]["message"] for item in bench.results["items"] if item["category"] == "causal"
+        "reference" in item["error"]["message"]
+        for item in bench.results["items"]
+        if item["category"] == "causal"
     )
-    result.stdout.fnmatch_lines(["*3 of 5 pairs have no reference image, which judge 'reference' needs (causal*"])
+    result.stdout.fnmatch_lines(
+        ["*3 of 5 pairs have no reference image, which judge 'reference' needs (causal*"]
+    )
 
 
 @pytest.mark.parametrize("score", ["11.0", "-0.5", "'nan'"])
@@ -111,9 +152,9 @@ def test_score_out_of_range_is_an_error(bench, score):
 def test_one_edit_cannot_spoil_the_verdicts_on_the_others_of_its_batch(bench, judge, kind):
     result = bench.run_with_workers(f"--imgedit-judge=fakes:{judge}", "--imgedit-limit=3")
     result.assert_outcomes(passed=14, failed=1)
-    assert {item["id"]: item["error"]["kind"] for item in bench.results["items"] if item["error"]} == {
-        "causal-0001": kind
-    }
+    assert {
+        item["id"]: item["error"]["kind"] for item in bench.results["items"] if item["error"]
+    } == {"causal-0001": kind}
 
 
 def test_broken_reference_is_the_error_of_its_pair_alone(bench):
@@ -134,12 +175,20 @@ def test_broken_reference_is_the_error_of_its_pair_alone(bench):
         for n in range(6)
     ]
     (bench.path / "pairs.json").write_text(json.dumps(rows))
-    bench.run("--imgedit-suite=pairs.json", "--imgedit-judge=fakes:Constant").assert_outcomes(passed=5, failed=1)
+    bench.run("--imgedit-suite=pairs.json", "--imgedit-judge=fakes:Constant").assert_outcomes(
+        passed=5, failed=1
+    )
     assert [item["id"] for item in bench.results["items"] if item["error"]] == ["p2"]
 
 
 @pytest.mark.parametrize(
-    "answer", ["Answer(reply=None)", "Answer(score=5, aspects={'x': float('nan')})", "'5'", "Answer(score='x')"]
+    "answer",
+    [
+        "Answer(reply=None)",
+        "Answer(score=5, aspects={'x': float('nan')})",
+        "'5'",
+        "Answer(score='x')",
+    ],
 )
 def test_answer_that_is_none_is_an_error_of_its_pair(bench, answer):
     (bench.path / "odd.py").write_text(
@@ -170,7 +219,9 @@ def test_parameters_that_look_like_secrets_are_masked(bench):
         "        return request.source\n"
     )
     bench.run(
-        "--imgedit-editor=keyed:Keyed", "--imgedit-set=editor.api_key=SECRET123", "--imgedit-limit=1"
+        "--imgedit-editor=keyed:Keyed",
+        "--imgedit-set=editor.api_key=SECRET123",
+        "--imgedit-limit=1",
     ).assert_outcomes(passed=5)
     for path in (bench.path / ".imgedit").rglob("*"):
         assert not path.is_file() or b"SECRET123" not in path.read_bytes(), path

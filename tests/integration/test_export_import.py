@@ -1,4 +1,6 @@
-"""Edits under readable names, and what image_edit_benchmark has: its config, its report, its images."""
+"""Edits under readable names, and what image_edit_benchmark has: its config, its report, its
+images.
+"""
 
 from __future__ import annotations
 
@@ -81,9 +83,11 @@ def test_every_key_is_named_with_its_line_and_what_became_of_it(theirs, capsys):
     assert sorted(set(named)) == sorted(leaves(yaml.safe_load(CONFIG)))
     assert 'conf/config.yaml:10: diffusion_model.params.device_ids: workers.gpus = "0,1,2"' in lines
     starts = (
-        "conf/config.yaml:17: diffusion_model.params.enable_xformers: no counterpart: not known here",
+        "conf/config.yaml:17: diffusion_model.params.enable_xformers: no counterpart: not known "
+        "here",
         "conf/config.yaml:19: reward_model.class_path: no counterpart: write the class anew",
-        "conf/config.yaml:32: evaluation.output_dir: no counterpart: reports, images and logs are in the store",
+        "conf/config.yaml:32: evaluation.output_dir: no counterpart: reports, images and logs are "
+        "in the store",
     )
     assert [sum(line.startswith(start) for line in lines) for start in starts] == [1, 1, 1]
 
@@ -98,7 +102,9 @@ def leaves(table, prefix=""):
 
 
 def test_what_has_no_value_is_left_out(theirs, capsys):
-    text = CONFIG.replace("seed: 0", "seed:").replace('negative_prompt: " "', "negative_prompt: null")
+    text = CONFIG.replace("seed: 0", "seed:").replace(
+        'negative_prompt: " "', "negative_prompt: null"
+    )
     (theirs / "conf" / "config.yaml").write_text(text)
     assert main(["import", "conf/config.yaml"]) == 0
     assert "diffusion_model.params.seed: no counterpart: it has no value" in capsys.readouterr().out
@@ -135,7 +141,10 @@ STATISTICS = {"mean": 7.5, "std": 0.5, "median": 7.0, "min": 6.0, "max": 9.0, "n
 
 
 def test_a_report_is_shown_by_our_names(theirs, capsys):
-    report = {"category_statistics": {"物理": STATISTICS, "style": STATISTICS}, "overall_statistics": STATISTICS}
+    report = {
+        "category_statistics": {"物理": STATISTICS, "style": STATISTICS},
+        "overall_statistics": STATISTICS,
+    }
     (theirs / "evaluation_report_1.json").write_text(json.dumps(report))
     assert main(["import", "evaluation_report_1.json"]) == 0
     shown = capsys.readouterr().out
@@ -151,7 +160,10 @@ def test_a_report_is_shown_by_our_names(theirs, capsys):
     ("report", "line"),
     [
         ({}, "no category_statistics"),
-        ({"category_statistics": {"a": {"mean": "x"}}, "overall_statistics": STATISTICS}, "a: found {'mean': 'x'}"),
+        (
+            {"category_statistics": {"a": {"mean": "x"}}, "overall_statistics": STATISTICS},
+            "a: found {'mean': 'x'}",
+        ),
     ],
 )
 def test_a_report_that_is_none_is_refused(theirs, capsys, report, line):
@@ -161,33 +173,59 @@ def test_a_report_that_is_none_is_refused(theirs, capsys, report, line):
 
 
 def test_edits_are_exported_under_readable_names_and_can_be_judged_again(bench):
-    bench.run("--imgedit-editor=noise", "--imgedit-judge=fakes:Constant", "--imgedit-limit=2", "--imgedit-seeds=2")
+    bench.run(
+        "--imgedit-editor=noise",
+        "--imgedit-judge=fakes:Constant",
+        "--imgedit-limit=2",
+        "--imgedit-seeds=2",
+    )
     scored = {name: item["score"] for name, item in bench.items.items()}
     store = str(bench.path / ".imgedit")
     target = bench.path / "edits"
     assert main(["export", "latest", str(target), f"--out={store}"]) == 0
     listed = json.loads((target / "edits.json").read_text())
     assert len(listed["edits"]) == 20
-    assert {row["file"] for row in listed["edits"]} == {str(p.relative_to(target)) for p in target.rglob("*.png")}
+    assert {row["file"] for row in listed["edits"]} == {
+        str(p.relative_to(target)) for p in target.rglob("*.png")
+    }
     assert (target / "physics" / "physics-0000.png").is_file()
-    names = ["seed1", "seed1/social-0000.png", "seed1/social-0001.png", "social-0000.png", "social-0001.png"]
-    assert sorted(str(path.relative_to(target / "social")) for path in (target / "social").rglob("*")) == names
+    names = [
+        "seed1",
+        "seed1/social-0000.png",
+        "seed1/social-0001.png",
+        "social-0000.png",
+        "social-0001.png",
+    ]
+    assert (
+        sorted(str(path.relative_to(target / "social")) for path in (target / "social").rglob("*"))
+        == names
+    )
     assert {path.name for path in target.iterdir() if path.is_dir()} == set(CATEGORIES) & {
         item["category"] for item in bench.items.values()
     }
     assert Image.open(target / "physics" / "physics-0000.png").size == (128, 128)
-    bench.run(f"--imgedit-editor=folder:{target}", "--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
+    bench.run(
+        f"--imgedit-editor=folder:{target}", "--imgedit-judge=fakes:Constant", "--imgedit-limit=2"
+    )
     assert {name: item["score"] for name, item in bench.items.items()} == scored
     assert main(["export", "latest", str(target), f"--out={store}"]) == 4
 
 
 def test_an_edit_that_is_missing_is_named_and_exits_1(bench, capsys):
-    bench.run("--imgedit-editor=fakes:Raises", "--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
+    bench.run(
+        "--imgedit-editor=fakes:Raises", "--imgedit-judge=fakes:Constant", "--imgedit-limit=2"
+    )
     store = bench.path / ".imgedit"
     first = bench.items["social-0000"]["seeds"][0]["edit"]["blob"]
     (store / "blobs" / first[:2] / f"{first}.png").unlink()
     assert main(["export", "latest", str(bench.path / "edits"), f"--out={store}"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("wrote 8 edits of run ") for line in lines)
-    assert any(line.startswith("no edit of physics-0001 (seed 0): edit error (exception)") for line in lines)
-    assert any(line.startswith("no edit of social-0000") and "not in the store any more" in line for line in lines)
+    assert any(
+        line.startswith("no edit of physics-0001 (seed 0): edit error (exception)")
+        for line in lines
+    )
+    assert any(
+        line.startswith("no edit of social-0000") and "not in the store any more" in line
+        for line in lines
+    )

@@ -26,7 +26,9 @@ def test_fixtures_serve_a_users_own_tests(bench):
         "    verdict = reward_model.score(photo, photo, 'make it snow', 'environment')\n"
         "    assert verdict.score == 5.0\n"
     )
-    result = bench.run("--imgedit-limit=1", "--imgedit-editor=fakes:Slow", "--imgedit-judge=fakes:Constant")
+    result = bench.run(
+        "--imgedit-limit=1", "--imgedit-editor=fakes:Slow", "--imgedit-judge=fakes:Constant"
+    )
     result.assert_outcomes(passed=5 + 5 + 3)
 
 
@@ -35,13 +37,16 @@ def test_hooks_are_called_around_stages_and_add_report_sections(bench):
         "from pathlib import Path\n"
         "def note(text):\n"
         "    with Path('calls').open('a') as file: file.write(text + '\\n')\n"
-        "def pytest_imgedit_before_stage(stage, plan): note(f'before {stage} of {len(plan.works)}')\n"
+        "def pytest_imgedit_before_stage(stage, plan): note(f'before {stage} of "
+        "{len(plan.works)}')\n"
         "def pytest_imgedit_after_stage(stage, run):\n"
-        "    note(f'after {stage}: {sum(work.edit is not None for work in run.plan.works)} edits')\n"
+        "    note(f'after {stage}: {sum(work.edit is not None for work in run.plan.works)} "
+        "edits')\n"
         "def pytest_imgedit_item_edited(pair, edit): note(f'edited {edit.width}')\n"
         "def pytest_imgedit_item_scored(pair, result): note(f'scored {result.verdict.score}')\n"
         "def pytest_imgedit_run_finished(results, store):\n"
-        '    note(f\'finished {len(results.items)} {(store / "runs" / results.run.id / "report.md").exists()}\')\n'
+        '    note(f\'finished {len(results.items)} {(store / "runs" / results.run.id / '
+        '"report.md").exists()}\')\n'
         "def pytest_imgedit_editor(spec): return 'fakes:Slow' if spec == 'ours' else None\n"
         "def pytest_imgedit_judge(spec): return 'fakes:Constant' if spec == 'ours' else None\n"
         "def pytest_imgedit_report_section(results):\n"
@@ -50,7 +55,13 @@ def test_hooks_are_called_around_stages_and_add_report_sections(bench):
     result = bench.run("--imgedit-limit=1", "--imgedit-editor=ours", "--imgedit-judge=ours")
     result.assert_outcomes(passed=5)
     assert (bench.path / "calls").read_text().splitlines() == [
-        *("before edit of 5", *["edited 128"] * 5, "after edit: 5 edits", "before swap of 5", "after swap: 5 edits"),
+        *(
+            "before edit of 5",
+            *["edited 128"] * 5,
+            "after edit: 5 edits",
+            "before swap of 5",
+            "after swap: 5 edits",
+        ),
         *("before score of 5", *["scored 5.0"] * 5, "after score: 5 edits", "finished 5 True"),
     ]
     result.stdout.fnmatch_lines(["Our section", "5 <b>items</b>"])
@@ -64,7 +75,8 @@ def test_suite_of_another_package_is_found_by_its_entry_point(bench):
         "from pytest_imgedit import EditPair, FileImage\n"
         "def load(argument, settings):\n"
         "    for n in range(int(argument)):\n"
-        "        yield EditPair(f'p{n}', 'style of photo', 'invert', FileImage(Path('photo.png')))\n"
+        "        yield EditPair(f'p{n}', 'style of photo', 'invert', "
+        "FileImage(Path('photo.png')))\n"
     )
     info = bench.path / "their_suite-1.0.dist-info"
     info.mkdir()
@@ -79,7 +91,9 @@ def test_suite_of_another_package_is_found_by_its_entry_point(bench):
 
 
 def test_seed_format_with_base64_images_runs(bench, photographs):
-    photo = base64.b64encode((photographs / "logical_reasoning_images" / "0003.jpg").read_bytes()).decode()
+    photo = base64.b64encode(
+        (photographs / "logical_reasoning_images" / "0003.jpg").read_bytes()
+    ).decode()
     rows = [
         {
             "subset": category,
@@ -106,12 +120,19 @@ def test_folder_editor_takes_finished_images(bench):
     photo = Image.effect_noise((128, 128), 60).convert("RGB")
     photo.save(bench.path / "done" / "physics" / "physics-0000.png")
     photo.save(bench.path / "done" / "social-0000.jpg")
-    result = bench.run("--imgedit-editor=folder:done", "--imgedit-judge=fakes:Constant", "--imgedit-limit=1")
+    result = bench.run(
+        "--imgedit-editor=folder:done", "--imgedit-judge=fakes:Constant", "--imgedit-limit=1"
+    )
     result.assert_outcomes(passed=2, failed=3)
-    messages = {item["id"]: item["error"] and item["error"]["message"] for item in bench.results["items"]}
+    messages = {
+        item["id"]: item["error"] and item["error"]["message"] for item in bench.results["items"]
+    }
     assert messages["causal-0000"] == "no finished image of causal/causal-0000 in done"
     result.stdout.fnmatch_lines(
-        ["*3 of 5 pairs have no finished image for folder:done (environment-0000, *); done holds 2 images, such as *"]
+        [
+            "*3 of 5 pairs have no finished image for folder:done (environment-0000, *); done "
+            "holds 2 images, such as *"
+        ]
     )
 
 
@@ -129,7 +150,8 @@ def test_services_that_cannot_start_say_why_at_every_call(bench, spec):
         "from pytest_imgedit import EditFailed\n"
         "def test_own(edit_workers):\n"
         "    for color in ('red', 'blue'):\n"
-        "        with pytest.raises(EditFailed, match='not on a Friday|does not start as a worker'):\n"
+        "        with pytest.raises(EditFailed, match='not on a Friday|does not start as a "
+        "worker'):\n"
         "            edit_workers.edit(Image.new('RGB', (32, 32), color), 'x')\n"
     )
     bench.run_with_workers(f"--imgedit-set={spec}", "test_own.py").assert_outcomes(passed=1)
@@ -143,13 +165,18 @@ def test_a_judge_that_scores_nothing_is_no_reward_model(bench):
 
 
 @pytest.mark.parametrize(
-    "body", ["raise ValueError('no')", "return 'text'", "return ('title', 5)", "return ('a', 'b', 'c')"]
+    "body",
+    ["raise ValueError('no')", "return 'text'", "return ('title', 5)", "return ('a', 'b', 'c')"],
 )
 def test_report_section_that_fails_costs_its_section_only(bench, body):
-    (bench.path / "conftest.py").write_text(f"def pytest_imgedit_report_section(config, results): {body}\n")
+    (bench.path / "conftest.py").write_text(
+        f"def pytest_imgedit_report_section(config, results): {body}\n"
+    )
     result = bench.run("--imgedit-limit=1")
     result.assert_outcomes(passed=5)
-    assert "pytest_imgedit_report_section" in (bench.runs[-1] / "report.md").read_text().replace("\\", "")
+    assert "pytest_imgedit_report_section" in (bench.runs[-1] / "report.md").read_text().replace(
+        "\\", ""
+    )
 
 
 @pytest.mark.parametrize(
@@ -204,15 +231,21 @@ def test_editor_runs_in_an_interpreter_of_its_own(bench):
     script.write_text(f'#!/bin/sh\ntouch started\nexec {sys.executable} "$@"\n')
     script.chmod(0o755)
     options = ("--imgedit-limit=1", "--imgedit-judge=fakes:Constant")
-    bench.run_with_workers(f"--imgedit-set=workers.editor_python={script}", *options).assert_outcomes(passed=5)
+    bench.run_with_workers(
+        f"--imgedit-set=workers.editor_python={script}", *options
+    ).assert_outcomes(passed=5)
     assert (bench.path / "started").exists()
 
 
 def test_interpreter_that_is_missing_or_cannot_run_workers_is_named(bench):
-    result = bench.run_with_workers("--imgedit-set=workers.judge_python=/no/such/python", "--imgedit-limit=1")
+    result = bench.run_with_workers(
+        "--imgedit-set=workers.judge_python=/no/such/python", "--imgedit-limit=1"
+    )
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: workers.judge_python: no interpreter '/no/such/python'"])
-    result = bench.run_with_workers("--imgedit-set=workers.editor_python=/bin/false", "--imgedit-limit=1")
+    result = bench.run_with_workers(
+        "--imgedit-set=workers.editor_python=/bin/false", "--imgedit-limit=1"
+    )
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: edit-0: /bin/false does not start as a worker: *"])
 
@@ -221,20 +254,27 @@ def test_interpreter_without_the_package_is_a_usage_error(bench):
     import subprocess
     import sys
 
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "empty"], cwd=bench.path, check=True)
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", "empty"], cwd=bench.path, check=True
+    )
     for key, worker in (("editor_python", "edit-0"), ("judge_python", "judge-0")):
         result = bench.run_with_workers(
             f"--imgedit-set=workers.{key}={bench.path}/empty/bin/python", "--imgedit-limit=1"
         )
         assert result.ret == 4
         result.stderr.fnmatch_lines(
-            [f"ERROR: worker {worker} (CPU) died (exit status 1) before it was ready*cannot run workers: No module*"]
+            [
+                f"ERROR: worker {worker} (CPU) died (exit status 1) before it was ready*cannot "
+                "run workers: No module*"
+            ]
         )
 
 
 def test_run_is_made_for_a_test_that_asks_for_it_without_a_pair(bench):
     (bench.path / "test_image_edit.py").unlink()
-    (bench.path / "test_own.py").write_text("def test_own(imgedit_run): assert len(imgedit_run.items) == 5\n")
+    (bench.path / "test_own.py").write_text(
+        "def test_own(imgedit_run): assert len(imgedit_run.items) == 5\n"
+    )
     bench.run("--imgedit-limit=1").assert_outcomes(passed=1)
     bench.run("--imgedit-limit=1", "-n", "1").assert_outcomes(passed=1)
 
@@ -244,10 +284,18 @@ def test_own_classes_are_found_beside_where_pytest_starts(bench):
     import sys
     from pathlib import Path
 
-    command = [Path(sys.executable).with_name("pytest"), "--imgedit-editor=fakes:Slow", "--imgedit-limit=1", "-q"]
+    command = [
+        Path(sys.executable).with_name("pytest"),
+        "--imgedit-editor=fakes:Slow",
+        "--imgedit-limit=1",
+        "-q",
+    ]
     (bench.path / "tests").mkdir()
     (bench.path / "test_image_edit.py").rename(bench.path / "tests" / "test_image_edit.py")
-    assert subprocess.run([*command, "tests"], cwd=bench.path, timeout=120, check=False).returncode == 0
+    assert (
+        subprocess.run([*command, "tests"], cwd=bench.path, timeout=120, check=False).returncode
+        == 0
+    )
 
 
 def test_loader_of_a_suite_that_raises_is_a_usage_error(bench):

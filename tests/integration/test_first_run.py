@@ -25,11 +25,15 @@ def test_results_document_holds_every_pair_once_and_its_provenance(bench):
     document = bench.results
     assert document["schema"] == "imgedit.results/2"
     assert document["run"]["status"] == "complete"
-    assert {"torch", "diffusers", "transformers", "pytest-imgedit"} <= set(document["run"]["versions"])
+    assert {"torch", "diffusers", "transformers", "pytest-imgedit"} <= set(
+        document["run"]["versions"]
+    )
     assert len({item["id"] for item in document["items"]}) == len(document["items"]) == 10
     assert {item["status"] for item in document["items"]} == {"scored"}
     assert len(document["editor"]["fingerprint"]) == len(document["judge"]["fingerprint"]) == 64
-    assert document["judge"]["rubric_sha256"] is None  # the reference judge measures, no rubric is put to it
+    assert (
+        document["judge"]["rubric_sha256"] is None
+    )  # the reference judge measures, no rubric is put to it
     assert document["categories"]["physics"]["n"] == 2
     item = document["items"][0]
     edit = item["seeds"][0]["edit"]
@@ -37,7 +41,9 @@ def test_results_document_holds_every_pair_once_and_its_provenance(bench):
     assert (bench.path / ".imgedit" / ".gitignore").read_text() == "*\n"
 
 
-@pytest.mark.parametrize(("editor", "low", "high"), [("oracle", 9.5, 10), ("identity", 0, 5), ("noise", 0, 1)])
+@pytest.mark.parametrize(
+    ("editor", "low", "high"), [("oracle", 9.5, 10), ("identity", 0, 5), ("noise", 0, 1)]
+)
 def test_reference_judge_knows_the_worth_of_controls(bench, editor, low, high):
     bench.run(f"--imgedit-editor={editor}")
     means = {name: row["mean"] for name, row in bench.results["categories"].items()}
@@ -80,7 +86,10 @@ def test_scores_and_aspects_reach_junit(bench):
 
 def test_reports_say_what_they_were_made_with(bench):
     bench.run(
-        "--imgedit-limit=1", "--imgedit-editor=fakes:Slow", "--imgedit-set=editor.delay=0.25", "--imgedit-seeds=2"
+        "--imgedit-limit=1",
+        "--imgedit-editor=fakes:Slow",
+        "--imgedit-set=editor.delay=0.25",
+        "--imgedit-seeds=2",
     )
     text, page = ((bench.runs[-1] / f"report.{kind}").read_text() for kind in ("md", "html"))
     assert "editor: fakes:Slow, delay 0.25, fingerprint " in text
@@ -100,7 +109,13 @@ def test_quiet_twice_leaves_one_line(bench):
 
 def test_help_names_every_spec(bench):
     text = " ".join(bench.run("--help").stdout.str().split())
-    for spec in (*BUILTIN["editor"], *BUILTIN["judge"], *suites.BUILTIN, "openai:URL#MODEL", "openai-images:URL#MODEL"):
+    for spec in (
+        *BUILTIN["editor"],
+        *BUILTIN["judge"],
+        *suites.BUILTIN,
+        "openai:URL#MODEL",
+        "openai-images:URL#MODEL",
+    ):
         assert spec == "native" or spec in text, spec
 
 

@@ -11,7 +11,11 @@ import pytest
 RAY = "--imgedit-executor=ray"
 HALF_A_SECOND = "--imgedit-set=editor.delay=0.5"
 SLOW = ("--imgedit-editor=fakes:Slow", HALF_A_SECOND, "--imgedit-stage=edit")
-SUITE = ("--imgedit-suite=scenes", "--imgedit-set=editor.num_inference_steps=1", "--imgedit-editor=scenes")
+SUITE = (
+    "--imgedit-suite=scenes",
+    "--imgedit-set=editor.num_inference_steps=1",
+    "--imgedit-editor=scenes",
+)
 MODELS = (*SUITE, "--imgedit-judge=scenes", "--imgedit-limit=2")
 
 
@@ -29,11 +33,16 @@ made.shutdown()
 
 
 class RayCluster:
-    """A Ray cluster of three nodes with a CPU each, made in a process of its own, which can have but one."""
+    """A Ray cluster of three nodes with a CPU each, made in a process of its own, which can have
+    but one.
+    """
 
     def __init__(self):
         self.process = subprocess.Popen(
-            [sys.executable, "-c", CLUSTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            [sys.executable, "-c", CLUSTER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
         )
         self.address = self.process.stdout.readline().decode().strip()
 
@@ -58,7 +67,11 @@ def cluster(monkeypatch):
 def outcome(bench):
     """What a run must not owe to where its workers are."""
     return {
-        name: (item["score"], item["seeds"][0]["edit"]["blob"], item["seeds"][0]["verdict"]["reply"])
+        name: (
+            item["score"],
+            item["seeds"][0]["edit"]["blob"],
+            item["seeds"][0]["verdict"]["reply"],
+        )
         for name, item in bench.items.items()
     }
 
@@ -69,7 +82,9 @@ def places(count):
 
 @pytest.fixture(autouse=True)
 def mark(bench, monkeypatch):
-    """Mark the processes of this test, on all hosts, as other tests have workers at the same time."""
+    """Mark the processes of this test, on all hosts, as other tests have workers at the same
+    time.
+    """
     monkeypatch.setenv("MARK", str(bench.path))
 
 
@@ -95,9 +110,15 @@ def test_the_same_pairs_end_alike_on_this_machine_and_on_ray(bench, cluster):
     address = f"--imgedit-set=workers.ray_address={cluster.address}"
     bench.run_subprocess(*MODELS, RAY, places(2), address, "--imgedit-fresh")
     assert outcome(bench) == expected
-    assert {worker["device"] for worker in bench.results["workers"]} == {"CPU of ray-0", "CPU of ray-1"}
+    assert {worker["device"] for worker in bench.results["workers"]} == {
+        "CPU of ray-0",
+        "CPU of ray-1",
+    }
     assert [host["name"] for host in bench.results["run"]["hosts"]] == ["ray-0", "ray-1"]
-    assert all(host["versions"] == bench.results["run"]["versions"] for host in bench.results["run"]["hosts"])
+    assert all(
+        host["versions"] == bench.results["run"]["versions"]
+        for host in bench.results["run"]["hosts"]
+    )
     bench.wait_for(lambda: not workers_left(bench))
 
 
@@ -107,13 +128,19 @@ def test_without_an_address_ray_starts_on_this_machine(bench):
     bench.wait_for(lambda: bench.stored_edits() >= 1)
     processes = [psutil.Process(run.pid), *bench.children(run)]
     listening = {
-        one.laddr.ip for process in processes for one in process.net_connections("tcp") if one.status == "LISTEN"
+        one.laddr.ip
+        for process in processes
+        for one in process.net_connections("tcp")
+        if one.status == "LISTEN"
     }
     assert listening
     assert listening <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
     run.communicate(timeout=120)
     assert run.returncode == 0
-    assert {worker["device"] for worker in bench.results["workers"]} == {"CPU of ray-0", "CPU of ray-1"}
+    assert {worker["device"] for worker in bench.results["workers"]} == {
+        "CPU of ray-0",
+        "CPU of ray-1",
+    }
     bench.wait_for(lambda: not workers_left(bench))
 
 
@@ -125,7 +152,10 @@ def test_a_lost_node_loses_no_edit(bench, cluster):
     run.communicate(timeout=120)
     assert run.returncode == 0
     assert not bench.error_kinds
-    assert any("ray-" in line and "died" in line for line in (bench.runs[-1] / "run.log").read_text().splitlines())
+    assert any(
+        "ray-" in line and "died" in line
+        for line in (bench.runs[-1] / "run.log").read_text().splitlines()
+    )
 
 
 @pytest.mark.full
@@ -150,7 +180,9 @@ def test_no_worker_outlives_a_run_that_is_killed(bench):
 
 def test_ray_takes_no_list_of_gpus(bench):
     bench.refuses("--imgedit-gpus=0-1: with the executor 'ray', *", RAY, "--imgedit-gpus=0-1")
-    bench.refuses("workers.ray_address: expected it with *", "--imgedit-set=workers.ray_address=auto")
+    bench.refuses(
+        "workers.ray_address: expected it with *", "--imgedit-set=workers.ray_address=auto"
+    )
 
 
 def test_a_cluster_that_is_not_there_is_refused_in_one_line(bench):

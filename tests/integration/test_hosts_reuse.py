@@ -16,10 +16,19 @@ from pytest_imgedit.store.journal import Journal
 from pytest_imgedit.store.records import ModelRecord
 from pytest_imgedit.workers.agent import Agent
 
-SUITE = ("--imgedit-suite=scenes", "--imgedit-set=editor.num_inference_steps=1", "--imgedit-editor=scenes")
+SUITE = (
+    "--imgedit-suite=scenes",
+    "--imgedit-set=editor.num_inference_steps=1",
+    "--imgedit-editor=scenes",
+)
 RAY = "--imgedit-executor=ray"
 MODELS = (*SUITE, "--imgedit-judge=scenes", "--imgedit-limit=2")
-OWN = ("--imgedit-suite=scenes", "--imgedit-editor=fakes:Slow", "--imgedit-judge=fakes:Constant", "--imgedit-limit=1")
+OWN = (
+    "--imgedit-suite=scenes",
+    "--imgedit-editor=fakes:Slow",
+    "--imgedit-judge=fakes:Constant",
+    "--imgedit-limit=1",
+)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +82,10 @@ def calls(bench):
 
 
 def outcome(bench):
-    return {name: (item["score"], item["seeds"][0]["edit"]["blob"]) for name, item in bench.items.items()}
+    return {
+        name: (item["score"], item["seeds"][0]["edit"]["blob"])
+        for name, item in bench.items.items()
+    }
 
 
 def cached(bench):
@@ -85,9 +97,16 @@ def test_what_hosts_without_gpus_computed_counts_as_that_and_is_taken_up(bench):
     there = (*MODELS, RAY)
     bench.run_with_workers(*there)
     expected = outcome(bench)
-    models = Journal(bench.path / ".imgedit" / "models.jsonl", ModelRecord, reads_only=True).records.values()
+    models = Journal(
+        bench.path / ".imgedit" / "models.jsonl", ModelRecord, reads_only=True
+    ).records.values()
     assert [model.recipe["dtype"] for model in models] == ["float32", "float32"]
-    for options in (there, (*there, "--imgedit-stage=score"), (*there, "--imgedit-stage=report"), MODELS):
+    for options in (
+        there,
+        (*there, "--imgedit-stage=score"),
+        (*there, "--imgedit-stage=report"),
+        MODELS,
+    ):
         bench.run_with_workers(*options)
         assert (bench.timing["edits_cached"], bench.timing["verdicts_cached"]) == (10, 10), options
         assert outcome(bench) == expected
@@ -108,7 +127,9 @@ def test_versions_are_those_of_the_hosts(bench, with_older):
     with_older(*OWN, RAY, "--imgedit-fresh")
     bench.run_with_workers(*OWN, RAY, "--imgedit-stage=report")
     assert cached(bench) == (5, 5)
-    assert {one["versions"]["pillow"] for one in bench.results["environments"].values()} == {"11.0.0"}
+    assert {one["versions"]["pillow"] for one in bench.results["environments"].values()} == {
+        "11.0.0"
+    }
     assert bench.results["reuse"]["edits"] == 0
 
 
@@ -125,14 +146,23 @@ def test_versions_are_those_of_the_interpreter_that_a_role_names(bench, older_ed
     for found in ((0, 0), (5, 5)):
         bench.run_with_workers(*OWN, RAY, older_editor)
         assert cached(bench) == found
-    assert {one["versions"]["pillow"] == "11.0.0" for one in bench.results["environments"].values()} == {True, False}
+    assert {
+        one["versions"]["pillow"] == "11.0.0" for one in bench.results["environments"].values()
+    } == {True, False}
 
 
 @pytest.mark.full
 def test_a_server_is_asked_from_here_whatever_hosts_have(server, bench, older_editor):
     server.reset()
     judge = f"--imgedit-judge=openai:{server.url}#scenes"
-    there = ("--imgedit-suite=scenes", "--imgedit-editor=oracle", judge, "--imgedit-limit=1", RAY, older_editor)
+    there = (
+        "--imgedit-suite=scenes",
+        "--imgedit-editor=oracle",
+        judge,
+        "--imgedit-limit=1",
+        RAY,
+        older_editor,
+    )
     for found in ((0, 0), (5, 5)):
         bench.run_with_workers(*there)
         assert cached(bench) == found
@@ -155,9 +185,17 @@ def test_served_edits_that_hosts_without_gpus_judged_are_reported(server, bench)
 def test_a_report_of_hosts_finds_what_is_beside_a_pair_that_failed(bench):
     for name in "ab":
         Image.new("RGB", (64, 64), "white").save(bench.path / f"{name}.png")
-    pairs = [{"id": f"p-{name}", "category": "x", "instruction": "x", "image": f"{name}.png"} for name in "abc"]
+    pairs = [
+        {"id": f"p-{name}", "category": "x", "instruction": "x", "image": f"{name}.png"}
+        for name in "abc"
+    ]
     (bench.path / "suite.json").write_text(json.dumps(pairs))
-    there = (*SUITE[1:], "--imgedit-suite=suite.json", "--imgedit-judge=fakes:Constant", "--imgedit-max-errors=1")
+    there = (
+        *SUITE[1:],
+        "--imgedit-suite=suite.json",
+        "--imgedit-judge=fakes:Constant",
+        "--imgedit-max-errors=1",
+    )
     there = (*there, RAY)
     for options, found in (((), (0, 0)), (("--imgedit-stage=report",), (2, 2))):
         bench.run_with_workers(*there, *options)
@@ -170,13 +208,22 @@ def test_calls_on_hosts_without_gpus_are_taken_up(bench, calls):
     models = ("--imgedit-suite=scenes", "--imgedit-editor=scenes", "--imgedit-judge=scenes")
     for _ in range(2):
         bench.run_with_workers("test_own.py", *models, RAY).assert_outcomes(passed=1)
-        assert (bench.records("edits"), bench.records("verdicts"), bench.records("models")) == (1, 1, 2)
+        assert (bench.records("edits"), bench.records("verdicts"), bench.records("models")) == (
+            1,
+            1,
+            2,
+        )
 
 
 @pytest.mark.full
 def test_calls_take_from_the_store_what_the_hosts_have_computed_alone(bench, calls, with_older):
     on_host = partial(with_older, RAY)
-    for run, records in ((bench.run_with_workers, 1), (on_host, 2), (on_host, 2), (bench.run_with_workers, 2)):
+    for run, records in (
+        (bench.run_with_workers, 1),
+        (on_host, 2),
+        (on_host, 2),
+        (bench.run_with_workers, 2),
+    ):
         run("test_own.py", *OWN).assert_outcomes(passed=1)
         assert (bench.records("edits"), bench.records("verdicts")) == (records, records), run
 
@@ -231,7 +278,11 @@ def test_a_host_with_other_code_or_files_is_refused(bench, monkeypatch, change, 
             super().start(*arguments)
 
     monkeypatch.setattr("local_hosts.Agent", OtherHost)
-    options = ("--imgedit-editor=own:Editor", "--imgedit-set=editor.table=levels.txt", "--imgedit-limit=1")
+    options = (
+        "--imgedit-editor=own:Editor",
+        "--imgedit-set=editor.table=levels.txt",
+        "--imgedit-limit=1",
+    )
     result = bench.run_with_workers(RAY, *options)
     assert result.ret == 4
     result.stderr.fnmatch_lines([f"ERROR: {line}"])

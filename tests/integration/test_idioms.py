@@ -1,4 +1,6 @@
-"""The plugin in a user's repository, called in the ways in which people call pytest; tests/installed has the wheel."""
+"""The plugin in a user's repository, called in the ways in which people call pytest;
+tests/installed has the wheel.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ PASSING = {
     "keyword-tag": (("-k", "colour and image_edit"), ["bags-0", "shoes-0"], 2),
     "keyword-difficulty": (("-k", "hard and image_edit"), ["bags-2", "shoes-2"], 2),
     "mark-category": (("-m", "imgedit(category='shoes')"), SHOES, 3),
-    "mark-tag": (("-m", "imgedit(tag='colour', category='bags')", "-k", "image_edit"), ["bags-0"], 1),
+    "mark-tag": (("-m", "imgedit(tag='colour', " "category='bags')", "-k", "image_edit"), ["bags-0"], 1),
     "mark-difficulty": (("-m", "imgedit(difficulty='hard')", "-k", "image_edit"), ["bags-2", "shoes-2"], 2),
     "deselect-a-prefix": (("benchmarks/test_image_edit.py", f"--deselect={ITEM}[bags"), SHOES, 3),
     "ignore-a-file": (("benchmarks", "--ignore=benchmarks/test_more.py"), ALL, 6),
@@ -94,7 +96,9 @@ def test_from_a_subfolder(repository, folder):
     assert (repository.path / ".imgedit").is_dir()
 
 
-@pytest.mark.parametrize("plan", ["--collect-only", "--setup-plan", "--fixtures", "--markers", "--help", "--version"])
+@pytest.mark.parametrize(
+    "plan", ["--collect-only", "--setup-plan", "--fixtures", "--markers", "--help", "--version"]
+)
 def test_plans_start_nothing(repository, plan):
     outcome = repository.pytest(plan)
     assert outcome.code == 0, outcome.output
@@ -109,15 +113,24 @@ def test_collect_only_names_every_item(repository):
 
 def test_what_cannot_be_run_here_is_no_matter_to_other_tests(repository):
     config = (repository.path / "pyproject.toml").read_text()
-    broken = config.replace("own_models:Painter", "diffusers:/nowhere") + '\n[tool.imgedit.workers]\ngpus = "0-5"\n'
-    (repository.path / "pyproject.toml").write_text(broken.replace("data/pairs.jsonl", "data/nothing.jsonl"))
+    broken = (
+        config.replace("own_models:Painter", "diffusers:/nowhere")
+        + '\n[tool.imgedit.workers]\ngpus = "0-5"\n'
+    )
+    (repository.path / "pyproject.toml").write_text(
+        broken.replace("data/pairs.jsonl", "data/nothing.jsonl")
+    )
     for arguments in (("tests",), ("--markers",), ("--fixtures",), ("tests", "-n", "2")):
         outcome = repository.pytest(*arguments)
         assert outcome.code == 0, outcome.output
         assert "imgedit: " not in outcome.output
     outcome = repository.pytest("benchmarks")
     assert (outcome.code, outcome.edited) == (4, [])
-    assert re.search(r"^ERROR: .*data/nothing.jsonl: no such file, expected a suite in ", outcome.output, re.MULTILINE)
+    assert re.search(
+        r"^ERROR: .*data/nothing.jsonl: no such file, expected a suite in ",
+        outcome.output,
+        re.MULTILINE,
+    )
     (repository.path / "pyproject.toml").write_text(broken)
     for arguments in (("benchmarks",), ("benchmarks", "-n", "2")):
         outcome = repository.pytest(*arguments)
@@ -139,9 +152,13 @@ def test_a_failing_pair_can_be_run_again_alone(repository):
 
 @pytest.mark.parametrize("options", [("-x",), ("--maxfail=1",), ("--sw",)])
 def test_ends_at_the_first_failure(repository, options):
-    outcome = repository.pytest("benchmarks/test_image_edit.py", LOW, *options, "--junitxml=junit.xml")
+    outcome = repository.pytest(
+        "benchmarks/test_image_edit.py", LOW, *options, "--junitxml=junit.xml"
+    )
     assert outcome.code == (2 if options == ("--sw",) else 1), outcome.output
-    assert outcome.last.startswith("imgedit: FAIL: 1 of 6 items failed; 4 selected items were not run, such as ")
+    assert outcome.last.startswith(
+        "imgedit: FAIL: 1 of 6 items failed; 4 selected items were not run, such as "
+    )
     assert repository.junit()["imgedit.run::complete"] == "failure"
 
 
@@ -154,7 +171,14 @@ def test_stepwise_goes_on_where_it_stopped(repository):
 @pytest.mark.parametrize("family", full_but(["xunit2"], ["xunit1", "xunit2", "legacy"]))
 @pytest.mark.parametrize("more", [(), ("-n", "2")], ids=["plain", "xdist"])
 def test_junit_agrees_with_the_exit_code(repository, family, more):
-    options = ("benchmarks/test_image_edit.py", "-W", "error", "--junitxml=junit.xml", "-o", f"junit_family={family}")
+    options = (
+        "benchmarks/test_image_edit.py",
+        "-W",
+        "error",
+        "--junitxml=junit.xml",
+        "-o",
+        f"junit_family={family}",
+    )
     good = repository.pytest(*options, *more)
     assert good.code == 0, good.output
     cases = repository.junit()
@@ -176,7 +200,9 @@ def test_gates_over_pairs_that_are_not_selected_are_skipped_cases(repository):
         "imgedit.gates::fail_under[overall]": "skipped",
         "imgedit.gates::fail_under[shoes]": "skipped",
     }
-    assert outcome.last.endswith("a part: 3 of 6 pairs; not selected: fail_under overall, fail_under shoes")
+    assert outcome.last.endswith(
+        "a part: 3 of 6 pairs; not selected: fail_under overall, fail_under shoes"
+    )
 
 
 @pytest.mark.parametrize("mark", ["skip", "skipif(True, reason='broken')", "xfail(run=False)"])
@@ -201,7 +227,8 @@ def test_a_test_of_the_whole_run_does_not_bring_skipped_pairs_back(repository):
         "import pytest\n"
         "def pytest_collection_modifyitems(items):\n"
         "    for item in items:\n"
-        "        if 'bags-' in item.nodeid or ('shoes-' in item.nodeid and 'shoes-2' not in item.nodeid):\n"
+        "        if 'bags-' in item.nodeid or ('shoes-' in item.nodeid and 'shoes-2' not in "
+        "item.nodeid):\n"
         "            item.add_marker(pytest.mark.skip)\n"
     )
     outcome = repository.pytest("benchmarks", "--deselect", f"{ITEM}[shoes-2]")
@@ -227,9 +254,13 @@ def test_a_mark_on_a_test_chooses_its_pairs(repository):
     [
         (
             "categry='bags'",
-            "mark imgedit(categry=…), expected one of category, tag, difficulty; did you mean 'category'?",
+            "mark imgedit(categry=…), expected one of category, tag, difficulty; did you mean "
+            "'category'?",
         ),
-        ("category='bagz'", "mark imgedit(category='bagz'): the suite has none such; did you mean 'bags'?"),
+        (
+            "category='bagz'",
+            "mark imgedit(category='bagz'): the suite has none such; did you mean 'bags'?",
+        ),
         ("'bags'", "mark imgedit('bags'), expected category=, tag= or difficulty="),
         ("category=3", "mark imgedit(category=3), expected text or a list of it"),
     ],
@@ -243,11 +274,16 @@ def test_a_mark_that_is_malformed_is_refused(repository, mark, line):
 
 
 @pytest.mark.parametrize("more", [(), ("-n", "2")], ids=["plain", "xdist"])
-@pytest.mark.parametrize("gate", ["--imgedit-fail-under=overall:9", "--imgedit-compare=main", "--imgedit-save=main"])
+@pytest.mark.parametrize(
+    "gate", ["--imgedit-fail-under=overall:9", "--imgedit-compare=main", "--imgedit-save=main"]
+)
 def test_a_gate_for_which_there_is_no_test_is_refused(repository, gate, more):
     outcome = repository.pytest("tests", gate, *more)
     assert outcome.code == 4
-    assert f"ERROR: {gate.partition('=')[0]}: no selected test requests edit_result, pytest --imgedit" in outcome.output
+    assert (
+        f"ERROR: {gate.partition('=')[0]}: no selected test requests edit_result, pytest --imgedit"
+        in outcome.output
+    )
 
 
 def test_a_broken_suite_is_no_matter_to_tests_that_are_selected_beside_it(repository):
@@ -269,7 +305,10 @@ def test_a_shipped_item_that_is_not_there(repository):
         name = "pytest_imgedit/benchmark/test_image_edit.py::test_image_edit[hats-9]"
         outcome = repository.pytest("--imgedit", name, *more)
         assert outcome.code == 4
-        assert "ERROR: not found: pytest_imgedit/benchmark/test_image_edit.py test_image_edit[hats-9]" in outcome.output
+        assert (
+            "ERROR: not found: pytest_imgedit/benchmark/test_image_edit.py test_image_edit[hats-9]"
+            in outcome.output
+        )
 
 
 def test_two_folders_with_configs_of_their_own(repository):
@@ -279,7 +318,10 @@ def test_two_folders_with_configs_of_their_own(repository):
     for name in ("a", "b"):
         (repository.path / name).mkdir()
         (repository.path / name / "imgedit.toml").write_text(sections)
-        shutil.copy(repository.path / "benchmarks" / "test_image_edit.py", repository.path / name / f"test_{name}.py")
+        shutil.copy(
+            repository.path / "benchmarks" / "test_image_edit.py",
+            repository.path / name / f"test_{name}.py",
+        )
     outcome = repository.pytest("a")
     assert (outcome.code, outcome.edited) == (0, ALL), outcome.output
     for more in ((), ("-n", "2")):
@@ -292,19 +334,24 @@ def test_options_for_which_there_is_no_test(repository):
     outcome = repository.pytest("tests", "--imgedit-editor=identity")
     assert outcome.code == 0
     assert (
-        "imgedit: no collected test requests edit_result, so that nothing was evaluated: pytest --imgedit"
-        in outcome.output
+        "imgedit: no collected test requests edit_result, so that nothing was evaluated: pytest "
+        "--imgedit" in outcome.output
     )
 
 
 def test_a_wrong_value_is_all_that_is_said(repository):
     outcome = repository.pytest("--imgedit", "--imgedit-fail-under=physics=7")
     assert outcome.code == 4
-    assert outcome.output.splitlines()[-1].startswith("ERROR: --imgedit-fail-under: 'physics=7': expected FIELD:NUMBER")
+    assert outcome.output.splitlines()[-1].startswith(
+        "ERROR: --imgedit-fail-under: 'physics=7': expected FIELD:NUMBER"
+    )
     assert "test session starts" not in outcome.output  # nothing was collected
 
 
 def test_a_category_that_is_not_there_names_those_that_are(repository):
     outcome = repository.pytest("benchmarks", "-k", "bgs")
     assert outcome.code == 5
-    assert "imgedit: 'bgs' selects none of 6 pairs; categories: bags, shoes; did you mean 'bags'?" in outcome.output
+    assert (
+        "imgedit: 'bgs' selects none of 6 pairs; categories: bags, shoes; did you mean 'bags'?"
+        in outcome.output
+    )

@@ -63,7 +63,9 @@ judge: Judge = Mine(device="cpu")
 def modules_after(code: str) -> set[str]:
     script = f"import sys\n{code}\nprint(*sys.modules)"
     return set(
-        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+        subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=True
+        ).stdout.split()
     )
 
 
@@ -77,7 +79,9 @@ def test_worker_process_imports_what_it_edits_with_alone():
 
 def test_session_without_items_of_ours_imports_nothing_heavy(tmp_path):
     (tmp_path / "test_plain.py").write_text("def test_plain(): pass\n")
-    code = f"import pytest; assert pytest.main(['-q', '-p', 'no:cacheprovider', r'{tmp_path}']) == 0"
+    code = (
+        f"import pytest; assert pytest.main(['-q', '-p', 'no:cacheprovider', r'{tmp_path}']) == 0"
+    )
     assert not modules_after(code) & (HEAVY - {"execnet"})  # pytest-xdist imports execnet
 
 
@@ -90,9 +94,20 @@ def test_worker_of_an_embedded_model_imports_nothing_that_it_never_uses(role, fu
         f"model = make_model({role!r}, 'scenes', {{}})\n"
         "hide(model.requirements.unused_packages)\n"
         "model.target.build('cpu', model.worker_params)\n"
-        "for name in model.requirements.unused_packages: assert sys.modules.pop(name) is None, name\n"
+        "for name in model.requirements.unused_packages: assert sys.modules.pop(name) is None, "
+        "name\n"
     )
-    heavy = {"torch", "transformers", "diffusers", "accelerate", "scipy", "peft", "torchvision", "ray", "openai"}
+    heavy = {
+        "torch",
+        "transformers",
+        "diffusers",
+        "accelerate",
+        "scipy",
+        "peft",
+        "torchvision",
+        "ray",
+        "openai",
+    }
     assert imported & heavy == {"torch", "transformers", "accelerate", *further}
     assert not imported & {"pytest", "execnet"}
 
@@ -110,7 +125,9 @@ def test_controller_of_a_run_never_imports_torch(bench):
 def test_settings_that_no_item_needs_cost_nothing(tmp_path):
     (tmp_path / "test_plain.py").write_text("def test_plain(): pass\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\nimgedit_config = nowhere.toml\n")
-    code = f"import pytest; assert pytest.main(['-q', '-p', 'no:cacheprovider', r'{tmp_path}']) == 0"
+    code = (
+        f"import pytest; assert pytest.main(['-q', '-p', 'no:cacheprovider', r'{tmp_path}']) == 0"
+    )
     imported = modules_after(code)
     assert not imported & (HEAVY - {"execnet"})
     assert "pytest_imgedit.run.session" not in imported
@@ -128,7 +145,8 @@ def test_public_api_is_typed(tmp_path):
     )
     assert result.stdout.strip().splitlines() == [
         'own.py:8: error: Module "pytest_imgedit" has no attribute "Nothing"  [attr-defined]',
-        'own.py:20: error: "EditRequest" has no attribute "instructions"; maybe "instruction"?  [attr-defined]',
+        'own.py:20: error: "EditRequest" has no attribute "instructions"; maybe "instruction"?  '
+        "[attr-defined]",
         "Found 2 errors in 1 file (checked 1 source file)",
     ]
 

@@ -23,7 +23,9 @@ def init(tmp_path, monkeypatch, capsys):
 
     def call(*arguments):
         assert main(["init", "photos", *arguments]) == 0
-        return tomllib.loads((tmp_path / "benchmarks/imgedit.toml").read_text()), capsys.readouterr().out.splitlines()
+        return tomllib.loads(
+            (tmp_path / "benchmarks/imgedit.toml").read_text()
+        ), capsys.readouterr().out.splitlines()
 
     return call
 
@@ -32,7 +34,8 @@ def test_without_a_gpu_models_are_still_to_be_named(init):
     config, lines = init()
     assert (config["editor"], config["judge"]) == ({"spec": "identity"}, {"spec": "none"})
     assert lines[-3:] == [
-        "to do: name your model in benchmarks/imgedit.toml; its editor is identity, which returns the source",
+        "to do: name your model in benchmarks/imgedit.toml; its editor is identity, which returns "
+        "the source",
         "to do: name a judge in benchmarks/imgedit.toml; it has none, so there are no scores",
         "next: pytest benchmarks",
     ]
@@ -41,8 +44,16 @@ def test_without_a_gpu_models_are_still_to_be_named(init):
 @pytest.mark.parametrize(
     ("gib", "judge", "needs"),
     [
-        (79.6, "qwen-vl:Qwen/Qwen3-VL-8B-Instruct", "needs 1 GPU of 80 GB, which are here, and 76 GB to download"),
-        (23.7, "qwen-vl:Qwen/Qwen3-VL-4B-Instruct", "needs 1 GPU of 24 GB, which are here, and 67 GB to download"),
+        (
+            79.6,
+            "qwen-vl:Qwen/Qwen3-VL-8B-Instruct",
+            "needs 1 GPU of 80 GB, which are here, and 76 GB to download",
+        ),
+        (
+            23.7,
+            "qwen-vl:Qwen/Qwen3-VL-4B-Instruct",
+            "needs 1 GPU of 24 GB, which are here, and 67 GB to download",
+        ),
     ],
 )
 def test_the_config_fits_the_gpus(init, monkeypatch, gib, judge, needs):
@@ -64,17 +75,24 @@ def test_gpus_that_are_too_small_get_no_model(init, monkeypatch):
 def test_a_ready_config_says_what_this_machine_lacks(init, monkeypatch):
     show_gpus(monkeypatch, 2, 80)
     _, lines = init("--config=qwen-image-edit")
-    expected = "benchmarks/imgedit.toml needs 6 GPUs of 80 GB and 120 GB to download; here are 2 of these GPUs"
+    expected = (
+        "benchmarks/imgedit.toml needs 6 GPUs of 80 GB and 120 GB to download; here are 2 "
+        "of these GPUs"
+    )
     assert expected in lines
 
 
 def test_models_that_are_named_are_written(init, tmp_path, monkeypatch):
     (tmp_path / "checkpoint").mkdir()
     monkeypatch.setattr("pytest_imgedit.cli.init.find_spec", lambda name: None)
-    config, lines = init("--editor=diffusers:checkpoint", "--judge=openai:http://localhost:8000/v1#m", "--ci=gitlab")
+    config, lines = init(
+        "--editor=diffusers:checkpoint", "--judge=openai:http://localhost:8000/v1#m", "--ci=gitlab"
+    )
     assert config["editor"] == {"spec": "diffusers:../checkpoint"}
     assert config["judge"] == {"spec": "openai:http://localhost:8000/v1#m"}
-    assert (tmp_path / "benchmarks/requirements.txt").read_text().startswith("pytest-imgedit[openai]")
+    assert (
+        (tmp_path / "benchmarks/requirements.txt").read_text().startswith("pytest-imgedit[openai]")
+    )
     assert "to do: pip install openai, which talks to the server" in lines
     assert not any(line.startswith("to do: name your") or "needs" in line for line in lines)
 
@@ -97,12 +115,21 @@ def test_a_model_replaces_that_of_a_ready_config_with_its_parameters(init):
         ("https://example.org/me/mine", (), []),
     ],
 )
-def test_the_remote_decides_for_which_system_a_workflow_is_written(init, tmp_path, remote, arguments, written):
+def test_the_remote_decides_for_which_system_a_workflow_is_written(
+    init, tmp_path, remote, arguments, written
+):
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     if remote:
         subprocess.run(["git", "remote", "add", "origin", remote], cwd=tmp_path, check=True)
     _, lines = init(*arguments)
-    files = [path for path in (".github/workflows/image-editing.yml", ".gitlab-ci.yml") if (tmp_path / path).exists()]
+    files = [
+        path
+        for path in (".github/workflows/image-editing.yml", ".gitlab-ci.yml")
+        if (tmp_path / path).exists()
+    ]
     assert files == written
-    asks = "wrote no workflow: no git remote says for which CI system; add --ci=github or --ci=gitlab" in lines
+    asks = (
+        "wrote no workflow: no git remote says for which CI system; add --ci=github or --ci=gitlab"
+        in lines
+    )
     assert asks == (not written)

@@ -1,4 +1,6 @@
-"""A judge on its own GPUs, beside the editors: with a driver that shows GPUs on which nothing is computed."""
+"""A judge on its own GPUs, beside the editors: with a driver that shows GPUs on which nothing is
+computed.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,8 @@ def test_the_plan_says_why_models_are_where_they_are(shown):
         (("workers.judge_gpus='a'",), "workers.judge_gpus=a: 'a', expected a list such as *"),
         (
             ("workers.judge_gpus='2'", "workers.placement=swap"),
-            "workers.judge_gpus: not with workers.placement='swap', the judge is beside the editors",
+            "workers.judge_gpus: not with workers.placement='swap', the judge is beside the "
+            "editors",
         ),
         (
             ("workers.judge_gpus='2'", "judge.spec='openai:http://localhost:1/v1#m'"),
@@ -80,4 +83,6 @@ def test_what_cannot_be_is_refused_in_one_line(shown, settings, line):
 def test_a_judge_that_has_all_gpus_is_refused(shown):
     result = shown.run(*FAKES, "--imgedit-gpus=2-3", "--imgedit-set=workers.judge_gpus='2-3'")
     assert result.ret == 4
-    result.stderr.fnmatch_lines(["ERROR: workers.judge_gpus=2-3: leaves the editor none of --imgedit-gpus=2-3"])
+    result.stderr.fnmatch_lines(
+        ["ERROR: workers.judge_gpus=2-3: leaves the editor none of --imgedit-gpus=2-3"]
+    )

@@ -37,13 +37,18 @@ def test_a_judge_that_tells_controls_apart_is_believed(bench):
 
 
 def test_a_judge_that_always_says_7_makes_the_run_invalid(bench):
-    seven = ("--imgedit-judge=fakes:Constant", "--imgedit-set=judge.score=7", "--imgedit-editor=oracle")
+    seven = (
+        "--imgedit-judge=fakes:Constant",
+        "--imgedit-set=judge.score=7",
+        "--imgedit-editor=oracle",
+    )
     result = bench.run(*seven, "--imgedit-fail-under=overall:6")
     assert result.ret == 1
     result.assert_outcomes(passed=50, failed=1)
     result.stdout.fnmatch_lines(
         [
-            "imgedit: INVALID: the judge cannot tell identity, shuffled, blank, noise from a right edit: "
+            "imgedit: INVALID: the judge cannot tell identity, shuffled, blank, noise from a "
+            "right edit: "
             "oracle 7.00 = identity 7.00 = *"
         ]
     )
@@ -55,7 +60,10 @@ def test_a_judge_that_always_says_7_makes_the_run_invalid(bench):
     few = bench.run(*seven, "--imgedit-controls", "--imgedit-limit=1")
     assert few.ret == 1
     few.stdout.fnmatch_lines(
-        ["imgedit: INCONCLUSIVE: *5 pairs of 5 source images do not show that the judge tells identity, blank, *"]
+        [
+            "imgedit: INCONCLUSIVE: *5 pairs of 5 source images do not show that the judge tells "
+            "identity, blank, *"
+        ]
     )
 
 
@@ -70,7 +78,9 @@ def test_a_judge_that_goes_by_the_length_of_the_instruction_makes_the_run_invali
     judge = ("--imgedit-editor=oracle", "--imgedit-judge=longwinded:Length")
     result = bench.run(*judge, "--imgedit-fail-under=overall:2")
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["imgedit: INVALID: the judge cannot tell identity, shuffled, blank, noise from a *"])
+    result.stdout.fnmatch_lines(
+        ["imgedit: INVALID: the judge cannot tell identity, shuffled, blank, noise from a *"]
+    )
     assert bench.run(*judge).ret == 0  # no gate rests on its scores
     assert bench.results["controls"] is None
     off = bench.run(*judge, "--imgedit-fail-under=overall:2", "--imgedit-set=judge.controls=false")
@@ -79,13 +89,19 @@ def test_a_judge_that_goes_by_the_length_of_the_instruction_makes_the_run_invali
 
 
 def test_an_edit_of_nothing_passes_no_gate(bench):
-    seven = ("--imgedit-judge=fakes:Constant", "--imgedit-set=judge.score=7", "--imgedit-set=judge.controls=false")
+    seven = (
+        "--imgedit-judge=fakes:Constant",
+        "--imgedit-set=judge.score=7",
+        "--imgedit-set=judge.controls=false",
+    )
     result = bench.run(*seven, "--imgedit-fail-under=overall:6")
     assert result.ret == 1
     result.stdout.fnmatch_lines(
         ["imgedit: INVALID: overall 7.00 >= 6: 50 of 50 edits hardly differ from their source*"]
     )
-    allowed = bench.run(*seven, "--imgedit-fail-under=overall:6", "--imgedit-set=gates.max_near_copies=1.0")
+    allowed = bench.run(
+        *seven, "--imgedit-fail-under=overall:6", "--imgedit-set=gates.max_near_copies=1.0"
+    )
     assert allowed.ret == 0
 
 
@@ -98,18 +114,28 @@ def test_a_judge_that_tells_controls_apart_on_average_only_makes_the_run_invalid
         "    def answer(self, questions):\n"
         "        return [Answer(score=self.score(q.images)) for q in questions]\n"
         "    def score(self, images):\n"
-        "        luck = random.Random(images['source'].tobytes() + images['edited'].tobytes()[:999])\n"
+        "        luck = random.Random(images['source'].tobytes() + "
+        "images['edited'].tobytes()[:999])\n"
         "        right = images['edited'].tobytes() == images['reference'].tobytes()\n"
         "        return 5.1 + self.gap * right + luck.uniform(-self.noise, self.noise)\n"
     )
-    result = bench.run("--imgedit-judge=weak:Weak", "--imgedit-editor=oracle", "--imgedit-fail-under=overall:1")
+    result = bench.run(
+        "--imgedit-judge=weak:Weak", "--imgedit-editor=oracle", "--imgedit-fail-under=overall:1"
+    )
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["imgedit: INVALID: the judge cannot tell *identity* from a right edit: oracle *"])
+    result.stdout.fnmatch_lines(
+        ["imgedit: INVALID: the judge cannot tell *identity* from a right edit: oracle *"]
+    )
     row = controls(bench)["identity"]
     assert row["p"] < 0.05
     assert row["auc"] > 0.9  # always less, and hardly
     wide = ("--imgedit-set=judge.gap=2.0", "--imgedit-set=judge.noise=4.0")
-    assert bench.run("--imgedit-judge=weak:Weak", "--imgedit-editor=oracle", *wide, "--imgedit-controls").ret == 1
+    assert (
+        bench.run(
+            "--imgedit-judge=weak:Weak", "--imgedit-editor=oracle", *wide, "--imgedit-controls"
+        ).ret
+        == 1
+    )
     row = controls(bench)["identity"]
     assert row["auc"] < 0.9  # two points less on average, and often more
 
@@ -118,7 +144,10 @@ def test_without_references_a_worthless_edit_must_stay_under_half_of_the_scale(b
     from PIL import Image
 
     Image.effect_noise((64, 64), 90).save(bench.path / "a.png")
-    rows = [{"id": f"p{n}", "category": "physics", "image": "a.png", "instruction": f"do {n}"} for n in range(8)]
+    rows = [
+        {"id": f"p{n}", "category": "physics", "image": "a.png", "instruction": f"do {n}"}
+        for n in range(8)
+    ]
     images = [Image.effect_noise((64, 64), 60 + n) for n in range(8)]
     for n, (row, image) in enumerate(zip(rows, images, strict=True)):
         image.save(bench.path / f"{n}.png")
@@ -128,7 +157,10 @@ def test_without_references_a_worthless_edit_must_stay_under_half_of_the_scale(b
     low = bench.run(*options, "--imgedit-set=judge.score=2")
     assert low.ret == 1
     low.stdout.fnmatch_lines(
-        ["*INCONCLUSIVE: *8 pairs of 8 source images do not show that the judge tells *this editor's edits (no pair *"]
+        [
+            "*INCONCLUSIVE: *8 pairs of 8 source images do not show that the judge tells *this "
+            "editor's edits (no pair *"
+        ]
     )
     assert set(controls(bench)) == {"identity", "blank", "noise"}
     (bench.path / "keen.py").write_text(
@@ -139,14 +171,21 @@ def test_without_references_a_worthless_edit_must_stay_under_half_of_the_scale(b
         "    def answer(self, questions):\n"
         "        return [Answer(score=8.0 if self.inverted(q) else 1.0) for q in questions]\n"
         "    def inverted(self, q):\n"
-        "        return np.array_equal(255 - np.asarray(q.images['source']), np.asarray(q.images['edited']))\n"
+        "        return np.array_equal(255 - np.asarray(q.images['source']), "
+        "np.asarray(q.images['edited']))\n"
     )
-    keen = bench.run(options[0], "--imgedit-judge=keen:Keen", "--imgedit-editor=fakes:Slow", "--imgedit-controls")
+    keen = bench.run(
+        options[0], "--imgedit-judge=keen:Keen", "--imgedit-editor=fakes:Slow", "--imgedit-controls"
+    )
     assert keen.ret == 0
-    keen.stdout.fnmatch_lines(["imgedit: PASS: *the judge scores every control under 5 and under this editor's edits*"])
+    keen.stdout.fnmatch_lines(
+        ["imgedit: PASS: *the judge scores every control under 5 and under this editor's edits*"]
+    )
     high = bench.run(*options, "--imgedit-set=judge.score=6")
     assert high.ret == 1
-    high.stdout.fnmatch_lines(["*INVALID: *does not score identity, blank, noise under 5, as worthless edits must be*"])
+    high.stdout.fnmatch_lines(
+        ["*INVALID: *does not score identity, blank, noise under 5, as worthless edits must be*"]
+    )
 
 
 def test_a_judge_that_fails_on_every_right_edit_is_not_believed(bench):
@@ -155,27 +194,42 @@ def test_a_judge_that_fails_on_every_right_edit_is_not_believed(bench):
         "class Blind:\n"
         "    def __init__(self, *, device): pass\n"
         "    def answer(self, questions):\n"
-        "        same = [q.images['edited'].tobytes() == q.images['reference'].tobytes() for q in questions]\n"
-        "        return [Answer(error='no idea') if right else Answer(score=1.0) for right in same]\n"
+        "        same = [q.images['edited'].tobytes() == q.images['reference'].tobytes() for q in "
+        "questions]\n"
+        "        return [Answer(error='no idea') if right else Answer(score=1.0) for right in "
+        "same]\n"
     )
     result = bench.run("--imgedit-judge=blind:Blind", "--imgedit-controls")
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["imgedit: INVALID: *the judge cannot tell *identity 1.00 = *, oracle unscored"])
+    result.stdout.fnmatch_lines(
+        ["imgedit: INVALID: *the judge cannot tell *identity 1.00 = *, oracle unscored"]
+    )
 
 
 def test_an_alpha_that_so_few_pairs_cannot_reach_blames_no_judge(bench):
-    result = bench.run("--imgedit-limit=2", "--imgedit-controls", "--imgedit-set=gates.alpha=0.0005")
+    result = bench.run(
+        "--imgedit-limit=2", "--imgedit-controls", "--imgedit-set=gates.alpha=0.0005"
+    )
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE: *10 pairs of 10 source images do not show *"])
+    result.stdout.fnmatch_lines(
+        ["imgedit: INCONCLUSIVE: *10 pairs of 10 source images do not show *"]
+    )
 
 
 def test_stage_report_makes_no_controls(bench):
     bench.run("--imgedit-limit=2")
     edits = bench.stored_edits()
-    result = bench.run("--imgedit-limit=2", "--imgedit-stage=report", "--imgedit-controls", "--imgedit-judge-repeats=1")
+    result = bench.run(
+        "--imgedit-limit=2",
+        "--imgedit-stage=report",
+        "--imgedit-controls",
+        "--imgedit-judge-repeats=1",
+    )
     assert result.ret == 1
     assert bench.stored_edits() == edits
-    result.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE: *the judge was not asked about all controls *"])
+    result.stdout.fnmatch_lines(
+        ["imgedit: INCONCLUSIVE: *the judge was not asked about all controls *"]
+    )
     result.stdout.fnmatch_lines(["identity * 0.00 *– *", "oracle * not all asked*"])
     (row,) = bench.results["noise"]["rows"]
     assert (row["n"], row["errors"], row["pending"]) == (0, 0, 10)
@@ -193,9 +247,15 @@ def test_ctrl_c_while_the_judge_is_tried_loses_nothing(bench):
     bench.interrupt(process)
     output = bench.finish(process)
     assert process.returncode == 2
-    assert "imgedit: INCOMPLETE: stopped by the user with 10 of 10 pairs edited, 10 scored, " in output
+    assert (
+        "imgedit: INCOMPLETE: stopped by the user with 10 of 10 pairs edited, 10 scored, " in output
+    )
     assert all(row["errors"] == 0 for row in controls(bench).values())
-    assert sum(row["pending"] for row in controls(bench).values()) == bench.results["run"]["trials_left"] > 0
+    assert (
+        sum(row["pending"] for row in controls(bench).values())
+        == bench.results["run"]["trials_left"]
+        > 0
+    )
     assert bench.run(*slow).ret in (0, 1)
     assert bench.results["run"]["trials_left"] == 0
 
@@ -209,7 +269,9 @@ def test_repeats_measure_what_should_not_matter(bench):
     )
     result = bench.run(*options)
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["*judge's noise floor 0.0*", "judged again * n *changed *SD *shift*"])
+    result.stdout.fnmatch_lines(
+        ["*judge's noise floor 0.0*", "judged again * n *changed *SD *shift*"]
+    )
     rows = bench.results["noise"]["rows"]
     assert [row["perturbation"] for row in rows] == ["batch", "order", "jpeg", "resize", "batch"]
     assert all(row["n"] == 20 and row["errors"] == 0 for row in rows)
@@ -220,17 +282,36 @@ def test_repeats_measure_what_should_not_matter(bench):
     asked = Counter((bench.path / "asked.txt").read_text().split())
     assert set(asked.values()) == {6}
     assert bench.run(*options).ret == 0
-    assert Counter((bench.path / "asked.txt").read_text().split()) == asked  # all came from the store
+    assert (
+        Counter((bench.path / "asked.txt").read_text().split()) == asked
+    )  # all came from the store
 
 
 def test_images_change_places_with_the_words_before_them():
-    parts = (("text", "A:"), ("image", "source"), ("text", "B:"), ("image", "edited"), ("text", "end"))
-    swapped = (("text", "B:"), ("image", "edited"), ("text", "A:"), ("image", "source"), ("text", "end"))
+    parts = (
+        ("text", "A:"),
+        ("image", "source"),
+        ("text", "B:"),
+        ("image", "edited"),
+        ("text", "end"),
+    )
+    swapped = (
+        ("text", "B:"),
+        ("image", "edited"),
+        ("text", "A:"),
+        ("image", "source"),
+        ("text", "end"),
+    )
     assert swap_images(parts) == swapped
     bare = (("image", "source"), ("image", "edited"), ("image", "reference"))
     assert swap_images(bare) == (("image", "edited"), ("image", "source"), ("image", "reference"))
     apart = (("image", "edited"), ("text", "x"), ("text", "y"), ("image", "source"))
-    assert swap_images(apart) == (("text", "y"), ("image", "source"), ("text", "x"), ("image", "edited"))
+    assert swap_images(apart) == (
+        ("text", "y"),
+        ("image", "source"),
+        ("text", "x"),
+        ("image", "edited"),
+    )
     assert swap_images(parts[:2]) == parts[:2]
 
 
@@ -250,10 +331,17 @@ def test_expected_grades_make_the_score_beside_the_greedy_reply(bench):
     result = bench.run("--imgedit-judge=expecting:Expecting", "--imgedit-limit=1")
     assert result.ret == 0
     result.stdout.fnmatch_lines(
-        ["scores are made of expected grades: mean 8.50, of the greedy replies 9.00; at most 2.0% off *"]
+        [
+            "scores are made of expected grades: mean 8.50, of the greedy replies 9.00; at most "
+            "2.0% off *"
+        ]
     )
     verdict = bench.items["physics-0000"]["seeds"][0]["verdict"]
-    assert (verdict["score"], verdict["greedy"], verdict["off_scale"]) == (pytest.approx(8.5), 9.0, 0.02)
+    assert (verdict["score"], verdict["greedy"], verdict["off_scale"]) == (
+        pytest.approx(8.5),
+        9.0,
+        0.02,
+    )
     assert verdict["reply"].startswith("instruction: 9")
     assert bench.run("--imgedit-judge=expecting:Expecting", "--imgedit-limit=1").ret == 0
     assert bench.items["physics-0000"]["seeds"][0]["verdict"] == verdict
@@ -261,5 +349,7 @@ def test_expected_grades_make_the_score_beside_the_greedy_reply(bench):
 
 def test_an_expected_grade_off_the_scale_is_an_error(bench):
     (bench.path / "expecting.py").write_text(EXPECTING)
-    bench.run("--imgedit-judge=expecting:Expecting", "--imgedit-set=judge.grade=11.0", "--imgedit-limit=1")
+    bench.run(
+        "--imgedit-judge=expecting:Expecting", "--imgedit-set=judge.grade=11.0", "--imgedit-limit=1"
+    )
     assert set(bench.error_kinds.values()) == {"bad_score"}

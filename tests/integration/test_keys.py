@@ -1,4 +1,6 @@
-"""What a run reuses of an earlier one: nothing whose inputs changed, everything else, and what it says of that."""
+"""What a run reuses of an earlier one: nothing whose inputs changed, everything else, and what it
+says of that.
+"""
 
 from __future__ import annotations
 
@@ -78,12 +80,16 @@ COMPUTED = {
 @pytest.mark.parametrize("source", COMPUTED.values(), ids=COMPUTED)
 def test_a_module_that_is_imported_by_a_computed_name_is_seen_too(bench, source):
     (bench.path / "dynamic.py").write_text(source)
-    (bench.path / "plugin.py").write_text("def change(request): return request.source.transpose(0)\n")
+    (bench.path / "plugin.py").write_text(
+        "def change(request): return request.source.transpose(0)\n"
+    )
     options = ("--imgedit-editor=dynamic:Ed", JUDGE, "--imgedit-limit=1")
     bench.run_with_workers(*options)
     bench.run_with_workers(*options)
     assert bench.timing["edits_cached"] == 5
-    (bench.path / "plugin.py").write_text("def change(request): return request.source.transpose(1)\n")
+    (bench.path / "plugin.py").write_text(
+        "def change(request): return request.source.transpose(1)\n"
+    )
     bench.run_with_workers(*options)
     assert bench.timing["edits"] == 5
 
@@ -95,15 +101,17 @@ def test_relabelled_pairs_of_a_folder_get_the_image_of_their_category(bench, tmp
     for category, colour in (("physics", "red"), ("social", "blue")):
         folder = tmp_path / "edits" / category
         folder.mkdir(parents=True)
-        Image.linear_gradient("L").convert("RGB").point(lambda v, c=colour: v // (2 if c == "red" else 3)).save(
-            folder / "a.png"
-        )
+        Image.linear_gradient("L").convert("RGB").point(
+            lambda v, c=colour: v // (2 if c == "red" else 3)
+        ).save(folder / "a.png")
     Image.linear_gradient("L").save(bench.path / "source.png")
     blobs = []
     for category in ("physics", "social", "physics"):
         pairs = [{"id": "a", "category": category, "instruction": "x", "image": "source.png"}]
         (bench.path / "pairs.json").write_text(json.dumps(pairs))
-        bench.run("--imgedit-suite=pairs.json", f"--imgedit-editor=folder:{tmp_path / 'edits'}", JUDGE)
+        bench.run(
+            "--imgedit-suite=pairs.json", f"--imgedit-editor=folder:{tmp_path / 'edits'}", JUDGE
+        )
         blobs.append(bench.items["a"]["seeds"][0]["edit"]["blob"])
     assert blobs[0] == blobs[2] != blobs[1]
     assert bench.timing["edits_cached"] == 1
@@ -132,7 +140,11 @@ def test_edits_of_another_environment_are_reused_by_policy_and_named(bench, poli
     result = bench.run(*options, f"--imgedit-reuse={policy}")
     assert bench.timing["edits_cached"] == cached
     assert bench.results["reuse"]["edits"] == cached
-    named = [line for line in result.outlines if line.startswith("other environments: 5 edits (pillow 9.0.0 there, ")]
+    named = [
+        line
+        for line in result.outlines
+        if line.startswith("other environments: 5 edits (pillow 9.0.0 there, ")
+    ]
     assert bool(named) == bool(cached)
 
 
@@ -155,7 +167,9 @@ def test_a_baseline_of_the_same_judge_under_another_path_is_compared_with(bench,
     """B1: a spec of another text was another judge."""
     (bench.path / "ja").symlink_to(tiny("judge-trained"))
     options = ("--imgedit-editor=identity", "--imgedit-limit=1", "-k", "physics")
-    saved = bench.run(*options, f"--imgedit-judge=qwen-vl:{tiny('judge-trained')}", "--imgedit-save=main")
+    saved = bench.run(
+        *options, f"--imgedit-judge=qwen-vl:{tiny('judge-trained')}", "--imgedit-save=main"
+    )
     assert saved.ret == 0
     untried = "--imgedit-set=judge.controls=false"
     result = bench.run(*options, "--imgedit-judge=qwen-vl:./ja", "--imgedit-compare=main", untried)
@@ -172,7 +186,9 @@ def test_a_reminder_counts_for_verdicts_that_needed_it_alone(bench):
 
 
 def explain(bench, *arguments):
-    return bench.pytester.run(sys.executable, "-m", "pytest_imgedit.cli.main", "explain", *arguments)
+    return bench.pytester.run(
+        sys.executable, "-m", "pytest_imgedit.cli.main", "explain", *arguments
+    )
 
 
 def test_explain_says_all_that_decided(bench):
@@ -181,7 +197,9 @@ def test_explain_says_all_that_decided(bench):
     for name, words in (("edit", "decided by the editor:"), ("verdict", "decided by the judge:")):
         shown = explain(bench, seed[name]["key"][:16])
         assert shown.ret == 0
-        shown.stdout.fnmatch_lines([f"{name} {seed[name]['key']}", "*", "computed on:", "  cpu*: *", "*", words])
+        shown.stdout.fnmatch_lines(
+            [f"{name} {seed[name]['key']}", "*", "computed on:", "  cpu*: *", "*", words]
+        )
         document = json.loads(str(explain(bench, seed[name]["key"], "--json").stdout))
         assert document["recipe"]
     shown = explain(bench, seed["edit"]["blob"][:12])

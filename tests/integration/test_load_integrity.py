@@ -1,4 +1,6 @@
-"""Checkpoints whose tensors are not those of their configs: refused before the first edit, by name."""
+"""Checkpoints whose tensors are not those of their configs: refused before the first edit, by
+name.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def prefix(tensors):
 
 
 def grow(name):
-    return lambda tensors: tensors.update({name: tensors[name].repeat(2, *[1] * (tensors[name].dim() - 1))})
+    return lambda tensors: tensors.update(
+        {name: tensors[name].repeat(2, *[1] * (tensors[name].dim() - 1))}
+    )
 
 
 UNET = "unet/diffusion_pytorch_model.safetensors"
@@ -51,12 +55,19 @@ LAST = "model.language_model.norm.weight"
 
 DAMAGES = [
     pytest.param(UNET, drop("conv_in.bias"), "*lacks conv_in.bias*", id="unet-missing"),
-    pytest.param(UNET, rename("conv_in.bias", "new.bias"), "*conv_in.bias*unexpected new.bias*", id="unet-renamed"),
+    pytest.param(
+        UNET,
+        rename("conv_in.bias", "new.bias"),
+        "*conv_in.bias*unexpected new.bias*",
+        id="unet-renamed",
+    ),
     pytest.param(UNET, grow("conv_in.bias"), "*conv_in.bias*shape*", id="unet-shape"),
     pytest.param(UNET, prefix, "*lacks *unexpected _orig_mod.*", id="unet-prefixed"),
     pytest.param(CLIP, drop(NORM), f"*lacks *{NORM}*", id="text-encoder-missing"),
     pytest.param(CLIP, prefix, "*lacks *", id="text-encoder-prefixed"),
-    pytest.param(CLIP, grow(NORM), f"*shapes than its config for *{NORM}*", id="text-encoder-shape"),
+    pytest.param(
+        CLIP, grow(NORM), f"*shapes than its config for *{NORM}*", id="text-encoder-shape"
+    ),
 ]
 
 
@@ -82,23 +93,35 @@ def test_judge_whose_tensors_are_not_its_configs_does_not_load(tiny, tmp_path, e
     change(model / "model.safetensors", edit)
     with pytest.raises(SetupError) as caught:
         QwenVLJudge(str(model), device="cpu")
-    assert fnmatch(str(caught.value), f"{model}*the checkpoint*{tensor}*expected exactly the tensors of its config")
+    assert fnmatch(
+        str(caught.value),
+        f"{model}*the checkpoint*{tensor}*expected exactly the tensors of its config",
+    )
 
 
-@pytest.mark.parametrize("edit", [drop(LAST), prefix, grow(LAST)], ids=["missing", "prefixed", "shape"])
+@pytest.mark.parametrize(
+    "edit", [drop(LAST), prefix, grow(LAST)], ids=["missing", "prefixed", "shape"]
+)
 def test_nor_does_it_load_straight_onto_a_device(tiny, tmp_path, edit):
     """As on a GPU; the CPU is a device too."""
     model = shutil.copytree(tiny("judge-qwen3-vl"), tmp_path / "judge")
     change(model / "model.safetensors", edit)
-    with pytest.raises(SetupError, match=r"expected exactly the tensors of its config"), whole_checkpoints(model):
+    with (
+        pytest.raises(SetupError, match=r"expected exactly the tensors of its config"),
+        whole_checkpoints(model),
+    ):
         load_on_gpu(model, "cpu", torch.float32)
 
 
-@pytest.mark.parametrize("options", [(), ("--imgedit-gpus=none", "--imgedit-gpus-per-worker=2")], ids=["one", "ranks"])
+@pytest.mark.parametrize(
+    "options", [(), ("--imgedit-gpus=none", "--imgedit-gpus-per-worker=2")], ids=["one", "ranks"]
+)
 def test_a_run_with_such_an_editor_is_a_usage_error(bench, tiny, tmp_path, options):
     model = shutil.copytree(tiny("instruct-pix2pix"), tmp_path / "model")
     change(model / UNET, drop("conv_in.bias"))
-    result = bench.run(f"--imgedit-editor=diffusers:{model}", "--imgedit-judge=fakes:Constant", STEPS, *options)
+    result = bench.run(
+        f"--imgedit-editor=diffusers:{model}", "--imgedit-judge=fakes:Constant", STEPS, *options
+    )
     assert result.ret == 4
     result.stderr.fnmatch_lines([f"ERROR: {model / 'unet'}*lacks conv_in.bias*"])
     assert bench.stored_edits() == 0
@@ -107,6 +130,10 @@ def test_a_run_with_such_an_editor_is_a_usage_error(bench, tiny, tmp_path, optio
 def test_a_run_with_such_a_judge_is_a_usage_error(bench, tiny, tmp_path):
     model = shutil.copytree(tiny("judge-qwen3-vl"), tmp_path / "judge")
     change(model / "model.safetensors", prefix)
-    result = bench.run("--imgedit-editor=identity", f"--imgedit-judge=qwen-vl:{model}", "--imgedit-limit=1")
+    result = bench.run(
+        "--imgedit-editor=identity", f"--imgedit-judge=qwen-vl:{model}", "--imgedit-limit=1"
+    )
     assert result.ret == 4
-    result.stderr.fnmatch_lines([f"ERROR: {model}*the checkpoint*expected exactly the tensors of its config"])
+    result.stderr.fnmatch_lines(
+        [f"ERROR: {model}*the checkpoint*expected exactly the tensors of its config"]
+    )

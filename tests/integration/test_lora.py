@@ -1,4 +1,6 @@
-"""LoRA adapters: used whole or refused, part of the key, and exchanged without loading the base again."""
+"""LoRA adapters: used whole or refused, part of the key, and exchanged without loading the base
+again.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def loras(model, tmp_path_factory):
     for seed in (1, 2):
         pipeline = Pipeline.from_pretrained(model)
         torch.manual_seed(seed)
-        config = peft.LoraConfig(r=4, target_modules=["to_q", "to_k", "to_v"], init_lora_weights=False)
+        config = peft.LoraConfig(
+            r=4, target_modules=["to_q", "to_k", "to_v"], init_lora_weights=False
+        )
         pipeline.unet.add_adapter(config)
         for name, weight in pipeline.unet.named_parameters():
             if "lora_" in name:
@@ -78,7 +82,9 @@ def test_adapters_change_edits_by_their_weights(model, loras):
 def test_another_adapter_is_taken_without_loading_the_base_again(model, loras, monkeypatch):
     loaded = []
     load = loading.load_pipeline
-    monkeypatch.setattr(loading, "load_pipeline", lambda *given: loaded.append(given) or load(*given))
+    monkeypatch.setattr(
+        loading, "load_pipeline", lambda *given: loaded.append(given) or load(*given)
+    )
     target = make_model("editor", f"diffusers:{model}", {}).target
     worker, images = JobLoop(lambda message: None, sys.stderr), []
     for own in ([loras[0]], [loras[1]], [], [loras[0]]):
@@ -96,7 +102,9 @@ def test_another_adapter_is_taken_without_loading_the_base_again(model, loras, m
         worker.prepare({"target": named, "params": params, **told})
         worker.load()
         asked = {"pair": "a", "category": "c", "instruction": "x", "reference": None, "seed": 3}
-        request = worker.read_ahead({"op": "edit", "edits": [{**asked, "source": encode_png(PHOTO)}]})
+        request = worker.read_ahead(
+            {"op": "edit", "edits": [{**asked, "source": encode_png(PHOTO)}]}
+        )
         images.append(worker.edit(request)()["edits"][0]["image"])
     assert len(loaded) == 1
     assert images[0] == images[3]
@@ -113,7 +121,10 @@ def test_tensors_that_fit_no_network_are_refused(model, loras, tmp_path, verbosi
         ("foreign", {"transformer.blocks.0.lora_A.weight": tensors[name]}),
         ("further", {**tensors, "transformer.blocks.0.lora_A.weight": tensors[name].clone()}),
     ):
-        save_file({**{n: t for n, t in tensors.items() if n != name and path == "renamed"}, **change}, tmp_path / path)
+        save_file(
+            {**{n: t for n, t in tensors.items() if n != name and path == "renamed"}, **change},
+            tmp_path / path,
+        )
         file = (tmp_path / path).rename(tmp_path / f"{path}.safetensors")
         with pytest.raises(SetupError, match=r"editor\.loras: "):
             made(model, {"path": str(file)})
@@ -144,7 +155,9 @@ def test_adapters_are_in_the_key_by_content_and_weight(model, loras, tmp_path):
     copy.write_bytes(open(loras[0], "rb").read())  # noqa: PTH123, SIM115
     base, one = digest(), digest({"path": loras[0]})
     assert digest({"path": str(copy), "weight": 1, "name": "other"}) == one != base
-    assert len({base, one, digest({"path": loras[0], "weight": 0.5}), digest({"path": loras[1]})}) == 4
+    assert (
+        len({base, one, digest({"path": loras[0], "weight": 0.5}), digest({"path": loras[1]})}) == 4
+    )
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +167,9 @@ def adapter(tiny, tmp_path_factory):
 
     model = AutoModelForImageTextToText.from_pretrained(tiny("judge-qwen3-vl"))
     torch.manual_seed(1)
-    config = peft.LoraConfig(r=4, target_modules=r".*language_model.*\.(q|v)_proj", init_lora_weights=False)
+    config = peft.LoraConfig(
+        r=4, target_modules=r".*language_model.*\.(q|v)_proj", init_lora_weights=False
+    )
     tuned = peft.get_peft_model(model, config)
     for name, weight in tuned.named_parameters():
         if "lora_" in name:
@@ -170,13 +185,17 @@ def test_a_judges_adapter_is_merged(tiny, adapter):
     tuned.self_check()
     weights, changed = plain.model.state_dict(), tuned.model.state_dict()
     assert weights.keys() == changed.keys()
-    assert {name.rsplit(".", 2)[-2] for name in weights if not torch.equal(weights[name], changed[name])} == {
+    assert {
+        name.rsplit(".", 2)[-2] for name in weights if not torch.equal(weights[name], changed[name])
+    } == {
         "q_proj",
         "v_proj",
     }
 
 
-def test_a_judges_adapter_is_in_the_key_and_looked_at_before_anything_loads(tiny, adapter, tmp_path):
+def test_a_judges_adapter_is_in_the_key_and_looked_at_before_anything_loads(
+    tiny, adapter, tmp_path
+):
     spec, cache = f"qwen-vl:{tiny('judge-qwen3-vl')}", tmp_path / "cache.json"
     plain, tuned = (make_model("judge", spec, params) for params in ({}, {"adapter": str(adapter)}))
     with_adapter = identify(tuned, cache)

@@ -30,7 +30,8 @@ def test_command_line_wins_over_set_over_the_config(bench):
 
 def test_own_rubric_from_a_file_is_used_and_hashed(bench):
     (bench.path / "mine.toml").write_text(
-        'aspects = ["like"]\nscore = "like / 2"\nsystem = "You grade."\nreminder = "Again: {{ problem }}"\n'
+        'aspects = ["like"]\nscore = "like / 2"\nsystem = "You grade."\nreminder = "Again: {{ '
+        'problem }}"\n'
         'user = "{{ source }}{{ edited }}{{ title }}: {{ instruction }}"\n'
         '[categories.default]\ntitle = "any"\ncriteria = ["nice"]\n'
     )
@@ -54,7 +55,9 @@ def test_own_rubric_from_a_file_is_used_and_hashed(bench):
 
 @pytest.mark.parametrize("name", configs())
 def test_ready_config_is_valid(name):
-    file = ConfigFile.read_config(Path(str(files("pytest_imgedit.benchmark") / "configs" / f"{name}.toml")))
+    file = ConfigFile.read_config(
+        Path(str(files("pytest_imgedit.benchmark") / "configs" / f"{name}.toml"))
+    )
     raw = {**file.tables, "workers": {"gpus": "none"}, "run": {"config_file": file}}
     settings = make_settings(raw)
     check_models(settings, Models.of(settings), Hardware((HostHardware(),)))
@@ -70,7 +73,9 @@ def test_ready_config_is_valid(name):
     ],
 )
 def test_what_this_machine_cannot_do_is_said_before_anything_loads(bench, setting, line):
-    bench.refuses(line, "--imgedit-editor=scenes", "--imgedit-judge=scenes", f"--imgedit-set={setting}")
+    bench.refuses(
+        line, "--imgedit-editor=scenes", "--imgedit-judge=scenes", f"--imgedit-set={setting}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -92,4 +97,6 @@ def test_threads_of_cpu_workers_do_not_depend_on_their_number_and_do_not_spin(
     slots = f"--imgedit-set=workers.cpu_workers={workers}"
     bench.run_subprocess("--imgedit-editor=fakes:Threads", "-k", "physics-0000", slots)
     cores = min(4, len(os.sched_getaffinity(0)))
-    assert bench.items["physics-0000"]["error"]["message"].endswith(f"threads: {expected.format(all=cores)}")
+    assert bench.items["physics-0000"]["error"]["message"].endswith(
+        f"threads: {expected.format(all=cores)}"
+    )

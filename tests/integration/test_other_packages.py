@@ -1,4 +1,6 @@
-"""An editor with weights and a judge of another family, which a package adds by its entry points alone."""
+"""An editor with weights and a judge of another family, which a package adds by its entry points
+alone.
+"""
 
 from __future__ import annotations
 
@@ -35,19 +37,25 @@ def checkpoints(tmp_path_factory):
 
 @pytest.fixture
 def installed(tmp_path_factory, monkeypatch):
-    """The package on the import path, as an installer leaves it: its modules, and a folder with its entry points."""
+    """The package on the import path, as an installer leaves it: its modules, and a folder with its
+    entry points.
+    """
     site = tmp_path_factory.mktemp("site")
     shutil.copytree(SUPPORT / "acme_models", site / "acme_models")
     project = tomllib.loads((SUPPORT / "pyproject.toml").read_text())["project"]
     info = site / f"acme_models-{project['version']}.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    )
     groups = (
         f"[{group}]\n" + "".join(f"{name} = {path}\n" for name, path in points.items())
         for group, points in project["entry-points"].items()
     )
     (info / "entry_points.txt").write_text("\n".join(groups))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH")))))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH"))))
+    )
     monkeypatch.syspath_prepend(site)
     registry.known.cache_clear()
     yield site
@@ -88,9 +96,13 @@ def test_both_run_and_are_identified_by_their_weights(bench, checkpoints, models
     assert bench.timing["edits"] == 5
     assert bench.results["editor"]["fingerprint"] != editor["fingerprint"]
     # A parameter that decides makes other edits, one that does not makes none.
-    bench.run("--imgedit-limit=1", *models, "--imgedit-set=editor.strength=0.25").assert_outcomes(passed=5)
+    bench.run("--imgedit-limit=1", *models, "--imgedit-set=editor.strength=0.25").assert_outcomes(
+        passed=5
+    )
     assert bench.timing["edits"] == 5
-    bench.run("--imgedit-limit=1", *models, "--imgedit-set=editor.offload=none").assert_outcomes(passed=5)
+    bench.run("--imgedit-limit=1", *models, "--imgedit-set=editor.offload=none").assert_outcomes(
+        passed=5
+    )
     assert bench.timing["edits_cached"] == 5
 
 
@@ -98,19 +110,31 @@ def test_both_run_and_are_identified_by_their_weights(bench, checkpoints, models
 @pytest.mark.parametrize(
     ("option", "line"),
     [
-        ("--imgedit-editor=acme-vae", "editor 'acme-vae' needs an argument, expected acme-vae:MODEL"),
+        (
+            "--imgedit-editor=acme-vae",
+            "editor 'acme-vae' needs an argument, expected acme-vae:MODEL",
+        ),
         ("--imgedit-editor=acme-vae:nowhere", "editor acme-vae:nowhere: no such folder"),
-        ("--imgedit-set=editor.strength=2", "editor.strength: Input should be less than or equal to 1, found 2"),
+        (
+            "--imgedit-set=editor.strength=2",
+            "editor.strength: Input should be less than or equal to 1, found 2",
+        ),
         (
             "--imgedit-set=editor.strenght=0.5",
             "editor.strenght: no such argument is taken by acme-vae:*; did you mean 'strength'?",
         ),
-        ("--imgedit-set=editor.offload=group", "editor.offload: nothing to offload from without a GPU"),
+        (
+            "--imgedit-set=editor.offload=group",
+            "editor.offload: nothing to offload from without a GPU",
+        ),
         (
             "--imgedit-set=editor.trust_remote_code=true",
             "editor.trust_remote_code: code of a checkpoint is never run, expected no such key",
         ),
-        (f"--imgedit-set=judge.prefix={'x' * 100}", "judge.prefix: *at most 99 characters, found 'x*"),
+        (
+            f"--imgedit-set=judge.prefix={'x' * 100}",
+            "judge.prefix: *at most 99 characters, found 'x*",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_starts(bench, models, option, line):
@@ -122,19 +146,34 @@ def test_a_checkpoint_that_is_not_whole_is_refused(bench, checkpoints):
     shutil.copytree(checkpoints / "editor", bench.path / "cut")
     weights = bench.path / "cut" / "diffusion_pytorch_model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-10])
-    bench.refuses("*the file was cut short or damaged", "--imgedit-editor=acme-vae:cut", "--imgedit-judge=reference")
+    bench.refuses(
+        "*the file was cut short or damaged",
+        "--imgedit-editor=acme-vae:cut",
+        "--imgedit-judge=reference",
+    )
 
 
 @pytest.mark.usefixtures("installed")
 def test_doctor_knows_their_weights(checkpoints, tmp_path):
     config = tmp_path / "imgedit.toml"
     config.write_text(
-        f'[editor]\nspec = "acme-vae:{checkpoints / "editor"}"\n[judge]\nspec = "acme-llava:{checkpoints / "judge"}"\n'
+        f'[editor]\nspec = "acme-vae:{checkpoints / "editor"}"\n[judge]\nspec = '
+        f'"acme-llava:{checkpoints / "judge"}"\n'
     )
-    command = [sys.executable, "-m", "pytest_imgedit.cli.main", "doctor", "--config", str(config), "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest_imgedit.cli.main",
+        "doctor",
+        "--config",
+        str(config),
+        "--json",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     found = json.loads(done.stdout)
-    assert [model["folder"] for model in found["models"]] == [str(checkpoints / name) for name in ("editor", "judge")]
+    assert [model["folder"] for model in found["models"]] == [
+        str(checkpoints / name) for name in ("editor", "judge")
+    ]
     assert all(model["fits"] for model in found["models"])
 
 
@@ -163,11 +202,17 @@ def test_the_plan_says_what_they_need_and_offloads_what_does_not_fit(checkpoints
 
 
 def test_an_entry_point_that_names_no_kind_is_refused(installed):
-    (installed / "acme_models" / "editor.py").write_text("class AcmeEditor: ...\nAcmeJudge = 1 / 0\n")
-    with pytest.raises(UsageError, match=r"^editor 'acme-vae': acme_models\.editor:AcmeEditor: ZeroDivisionError"):
+    (installed / "acme_models" / "editor.py").write_text(
+        "class AcmeEditor: ...\nAcmeJudge = 1 / 0\n"
+    )
+    with pytest.raises(
+        UsageError, match=r"^editor 'acme-vae': acme_models\.editor:AcmeEditor: ZeroDivisionError"
+    ):
         make_model("editor", "acme-vae:x", {})
     (installed / "acme_models" / "editor.py").write_text("class AcmeEditor: ...\n")
-    with pytest.raises(UsageError, match=r"expected a subclass of pytest_imgedit\.Model whose role is 'editor'"):
+    with pytest.raises(
+        UsageError, match=r"expected a subclass of pytest_imgedit\.Model whose role is 'editor'"
+    ):
         make_model("editor", "acme-vae:x", {})
 
 
@@ -183,7 +228,10 @@ def test_a_kind_is_checked_like_one_of_this_package(checkpoints):
 def test_paths_in_a_config_are_relative_to_it(tmp_path, monkeypatch):
     (tmp_path / "configs").mkdir()
     monkeypatch.chdir(tmp_path)
-    given = {"editor": {"spec": "acme-vae:./models/vae"}, "judge": {"spec": "acme-llava:acme/hub-id"}}
+    given = {
+        "editor": {"spec": "acme-vae:./models/vae"},
+        "judge": {"spec": "acme-llava:acme/hub-id"},
+    }
     assert rebase_paths(given, tmp_path / "configs") == {
         "editor": {"spec": "acme-vae:configs/models/vae"},
         "judge": {"spec": "acme-llava:acme/hub-id"},

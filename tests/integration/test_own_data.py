@@ -7,7 +7,11 @@ import json
 import pytest
 from PIL import Image
 
-FAST = ("--imgedit-editor=fakes:Slow", "--imgedit-set=editor.delay=0.0", "--imgedit-judge=fakes:Constant")
+FAST = (
+    "--imgedit-editor=fakes:Slow",
+    "--imgedit-set=editor.delay=0.0",
+    "--imgedit-judge=fakes:Constant",
+)
 
 
 def photographs(folder, *names):
@@ -17,13 +21,18 @@ def photographs(folder, *names):
 
 
 def rows(bench, *values, name="pairs.jsonl"):
-    (bench.path / name).write_text("".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values))
+    (bench.path / name).write_text(
+        "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values)
+    )
     return f"--imgedit-suite={name}"
 
 
 def test_an_image_and_an_instruction_are_enough(bench):
     photographs(bench.path / "photos", "img_000.jpg", "img_001.jpg")
-    suite = rows(bench, *({"image": f"photos/img_00{n}.jpg", "instruction": "make it snow"} for n in range(2)))
+    suite = rows(
+        bench,
+        *({"image": f"photos/img_00{n}.jpg", "instruction": "make it snow"} for n in range(2)),
+    )
     bench.run(suite, *FAST).assert_outcomes(passed=2)
     assert list(bench.items) == ["img_000", "img_001"]
     assert list(bench.results["categories"]) == ["all"]
@@ -34,7 +43,9 @@ def test_csv_with_tags_and_a_seed(bench):
     (bench.path / "pairs.csv").write_text(
         'image,instruction,tags,seed,difficulty\na.png,"make it snow, please",weather; sky,7,hard\n'
     )
-    bench.run("--imgedit-suite=pairs.csv", *FAST, "-m", "imgedit(tag='sky')").assert_outcomes(passed=1)
+    bench.run("--imgedit-suite=pairs.csv", *FAST, "-m", "imgedit(tag='sky')").assert_outcomes(
+        passed=1
+    )
     (item,) = bench.results["items"]
     assert (item["instruction"], item["tags"], item["difficulty"]) == (
         "make it snow, please",
@@ -47,15 +58,30 @@ def test_csv_with_tags_and_a_seed(bench):
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("image,image\na.png,b.png\n", "pairs.csv:1: columns *, expected a name for each, none twice"),
+        (
+            "image,image\na.png,b.png\n",
+            "pairs.csv:1: columns *, expected a name for each, none twice",
+        ),
         ("image,instruction\na.png\n", "pairs.csv:2: 1 values, expected 2, one a column"),
         ("image,instruction\na.png,x,y\n", "pairs.csv:2: 3 values, expected 2, one a column"),
         ('image,instruction\na.png,"x\n', "pairs.csv:2: not valid CSV: unexpected end of data"),
         ("image,instruction\n\na.png,\n", "pairs.csv:3: no instruction, expected text in *"),
-        ("image,prompt\na.png,x\n", "*no instruction, *; if 'prompt' is that, set suite.fields.instruction='prompt'"),
-        ("photo,instruction\na.png,x\n", "*no image, *; if 'photo' is that, set suite.fields.image='photo'"),
-        ("image,instruction,seed\na.png,x,1.5\n", "pairs.csv:2: 'seed' is '1.5', expected an integer *"),
-        ("image;prompt\na.png;x\n", "*no instruction, *; if 'prompt' is that, set suite.fields.instruction='prompt'"),
+        (
+            "image,prompt\na.png,x\n",
+            "*no instruction, *; if 'prompt' is that, set suite.fields.instruction='prompt'",
+        ),
+        (
+            "photo,instruction\na.png,x\n",
+            "*no image, *; if 'photo' is that, set suite.fields.image='photo'",
+        ),
+        (
+            "image,instruction,seed\na.png,x,1.5\n",
+            "pairs.csv:2: 'seed' is '1.5', expected an integer *",
+        ),
+        (
+            "image;prompt\na.png;x\n",
+            "*no instruction, *; if 'prompt' is that, set suite.fields.instruction='prompt'",
+        ),
         ("image,instruction\n", "suite pairs.csv: no pairs, expected at least one"),
     ],
 )
@@ -72,7 +98,9 @@ def test_mistakes_in_csv_are_named_by_their_line(bench, text, line):
     ],
 )
 def test_a_table_in_another_encoding_is_refused_with_the_fix(bench, encoding, line):
-    (bench.path / "pairs.csv").write_bytes("image,instruction\na.png,mach es kühler\n".encode(encoding))
+    (bench.path / "pairs.csv").write_bytes(
+        "image,instruction\na.png,mach es kühler\n".encode(encoding)
+    )
     bench.refuses(line, "--imgedit-suite=pairs.csv")
 
 
@@ -89,14 +117,19 @@ def test_columns_may_be_separated_as_other_spreadsheets_do(bench, mark):
 def test_mistakes_in_json_of_one_line_are_named_by_their_row(bench):
     rows = [{"image": "a.png", "instruction": text} for text in ("x", "", "y", "")]
     (bench.path / "pairs.json").write_text(json.dumps(rows))
-    bench.refuses("pairs.json:1: row 2: no instruction, *; pairs.json:1: row 4: no *", "--imgedit-suite=pairs.json")
+    bench.refuses(
+        "pairs.json:1: row 2: no instruction, *; pairs.json:1: row 4: no *",
+        "--imgedit-suite=pairs.json",
+    )
 
 
 def test_stored_edits_that_are_not_there_are_one_line(bench):
     for stage in ("score", "report"):
         result = bench.run(f"--imgedit-stage={stage}", "--imgedit-limit=1")
         assert result.ret == 4
-        result.stderr.fnmatch_lines([f"ERROR: --imgedit-stage={stage}: */.imgedit has no edit of these pairs by *"])
+        result.stderr.fnmatch_lines(
+            [f"ERROR: --imgedit-stage={stage}: */.imgedit has no edit of these pairs by *"]
+        )
 
 
 def test_images_below_another_root(bench):
@@ -108,7 +141,9 @@ def test_images_below_another_root(bench):
         ["ERROR: suite.root: nowhere: no such folder"]
     )
     rows(bench, {"image": "../pytest.ini", "instruction": "x"}, name="data/pairs.jsonl")
-    bench.run(suite, *FAST, "--imgedit-set=suite.root=elsewhere").stderr.fnmatch_lines(["ERROR: *leads out of *"])
+    bench.run(suite, *FAST, "--imgedit-set=suite.root=elsewhere").stderr.fnmatch_lines(
+        ["ERROR: *leads out of *"]
+    )
 
 
 def test_fields_that_nothing_reads_are_named_once(bench):
@@ -120,7 +155,10 @@ def test_fields_that_nothing_reads_are_named_once(bench):
     )
     result = bench.run(suite, *FAST)
     result.assert_outcomes(passed=2)
-    line = "pairs.jsonl: fields that nothing reads: image_2 (2 rows), note (1 row); [suite.fields] maps names"
+    line = (
+        "pairs.jsonl: fields that nothing reads: image_2 (2 rows), note (1 row); "
+        "[suite.fields] maps names"
+    )
     assert result.outlines.count(f"imgedit: {line}") == 1
     assert bench.results["suite"]["remarks"] == [line]
 
@@ -156,13 +194,17 @@ def test_what_all_pairs_lack_is_one_line_before_anything_is_edited(bench):
     for options, line in (
         (
             ("--imgedit-editor=folder:out", *FAST[2:]),
-            "2 of 2 pairs have no finished image for folder:out (a, b); out holds 2 images, such as img_1.jpg",
+            "2 of 2 pairs have no finished image for folder:out (a, b); out holds 2 images, such "
+            "as img_1.jpg",
         ),
         (
             ("--imgedit-judge=reference",),
             "2 of 2 pairs have no reference image, which judge 'reference' needs (a, b); *",
         ),
-        (("--imgedit-editor=oracle", *FAST[2:]), "2 of 2 pairs have no reference image, which editor 'oracle' needs *"),
+        (
+            ("--imgedit-editor=oracle", *FAST[2:]),
+            "2 of 2 pairs have no reference image, which editor 'oracle' needs *",
+        ),
     ):
         result = bench.run(suite, *options)
         assert result.ret == 4
@@ -177,7 +219,8 @@ def test_what_some_pairs_lack_is_said_before_the_others_are_edited(bench):
     assert (refused.ret, bench.stored_edits()) == (4, 0)
     refused.stderr.fnmatch_lines(
         [
-            "ERROR: 1 of 3 pairs have a source or reference that cannot be read (c in *:3); *c.png: No such file*; "
+            "ERROR: 1 of 3 pairs have a source or reference that cannot be read (c in *:3); "
+            "*c.png: No such file*; "
             "mend them, or allow more than 0 with --imgedit-max-errors"
         ]
     )
@@ -185,15 +228,21 @@ def test_what_some_pairs_lack_is_said_before_the_others_are_edited(bench):
     result.assert_outcomes(passed=2, xfailed=1)
     lines = [line for line in result.outlines if line.startswith("imgedit: ")]
     (place,) = (
-        n for n, line in enumerate(lines) if "1 of 3 pairs have a source or reference that cannot be read" in line
+        n
+        for n, line in enumerate(lines)
+        if "1 of 3 pairs have a source or reference that cannot be read" in line
     )
     assert place < next(n for n, line in enumerate(lines) if line.startswith("imgedit: edit: "))
 
 
 def test_equal_reasons_are_folded_and_counted_in_full(bench):
-    result = bench.run_with_workers("--imgedit-editor=fakes:Dies", "--imgedit-limit=2", "-k", "physics or social")
+    result = bench.run_with_workers(
+        "--imgedit-editor=fakes:Dies", "--imgedit-limit=2", "-k", "physics or social"
+    )
     result.assert_outcomes(failed=4)
-    reasons = [line for line in result.outlines if "edit error" in line and not line.startswith("FAILED ")]
+    reasons = [
+        line for line in result.outlines if "edit error" in line and not line.startswith("FAILED ")
+    ]
     assert len([line for line in reasons if " more as " in line]) == 1
     assert "Traceback" not in result.stdout.str()
     assert len([line for line in result.outlines if line.startswith("FAILED ")]) == 4
@@ -207,32 +256,36 @@ def test_scores_without_any_spread_are_named(bench):
 def test_a_comparison_without_gates_is_in_the_last_line(bench):
     options = ("--imgedit-limit=2", "--imgedit-set=judge.controls=false")
     bench.run(*options, "--imgedit-save=main", "--imgedit-editor=oracle")
-    result = bench.run(*options, "--imgedit-compare=main", "--imgedit-editor=oracle", "--imgedit-seeds=1")
-    result.stdout.fnmatch_lines(["imgedit: PASS: overall 10.00, was 10.00 in main: +0.00 (same); *"])
+    result = bench.run(
+        *options, "--imgedit-compare=main", "--imgedit-editor=oracle", "--imgedit-seeds=1"
+    )
+    result.stdout.fnmatch_lines(
+        ["imgedit: PASS: overall 10.00, was 10.00 in main: +0.00 (same); *"]
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (["--imgedit-suite=photoz.jsonl", "--imgedit-judge=scenes"], "photoz.jsonl: no such file, expected *"),
-        (["--imgedit-suit=scenes"], "--imgedit-suit: no such option; did you mean '--imgedit-suite'?"),
-        (["--imgedit-set=judge.reask=3", "--imgedit-judge=none"], "judge.reask: no such argument is taken by none"),
-        (["--imgedit-judge=none", "--imgedit-save=main"], "judge 'none' scores nothing, as --imgedit-save needs: *"),
+        (["--imgedit-suite=photoz.jsonl", "--imgedit-judge=scenes"], "photoz.jsonl: no such file, " "expected *"),
+        (["--imgedit-suit=scenes"], "--imgedit-suit: no such option; did you mean " "'--imgedit-suite'?"),
+        (["--imgedit-set=judge.reask=3", "--imgedit-judge=none"], "judge.reask: no such argument " "is taken by none"),
+        (["--imgedit-judge=none", "--imgedit-save=main"], "judge 'none' scores nothing, as " "--imgedit-save needs: *"),
         (["--imgedit-suite=scnes"], "unknown suite 'scnes', *; did you mean 'scenes'?"),
-        (["--imgedit-suite=photos"], "unknown suite 'photos', *; photos is a folder: imgedit init photos *"),
+        (["--imgedit-suite=photos"], "unknown suite 'photos', *; photos is a folder: imgedit init " "photos *"),
         (["--imgedit-editor=identiy"], "unknown editor 'identiy', *; did you mean 'identity'?"),
-        (["--imgedit-editor=diffuser:foo"], "editor 'diffuser:foo': no module *; did you mean 'diffusers'?"),
-        (["--imgedit-editor=models/step-4"], "unknown editor *; did you mean 'diffusers:models/step-4'?"),
-        (["--imgedit-editor=gpt-image-1"], "unknown editor *; did you mean 'openai-images:URL#gpt-image-1'?"),
+        (["--imgedit-editor=diffuser:foo"], "editor 'diffuser:foo': no module *; did you mean " "'diffusers'?"),
+        (["--imgedit-editor=models/step-4"], "unknown editor *; did you mean " "'diffusers:models/step-4'?"),
+        (["--imgedit-editor=gpt-image-1"], "unknown editor *; did you mean " "'openai-images:URL#gpt-image-1'?"),
         (["--imgedit-judge=gpt-4o"], "unknown judge *; did you mean 'openai:URL#gpt-4o'?"),
-        (["--imgedit-judge=Qwen/Qwen3-VL-8B"], "unknown judge *; did you mean 'qwen-vl:Qwen/Qwen3-VL-8B'?"),
-        (["--imgedit-editor=fakes:Slowe"], "editor 'fakes:Slowe': *fakes.py defines no 'Slowe'; did you mean 'Slow'?"),
-        (["--imgedit-editor=fakes:Slow", "--imgedit-set=editor.delai=1"], "*by fakes:Slow; did you mean 'delay'?"),
+        (["--imgedit-judge=Qwen/Qwen3-VL-8B"], "unknown judge *; did you mean " "'qwen-vl:Qwen/Qwen3-VL-8B'?"),
+        (["--imgedit-editor=fakes:Slowe"], "editor 'fakes:Slowe': *fakes.py defines no 'Slowe'; " "did you mean 'Slow'?"),
+        (["--imgedit-editor=fakes:Slow", "--imgedit-set=editor.delai=1"], "*by fakes:Slow; did " "you mean 'delay'?"),
         (["--imgedit-set=suite.limt=1"], "suite.limt: unknown key, *; did you mean 'limit'?"),
         (["--imgedit-set=suit.limit=1"], "[[]suit[]]: unknown section, *; did you mean 'suite'?"),
-        (["--imgedit-fail-under=phisics:1"], "*unknown field 'phisics', *; did you mean 'physics'?"),
-        (["--imgedit-stage=score", "--imgedit-judge=none"], "--imgedit-stage=score: judge 'none' scores nothing*"),
-        (["--imgedit-judge=none", "--imgedit-fail-under=overall:1"], "judge 'none' scores nothing, as gates*"),
+        (["--imgedit-fail-under=phisics:1"], "*unknown field 'phisics', *; did you mean " "'physics'?"),
+        (["--imgedit-stage=score", "--imgedit-judge=none"], "--imgedit-stage=score: judge 'none' " "scores nothing*"),
+        (["--imgedit-judge=none", "--imgedit-fail-under=overall:1"], "judge 'none' scores " "nothing, as gates*"),
     ],
 )  # fmt: skip
 def test_the_right_part_is_blamed_and_the_near_word_named(bench, options, line):
@@ -242,32 +295,47 @@ def test_the_right_part_is_blamed_and_the_near_word_named(bench, options, line):
 
 def test_two_configs_are_refused(bench):
     (bench.path / "pyproject.toml").write_text("[tool.imgedit.suite]\nlimit = 1\n")
-    bench.refuses("imgedit_config = imgedit.toml and [[]tool.imgedit] in pyproject.toml: expected one config, or *")
+    bench.refuses(
+        "imgedit_config = imgedit.toml and [[]tool.imgedit] in pyproject.toml: expected one "
+        "config, or *"
+    )
     bench.run("--imgedit-config=imgedit.toml", "--imgedit-limit=1").assert_outcomes(passed=5)
 
 
 def test_parameters_of_another_kind_of_model_do_not_count(bench):
     (bench.path / "imgedit.toml").write_text(
-        "[editor]\nspec = 'fakes:Slow'\ndelay = 0.0\nseeds = 2\n[judge]\nspec = 'fakes:Constant'\nscore = 4.0\n"
+        "[editor]\nspec = 'fakes:Slow'\ndelay = 0.0\nseeds = 2\n[judge]\nspec = "
+        "'fakes:Constant'\nscore = 4.0\n"
     )
     bench.run("--imgedit-limit=1", "-k", "social").assert_outcomes(passed=1)
     assert bench.results["editor"]["params"] == {"delay": 0.0}
-    bench.run("--imgedit-limit=1", "-k", "social", "--imgedit-editor=identity").assert_outcomes(passed=1)
+    bench.run("--imgedit-limit=1", "-k", "social", "--imgedit-editor=identity").assert_outcomes(
+        passed=1
+    )
     document = bench.results
     assert (document["editor"]["params"], len(document["items"][0]["seeds"])) == ({}, 2)
     assert document["items"][0]["score"] == 4.0
     line = "*imgedit.toml:3: editor.delay: no such argument is taken by identity"
-    result = bench.run("--imgedit-set=editor.spec='identity'")  # the config's own editor is changed: its keys count
+    result = bench.run(
+        "--imgedit-set=editor.spec='identity'"
+    )  # the config's own editor is changed: its keys count
     result.stderr.fnmatch_lines([f"ERROR: {line}"])
 
 
 def test_the_first_baseline_is_saved_although_the_config_compares_with_it(bench):
     with (bench.path / "imgedit.toml").open("a") as file:
-        file.write("controls = false\n[gates]\ncompare = 'main'\nmax_drop = {overall = 0}\nmin_coverage = 0.5\n")
-    bench.refuses("baseline 'main': no *main.json; none is saved there, *", "--imgedit-editor=oracle")
+        file.write(
+            "controls = false\n[gates]\ncompare = 'main'\nmax_drop = {overall = 0}\nmin_coverage "
+            "= 0.5\n"
+        )
+    bench.refuses(
+        "baseline 'main': no *main.json; none is saved there, *", "--imgedit-editor=oracle"
+    )
     bench.run("--imgedit-save=main", "--imgedit-editor=oracle").assert_outcomes(passed=50)
     again = bench.run("--imgedit-save=main", "--imgedit-editor=oracle")
-    again.stdout.fnmatch_lines(["imgedit: PASS: *overall 10.00, was 10.00 in main: did not move, 0 allowed*"])
+    again.stdout.fnmatch_lines(
+        ["imgedit: PASS: *overall 10.00, was 10.00 in main: did not move, 0 allowed*"]
+    )
 
 
 def test_a_setting_is_blamed_where_it_is_set(bench):
@@ -275,7 +343,9 @@ def test_a_setting_is_blamed_where_it_is_set(bench):
     (bench.path / "imgedit.toml").write_text(config)
     bench.refuses("*imgedit.toml:4: unknown editor 'identty', *")
     bench.refuses("*imgedit.toml:2: workers.gpus=0-5: no GPU 0, *", "--imgedit-editor=identity")
-    bench.refuses("--imgedit-gpus=0-6: no GPU 0, *", "--imgedit-editor=identity", "--imgedit-gpus=0-6")
+    bench.refuses(
+        "--imgedit-gpus=0-6: no GPU 0, *", "--imgedit-editor=identity", "--imgedit-gpus=0-6"
+    )
     (bench.path / "imgedit.toml").write_text("[suite]\nspec = 'x.json'\n")
     bench.refuses("*imgedit.toml:2: x.json: no such file, *")
     bench.refuses("y.json: no such file, *", "--imgedit-suite=y.json")

@@ -33,6 +33,8 @@ def test_script_writes_its_figures(tmp_path, script, figures):
     found = tmp_path / "figures.json"
     name, *options = script.split()
     command = [sys.executable, str(FOLDER / f"{name}.py"), "--tiny", "--json", str(found), *options]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert figures <= set(json.loads(found.read_text()))

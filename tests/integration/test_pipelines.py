@@ -1,4 +1,6 @@
-"""Every instruction-editing pipeline of diffusers does what an edit needs, each with a tiny random checkpoint."""
+"""Every instruction-editing pipeline of diffusers does what an edit needs, each with a tiny random
+checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ from pytest_imgedit.kinds.registry import make_model
 from pytest_imgedit.kinds.requirements import Site
 
 BUILDERS = {**MODELS, **FLUX2, **FURTHER}
-#: The tiny checkpoint of each class, and an area smaller than the model's own where that saves seconds.
+#: The tiny checkpoint of each class, and an area smaller than the model's own where that saves
+#: seconds.
 CLASSES = {
     "BriaFibo2Pipeline": ("bria-fibo2", 320 * 208),
     "BriaFiboEditPipeline": ("bria-fibo-edit", 640 * 400),
@@ -50,7 +53,12 @@ CLASSES = {
     "ZImageOmniPipeline": ("zimage-omni", 640 * 400),
 }
 #: Those that are run every day: one of each way to take a source, as cheap as that can be.
-EVERYDAY = ("DreamLitePipeline", "FluxKontextPipeline", "StableDiffusionInstructPix2PixPipeline", "ZImageOmniPipeline")
+EVERYDAY = (
+    "DreamLitePipeline",
+    "FluxKontextPipeline",
+    "StableDiffusionInstructPix2PixPipeline",
+    "ZImageOmniPipeline",
+)
 VISIBLE = 2
 
 
@@ -99,8 +107,12 @@ def test_pipeline_edits_as_it_must(editor, name):
     subject = editor(name)
     first = edit(subject, picture(1))
     assert first.mode in ("RGB", "RGBA")
-    assert not is_reframed(picture(1), first), f"{first.size} for 328x200, expected within {ASPECT_TOLERANCE:.0%}"
-    assert difference(edit(subject, picture(1), world=8), first) == 0, "a repeat, with other global generators"
+    assert not is_reframed(picture(1), first), (
+        f"{first.size} for 328x200, expected within {ASPECT_TOLERANCE:.0%}"
+    )
+    assert difference(edit(subject, picture(1), world=8), first) == 0, (
+        "a repeat, with other global generators"
+    )
     assert difference(edit(subject, picture(1), seed=2), first) >= VISIBLE, "the seed"
     assert difference(edit(subject, picture(2)), first) >= VISIBLE, "the source"
     other = edit(subject, picture(1), "remove all of the trees and let it rain")
@@ -124,18 +136,24 @@ def test_a_default_that_changes_the_call_changes_the_key(editor, name, tmp_path)
     subject = editor(name)
 
     def digest(**params):
-        return identify(make_model("editor", f"diffusers:{subject.folder}", params), tmp_path / "cache.json").digest
+        return identify(
+            make_model("editor", f"diffusers:{subject.folder}", params), tmp_path / "cache.json"
+        ).digest
 
     base = digest()
     plain = subject.adapter.arguments(subject.pipeline, picture(1), "x", {}, None)
     for argument, value in call_signature(name).defaults.items():
         if argument in SET_BY_HARNESS or value is None or argument in ("width", "height"):
             continue
-        given = subject.adapter.arguments(subject.pipeline, picture(1), "x", {argument: value}, None)
+        given = subject.adapter.arguments(
+            subject.pipeline, picture(1), "x", {argument: value}, None
+        )
         if argument in plain and given[argument] != plain[argument]:
             assert digest(**{argument: value}) != base, argument
     if {"width", "height"} <= set(call_signature(name).annotations):
-        sizes = {side: call_signature(name).defaults.get(side) or 64 for side in ("width", "height")}
+        sizes = {
+            side: call_signature(name).defaults.get(side) or 64 for side in ("width", "height")
+        }
         assert digest(**sizes) != base
 
 
@@ -155,7 +173,9 @@ def test_a_very_long_source_keeps_its_aspect_where_that_can_be(size):
     assert width / height == pytest.approx(size[0] / size[1], rel=0.05)
 
 
-@pytest.mark.parametrize("size", [(328, 200), (200, 328), (1472, 1104), (100, 100), (3000, 300), (257, 255)])
+@pytest.mark.parametrize(
+    "size", [(328, 200), (200, 328), (1472, 1104), (100, 100), (3000, 300), (257, 255)]
+)
 @pytest.mark.parametrize("multiple", [8, 16, 32])
 def test_a_fitted_size_keeps_the_aspect_within_the_area(size, multiple):
     width, height = fit(size, 1024**2, multiple)
@@ -185,7 +205,9 @@ def editor_of(kind, tmp_path, **params):
 )
 def test_what_is_no_instruction_editor_is_refused_with_its_reason(tmp_path, kind, reason):
     assert reason in why_refused(kind)
-    with pytest.raises(UsageError, match=rf"{kind} is no instruction editor \(.*{reason}.*\), expected one of "):
+    with pytest.raises(
+        UsageError, match=rf"{kind} is no instruction editor \(.*{reason}.*\), expected one of "
+    ):
         editor_of(kind, tmp_path).check(Site())
 
 
@@ -198,7 +220,8 @@ def test_what_this_diffusers_lacks_is_refused(tmp_path, kind):
 def test_a_missing_class_ends_the_run_before_anything_starts(bench, tmp_path):
     editor_of("Step1XEditPipeline", tmp_path)
     bench.refuses(
-        "editor diffusers:*: Step1XEditPipeline is not in diffusers *", f"--imgedit-editor=diffusers:{tmp_path}"
+        "editor diffusers:*: Step1XEditPipeline is not in diffusers *",
+        f"--imgedit-editor=diffusers:{tmp_path}",
     )
 
 
@@ -206,7 +229,11 @@ def test_sizes_of_the_user_take_the_place_of_the_policy(editor):
     subject = editor("FluxKontextPipeline")
     call = {"width": 256, "height": 128}
     arguments = subject.adapter.arguments(subject.pipeline, picture(1), "x", call, None)
-    assert (arguments["width"], arguments["height"], arguments["image"].size) == (256, 128, (256, 128))
+    assert (arguments["width"], arguments["height"], arguments["image"].size) == (
+        256,
+        128,
+        (256, 128),
+    )
 
 
 def test_an_area_that_the_pipeline_cannot_be_given_is_refused(tiny, tmp_path):

@@ -13,7 +13,9 @@ import pytest
 def qualify(bench):
     def run(*arguments):
         command = [sys.executable, "-m", "pytest_imgedit.cli.main", "qualify", *arguments]
-        return subprocess.run(command, cwd=bench.path, capture_output=True, text=True, timeout=240, check=False)
+        return subprocess.run(
+            command, cwd=bench.path, capture_output=True, text=True, timeout=240, check=False
+        )
 
     return run
 
@@ -31,34 +33,50 @@ def test_a_judge_is_tried_once_for_all_runs_with_gates(bench, qualify):
     result = bench.run("--imgedit-editor=oracle", "--imgedit-fail-under=overall:5")
     assert result.ret == 0
     assert bench.timing["trials_s"] == 0
-    assert bench.records("verdicts") == verdicts + 30  # the oracle's edits of 20 pairs were judged before
+    assert (
+        bench.records("verdicts") == verdicts + 30
+    )  # the oracle's edits of 20 pairs were judged before
 
 
 def test_the_card_of_a_judge_that_always_says_the_same(bench, qualify):
-    (bench.path / "judge.toml").write_text('[judge]\nspec = "fakes:Constant"\nscore = 7\n[editor]\nseeds = 3\n')
+    (bench.path / "judge.toml").write_text(
+        '[judge]\nspec = "fakes:Constant"\nscore = 7\n[editor]\nseeds = 3\n'
+    )
     card = qualify("--config=judge.toml", "--set=suite.limit=2")
     assert card.returncode == 1
     lines = card.stdout.splitlines()
     assert lines[0] == "judge fakes:Constant, rubric aspects, on suite scenes"
     assert any(line.split()[:5] == ["identity", "10", "0", "0", "7.00"] for line in lines)
-    assert lines[-1].startswith("INVALID: the judge cannot tell identity, shuffled, blank, noise from a right edit: ")
+    assert lines[-1].startswith(
+        "INVALID: the judge cannot tell identity, shuffled, blank, noise from a right edit: "
+    )
 
 
-def test_without_references_a_judge_must_hold_worthless_edits_under_half_of_the_scale(bench, qualify):
+def test_without_references_a_judge_must_hold_worthless_edits_under_half_of_the_scale(
+    bench, qualify
+):
     from PIL import Image
 
     rows = []
     for n in range(9):
         Image.effect_noise((64, 64), 60 + n).save(bench.path / f"{n}.png")
-        rows.append({"id": f"p{n}", "category": "physics", "image": f"{n}.png", "instruction": f"do {n}"})
+        rows.append(
+            {"id": f"p{n}", "category": "physics", "image": f"{n}.png", "instruction": f"do {n}"}
+        )
     (bench.path / "pairs.json").write_text(json.dumps(rows))
     for score, code, line in (
         (
             2,
             1,
-            "INCONCLUSIVE: 9 pairs of 9 source images do not show that * a right edit, of which the suite has none *",
+            "INCONCLUSIVE: 9 pairs of 9 source images do not show that * a right edit, of which "
+            "the suite has none *",
         ),
-        (6, 1, "INVALID: the judge does not score identity, blank, noise under 5, as worthless edits must be: *"),
+        (
+            6,
+            1,
+            "INVALID: the judge does not score identity, blank, noise under 5, as worthless edits "
+            "must be: *",
+        ),
     ):
         card = qualify("fakes:Constant", "--suite=pairs.json", f"--set=judge.score={score}")
         assert card.returncode == code
@@ -68,8 +86,12 @@ def test_without_references_a_judge_must_hold_worthless_edits_under_half_of_the_
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        pytest.param(["nothing"], "imgedit: unknown judge 'nothing', expected one of *", id="judge"),
-        pytest.param(["none"], "imgedit: judge 'none' scores nothing, name another one", id="no-judge"),
+        pytest.param(
+            ["nothing"], "imgedit: unknown judge 'nothing', expected one of *", id="judge"
+        ),
+        pytest.param(
+            ["none"], "imgedit: judge 'none' scores nothing, name another one", id="no-judge"
+        ),
         pytest.param(["--set=x"], "imgedit: --set=x: expected SECTION.KEY=VALUE *", id="set"),
         pytest.param(["reference", "--suite=gone.json"], "imgedit: gone.json: *", id="suite"),
         pytest.param(["--config=gone.toml"], "imgedit: gone.toml: No such file *", id="config"),

@@ -1,4 +1,6 @@
-"""Scoring beside editing, as where both models fit; on the CPU, with the decision to do so made up."""
+"""Scoring beside editing, as where both models fit; on the CPU, with the decision to do so made
+up.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,12 @@ def resident(bench):
 
 def without_times(items):
     return [
-        (item["id"], item["status"], item["score"], [seed["edit"] and seed["edit"]["blob"] for seed in item["seeds"]])
+        (
+            item["id"],
+            item["status"],
+            item["score"],
+            [seed["edit"] and seed["edit"]["blob"] for seed in item["seeds"]],
+        )
         for item in items.values()
     ]
 
@@ -35,7 +42,11 @@ def without_times(items):
 def test_every_edit_is_judged_once_and_nothing_is_swapped(resident):
     result = resident.run("--imgedit-limit=3", "--imgedit-seeds=2")
     result.assert_outcomes(passed=15)
-    assert (resident.timing["swaps"], resident.timing["edits"], resident.timing["verdicts"]) == (0, 30, 30)
+    assert (resident.timing["swaps"], resident.timing["edits"], resident.timing["verdicts"]) == (
+        0,
+        30,
+        30,
+    )
     assert resident.records("verdicts") == 30
     assert {worker["stage"] for worker in resident.results["workers"]} == {"edit", "score"}
     beside = without_times(resident.items)
@@ -43,7 +54,9 @@ def test_every_edit_is_judged_once_and_nothing_is_swapped(resident):
     again.assert_outcomes(passed=15)
     assert (resident.timing["edits_cached"], resident.timing["verdicts_cached"]) == (30, 30)
     resident.apart()
-    resident.run("--imgedit-limit=3", "--imgedit-seeds=2", "--imgedit-fresh").assert_outcomes(passed=15)
+    resident.run("--imgedit-limit=3", "--imgedit-seeds=2", "--imgedit-fresh").assert_outcomes(
+        passed=15
+    )
     assert resident.timing["swaps"] == 1
     assert without_times(resident.items) == beside
 
@@ -65,7 +78,9 @@ def test_a_run_of_trials_alone_has_no_negative_times(bench):
 
 
 def test_failed_edits_do_not_hold_up_the_judge(resident):
-    result = resident.run("--imgedit-editor=fakes:Raises", "--imgedit-judge=fakes:Constant", "--imgedit-limit=2")
+    result = resident.run(
+        "--imgedit-editor=fakes:Raises", "--imgedit-judge=fakes:Constant", "--imgedit-limit=2"
+    )
     assert result.ret == 1
     statuses = {item["status"] for item in resident.items.values()}
     assert statuses == {"edit_error", "scored"} or statuses == {"edit_error"}
@@ -79,7 +94,9 @@ def test_judge_that_refuses_its_settings_ends_the_run(resident):
         "    def __init__(self, *, device): raise SetupError('no such luck')\n"
         "    def answer(self, questions): return []\n"
     )
-    result = resident.run("--imgedit-editor=oracle", "--imgedit-judge=refusing:Judge", "--imgedit-limit=2")
+    result = resident.run(
+        "--imgedit-editor=oracle", "--imgedit-judge=refusing:Judge", "--imgedit-limit=2"
+    )
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: no such luck"])
 

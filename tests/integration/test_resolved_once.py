@@ -38,12 +38,20 @@ def pytest_unconfigure():
 
 @pytest.mark.parametrize(("gpus", "placement"), [(0, "auto"), (1, "auto"), (1, "swap")])
 def test_a_run_of_five_pairs_resolves_each_spec_once_and_opens_nvml_once(bench, gpus, placement):
-    options = ("--imgedit-limit=1", "--imgedit-gpus=auto", f"--imgedit-set=workers.placement={placement}")
+    options = (
+        "--imgedit-limit=1",
+        "--imgedit-gpus=auto",
+        f"--imgedit-set=workers.placement={placement}",
+    )
     (bench.path / "conftest.py").write_text((driver(gpus) if gpus else "") + COUNTS)
     bench.run_subprocess(*options).assert_outcomes(passed=5)
     assert {worker["device"] for worker in bench.results["workers"]} == {"GPU 0" if gpus else "CPU"}
     found = json.loads((bench.path / "counts.json").read_text())
-    assert sorted(found["specs"]) == [["editor", "identity"], ["judge", "reference"], ["suite", "scenes"]]
+    assert sorted(found["specs"]) == [
+        ["editor", "identity"],
+        ["judge", "reference"],
+        ["suite", "scenes"],
+    ]
     assert found["nvml"] == 1
     bench.run_subprocess(*options).assert_outcomes(passed=5)
     assert json.loads((bench.path / "counts.json").read_text()) == found  # also where all is stored

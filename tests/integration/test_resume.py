@@ -55,7 +55,11 @@ def test_interrupted_run_still_shows_the_verdicts_of_earlier_runs(bench):
 
 def test_several_workers_share_the_jobs(bench):
     bench.run(*SLOW, "--imgedit-set=workers.cpu_workers=3")
-    done = {worker["name"]: worker["jobs"] for worker in bench.results["workers"] if worker["stage"] == "edit"}
+    done = {
+        worker["name"]: worker["jobs"]
+        for worker in bench.results["workers"]
+        if worker["stage"] == "edit"
+    }
     assert set(done) == {"edit-0", "edit-1", "edit-2"}
     assert sum(done.values()) == 20
     assert min(done.values()) >= 3
@@ -65,7 +69,9 @@ def test_stages_run_by_themselves(bench):
     base = ("--imgedit-editor=noise", "--imgedit-limit=1")
     result = bench.run(*base, "--imgedit-stage=report")
     assert result.ret == 4
-    result.stderr.fnmatch_lines(["ERROR: --imgedit-stage=report: * has no edit of these pairs by this editor, *"])
+    result.stderr.fnmatch_lines(
+        ["ERROR: --imgedit-stage=report: * has no edit of these pairs by this editor, *"]
+    )
 
     assert bench.run(*base, "--imgedit-stage=edit").ret == 0
     assert {item["status"] for item in bench.results["items"]} == {"edited"}
@@ -90,12 +96,17 @@ def test_a_verdict_is_the_same_alone_in_a_batch_and_after_a_resume(bench):
     def verdicts(out):
         items = bench.document_of(out)["items"]
         found = {item["id"]: item["seeds"][0]["verdict"] for item in items}
-        return {name: (verdict["reply"], verdict["aspects"], verdict["score"]) for name, verdict in found.items()}
+        return {
+            name: (verdict["reply"], verdict["aspects"], verdict["score"])
+            for name, verdict in found.items()
+        }
 
     bench.run(*options, "--imgedit-out=whole")
     for part in ("physics-0001", "social", "causal"):
         bench.run(*options, "--imgedit-out=parts", "-k", part)
-    runs = sorted((bench.path / "parts" / "runs").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    runs = sorted(
+        (bench.path / "parts" / "runs").iterdir(), key=lambda path: path.stat().st_mtime_ns
+    )
     bench.run(*options, "--imgedit-out=parts", "--imgedit-set=judge.batch_size=3")
     for run in runs:
         (run / "results.json").unlink()

@@ -1,4 +1,6 @@
-"""An edit is a function of its key: the same bytes alone, in any company, on one or two workers, after a resume."""
+"""An edit is a function of its key: the same bytes alone, in any company, on one or two workers,
+after a resume.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ EDITS = (SCENES, "--imgedit-stage=edit", "--imgedit-set=editor.num_inference_ste
 
 @pytest.fixture(scope="module", autouse=True)
 def two_threads() -> Iterator[None]:
-    """Compute as a worker process does. Workers are threads of this one, which cannot all import PyTorch at once."""
+    """Compute as a worker process does. Workers are threads of this one, which cannot all import
+    PyTorch at once.
+    """
     import torch._dynamo
 
     before = torch.get_num_threads()
@@ -55,11 +59,15 @@ def edits_in(bench: Bench, out: str) -> Edits:
     run = max((bench.path / out / "runs").iterdir(), key=lambda path: path.stat().st_mtime_ns)
     items = json.loads((run / "results.json").read_text())["items"]
     made = {item["id"]: item["seeds"][0]["edit"] for item in items}
-    return {name: (edit["blob"], edit["batch_size"], edit["key"]) for name, edit in made.items() if edit}
+    return {
+        name: (edit["blob"], edit["batch_size"], edit["key"]) for name, edit in made.items() if edit
+    }
 
 
 def test_an_edit_is_a_function_of_its_key(embedded: Bench) -> None:
-    """It costs over 5 CPU seconds: it edits ten pairs in three ways, and is the first of its module."""
+    """It costs over 5 CPU seconds: it edits ten pairs in three ways, and is the first of its
+    module.
+    """
     whole = edits(embedded)
     assert len(whole) == 10
     assert {size for _, size, _ in whole.values()} == {8}
@@ -79,7 +87,9 @@ def test_edits_of_another_batch_size_have_other_keys(embedded: Bench) -> None:
     assert padded_key != single_key
 
 
-def test_where_memory_runs_out_edits_have_the_key_and_the_bytes_of_the_smaller_size(embedded: Bench) -> None:
+def test_where_memory_runs_out_edits_have_the_key_and_the_bytes_of_the_smaller_size(
+    embedded: Bench,
+) -> None:
     four = edits(embedded, "--imgedit-set=editor.batch_size=4", out="four")
     edit_batch, calls = DiffusersEditor.edit_batch, []
 
@@ -95,7 +105,9 @@ def test_where_memory_runs_out_edits_have_the_key_and_the_bytes_of_the_smaller_s
     assert edits(embedded) == four  # which a run with room finds
 
 
-def test_a_batch_that_fails_is_edited_one_by_one_under_keys_of_single_edits(embedded: Bench) -> None:
+def test_a_batch_that_fails_is_edited_one_by_one_under_keys_of_single_edits(
+    embedded: Bench,
+) -> None:
     single = edits(embedded, "--imgedit-set=editor.batch_size=1", out="single")
 
     def broken(self: Any, requests: Any) -> Any:
@@ -110,9 +122,13 @@ def test_sources_of_several_sizes_do_not_depend_on_each_other(embedded: Bench) -
     for number, side in enumerate((64, 96, 64, 128, 96, 64)):
         source = Image.linear_gradient("L").convert("RGB").rotate(60 * number).resize((side, 64))
         source.save(embedded.path / f"{number}.png")
-        rows.append(f'{{"image": "{number}.png", "instruction": "make it red", "category": "physics"}}\n')
+        rows.append(
+            f'{{"image": "{number}.png", "instruction": "make it red", "category": "physics"}}\n'
+        )
     (embedded.path / "rows.jsonl").write_text("".join(rows))
-    mixed = edits(embedded, "--imgedit-suite=rows.jsonl", "--imgedit-set=editor.batch_size=2", out="mixed")
+    mixed = edits(
+        embedded, "--imgedit-suite=rows.jsonl", "--imgedit-set=editor.batch_size=2", out="mixed"
+    )
     assert len({blob for blob, _, _ in mixed.values()}) == 6
     for name, made in mixed.items():
         one = ("--imgedit-suite=rows.jsonl", "--imgedit-set=editor.batch_size=2", "-k", name)

@@ -35,7 +35,9 @@ def test_planning_starts_nothing(bench, option):
 
 
 def test_collect_only_lists_items_by_pair(bench):
-    bench.run("--co", "-q", "-k", "social").stdout.fnmatch_lines(["test_image_edit.py::test_image_edit?social-0000?"])
+    bench.run("--co", "-q", "-k", "social").stdout.fnmatch_lines(
+        ["test_image_edit.py::test_image_edit?social-0000?"]
+    )
 
 
 def test_nothing_selected_exits_5(bench):
@@ -49,8 +51,12 @@ def test_limit_takes_the_first_pairs_of_each_category(bench):
 
 
 def test_last_failed_runs_only_what_failed(bench):
-    bench.run("--imgedit-editor=fakes:Raises", "--imgedit-limit=2").assert_outcomes(failed=1, passed=9)
-    bench.run("--lf", "--imgedit-editor=fakes:Raises", "--imgedit-limit=2").assert_outcomes(failed=1)
+    bench.run("--imgedit-editor=fakes:Raises", "--imgedit-limit=2").assert_outcomes(
+        failed=1, passed=9
+    )
+    bench.run("--lf", "--imgedit-editor=fakes:Raises", "--imgedit-limit=2").assert_outcomes(
+        failed=1
+    )
     assert edited(bench) == ["physics-0001"]
 
 
@@ -97,7 +103,11 @@ def test_category_in_any_script_is_selected_by_its_name(bench):
         for n, name in enumerate(("天气", "天气", "风格"))
     ]
     (bench.path / "pairs.jsonl").write_text("\n".join(rows), encoding="utf-8")
-    options = ("--imgedit-suite=pairs.jsonl", "--imgedit-judge=fakes:Constant", "--imgedit-fail-under=天气:5")
+    options = (
+        "--imgedit-suite=pairs.jsonl",
+        "--imgedit-judge=fakes:Constant",
+        "--imgedit-fail-under=天气:5",
+    )
     bench.run(*options, "-k", "天气").assert_outcomes(passed=2, failed=2, deselected=1)  # two gates
     assert list(bench.results["categories"]) == ["天气"]
 

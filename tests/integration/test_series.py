@@ -12,7 +12,11 @@ from in_process import run_in
 
 from pytest_imgedit.cli.main import main
 
-MODELS = ("--imgedit-editor=fakes:Checkpoint", "--imgedit-judge=fakes:Reads", "--imgedit-set=judge.controls=false")
+MODELS = (
+    "--imgedit-editor=fakes:Checkpoint",
+    "--imgedit-judge=fakes:Reads",
+    "--imgedit-set=judge.controls=false",
+)
 LEVELS = (6.0, 6.0, 6.0, 5.2, 5.2)
 
 
@@ -22,7 +26,9 @@ def nights(tmp_path_factory):
     folder = fill(tmp_path_factory.mktemp("nights"))
     for night, level in enumerate(LEVELS):
         checkpoint = (f"--imgedit-set=editor.night={night}", f"--imgedit-set=editor.level={level}")
-        code, printed = run_in(folder, *MODELS, *checkpoint, "--imgedit-seeds=2", f"--imgedit-save=night{night}")
+        code, printed = run_in(
+            folder, *MODELS, *checkpoint, "--imgedit-seeds=2", f"--imgedit-save=night{night}"
+        )
         assert code == 0, printed
     return folder
 
@@ -73,7 +79,9 @@ def test_a_checkpoint_may_be_looked_at_every_night(imgedit, nights, tmp_path):
     baselines = nights / "benchmarks" / "baselines"
     for copy in range(8):
         document = json.loads((baselines / "night1.json").read_text())
-        (tmp_path / f"again{copy}.json").write_text(json.dumps({**document, "name": f"again{copy}"}))
+        (tmp_path / f"again{copy}.json").write_text(
+            json.dumps({**document, "name": f"again{copy}"})
+        )
     again = [str(tmp_path / f"again{copy}.json") for copy in range(8)]
     code, out, _ = imgedit("trend", "night0", "night1", *again, "--json")
     document = json.loads(out)
@@ -94,18 +102,44 @@ def test_runs_that_ended_early_are_no_part_of_a_series(imgedit, nights, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        pytest.param(["trend"], "expected two or more runs or baselines, oldest first, or --last=N", id="none"),
+        pytest.param(
+            ["trend"],
+            "expected two or more runs or baselines, oldest first, or --last=N",
+            id="none",
+        ),
         pytest.param(["trend", "night0"], "a trend takes two or more runs, found 1 *", id="one"),
         pytest.param(["trend", "--last=1"], "--last=1: expected 2 or more", id="last"),
-        pytest.param(["trend", "--last=3", "--alpha=2"], "--alpha=2: expected a number *", id="alpha"),
+        pytest.param(
+            ["trend", "--last=3", "--alpha=2"], "--alpha=2: expected a number *", id="alpha"
+        ),
         pytest.param(["trend", "night0", "gone"], "gone: no such run*", id="gone"),
-        pytest.param(["plan", "--power=0.3"], "expected a RUN to go by, or --spread=SD, *", id="plan"),
+        pytest.param(
+            ["plan", "--power=0.3"], "expected a RUN to go by, or --spread=SD, *", id="plan"
+        ),
         pytest.param(["plan", "latest", "--power=0"], "--power=0: expected points *", id="power"),
-        pytest.param(["plan", "--spread=-1", "--power=1"], "--spread=-1.0: expected points over 0*", id="spread"),
-        pytest.param(["plan", "--spread=nan", "--power=1"], "--spread=nan: expected points over 0*", id="nan"),
-        pytest.param(["plan", "latest", "--power=1", "--alpha=0"], "--alpha=0: expected a number *", id="plan-alpha"),
-        pytest.param(["plan", "latest", "--power=1", "--gate=x"], "--gate=x: expected one of: overall, *", id="gate"),
-        pytest.param(["plan", "latest", "--power=1", "--before=latest"], "*no spread seen in 50 pairs*", id="same"),
+        pytest.param(
+            ["plan", "--spread=-1", "--power=1"],
+            "--spread=-1.0: expected points over 0*",
+            id="spread",
+        ),
+        pytest.param(
+            ["plan", "--spread=nan", "--power=1"], "--spread=nan: expected points over 0*", id="nan"
+        ),
+        pytest.param(
+            ["plan", "latest", "--power=1", "--alpha=0"],
+            "--alpha=0: expected a number *",
+            id="plan-alpha",
+        ),
+        pytest.param(
+            ["plan", "latest", "--power=1", "--gate=x"],
+            "--gate=x: expected one of: overall, *",
+            id="gate",
+        ),
+        pytest.param(
+            ["plan", "latest", "--power=1", "--before=latest"],
+            "*no spread seen in 50 pairs*",
+            id="same",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_said_in_one_line(imgedit, arguments, line):
@@ -116,7 +150,9 @@ def test_what_makes_no_sense_is_said_in_one_line(imgedit, arguments, line):
 
 
 def test_a_run_tells_how_many_pairs_its_gates_need(imgedit):
-    code, out, _ = imgedit("plan", "latest", "--power=0.3", "--gate=overall", "--gate=physics", "--json")
+    code, out, _ = imgedit(
+        "plan", "latest", "--power=0.3", "--gate=overall", "--gate=physics", "--json"
+    )
     assert code == 0
     rows = {(row["gate"], row["seeds"]): row for row in json.loads(out)["rows"]}
     one, two, four = (rows["fail_under overall", seeds] for seeds in (1, 2, 4))
@@ -128,7 +164,9 @@ def test_a_run_tells_how_many_pairs_its_gates_need(imgedit):
     assert rows["max_drop overall, if seeds alone differ", 2]["pairs"] < 60
     code, out, _ = imgedit("plan", "latest", "--before=night0", "--power=0.3")
     assert code == 0
-    assert out.splitlines()[0].endswith("at alpha 0.05 over 1 gate, by run " + out.split("by run ")[1].split("\n")[0])
+    assert out.splitlines()[0].endswith(
+        "at alpha 0.05 over 1 gate, by run " + out.split("by run ")[1].split("\n")[0]
+    )
     assert "max_drop overall" in out
 
 
@@ -141,13 +179,24 @@ def test_a_stated_spread_is_enough_to_plan(imgedit):
 
 def test_the_plan_of_a_run_says_what_its_gates_are_about_to_show(nights, tmp_path):
     folder = shutil.copytree(nights, tmp_path / "nights")
-    gates = ("--imgedit-fail-under=overall:3", "--imgedit-compare=night0", "--imgedit-max-drop=overall:1")
+    gates = (
+        "--imgedit-fail-under=overall:3",
+        "--imgedit-compare=night0",
+        "--imgedit-max-drop=overall:1",
+    )
     other = ("--imgedit-set=editor.night=9", "--imgedit-seeds=2")
-    said = [pytest.LineMatcher(run_in(folder, *MODELS, *other, *gates)[1].splitlines()) for _ in range(2)]
+    said = [
+        pytest.LineMatcher(run_in(folder, *MODELS, *other, *gates)[1].splitlines())
+        for _ in range(2)
+    ]
     said[0].fnmatch_lines(
         [
-            "imgedit: plan: fail_under overall:3: 50 pairs are about to show 0.* beyond the limit, by run *",
-            "imgedit: plan: max_drop overall:1: what 50 pairs could show is not known yet; imgedit plan --power tells",
+            "imgedit: plan: fail_under overall:3: 50 pairs are about to show 0.* beyond the "
+            "limit, by run *",
+            "imgedit: plan: max_drop overall:1: what 50 pairs could show is not known yet; "
+            "imgedit plan --power tells",
         ]
     )
-    said[1].fnmatch_lines(["imgedit: plan: max_drop overall:1: 50 pairs are about to show 0.* beyond the limit, by *"])
+    said[1].fnmatch_lines(
+        ["imgedit: plan: max_drop overall:1: 50 pairs are about to show 0.* beyond the limit, by *"]
+    )

@@ -1,4 +1,6 @@
-"""Judges and editors behind a real HTTP server, which also fails in every way that it is told to."""
+"""Judges and editors behind a real HTTP server, which also fails in every way that it is told
+to.
+"""
 
 import numpy as np
 import pytest
@@ -44,12 +46,20 @@ def edited(bench):
     """Pixels of the edits of the latest run by pair."""
     blobs = {name: item["seeds"][0]["edit"]["blob"] for name, item in bench.items.items()}
     folder = bench.path / ".imgedit" / "blobs"
-    return {name: np.asarray(Image.open(folder / blob[:2] / f"{blob}.png"), int) for name, blob in blobs.items()}
+    return {
+        name: np.asarray(Image.open(folder / blob[:2] / f"{blob}.png"), int)
+        for name, blob in blobs.items()
+    }
 
 
 def test_scores_are_those_of_the_same_judge_in_process(bench, server):
-    """Costly: the embedded judge answers in a worker and behind a server, whose agreement is the point."""
-    bench.run(*(option for option in judge(server, editor=EDITED) if "judge" not in option), "--imgedit-judge=scenes")
+    """Costly: the embedded judge answers in a worker and behind a server, whose agreement is the
+    point.
+    """
+    bench.run(
+        *(option for option in judge(server, editor=EDITED) if "judge" not in option),
+        "--imgedit-judge=scenes",
+    )
     expected = verdicts(bench)
     prices = ("--imgedit-set=judge.price_in=2", "--imgedit-set=judge.price_out=8.0")
     result = bench.run(*judge(server, *prices, editor=EDITED))
@@ -112,7 +122,10 @@ def test_a_reply_that_was_cut_is_no_grade(bench, server):
     (cut,) = [name for name, item in bench.items.items() if item["error"]]
     assert bench.error_kinds[cut] == "unreadable_reply"
     error = bench.items[cut]["error"]
-    assert error["message"] == "the reply was cut short, expected a larger judge.max_new_tokens or shorter replies"
+    assert (
+        error["message"]
+        == "the reply was cut short, expected a larger judge.max_new_tokens or shorter replies"
+    )
     assert error["reply"].endswith("realism: 1")
     del whole[cut]
     assert verdicts(bench, but=cut) == whole
@@ -133,7 +146,9 @@ def test_the_key_comes_from_the_environment_and_stays_there(bench, server, monke
     server.key = "sk-very-secret-key-of-a-test"
     result = bench.run(*judge(server))
     assert result.ret == 4
-    result.stderr.fnmatch_lines([f"ERROR: {server.url} wants a key (401), expected one in OPENAI_API_KEY"])
+    result.stderr.fnmatch_lines(
+        [f"ERROR: {server.url} wants a key (401), expected one in OPENAI_API_KEY"]
+    )
     assert bench.stored_edits() == 0  # it is asked before anything is edited
     monkeypatch.setenv("MY_ENDPOINT", server.key)
     server.faults.extend(["echo"])
@@ -145,7 +160,11 @@ def test_the_key_comes_from_the_environment_and_stays_there(bench, server, monke
 
 
 def test_a_server_that_is_not_there_ends_the_run_in_one_line(bench):
-    result = bench.run("--imgedit-judge=openai:http://127.0.0.1:9/v1#m", "--imgedit-suite=scenes", "--imgedit-limit=1")
+    result = bench.run(
+        "--imgedit-judge=openai:http://127.0.0.1:9/v1#m",
+        "--imgedit-suite=scenes",
+        "--imgedit-limit=1",
+    )
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: http://127.0.0.1:9/v1 cannot be reached: *"])
     assert bench.stored_edits() == 0
@@ -154,9 +173,18 @@ def test_a_server_that_is_not_there_ends_the_run_in_one_line(bench):
 @pytest.mark.parametrize(
     ("option", "line"),
     [
-        ("--imgedit-judge=openai:localhost:8000#m", "openai:localhost:8000#m: no http or https URL, expected *"),
-        ("--imgedit-judge=openai:http://h/v1", "openai:http://h/v1: no model, expected openai:URL#MODEL*"),
-        ("--imgedit-judge=openai:http://me:pw@h/v1#m", "openai:…#m: a URL with credentials or a query, *"),
+        (
+            "--imgedit-judge=openai:localhost:8000#m",
+            "openai:localhost:8000#m: no http or https URL, expected *",
+        ),
+        (
+            "--imgedit-judge=openai:http://h/v1",
+            "openai:http://h/v1: no model, expected openai:URL#MODEL*",
+        ),
+        (
+            "--imgedit-judge=openai:http://me:pw@h/v1#m",
+            "openai:…#m: a URL with credentials or a query, *",
+        ),
         ("--imgedit-editor=openai-images:x#m", "openai-images:x#m: no http or https URL, *"),
     ],
 )
@@ -174,7 +202,12 @@ def test_urls_are_checked_before_anything_starts(bench, option, line):
     ],
 )
 def test_parameters_are_checked_before_anything_starts(bench, setting, line):
-    bench.refuses(line, "--imgedit-judge=openai:http://h/v1#m", f"--imgedit-set={setting}", "--imgedit-suite=scenes")
+    bench.refuses(
+        line,
+        "--imgedit-judge=openai:http://h/v1#m",
+        f"--imgedit-set={setting}",
+        "--imgedit-suite=scenes",
+    )
 
 
 def test_an_editor_behind_a_server_edits_as_in_process(bench, server):
@@ -183,10 +216,14 @@ def test_an_editor_behind_a_server_edits_as_in_process(bench, server):
     expected = edited(bench)
     server.faults.extend([429, "half"])
     editor = f"--imgedit-editor=openai-images:{server.url}#scenes"
-    bench.run(*common, editor, "--imgedit-set=editor.send_seed=true", "--imgedit-set=editor.concurrency=2")
+    bench.run(
+        *common, editor, "--imgedit-set=editor.send_seed=true", "--imgedit-set=editor.concurrency=2"
+    )
     found = edited(bench)
     assert found.keys() == expected.keys()
-    assert all(abs(found[name] - expected[name]).max() <= 4 for name in found)  # threads round differently
+    assert all(
+        abs(found[name] - expected[name]).max() <= 4 for name in found
+    )  # threads round differently
     assert len(bench.results["workers"]) == 2
     assert {body["model"] for body in server.asked} == {b"scenes"}
 

@@ -1,4 +1,6 @@
-"""Editors that several processes compute together: the same images, a part of the weights each, one end for all."""
+"""Editors that several processes compute together: the same images, a part of the weights each, one
+end for all.
+"""
 
 import json
 import os
@@ -59,7 +61,8 @@ if __name__ == "__main__":
 """
 
 
-#: Lets diffusers, which counts an accelerator's devices before it parallelises, take the CPU for one.
+#: Lets diffusers, which counts an accelerator's devices before it parallelises, take the CPU for
+#: one.
 ACCELERATOR = """
 import torch
 
@@ -69,7 +72,9 @@ torch.accelerator.current_accelerator = lambda check_available=False: torch.devi
 
 
 def both(folder, shard, env=None, **call):
-    """Edit with one process and with two; return the largest difference of a pixel, and the share of rank 0."""
+    """Edit with one process and with two; return the largest difference of a pixel, and the share
+    of rank 0.
+    """
     command = [sys.executable, "-c", BOTH, str(folder), json.dumps(shard), json.dumps(call)]
     env = {**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}
     done = subprocess.run(command, env=env, stdout=subprocess.PIPE, timeout=240, check=True)
@@ -80,7 +85,9 @@ def both(folder, shard, env=None, **call):
     ("model", "shard", "share"),
     [
         pytest.param("qwen-image-edit", {}, 0.5, marks=pytest.mark.full),
-        pytest.param("flux-kontext", {"strategy": "full", "cpu_offload": True}, 0.5, marks=pytest.mark.full),
+        pytest.param(
+            "flux-kontext", {"strategy": "full", "cpu_offload": True}, 0.5, marks=pytest.mark.full
+        ),
         ("instruct-pix2pix", {"strategy": "grad_op", "text_encoder": "replicate"}, 1.0),
     ],
 )
@@ -123,18 +130,26 @@ GROUP = ("--imgedit-gpus=none", "--imgedit-gpus-per-worker=2")
 def edits(bench):
     blobs = {name: item["seeds"][0]["edit"]["blob"] for name, item in bench.items.items()}
     folder = bench.path / ".imgedit" / "blobs"
-    return {name: np.asarray(Image.open(folder / blob[:2] / f"{blob}.png"), int) for name, blob in blobs.items()}
+    return {
+        name: np.asarray(Image.open(folder / blob[:2] / f"{blob}.png"), int)
+        for name, blob in blobs.items()
+    }
 
 
 @pytest.mark.full
 def test_a_group_of_ranks_is_one_worker(bench, tiny, monkeypatch):
     (bench.path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(bench.path / "tmp"))
-    editor = (f"--imgedit-editor=diffusers:{tiny('instruct-pix2pix')}", "--imgedit-set=editor.num_inference_steps=2")
+    editor = (
+        f"--imgedit-editor=diffusers:{tiny('instruct-pix2pix')}",
+        "--imgedit-set=editor.num_inference_steps=2",
+    )
     bench.run_subprocess(*editor, *PAIRS)
     expected = edits(bench)
     bench.run_subprocess(*editor, *GROUP, *PAIRS)
-    assert bench.timing["edits_cached"] == len(expected)  # where it is computed is no part of what it is
+    assert bench.timing["edits_cached"] == len(
+        expected
+    )  # where it is computed is no part of what it is
     bench.run_subprocess(*editor, *GROUP, *PAIRS, "--imgedit-fresh")
     found = edits(bench)
     assert all(abs(found[name] - expected[name]).max() <= 1 for name in expected)
@@ -144,10 +159,17 @@ def test_a_group_of_ranks_is_one_worker(bench, tiny, monkeypatch):
 
 @pytest.mark.full
 def test_one_rank_that_dies_ends_its_group_and_another_takes_the_place(bench, tiny):
-    editor = (f"--imgedit-editor=diffusers:{tiny('instruct-pix2pix')}", "--imgedit-set=editor.num_inference_steps=60")
+    editor = (
+        f"--imgedit-editor=diffusers:{tiny('instruct-pix2pix')}",
+        "--imgedit-set=editor.num_inference_steps=60",
+    )
     run = bench.start(*editor, *GROUP, *PAIRS)
     bench.wait_for(lambda: bench.stored_edits() == 1)
-    (rank,) = [child for child in bench.children(run) if "sharded_editor import follow" in " ".join(child.cmdline())]
+    (rank,) = [
+        child
+        for child in bench.children(run)
+        if "sharded_editor import follow" in " ".join(child.cmdline())
+    ]
     others = bench.children(run)
     rank.send_signal(signal.SIGKILL)
     run.communicate(timeout=200)
@@ -159,7 +181,10 @@ def test_one_rank_that_dies_ends_its_group_and_another_takes_the_place(bench, ti
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (["--imgedit-set=editor.shard.strategy=full"], "editor.shard: nothing to share, expected *"),
+        (
+            ["--imgedit-set=editor.shard.strategy=full"],
+            "editor.shard: nothing to share, expected *",
+        ),
         (
             ["--imgedit-gpus-per-worker=2", "--imgedit-set=editor.shard=full"],
             "editor.shard: expected a table, found 'full'",
@@ -172,14 +197,26 @@ def test_one_rank_that_dies_ends_its_group_and_another_takes_the_place(bench, ti
             ],
             "editor.shard.param_dtype: it does nothing with the strategy 'none'",
         ),
-        (["--imgedit-gpus-per-worker=2", "--imgedit-set=editor.shard.strategy=half"], "editor.shard.strategy: *"),
+        (
+            ["--imgedit-gpus-per-worker=2", "--imgedit-set=editor.shard.strategy=half"],
+            "editor.shard.strategy: *",
+        ),
         (
             ["--imgedit-gpus-per-worker=2", "--imgedit-set=editor.shard.parts=2"],
             "editor.shard.parts: no such key, expected one of strategy, cpu_offload, *",
         ),
-        (["--imgedit-gpus-per-worker=2", "--imgedit-set=editor.offload=group"], "editor.offload: *"),
-        (["--imgedit-gpus-per-worker=2", "--imgedit-set=editor.quantize=fp8"], "editor.quantize: not with a sharded *"),
-        (["--imgedit-gpus-per-worker=2", "--imgedit-set=editor.shard.strategy=context"], "*'context' needs GPUs"),
+        (
+            ["--imgedit-gpus-per-worker=2", "--imgedit-set=editor.offload=group"],
+            "editor.offload: *",
+        ),
+        (
+            ["--imgedit-gpus-per-worker=2", "--imgedit-set=editor.quantize=fp8"],
+            "editor.quantize: not with a sharded *",
+        ),
+        (
+            ["--imgedit-gpus-per-worker=2", "--imgedit-set=editor.shard.strategy=context"],
+            "*'context' needs GPUs",
+        ),
     ],
 )
 def test_what_cannot_be_shared_is_said_before_anything_starts(bench, options, line):
@@ -196,4 +233,6 @@ def test_only_what_changes_images_makes_other_edits(tiny, tmp_path):
     assert shared(strategy="grad_op", cpu_offload=True) == plain
     assert plain not in [shared(param_dtype="bfloat16"), shared(strategy="context")]
     make_model("editor", spec, {"shard": {"cpu_offload": True}}, gpus=2).check(Site())
-    assert Settings.model_validate({"editor": {"shard": {"strategy": "full"}}}).editor.params["shard"]
+    assert Settings.model_validate({"editor": {"shard": {"strategy": "full"}}}).editor.params[
+        "shard"
+    ]

@@ -1,4 +1,6 @@
-"""Two shards and a merge: the whole run in items, tables and gates; and shards that cannot be of one run."""
+"""Two shards and a merge: the whole run in items, tables and gates; and shards that cannot be of
+one run.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,24 @@ from PIL import Image
 
 from pytest_imgedit.cli.main import main
 
-PAINTED = ("--imgedit-suite=scenes", "--imgedit-editor=fakes:Checkpoint", "--imgedit-judge=fakes:Reads")
+PAINTED = (
+    "--imgedit-suite=scenes",
+    "--imgedit-editor=fakes:Checkpoint",
+    "--imgedit-judge=fakes:Reads",
+)
 #: What a merged run shares with the whole run.
-SAME = ("categories", "overall", "gates", "comparison", "controls", "suite", "selection", "editor", "judge", "reuse")
+SAME = (
+    "categories",
+    "overall",
+    "gates",
+    "comparison",
+    "controls",
+    "suite",
+    "selection",
+    "editor",
+    "judge",
+    "reuse",
+)
 
 
 def shard(bench, index, *arguments, count=2):
@@ -22,7 +39,9 @@ def shard(bench, index, *arguments, count=2):
 
 @pytest.fixture
 def merge(bench, capsys, monkeypatch):
-    """Merge runs into the store `merged`; return the exit code, what was printed, and what was told of errors."""
+    """Merge runs into the store `merged`; return the exit code, what was printed, and what was told
+    of errors.
+    """
     monkeypatch.chdir(bench.path)
 
     def run(*references, out="merged"):
@@ -47,21 +66,34 @@ def comparable(document):
 @pytest.mark.parametrize(
     ("options", "code"),
     [
-        pytest.param(["--imgedit-fail-under=overall:3", "--imgedit-controls"], 1, id="a judge that is not believed"),
+        pytest.param(
+            ["--imgedit-fail-under=overall:3", "--imgedit-controls"],
+            1,
+            id="a judge that is not believed",
+        ),
         pytest.param(["--imgedit-compare=main", "--imgedit-max-drop=overall:0.2"], 1, id="a drop"),
         pytest.param(["--imgedit-compare=main", "--imgedit-max-drop=overall:3"], 0, id="no drop"),
-        pytest.param(["-k", "physics or social", "--imgedit-config=gates.toml"], 0, id="a part, and gates that rest"),
+        pytest.param(
+            ["-k", "physics or social", "--imgedit-config=gates.toml"],
+            0,
+            id="a part, and gates that rest",
+        ),
         pytest.param(["--imgedit-seeds=2"], 0, id="two seeds"),
     ],
 )
 def test_two_shards_and_a_merge_are_the_whole_run(bench, merge, options, code):
     (bench.path / "gates.toml").write_text(
-        f"{CONFIG}controls = false\n[gates]\nfail_under = {{ overall = 3, physics = 3 }}\nmargin = 5\n"
+        f"{CONFIG}controls = false\n[gates]\nfail_under = {{ overall = 3, physics = 3 }}\nmargin "
+        "= 5\n"
     )
     baseline = ("--imgedit-set=judge.controls=false", "--imgedit-set=editor.level=8")
     if "--imgedit-compare=main" in options:
         bench.run(*PAINTED, *baseline, "--imgedit-save=main", "--imgedit-out=before")
-        options = [*options, "--imgedit-set=judge.controls=false", "--imgedit-set=gates.max_collapsed=50"]
+        options = [
+            *options,
+            "--imgedit-set=judge.controls=false",
+            "--imgedit-set=gates.max_collapsed=50",
+        ]
     whole = bench.run(*PAINTED, *options)
     assert whole.ret == code, whole.outlines
     results = bench.results
@@ -73,7 +105,11 @@ def test_two_shards_and_a_merge_are_the_whole_run(bench, merge, options, code):
     document = bench.document_of("merged")
     assert comparable(document) == comparable(results)
     assert merged == code
-    line = next(line for line in whole.outlines if line.startswith("imgedit: ") and line.split()[1].isupper())
+    line = next(
+        line
+        for line in whole.outlines
+        if line.startswith("imgedit: ") and line.split()[1].isupper()
+    )
     assert line in printed.splitlines() or line[:60] in printed
     assert document["timing"]["edits"] == results["timing"]["edits"]
 
@@ -85,32 +121,50 @@ def test_the_merged_store_is_whole(bench, merge):
     for index in (1, 2):
         shutil.rmtree(bench.path / f"s{index}")
     bench.run(*PAINTED, "--imgedit-limit=2", "--imgedit-out=merged", "--imgedit-stage=report")
-    runs = sorted((bench.path / "merged" / "runs").glob("*/results.json"), key=lambda path: path.stat().st_mtime_ns)
+    runs = sorted(
+        (bench.path / "merged" / "runs").glob("*/results.json"),
+        key=lambda path: path.stat().st_mtime_ns,
+    )
     again = json.loads(runs[-1].read_text())
     assert again["timing"]["edits_cached"] == again["timing"]["verdicts_cached"] == 10
     page = (runs[0].parent / "report.html").read_text()
     blobs = [item["seeds"][0]["edit"]["blob"] for item in again["items"]]
     assert all(blob in page for blob in blobs)
-    assert all((bench.path / "merged" / "blobs" / blob[:2] / f"{blob}.png").is_file() for blob in blobs)
+    assert all(
+        (bench.path / "merged" / "blobs" / blob[:2] / f"{blob}.png").is_file() for blob in blobs
+    )
 
 
 def test_a_shard_tells_of_its_items_only(bench, merge):
     for name in "abd":
         Image.new("RGB", (64, 64), "white").save(bench.path / f"{name}.png")
-    rows = [{"id": name, "instruction": "x", "category": "x", "image": f"{name}.png"} for name in "abcd"]
+    rows = [
+        {"id": name, "instruction": "x", "category": "x", "image": f"{name}.png"} for name in "abcd"
+    ]
     (bench.path / "suite.json").write_text(json.dumps(rows))
-    own = ("--imgedit-suite=suite.json", "--imgedit-editor=identity", "--imgedit-judge=fakes:Constant")
+    own = (
+        "--imgedit-suite=suite.json",
+        "--imgedit-editor=identity",
+        "--imgedit-judge=fakes:Constant",
+    )
     held = {}
     for index in (1, 2):
-        result = shard(bench, index, *own, "--imgedit-max-errors=0.25", "--imgedit-fail-under=overall:9")
+        result = shard(
+            bench, index, *own, "--imgedit-max-errors=0.25", "--imgedit-fail-under=overall:9"
+        )
         held[index] = [item["id"] for item in bench.document_of(f"s{index}")["items"]]
         assert result.ret == 0, result.outlines  # one of four may fail, and no gate is decided
-        outcome = f"shard {index}/2: {len(held[index])} of 4 pairs, * scored; imgedit merge decides the gates"
+        outcome = (
+            f"shard {index}/2: {len(held[index])} of 4 pairs, * scored; imgedit merge "
+            "decides the gates"
+        )
         result.stdout.fnmatch_lines([f"imgedit: NOT SELECTED: {outcome}"])
     assert sorted(held[1] + held[2]) == ["a", "b", "c", "d"]
     code, printed, _ = merge("s1", "s2")
     assert code == 1
-    errors = next(gate for gate in bench.document_of("merged")["gates"] if gate["kind"] == "max_errors")
+    errors = next(
+        gate for gate in bench.document_of("merged")["gates"] if gate["kind"] == "max_errors"
+    )
     assert (errors["state"], errors["value"], errors["limit"]) == ("PASS", 1, 1)
     assert "overall 5.00 < 9" in printed
     raising = ("--imgedit-editor=fakes:Raises", "--imgedit-set=editor.on='a'", "-k", "not c")
@@ -120,7 +174,9 @@ def test_a_shard_tells_of_its_items_only(bench, merge):
 
 def test_a_shard_under_xdist_has_the_same_items(bench):
     plain = shard(bench, 1, *PAINTED, "--imgedit-limit=2")
-    bench.run_subprocess("--imgedit-shard=1/2", "--imgedit-out=x1", *PAINTED, "--imgedit-limit=2", "-n", "2")
+    bench.run_subprocess(
+        "--imgedit-shard=1/2", "--imgedit-out=x1", *PAINTED, "--imgedit-limit=2", "-n", "2"
+    )
     names = [item["id"] for item in bench.document_of("s1")["items"]]
     assert [item["id"] for item in bench.document_of("x1")["items"]] == names
     assert bench.document_of("x1")["selection"] == bench.document_of("s1")["selection"]
@@ -181,6 +237,11 @@ def test_what_is_about_all_pairs_is_refused_with_a_shard(bench):
         ("--imgedit-save=main", "--imgedit-save=main"),
         ("--imgedit-judge-repeats=2", "--imgedit-judge-repeats=2"),
     ):
-        bench.refuses(f"--imgedit-shard=1/2: not with {name}, which is about all pairs", option, *gate)
+        bench.refuses(
+            f"--imgedit-shard=1/2: not with {name}, which is about all pairs", option, *gate
+        )
     for text in ("0/2", "3/2", "1", "1/0", "a/b"):
-        bench.refuses(f"--imgedit-shard: expected I/N with I from 1 to N, * found '{text}'", f"--imgedit-shard={text}")
+        bench.refuses(
+            f"--imgedit-shard: expected I/N with I from 1 to N, * found '{text}'",
+            f"--imgedit-shard={text}",
+        )

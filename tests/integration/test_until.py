@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-MODELS = ("--imgedit-editor=fakes:Checkpoint", "--imgedit-judge=fakes:Reads", "--imgedit-set=judge.controls=false")
+MODELS = (
+    "--imgedit-editor=fakes:Checkpoint",
+    "--imgedit-judge=fakes:Reads",
+    "--imgedit-set=judge.controls=false",
+)
 UNTIL = (*MODELS, "--imgedit-until=decided")
 DROP = ("--imgedit-compare=main", "--imgedit-max-drop=overall:0")
 SWAPS = """
@@ -35,12 +39,17 @@ def test_a_drop_ends_the_run_early_and_the_rest_is_not_needed(saved):
     result.assert_outcomes(passed=needed, skipped=50 - needed, failed=1)
     assert statuses(saved).count("not_needed") == 50 - needed
     assert (saved.stored_edits(), saved.records("verdicts")) == (edits + needed, verdicts + needed)
-    assert (saved.timing["edits"], saved.timing["verdicts"], saved.timing["swaps"]) == (needed, needed, 0)
+    assert (saved.timing["edits"], saved.timing["verdicts"], saved.timing["swaps"]) == (
+        needed,
+        needed,
+        0,
+    )
     result.stdout.fnmatch_lines(
         [
             f"imgedit: {needed} of 50 pairs seen, 1 of 1 gates decided",
             f"overall*{needed}*FAIL*",
-            f"imgedit: FAIL: overall *, was * in main: fell by *, 0 allowed: shown with {needed} of 50 pairs (p 0.0*); "
+            f"imgedit: FAIL: overall *, was * in main: fell by *, 0 allowed: shown with {needed} "
+            "of 50 pairs (p 0.0*); "
             f"{50 - needed} of 50 pairs were not needed",
         ]
     )
@@ -59,14 +68,18 @@ def test_equal_edits_pass_early(saved):
     result = saved.run(*UNTIL, *DROP)
     assert result.ret == 0
     assert statuses(saved).count("scored") <= 15
-    result.stdout.fnmatch_lines(["imgedit: PASS: *in main: did not move, 0 allowed: not more than 0.5 *"])
+    result.stdout.fnmatch_lines(
+        ["imgedit: PASS: *in main: did not move, 0 allowed: not more than 0.5 *"]
+    )
 
 
 def test_a_judge_without_any_spread_decides_nothing_on_the_way(saved):
     constant = ("--imgedit-judge=fakes:Constant", "--imgedit-set=judge.controls=false")
     assert saved.run("--imgedit-editor=fakes:Checkpoint", *constant, "--imgedit-save=flat").ret == 0
     other = ("--imgedit-editor=fakes:Checkpoint", "--imgedit-set=editor.night=3", *constant)
-    result = saved.run(*other, "--imgedit-until=decided", "--imgedit-compare=flat", "--imgedit-max-drop=overall:0")
+    result = saved.run(
+        *other, "--imgedit-until=decided", "--imgedit-compare=flat", "--imgedit-max-drop=overall:0"
+    )
     assert result.ret == 1
     assert statuses(saved) == ["scored"] * 50
     result.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE: *no spread seen in 50 pairs*"])
@@ -81,11 +94,19 @@ def test_what_is_not_decided_on_the_way_is_decided_at_the_end(saved):
 
 
 def test_a_gate_that_is_decided_waits_for_the_others(saved):
-    gates = ("--imgedit-fail-under=overall:3", "--imgedit-fail-under=physics:5.5", "--imgedit-set=gates.margin=0.2")
+    gates = (
+        "--imgedit-fail-under=overall:3",
+        "--imgedit-fail-under=physics:5.5",
+        "--imgedit-set=gates.margin=0.2",
+    )
     result = saved.run(*UNTIL, *gates)
     assert result.ret == 1
     early, late = saved.results["gates"][1:]
-    assert (early["field"], early["state"], "shown with " in early["why"]) == ("overall", "PASS", True)
+    assert (early["field"], early["state"], "shown with " in early["why"]) == (
+        "overall",
+        "PASS",
+        True,
+    )
     assert (late["field"], late["state"]) == ("physics", "INCONCLUSIVE")
     assert "scored" in statuses(saved)
     result.stdout.fnmatch_lines(["imgedit: *of 50 pairs seen, 1 of 2 gates decided"])
@@ -96,7 +117,8 @@ def test_models_that_do_not_fit_together_swap_between_blocks(saved):
     worse = ("--imgedit-set=editor.level=5.4", "--imgedit-set=editor.night=1")
     result = saved.run_subprocess(*UNTIL, *DROP, *worse)
     assert result.ret == 1
-    # The first block holds a fifth. Swaps take longer than these edits, so that the second holds all that is left.
+    # The first block holds a fifth. Swaps take longer than these edits, so that the second holds
+    # all that is left.
     assert saved.timing["swaps"] == 2
     result.stdout.fnmatch_lines(
         ["imgedit: edit: 10 to do", "imgedit: score: 10 to do", "imgedit: 10 of 50 pairs seen*"]
@@ -107,7 +129,11 @@ def test_models_that_do_not_fit_together_swap_between_blocks(saved):
 
 
 def test_the_judge_is_tried_at_the_end(bench):
-    options = ("--imgedit-editor=oracle", "--imgedit-judge=fakes:Constant", "--imgedit-until=decided")
+    options = (
+        "--imgedit-editor=oracle",
+        "--imgedit-judge=fakes:Constant",
+        "--imgedit-until=decided",
+    )
     result = bench.run(*options, "--imgedit-fail-under=overall:2")
     assert result.ret == 1
     assert statuses(bench).count("not_needed") > 20
@@ -115,9 +141,19 @@ def test_the_judge_is_tried_at_the_end(bench):
 
 
 def test_errors_count_and_speak_against_every_claim(bench):
-    options = ("--imgedit-editor=fakes:Raises", "--imgedit-judge=fakes:Constant", "--imgedit-until=decided")
-    off = ("--imgedit-set=judge.controls=false", "--imgedit-set=gates.max_near_copies=1.0", "--imgedit-max-errors=1")
-    result = bench.run(*options, *off, "--imgedit-set=judge.score=9", "--imgedit-fail-under=physics:6")
+    options = (
+        "--imgedit-editor=fakes:Raises",
+        "--imgedit-judge=fakes:Constant",
+        "--imgedit-until=decided",
+    )
+    off = (
+        "--imgedit-set=judge.controls=false",
+        "--imgedit-set=gates.max_near_copies=1.0",
+        "--imgedit-max-errors=1",
+    )
+    result = bench.run(
+        *options, *off, "--imgedit-set=judge.score=9", "--imgedit-fail-under=physics:6"
+    )
     assert result.ret == 1
     assert statuses(bench).count("edit_error") == 1
     result.stdout.fnmatch_lines(["imgedit: INCONCLUSIVE: physics 9.00 >= 6*"])
@@ -126,12 +162,20 @@ def test_errors_count_and_speak_against_every_claim(bench):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        pytest.param([], "*no gate to decide, expected --imgedit-fail-under or --imgedit-max-drop", id="no-gate"),
         pytest.param(
-            ["--imgedit-fail-under=overall:5", "--imgedit-save=x"], "*not with --imgedit-save=x, *", id="save"
+            [],
+            "*no gate to decide, expected --imgedit-fail-under or --imgedit-max-drop",
+            id="no-gate",
         ),
         pytest.param(
-            ["--imgedit-fail-under=overall:5", "--imgedit-stage=score"], "*not with --imgedit-stage=score*", id="stage"
+            ["--imgedit-fail-under=overall:5", "--imgedit-save=x"],
+            "*not with --imgedit-save=x, *",
+            id="save",
+        ),
+        pytest.param(
+            ["--imgedit-fail-under=overall:5", "--imgedit-stage=score"],
+            "*not with --imgedit-stage=score*",
+            id="stage",
         ),
         pytest.param(
             ["--imgedit-compare=main", "--imgedit-max-drop=overall:0", "--imgedit-max-collapsed=0"],
@@ -145,8 +189,14 @@ def test_what_is_about_all_pairs_is_refused(bench, options, line):
 
 
 def test_a_block_keeps_all_workers_busy(saved):
-    worse = ("--imgedit-set=editor.level=4", "--imgedit-set=editor.night=1", "--imgedit-set=workers.cpu_workers=7")
+    worse = (
+        "--imgedit-set=editor.level=4",
+        "--imgedit-set=editor.night=1",
+        "--imgedit-set=workers.cpu_workers=7",
+    )
     result = saved.run(*UNTIL, *DROP, *worse)
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["imgedit: edit: 10 to do", "imgedit: 10 of 50 pairs seen, 1 of 1 gates decided"])
+    result.stdout.fnmatch_lines(
+        ["imgedit: edit: 10 to do", "imgedit: 10 of 50 pairs seen, 1 of 1 gates decided"]
+    )
     assert statuses(saved).count("scored") == 10

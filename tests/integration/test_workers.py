@@ -28,7 +28,17 @@ from pytest_imgedit.workers.usage import PeakMemory
 def keep(tmp_path, script, patience="60"):
     log = tmp_path / "log"
     log.touch()
-    command = [sys.executable, "-I", "-S", supervisor.__file__, str(log), patience, "/bin/sh", "-c", script]
+    command = [
+        sys.executable,
+        "-I",
+        "-S",
+        supervisor.__file__,
+        str(log),
+        patience,
+        "/bin/sh",
+        "-c",
+        script,
+    ]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE), log
 
 
@@ -71,14 +81,24 @@ def test_command_that_does_not_come_up_is_ended(tmp_path):
 
 
 def test_command_that_came_up_has_all_the_time_it_wants(tmp_path):
-    process, log = keep(tmp_path, f"kill -USR1 ${supervisor.SUPERVISOR}; sleep 2.5; exit 7", patience="2")
+    process, log = keep(
+        tmp_path, f"kill -USR1 ${supervisor.SUPERVISOR}; sleep 2.5; exit 7", patience="2"
+    )
     assert process.wait(timeout=PATIENCE) == 7
     assert log.read_text() == ""
 
 
 def test_supervisors_start_side_by_side_without_a_race(tmp_path):
     (tmp_path / "log").touch()
-    command = [sys.executable, "-I", "-S", supervisor.__file__, str(tmp_path / "log"), "60", "/bin/true"]
+    command = [
+        sys.executable,
+        "-I",
+        "-S",
+        supervisor.__file__,
+        str(tmp_path / "log"),
+        "60",
+        "/bin/true",
+    ]
     for _ in range(10):
         assert {process.wait() for process in [subprocess.Popen(command) for _ in range(8)]} == {0}
 
@@ -107,7 +127,9 @@ def test_ctrl_c_does_not_reach_a_worker(tmp_path):
     process.send_signal(signal.SIGINT)
     worker.send_signal(signal.SIGINT)
     process.terminate()
-    assert process.wait(timeout=PATIENCE) == 128 + signal.SIGTERM  # of which the worker died, and of nothing before
+    assert (
+        process.wait(timeout=PATIENCE) == 128 + signal.SIGTERM
+    )  # of which the worker died, and of nothing before
 
 
 class Renewing:
@@ -160,7 +182,9 @@ class OutOfMemoryError(RuntimeError):
     """Named as torch names it."""
 
 
-@pytest.mark.parametrize("error", [MemoryError(), OutOfMemoryError(), RuntimeError("CUDA error: out of memory")])
+@pytest.mark.parametrize(
+    "error", [MemoryError(), OutOfMemoryError(), RuntimeError("CUDA error: out of memory")]
+)
 def test_batch_is_halved_when_memory_runs_out_and_stays_small(error):
     worker = JobLoop(print, sys.stderr)
     worker.model = Halving(2, error)
@@ -187,7 +211,10 @@ def test_errors_are_named_by_kind():
 def test_secrets_of_the_parameters_leave_no_worker():
     sent = []
     worker = JobLoop(sent.append, sys.stderr)
-    message = {"op": "prepare", "target": {"module": "json", "attribute": "loads", "argument": None}}
+    message = {
+        "op": "prepare",
+        "target": {"module": "json", "attribute": "loads", "argument": None},
+    }
     told = {
         "params": {"api_key": "0123456789"},
         "device": "cpu",
@@ -203,7 +230,14 @@ def test_secrets_of_the_parameters_leave_no_worker():
 
     worker.edits = EditCalls(Model())
     source = encode_png(Image.effect_noise((16, 16), 50))
-    asked = {"pair": "a", "category": "b", "instruction": "c", "source": source, "seed": 1, "reference": None}
+    asked = {
+        "pair": "a",
+        "category": "b",
+        "instruction": "c",
+        "source": source,
+        "seed": 1,
+        "reference": None,
+    }
     job = {"op": "edit", "edits": [asked]}
     worker.handle(job, worker.read_ahead(job))
     worker._finisher.shutdown()
@@ -211,7 +245,9 @@ def test_secrets_of_the_parameters_leave_no_worker():
 
 
 @pytest.mark.parametrize(("grace", "op"), [(0.0, "dropped"), (1e9, "edited")])
-def test_an_edit_that_takes_too_long_after_a_stop_is_dropped_at_its_next_step(monkeypatch, grace, op):
+def test_an_edit_that_takes_too_long_after_a_stop_is_dropped_at_its_next_step(
+    monkeypatch, grace, op
+):
     monkeypatch.setattr(process, "STOP_GRACE", grace)
     sent = []
     worker = JobLoop(sent.append, sys.stderr)
@@ -228,7 +264,14 @@ def test_an_edit_that_takes_too_long_after_a_stop_is_dropped_at_its_next_step(mo
             return [self.edit(request) for request in requests]
 
     source = encode_png(Image.effect_noise((16, 16), 50))
-    asked = {"pair": "a", "category": "b", "instruction": "c", "source": source, "seed": 1, "reference": None}
+    asked = {
+        "pair": "a",
+        "category": "b",
+        "instruction": "c",
+        "source": source,
+        "seed": 1,
+        "reference": None,
+    }
     for count in (1, 2):
         worker.edits, worker.dropping_since = EditCalls(Model(), 2), None
         job = {"op": "edit", "edits": [asked] * count}
@@ -276,7 +319,15 @@ def test_judge_is_given_what_it_prepared_if_its_answer_takes_that(name, reply):
     told["jobs"] = 1
     worker.handle({"op": "prepare", **told}, [])
     worker.handle({"op": "load"}, [])
-    asked = {"pair": "a", "category": "b", "instruction": "c", "images": {}, "system": "", "parts": [], "aspects": []}
+    asked = {
+        "pair": "a",
+        "category": "b",
+        "instruction": "c",
+        "images": {},
+        "system": "",
+        "parts": [],
+        "aspects": [],
+    }
     job = {"op": "judge", "questions": [asked]}
     worker.handle(job, worker.read_ahead(job))
     worker._finisher.shutdown()
@@ -294,7 +345,10 @@ def test_memory_is_told_while_another_thread_imports_pytorch(monkeypatch):
 def test_a_job_whose_reply_cannot_be_finished_ends_in_an_error():
     sent = []
     worker = JobLoop(sent.append, sys.stderr)
-    worker.base = (None, {})  # without a target, so that the modules which a job imported cannot be told
+    worker.base = (
+        None,
+        {},
+    )  # without a target, so that the modules which a job imported cannot be told
     worker._finish(lambda: {"op": "prepared"}, 0.0)
     worker.close()
     assert [reply["op"] for reply in sent] == ["error"]

@@ -17,11 +17,13 @@ def comparable(bench):
 
 def test_same_items_with_and_without_xdist(bench):
     """Costly: a run and one with two workers of xdist, which are processes."""
-    bench.run_subprocess("--imgedit-editor=noise", "--imgedit-limit=3", "--imgedit-fresh").assert_outcomes(passed=15)
+    bench.run_subprocess(
+        "--imgedit-editor=noise", "--imgedit-limit=3", "--imgedit-fresh"
+    ).assert_outcomes(passed=15)
     alone = comparable(bench)
-    bench.run_subprocess("--imgedit-editor=noise", "--imgedit-limit=3", "--imgedit-fresh", "-n", "2").assert_outcomes(
-        passed=15
-    )
+    bench.run_subprocess(
+        "--imgedit-editor=noise", "--imgedit-limit=3", "--imgedit-fresh", "-n", "2"
+    ).assert_outcomes(passed=15)
     assert comparable(bench) == alone
     assert bench.timing["edits"] == 15
 
@@ -50,7 +52,9 @@ def test_gate_fails_the_run_under_xdist_too(bench):
     result = bench.run_subprocess("-n", "2", "--imgedit-limit=2", "--imgedit-fail-under=overall:9")
     result.assert_outcomes(passed=10, failed=1)  # the gate
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["imgedit: FAIL: *; overall 0.00 < 9 (p *); a part: 10 of 50 pairs"])
+    result.stdout.fnmatch_lines(
+        ["imgedit: FAIL: *; overall 0.00 < 9 (p *); a part: 10 of 50 pairs"]
+    )
 
 
 def test_usage_error_is_one_line_under_xdist_too(bench):

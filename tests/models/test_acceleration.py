@@ -27,7 +27,9 @@ def edit(editor, source, seed=5, instruction="make it snow"):
 
 def values(editor, source, seed=5):
     """Return an edit before it is rounded to 8 bits, in which every difference shows."""
-    return editor.adapter.edited(editor.run(EditRequest("a", "physics", "make it snow", source, seed), "pt"))
+    return editor.adapter.edited(
+        editor.run(EditRequest("a", "physics", "make it snow", source, seed), "pt")
+    )
 
 
 @pytest.mark.full
@@ -37,10 +39,17 @@ def test_negative_prompt_is_encoded_once_a_source_and_changes_nothing(tiny, monk
     plain.pipeline.encode_prompt = type(plain.pipeline).encode_prompt.__get__(plain.pipeline)
     calls = []
     editor.pipeline.text_encoder.register_forward_pre_hook(lambda *_: calls.append(1))
-    for source, seed, counted in ((photo(1), 1, 2), (photo(1), 2, 3), (photo(2), 1, 5), (photo(1), 3, 6)):
+    for source, seed, counted in (
+        (photo(1), 1, 2),
+        (photo(1), 2, 3),
+        (photo(2), 1, 5),
+        (photo(1), 3, 6),
+    ):
         assert torch.equal(values(editor, source, seed), values(plain, source, seed))
         assert len(calls) == counted
-    assert not torch.equal(values(plain, photo(1)), values(plain, photo(2)))  # images of this editor show their source
+    assert not torch.equal(
+        values(plain, photo(1)), values(plain, photo(2))
+    )  # images of this editor show their source
 
 
 def test_few_sources_are_remembered(tiny, monkeypatch):
@@ -79,9 +88,13 @@ def test_named_attention_backend_is_used_or_refused(tiny):
 
 @pytest.mark.full
 @pytest.mark.parametrize("model", ["qwen-image-edit", "instruct-pix2pix"])
-def test_compiling_where_possible_leaves_a_network_without_repeated_blocks_as_it_is(tiny, monkeypatch, model):
+def test_compiling_where_possible_leaves_a_network_without_repeated_blocks_as_it_is(
+    tiny, monkeypatch, model
+):
     compiled = []
-    monkeypatch.setattr(QwenImageTransformer2DModel, "compile_repeated_blocks", lambda *_, **__: compiled.append(1))
+    monkeypatch.setattr(
+        QwenImageTransformer2DModel, "compile_repeated_blocks", lambda *_, **__: compiled.append(1)
+    )
     DiffusersEditor(str(tiny(model)), device="cpu", compile="if possible")
     assert compiled == [1] * (model == "qwen-image-edit")
     DiffusersEditor(str(tiny(model)), device="cpu", compile="auto")
@@ -91,7 +104,9 @@ def test_compiling_where_possible_leaves_a_network_without_repeated_blocks_as_it
 
 @pytest.mark.full
 def test_an_editor_says_whether_it_is_compiled(tiny, monkeypatch):
-    monkeypatch.setattr(QwenImageTransformer2DModel, "compile_repeated_blocks", lambda *_, **__: None)
+    monkeypatch.setattr(
+        QwenImageTransformer2DModel, "compile_repeated_blocks", lambda *_, **__: None
+    )
     assert DiffusersEditor(str(tiny("qwen-image-edit")), device="cpu", compile=True).compiled
     assert not DiffusersEditor(str(tiny("qwen-image-edit")), device="cpu").compiled
 
@@ -101,15 +116,25 @@ def editor_with(tiny, params):
 
 
 def test_what_cannot_be_done_is_named(tiny):
-    with pytest.raises(SetupError, match=r"editor.attention_backend: ValueError: no attention of a UNet"):
+    with pytest.raises(
+        SetupError, match=r"editor.attention_backend: ValueError: no attention of a UNet"
+    ):
         DiffusersEditor(str(tiny("instruct-pix2pix")), device="cpu", attention_backend="native")
-    with pytest.raises(SetupError, match=r"editor.quantize: ModuleNotFoundError: No module named 'torchao'"):
+    with pytest.raises(
+        SetupError, match=r"editor.quantize: ModuleNotFoundError: No module named 'torchao'"
+    ):
         DiffusersEditor(str(tiny("qwen-image-edit")), device="cpu", quantize="fp8", **SMALL)
 
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("compile", "always"), ("quantize", "int4"), ("step_cache", "all"), ("step_cache_threshold", 2.0), ("offload", 1)],
+    [
+        ("compile", "always"),
+        ("quantize", "int4"),
+        ("step_cache", "all"),
+        ("step_cache_threshold", 2.0),
+        ("offload", 1),
+    ],
 )
 def test_parameters_are_checked_before_anything_loads(tiny, key, value):
     with pytest.raises(SettingError) as caught:
@@ -123,7 +148,8 @@ def test_parameters_are_checked_before_anything_loads(tiny, key, value):
     [
         (
             {"compile": "maybe"},
-            "Input should be 'auto' or 'if possible' or Input should be a valid boolean, found 'maybe'",
+            "Input should be 'auto' or 'if possible' or Input should be a valid boolean, found "
+            "'maybe'",
         ),
         ({"step_cache_threshold": 0.1}, "it does nothing without editor.step_cache"),
         ({"attention_backend": "bogus"}, "found 'bogus', expected one of "),
@@ -140,7 +166,9 @@ def test_defaults_that_are_spelled_out_change_nothing(tiny, tmp_path):
     cache = tmp_path / "cache.json"
     spelled = {"compile": "auto", "offload": "auto", "deterministic": True}
     assert identify(editor_with(tiny, spelled), cache) == identify(editor_with(tiny, {}), cache)
-    assert identify(editor_with(tiny, {"compile": True}), cache) != identify(editor_with(tiny, {}), cache)
+    assert identify(editor_with(tiny, {"compile": True}), cache) != identify(
+        editor_with(tiny, {}), cache
+    )
 
 
 @pytest.mark.parametrize("model", ["qwen-image-edit", "instruct-pix2pix"])
@@ -150,5 +178,9 @@ def test_offload_by_blocks_changes_no_pixel(tiny, model):
     plain = edit(DiffusersEditor(folder, device="cpu", **call), photo(1))
     editor = DiffusersEditor(folder, device="cpu", offload="group", **call)
     assert np.array_equal(edit(editor, photo(1)), plain)
-    hooked = [module for module in editor.pipeline.text_encoder.modules() if hasattr(module, "_diffusers_hook")]
+    hooked = [
+        module
+        for module in editor.pipeline.text_encoder.modules()
+        if hasattr(module, "_diffusers_hook")
+    ]
     assert len(hooked) > 4

@@ -15,19 +15,35 @@ from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
 
 
 def config(architecture="Qwen3VLForConditionalGeneration", **text):
-    return {"architectures": [architecture], "vision_config": {}, "image_token_id": 1, "text_config": text}
+    return {
+        "architectures": [architecture],
+        "vision_config": {},
+        "image_token_id": 1,
+        "text_config": text,
+    }
 
 
 @pytest.mark.parametrize("architecture", PACKED)
 def test_full_attention_is_covered(architecture):
-    assert unpackable(config(architecture, layer_types=["full_attention"] * 2, use_sliding_window=False)) == ""
+    assert (
+        unpackable(
+            config(architecture, layer_types=["full_attention"] * 2, use_sliding_window=False)
+        )
+        == ""
+    )
 
 
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
-        (config("Qwen3_5ForConditionalGeneration"), "Qwen3_5ForConditionalGeneration is not one of"),
-        (config(layer_types=["linear_attention", "full_attention"]), "it has layers of linear_attention"),
+        (
+            config("Qwen3_5ForConditionalGeneration"),
+            "Qwen3_5ForConditionalGeneration is not one of",
+        ),
+        (
+            config(layer_types=["linear_attention", "full_attention"]),
+            "it has layers of linear_attention",
+        ),
         (config(layer_types=["sliding_attention"]), "it has layers of sliding_attention"),
         (config(use_sliding_window=True), "it attends through a sliding window"),
     ],
@@ -42,7 +58,10 @@ def test_other_attention_is_not_covered(found, reason):
         ("{", "not JSON"),
         ("[]", "list, expected the config of a transformers model"),
         ("{}", "no 'architectures'"),
-        (json.dumps({"architectures": ["LlamaForCausalLM"]}), "LlamaForCausalLM has no 'vision_config'"),
+        (
+            json.dumps({"architectures": ["LlamaForCausalLM"]}),
+            "LlamaForCausalLM has no 'vision_config'",
+        ),
     ],
 )
 def test_what_is_no_judge_is_refused_before_anything_starts(tmp_path, document, reason):
@@ -71,4 +90,6 @@ def test_a_judge_with_a_sliding_window_is_decoded_by_transformers(tiny, tmp_path
     plain = QwenVLJudge(str(folder), device="cpu", max_new_tokens=4, attention="sdpa")
     found, expected = (one.decoder.decode(prompts, 4, keep_logits=True) for one in (judge, plain))
     assert found.tokens == expected.tokens
-    assert all(torch.equal(one, other) for one, other in zip(found.logits, expected.logits, strict=True))
+    assert all(
+        torch.equal(one, other) for one, other in zip(found.logits, expected.logits, strict=True)
+    )

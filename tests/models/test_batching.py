@@ -1,4 +1,6 @@
-"""Batches of edits: an edit is the same bytes alone, in any company and at any place of a padded call."""
+"""Batches of edits: an edit is the same bytes alone, in any company and at any place of a padded
+call.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from pytest_imgedit.scenes import WEIGHTS
 from pytest_imgedit.workers.editing import EditCalls
 
 BUILDERS = {**MODELS, **FURTHER}
-#: Pipelines that take several sources a call, and the most that an edit may differ from a single one, of 255.
+#: Pipelines that take several sources a call, and the most that an edit may differ from a single
+#: one, of 255.
 BATCHING = {
     "FluxKontextPipeline": ("flux-kontext", 1),
     "StableDiffusionInstructPix2PixPipeline": ("instruct-pix2pix", 1),
@@ -43,11 +46,16 @@ def picture(seed, size=(328, 200)):
 
 def requests(count=3, size=(328, 200)):
     texts = [INSTRUCTIONS[n % 3] for n in range(count)]
-    return [EditRequest(f"p{n}", "physics", text, picture(n, size), seed=n + 5) for n, text in enumerate(texts)]
+    return [
+        EditRequest(f"p{n}", "physics", text, picture(n, size), seed=n + 5)
+        for n, text in enumerate(texts)
+    ]
 
 
 def embedded(steps=2):
-    return DiffusersEditor(str(WEIGHTS / "editor"), device="cpu", num_inference_steps=steps, guidance_scale=1.0)
+    return DiffusersEditor(
+        str(WEIGHTS / "editor"), device="cpu", num_inference_steps=steps, guidance_scale=1.0
+    )
 
 
 def pixels(editor, size, asked):
@@ -66,7 +74,10 @@ def test_an_edit_does_not_depend_on_its_company(name, tmp_path, threads):
     threads(1)
     builder, tolerance = BATCHING[name]
     BUILDERS[builder](tmp_path / "model")
-    editor, asked = DiffusersEditor(str(tmp_path / "model"), device="cpu", num_inference_steps=2), requests()
+    editor, asked = (
+        DiffusersEditor(str(tmp_path / "model"), device="cpu", num_inference_steps=2),
+        requests(),
+    )
     together = pixels(editor, 3, asked)
     assert len(set(together)) == 3
     assert pixels(editor, 3, asked[::-1]) == together[::-1]

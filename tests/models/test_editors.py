@@ -1,4 +1,6 @@
-"""Controls, finished folders, diffusers arguments, and the repaired image positions of Qwen pipelines."""
+"""Controls, finished folders, diffusers arguments, and the repaired image positions of Qwen
+pipelines.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,26 @@ PHOTO = Image.effect_noise((48, 32), 60).convert("RGB")
 
 def request(**values):
     return EditRequest(
-        **{"pair_id": "a", "category": "physics", "instruction": "x", "source": PHOTO, "seed": 5, **values}
+        **{
+            "pair_id": "a",
+            "category": "physics",
+            "instruction": "x",
+            "source": PHOTO,
+            "seed": 5,
+            **values,
+        }
     )
 
 
 def pair(**values):
     return EditPair(
-        **{"id": "a", "category": "physics", "instruction": "x", "source": FileImage(Path("a.png")), **values}
+        **{
+            "id": "a",
+            "category": "physics",
+            "instruction": "x",
+            "source": FileImage(Path("a.png")),
+            **values,
+        }
     )
 
 
@@ -41,7 +56,9 @@ def editor(spec):
 def test_identity_blank_and_noise():
     assert editor("identity").edit(request()) is PHOTO
     assert editor("blank").edit(request()).getcolors() == [(48 * 32, (128, 128, 128))]
-    first, again, other = (np.asarray(editor("noise").edit(request(seed=seed))) for seed in (1, 1, 2))
+    first, again, other = (
+        np.asarray(editor("noise").edit(request(seed=seed))) for seed in (1, 1, 2)
+    )
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
 
@@ -67,7 +84,12 @@ def test_folder_finds_images_by_the_suites_own_names(tmp_path):
     for name in ("物理/00000_物理_medium.png", "x.jpg"):
         Image.new("RGB", (9, 9), "red").save(tmp_path / name)
     theirs = pair(id="00000-medium", own_id="00000_物理_medium")
-    for names in ({"own_id": "i" * 300}, {"own_category": "c" * 300}, {"category": "c" * 300}, {"own_id": "a\0"}):
+    for names in (
+        {"own_id": "i" * 300},
+        {"own_category": "c" * 300},
+        {"category": "c" * 300},
+        {"own_id": "a\0"},
+    ):
         assert find_image(str(tmp_path), pair(**names)) == find_image(str(tmp_path), pair())
     assert find_image(str(tmp_path), pair(id="i" * 300)) is None
     assert find_image(str(tmp_path), theirs) == tmp_path / "物理" / "00000_物理_medium.png"
@@ -91,7 +113,17 @@ def test_folder_finds_images_by_a_pattern(tmp_path, pattern, name):
 
 
 @pytest.mark.parametrize(
-    "pattern", ["{id", "plain.png", "../{id}.png", "/{id}.png", "{0}.png", "{id.x}.png", "{id:04d}.png", "{id!r}.png"]
+    "pattern",
+    [
+        "{id",
+        "plain.png",
+        "../{id}.png",
+        "/{id}.png",
+        "{0}.png",
+        "{id.x}.png",
+        "{id:04d}.png",
+        "{id!r}.png",
+    ],
 )
 def test_patterns_that_lead_nowhere_are_refused(pattern):
     with pytest.raises(UsageError, match="pattern"):
@@ -100,14 +132,21 @@ def test_patterns_that_lead_nowhere_are_refused(pattern):
 
 def test_an_image_that_would_be_that_of_two_pairs_is_that_of_none(tmp_path):
     Image.new("RGB", (9, 9), "red").save(tmp_path / "a.png")
-    found = find_images(str(tmp_path), [pair(id="p-a", own_id="a"), pair(id="q-a", own_id="a"), pair(id="b")])
-    assert found["p-a"] == f"{tmp_path}/a.png would be the finished image of 2 pairs, expected one for each"
+    found = find_images(
+        str(tmp_path), [pair(id="p-a", own_id="a"), pair(id="q-a", own_id="a"), pair(id="b")]
+    )
+    assert (
+        found["p-a"]
+        == f"{tmp_path}/a.png would be the finished image of 2 pairs, expected one for each"
+    )
     assert found["q-a"] == found["p-a"]
     assert found["b"] == f"no finished image of physics/b in {tmp_path}"
 
 
 def test_a_pattern_with_a_field_that_no_pair_has_is_refused(tmp_path):
-    with pytest.raises(UsageError, match=r"no pair has a field 'catgory', expected .*; did you mean 'category'\?"):
+    with pytest.raises(
+        UsageError, match=r"no pair has a field 'catgory', expected .*; did you mean 'category'\?"
+    ):
         find_images(f"{tmp_path}?{{catgory}}/{{id}}.png", [pair()])
 
 
@@ -133,7 +172,10 @@ def test_seed_depends_on_seed_and_pair_alone():
 @pytest.mark.parametrize(
     ("name", "some"),
     [
-        ("QwenImageEditPipeline", {"true_cfg_scale", "negative_prompt", "num_inference_steps", "height"}),
+        (
+            "QwenImageEditPipeline",
+            {"true_cfg_scale", "negative_prompt", "num_inference_steps", "height"},
+        ),
         ("QwenImageEditPlusPipeline", {"true_cfg_scale", "image"}),
         ("FluxKontextPipeline", {"guidance_scale", "image"}),
         ("StableDiffusionInstructPix2PixPipeline", {"image_guidance_scale", "image"}),
@@ -146,7 +188,10 @@ def test_signature_read_from_source_is_the_real_one(name, some):
 
     found = set(call_signature(name).annotations)
     assert some <= found
-    assert found == set(inspect.signature(getattr(diffusers, name).__call__).parameters) - {"self", "kwargs"}
+    assert found == set(inspect.signature(getattr(diffusers, name).__call__).parameters) - {
+        "self",
+        "kwargs",
+    }
 
 
 def test_arguments_are_checked_without_loading(tiny):
@@ -157,7 +202,9 @@ def test_arguments_are_checked_without_loading(tiny):
             check_arguments(model, params, params)
         return caught.value.key, str(caught.value)
 
-    check_arguments(model, {"num_inference_steps": 3, "dtype": "float32"}, {"num_inference_steps": 3})
+    check_arguments(
+        model, {"num_inference_steps": 3, "dtype": "float32"}, {"num_inference_steps": 3}
+    )
     wrong_name = "no such argument is taken; did you mean 'num_inference_steps'?"
     assert refused(num_inference_step=3) == ("num_inference_step", wrong_name)
     assert refused(num_inference_steps="3") == ("num_inference_steps", "found '3', expected int")
@@ -194,7 +241,9 @@ def test_qwen_text_encoder_gets_image_positions_as_in_an_explicit_call(tiny, nam
     intro = "Picture 1: " if name.endswith("plus") else ""
     template = pipeline.prompt_template_encode
     text = template.format(
-        f"{intro}<|vision_start|><|image_pad|><|vision_end|>make it snow" if intro else "make it snow"
+        f"{intro}<|vision_start|><|image_pad|><|vision_end|>make it snow"
+        if intro
+        else "make it snow"
     )
     inputs = pipeline.processor(text=[text], images=[PHOTO], padding=True, return_tensors="pt")
     kinds = inputs["mm_token_type_ids"]
@@ -203,7 +252,9 @@ def test_qwen_text_encoder_gets_image_positions_as_in_an_explicit_call(tiny, nam
     with torch.no_grad():
         explicit = encoder(**inputs, output_hidden_states=True).hidden_states[-1]
         encoder._forward_pre_hooks.clear()
-        without = encoder(**{**inputs, "mm_token_type_ids": None}, output_hidden_states=True).hidden_states[-1]
+        without = encoder(
+            **{**inputs, "mm_token_type_ids": None}, output_hidden_states=True
+        ).hidden_states[-1]
     start = pipeline.prompt_template_encode_start_idx
     assert torch.allclose(embeds, explicit[:, start:], atol=1e-6)
     assert not torch.allclose(explicit, without, atol=1e-3)
@@ -246,7 +297,9 @@ def test_an_editor_that_gives_two_images_for_one_request_does_not_load(tiny, mon
     subject = DiffusersEditor(str(tiny("instruct-pix2pix")), device="cpu")
     subject.self_check()
     monkeypatch.setattr(subject, "_values", lambda *_: torch.rand(3))
-    with pytest.raises(SetupError, match="gives different images for one source, instruction and seed"):
+    with pytest.raises(
+        SetupError, match="gives different images for one source, instruction and seed"
+    ):
         subject.self_check()
     careless = DiffusersEditor(str(tiny("instruct-pix2pix")), device="cpu", deterministic=False)
     monkeypatch.setattr(careless, "_values", lambda *_: torch.rand(3))

@@ -43,7 +43,10 @@ def test_shards_are_those_of_the_index(tmp_path):
     (tmp_path / "model.safetensors").touch()  # which transformers prefers
     assert weight_files(tmp_path) == [tmp_path / "model.safetensors"]
     (tmp_path / "diffusion_pytorch_model.safetensors").touch()
-    for config, name in (('{"_class_name": "A"}', "diffusion_pytorch_model"), ('{"model_type": "a"}', "model")):
+    for config, name in (
+        ('{"_class_name": "A"}', "diffusion_pytorch_model"),
+        ('{"model_type": "a"}', "model"),
+    ):
         (tmp_path / "config.json").write_text(config)
         assert [path.stem for path in weight_files(tmp_path)] == [name]
 
@@ -56,5 +59,7 @@ def test_stored_tensors_have_the_files_values(tiny):
     header.pop("__metadata__", None)
     reader = Reader("cpu")
     for name, expected in load_file(path).items():
-        assert torch.equal(weights.StoredTensor(reader, file, 8 + length, header[name])[...], expected)
+        assert torch.equal(
+            weights.StoredTensor(reader, file, 8 + length, header[name])[...], expected
+        )
     os.close(file)

@@ -1,4 +1,6 @@
-"""A reply and its probabilities depend on the question alone: by itself, in any batch, at any place, again later."""
+"""A reply and its probabilities depend on the question alone: by itself, in any batch, at any
+place, again later.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def test_a_question_is_answered_alike_wherever_it_stands(tiny, model, dtype, att
 
     def decode(places):
         found = judge.decoder.decode([prompts[place] for place in places], 4, keep_logits=True)
-        return dict(zip(places, zip(found.tokens, found.logits, found.cut, strict=True), strict=True))
+        return dict(
+            zip(places, zip(found.tokens, found.logits, found.cut, strict=True), strict=True)
+        )
 
     alone = {place: decode([place])[place] for place in range(17)}
     for places in batches():
@@ -51,7 +55,9 @@ def test_what_it_answers_is_what_the_packed_decoder_answers(tiny, model):
     packed = QwenVLJudge(str(tiny(model)), device="cpu", max_new_tokens=9, batch_invariant=False)
     assert isinstance(invariant.decoder, InvariantDecoder)
     prompts = [invariant.preprocess(question) for question in ask(5)]
-    ours, theirs = (judge.decoder.decode(prompts, 9, keep_logits=True) for judge in (invariant, packed))
+    ours, theirs = (
+        judge.decoder.decode(prompts, 9, keep_logits=True) for judge in (invariant, packed)
+    )
     assert (ours.tokens, ours.cut) == (theirs.tokens, theirs.cut)
     for mine, other, tokens in zip(ours.logits, theirs.logits, ours.tokens, strict=True):
         torch.testing.assert_close(mine[: len(tokens)], other[: len(tokens)], rtol=1e-3, atol=1e-4)
@@ -64,7 +70,9 @@ def test_buckets_and_rows_give_each_prompt_its_own_reply(tiny, monkeypatch, mode
     monkeypatch.setattr(invariant, "ROOM", 8)
     monkeypatch.setattr(invariant, "FILLER_PATCHES", 64)
     judge = QwenVLJudge(str(tiny(model)), device="cpu", max_new_tokens=5)
-    judge.decoder.tiles_alike = True  # as on a GPU: buckets that are filled up, and rows side by side
+    judge.decoder.tiles_alike = (
+        True  # as on a GPU: buckets that are filled up, and rows side by side
+    )
     judge.decoder.rows, judge.decoder.bucket = 3, [48, 150]
     packed = QwenVLJudge(str(tiny(model)), device="cpu", max_new_tokens=5, batch_invariant=False)
     questions = ask(7)
@@ -75,7 +83,9 @@ def test_buckets_and_rows_give_each_prompt_its_own_reply(tiny, monkeypatch, mode
 
 @pytest.mark.parametrize("model", MODELS)
 def test_kernels_are_chosen_by_what_no_prompt_decides(tiny, monkeypatch, model):
-    """The longest sequence chooses a kernel and its grid: it is that of the bucket, or of a window."""
+    """The longest sequence chooses a kernel and its grid: it is that of the bucket, or of a
+    window.
+    """
     from pytest_imgedit.kinds.qwen_decoder import packed
 
     judge = QwenVLJudge(str(tiny(model)), device="cpu", max_new_tokens=1)
@@ -106,7 +116,9 @@ def test_keys_and_values_are_free_before_the_next_take_their_room(tiny, monkeypa
 
     monkeypatch.setattr(invariant, "ROOM", 8)
     judge = QwenVLJudge(str(tiny(MODELS[1])), device="cpu")
-    short, long = sorted((judge.preprocess(question) for question in ask(3)), key=lambda one: len(one.tokens))[::2]
+    short, long = sorted(
+        (judge.preprocess(question) for question in ask(3)), key=lambda one: len(one.tokens)
+    )[::2]
     gc.disable()
     try:
         judge.decoder.decode([short], 3)
@@ -150,7 +162,9 @@ def test_a_step_that_cannot_be_recorded_is_taken_as_it_is(monkeypatch, capsys):
 def test_a_judge_that_answers_one_question_in_two_ways_does_not_load(tiny, monkeypatch):
     judge = QwenVLJudge(str(tiny(MODELS[1])), device="cpu")
     judge.self_check()
-    monkeypatch.setattr(judge.decoder, "decode", lambda *_, **__: Decoded([[1]], [True], [torch.rand(1, 5)]))
+    monkeypatch.setattr(
+        judge.decoder, "decode", lambda *_, **__: Decoded([[1]], [True], [torch.rand(1, 5)])
+    )
     with pytest.raises(SetupError, match="answers one question in two ways"):
         judge.self_check()
     judge.deterministic = False

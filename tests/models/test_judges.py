@@ -20,7 +20,10 @@ def picture(seed: int = 0) -> Image.Image:
 
 def with_patch(image: Image.Image, color: str, share: float = 1.0) -> Image.Image:
     changed = image.copy()
-    changed.paste(Image.blend(image.crop((10, 10, 30, 30)), Image.new("RGB", (20, 20), color), share), (10, 10))
+    changed.paste(
+        Image.blend(image.crop((10, 10, 30, 30)), Image.new("RGB", (20, 20), color), share),
+        (10, 10),
+    )
     return changed
 
 
@@ -29,19 +32,30 @@ REFERENCE = with_patch(SOURCE, "red")
 
 
 def score(edited, **images):
-    question = Question("a", "physics", "x", {"source": SOURCE, "edited": edited, "reference": REFERENCE, **images})
+    question = Question(
+        "a", "physics", "x", {"source": SOURCE, "edited": edited, "reference": REFERENCE, **images}
+    )
     return ReferenceJudge(device="cpu").answer([question])[0]
 
 
 def test_right_edit_scores_ten_and_untouched_zero():
     right = score(REFERENCE)
     assert right.score == pytest.approx(10)
-    assert right.aspects == {"change": 1, "preserved": 1, "l1": 0, "psnr": MAX_PSNR, "ssim": pytest.approx(1)}
+    assert right.aspects == {
+        "change": 1,
+        "preserved": 1,
+        "l1": 0,
+        "psnr": MAX_PSNR,
+        "ssim": pytest.approx(1),
+    }
     assert score(SOURCE).score == 0
 
 
 def test_worse_edits_score_lower():
-    half, wrong_color = score(with_patch(SOURCE, "red", 0.5)).score, score(with_patch(SOURCE, "blue")).score
+    half, wrong_color = (
+        score(with_patch(SOURCE, "red", 0.5)).score,
+        score(with_patch(SOURCE, "blue")).score,
+    )
     collateral = score(with_patch(SOURCE, "red").point(lambda value: value // 2)).score
     assert 10 > half > wrong_color
     assert half > collateral
@@ -59,9 +73,9 @@ def test_pair_in_which_nothing_was_to_change_asks_only_for_preservation():
 
 
 def test_pair_without_a_reference_is_an_error():
-    answer = ReferenceJudge(device="cpu").answer([Question("a", "physics", "x", {"source": SOURCE, "edited": SOURCE})])[
-        0
-    ]
+    answer = ReferenceJudge(device="cpu").answer(
+        [Question("a", "physics", "x", {"source": SOURCE, "edited": SOURCE})]
+    )[0]
     assert answer.score is None
     assert "no reference image" in answer.error
 
@@ -84,7 +98,8 @@ MARK = "<|vision_start|><|image_pad|><|vision_end|>"
 
 def test_each_image_mark_grows_to_its_image_tokens(processor):
     inputs = processor(
-        [f"a {MARK}", f"{MARK} b {MARK}"], [picture(), picture().resize((32, 64)), picture().resize((64, 32))]
+        [f"a {MARK}", f"{MARK} b {MARK}"],
+        [picture(), picture().resize((32, 64)), picture().resize((64, 32))],
     )
     tokens = inputs["image_grid_thw"].prod(-1) // 4
     marked = inputs["input_ids"] == processor.image_token_id

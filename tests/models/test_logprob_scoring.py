@@ -49,7 +49,9 @@ def spread(**chances):
 
 def expected_grade(chances, place, follows):
     """Grade one place, where `follows` gives the probabilities of what follows a text."""
-    (found,) = expected_grades(Letters(), [(place, chances)], lambda wanted: [follows(text) for _, text in wanted])
+    (found,) = expected_grades(
+        Letters(), [(place, chances)], lambda wanted: [follows(text) for _, text in wanted]
+    )
     return found
 
 
@@ -94,7 +96,12 @@ def test_decimals_are_expanded_and_not_floored():
 
 
 def test_beside_a_10_other_numbers_are_expanded_too():
-    follows = {"9": spread(**{".": 1.0}), "9.": spread(d5=1.0), "8": spread(**{".": 1.0}), "8.": spread(d5=1.0)}
+    follows = {
+        "9": spread(**{".": 1.0}),
+        "9.": spread(d5=1.0),
+        "8": spread(**{".": 1.0}),
+        "8.": spread(d5=1.0),
+    }
     follows["1"] = spread(d0=1.0)
     place = Place("realism", 0, "", "10")
     grade, off = expected_grade(spread(d1=0.4, d9=0.35, d8=0.25), place, follows.__getitem__)
@@ -169,7 +176,10 @@ def questions():
             pair.id,
             pair.category,
             pair.instruction,
-            {"source": decode(pair.source.read()), "edited": decode((pair.reference if n else pair.source).read())},
+            {
+                "source": decode(pair.source.read()),
+                "edited": decode((pair.reference if n else pair.source).read()),
+            },
             *rubric.render(pair),
             rubric.aspects,
         )
@@ -181,21 +191,29 @@ def test_the_embedded_judges_expected_grades_agree_with_its_probabilities(questi
     judge = QwenVLJudge(str(WEIGHTS / "judge"), device="cpu", scoring="expected")
     greedy = QwenVLJudge(str(WEIGHTS / "judge"), device="cpu")
     together = judge.answer(questions)
-    assert [answer.reply for answer in together] == [answer.reply for answer in greedy.answer(questions)]
+    assert [answer.reply for answer in together] == [
+        answer.reply for answer in greedy.answer(questions)
+    ]
     for question, answer in zip(questions, together, strict=True):
         assert set(answer.expected) == set(question.aspects)
         assert 0 <= answer.off_scale < 0.05
         (alone,) = judge.answer([question])
         for name, grade in answer.expected.items():
             assert grade == pytest.approx(alone.expected[name], abs=1e-3)
-            assert grade == pytest.approx(_by_teacher_forcing(judge, question, answer.reply, name), abs=1e-3)
+            assert grade == pytest.approx(
+                _by_teacher_forcing(judge, question, answer.reply, name), abs=1e-3
+            )
 
 
 def _by_teacher_forcing(judge, question, reply, aspect):
-    """The mean grade from one forward pass over the reply up to the number, token probabilities summed by hand."""
+    """The mean grade from one forward pass over the reply up to the number, token probabilities
+    summed by hand.
+    """
     start = reply[: number_places(reply, question.aspects)[aspect]].rstrip(" ")
     plain = QwenVLJudge(str(WEIGHTS / "judge"), device="cpu", attention="sdpa")
-    prompt = plain.preprocess(question).going_on(plain.processor.tokenizer.encode(start, add_special_tokens=False))
+    prompt = plain.preprocess(question).going_on(
+        plain.processor.tokenizer.encode(start, add_special_tokens=False)
+    )
     with torch.inference_mode():
         chances = plain.model(**plain.decoder.inputs([prompt])).logits[0, -1].softmax(-1)
     tokens = {grade: judge.processor.tokenizer.encode(f" {grade}") for grade in range(11)}
@@ -204,7 +222,9 @@ def _by_teacher_forcing(judge, question, reply, aspect):
 
 
 def test_a_tokenizer_of_digits_looks_at_what_follows_a_1(tiny, questions):
-    judge = QwenVLJudge(str(tiny("judge-qwen3-vl")), device="cpu", scoring="expected", max_new_tokens=4)
+    judge = QwenVLJudge(
+        str(tiny("judge-qwen3-vl")), device="cpu", scoring="expected", max_new_tokens=4
+    )
     tokenizer = judge.processor.tokenizer
     one = tokenizer.encode("1", add_special_tokens=False)
     assert len(tokenizer.encode("10", add_special_tokens=False)) == 2
@@ -213,17 +233,24 @@ def test_a_tokenizer_of_digits_looks_at_what_follows_a_1(tiny, questions):
     nine = tokenizer.encode("9", add_special_tokens=False)
     reply = tokenizer.encode("realism: 9", add_special_tokens=False)
     logits[len(reply) - 1][nine[0]] = logits[len(reply) - 1][one[0]] = 5.0
-    question = Question("p", "social", "x", questions[0].images, "s", questions[0].parts, ("realism",))
+    question = Question(
+        "p", "social", "x", questions[0].images, "s", questions[0].parts, ("realism",)
+    )
     plain = QwenVLJudge(str(tiny("judge-qwen3-vl")), device="cpu", attention="sdpa")
     with torch.inference_mode():
         prompt = judge.preprocess(question)
         (answer,) = judge._expect(
-            [Answer()], [question], [prompt], Decoded([reply], [False], [torch.stack(logits[: len(reply)])])
+            [Answer()],
+            [question],
+            [prompt],
+            Decoded([reply], [False], [torch.stack(logits[: len(reply)])]),
         )
         inputs = plain.decoder.inputs([plain.preprocess(question).going_on([*reply[:-1], *one])])
         following = plain.model(**inputs, logits_to_keep=1).logits[0, -1].softmax(-1)
     zero = float(following[tokenizer.encode("0", add_special_tokens=False)[0]])
-    assert answer.expected["realism"] == pytest.approx(9 * 0.5 + 0.5 * (10 * zero + 1 - zero), abs=1e-3)
+    assert answer.expected["realism"] == pytest.approx(
+        9 * 0.5 + 0.5 * (10 * zero + 1 - zero), abs=1e-3
+    )
 
 
 def test_what_follows_is_asked_of_all_places_at_once():
@@ -242,7 +269,9 @@ def test_what_follows_is_asked_of_all_places_at_once():
 
     place, sure = Place("realism", 0, "", "8"), Place("realism", 3, "", "")
     chances = spread(d8=0.5, d9=0.25, d1=0.25)
-    grades = expected_grades(Letters(), [(place, chances), (sure, spread(d9=1.0)), (place, chances)], after)
+    grades = expected_grades(
+        Letters(), [(place, chances), (sure, spread(d9=1.0)), (place, chances)], after
+    )
     assert calls == [
         [(0, "1"), (0, "8"), (2, "1"), (2, "8")],
         [(0, "9"), (2, "9")],
@@ -266,7 +295,9 @@ def looks_of(judge):
 
 
 def test_a_look_is_what_the_judge_would_have_seen_there(questions):
-    """Going on with the first tokens of a reply gives the logits of the next, and the positions of the whole text."""
+    """Going on with the first tokens of a reply gives the logits of the next, and the positions of
+    the whole text.
+    """
     judge = QwenVLJudge(str(WEIGHTS / "judge"), device="cpu")
     prompt = judge.preprocess(questions[1])
     decoded = judge.decoder.decode([prompt], 12, keep_logits=True)
@@ -276,7 +307,9 @@ def test_a_look_is_what_the_judge_would_have_seen_there(questions):
         torch.testing.assert_close(seen[0], logits[step], rtol=1e-3, atol=1e-3)
     ids = torch.cat([prompt.tokens, torch.tensor(tokens)])[None]
     kinds = (ids == judge.model.config.image_token_id).int()
-    positions, _ = judge.model.model.get_rope_index(ids, mm_token_type_ids=kinds, image_grid_thw=prompt.grids)
+    positions, _ = judge.model.model.get_rope_index(
+        ids, mm_token_type_ids=kinds, image_grid_thw=prompt.grids
+    )
     assert torch.equal(prompt.going_on(tokens).positions, positions[:, 0])
 
 
@@ -286,11 +319,17 @@ def test_what_the_judge_wrote_next_is_known_without_a_look(tiny, questions):
     reply = tokenizer.encode("realism: 9", add_special_tokens=False)
     point, nine = (tokenizer.encode(text, add_special_tokens=False)[0] for text in ".9")
     logits = torch.zeros(len(reply) + 1, judge.model.config.text_config.vocab_size)
-    logits[len(reply) - 1, nine] = logits[len(reply), point] = 30.0  # it is certain of 9, and of a point behind it
-    question = Question("p", "social", "x", questions[0].images, "s", questions[0].parts, ("realism",))
+    logits[len(reply) - 1, nine] = logits[len(reply), point] = (
+        30.0  # it is certain of 9, and of a point behind it
+    )
+    question = Question(
+        "p", "social", "x", questions[0].images, "s", questions[0].parts, ("realism",)
+    )
     prompt = judge.preprocess(question)
     with looks_of(judge) as looks:
-        (answer,) = judge._expect([Answer()], [question], [prompt], Decoded([[*reply, point]], [False], [logits]))
+        (answer,) = judge._expect(
+            [Answer()], [question], [prompt], Decoded([[*reply, point]], [False], [logits])
+        )
     ((look,),) = looks  # at what follows "9."
     assert look.tokens[len(prompt.tokens) :].tolist() == [*reply, point]
     assert answer.off_scale > 0.9  # a random judge hardly writes a digit there
@@ -298,7 +337,9 @@ def test_what_the_judge_wrote_next_is_known_without_a_look(tiny, questions):
 
 @pytest.mark.parametrize("dtype", full_but(["float32"], ["float32", "bfloat16"]))
 def test_an_unsure_judges_grades_are_the_same_alone_and_together(tiny, dtype):
-    """The replies are forged, so that a random judge has to look at what follows 1, 8, 9 and their points."""
+    """The replies are forged, so that a random judge has to look at what follows 1, 8, 9 and their
+    points.
+    """
     judge = QwenVLJudge(str(tiny("judge-qwen3-vl")), device="cpu", dtype=dtype, scoring="expected")
     tokenizer, words = judge.processor.tokenizer, "realism: 9"
     reply = tokenizer.encode(words, add_special_tokens=False)
@@ -309,9 +350,14 @@ def test_an_unsure_judges_grades_are_the_same_alone_and_together(tiny, dtype):
     prompts = [judge.preprocess(one) for one in asked]
 
     def grades(places):
-        decoded = Decoded([reply for _ in places], [False for _ in places], [logits for _ in places])
+        decoded = Decoded(
+            [reply for _ in places], [False for _ in places], [logits for _ in places]
+        )
         answers = judge._expect(
-            [Answer(words) for _ in places], [asked[n] for n in places], [prompts[n] for n in places], decoded
+            [Answer(words) for _ in places],
+            [asked[n] for n in places],
+            [prompts[n] for n in places],
+            decoded,
         )
         return [answer.expected["realism"] for answer in answers]
 

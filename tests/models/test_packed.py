@@ -16,7 +16,9 @@ from pytest_imgedit.scenes import WEIGHTS
 from pytest_imgedit.suites.base import load_suite
 
 
-def ask(count, sizes=((64, 64), (48, 32), (64, 32)), system="You grade edits of images with great care."):
+def ask(
+    count, sizes=((64, 64), (48, 32), (64, 32)), system="You grade edits of images with great care."
+):
     return [
         Question(
             str(n),
@@ -24,7 +26,12 @@ def ask(count, sizes=((64, 64), (48, 32), (64, 32)), system="You grade edits of 
             "x",
             {"source": noise(n, sizes), "edited": noise(n + 50, sizes)},
             system,
-            (("text", "Source: "), ("image", "source"), ("image", "edited"), ("text", "?" * (3 * n + 1))),
+            (
+                ("text", "Source: "),
+                ("image", "source"),
+                ("image", "edited"),
+                ("text", "?" * (3 * n + 1)),
+            ),
         )
         for n in range(count)
     ]
@@ -33,7 +40,9 @@ def ask(count, sizes=((64, 64), (48, 32), (64, 32)), system="You grade edits of 
 def noise(seed, sizes):
     generator = torch.Generator().manual_seed(seed)
     width, height = sizes[seed % len(sizes)]
-    return Image.fromarray(torch.randint(0, 256, (height, width, 3), generator=generator, dtype=torch.uint8).numpy())
+    return Image.fromarray(
+        torch.randint(0, 256, (height, width, 3), generator=generator, dtype=torch.uint8).numpy()
+    )
 
 
 @pytest.mark.parametrize("model", ["judge-qwen2.5-vl", "judge-qwen3-vl", "judge-qwen3-vl-moe"])
@@ -45,7 +54,9 @@ def test_replies_and_logits_equal_those_of_generate_for_uneven_prompts_and_image
     ours = packed.decoder.decode(prompts, 9, keep_logits=True)
     theirs = plain.decoder.decode(prompts, 9, keep_logits=True)
     assert ours.tokens == theirs.tokens
-    assert ours.cut == theirs.cut == [tokens[-1] not in packed.decoder.ends for tokens in ours.tokens]
+    assert (
+        ours.cut == theirs.cut == [tokens[-1] not in packed.decoder.ends for tokens in ours.tokens]
+    )
     assert len({tuple(tokens) for tokens in ours.tokens}) > 1
     for mine, other, tokens in zip(ours.logits, theirs.logits, ours.tokens, strict=True):
         torch.testing.assert_close(mine[: len(tokens)], other[: len(tokens)], rtol=1e-3, atol=1e-4)
@@ -59,14 +70,25 @@ def scenes():
     for n, pair in enumerate(load_suite(SuiteSettings(spec="scenes:n=3")).pairs):
         edited = pair.reference if n % 2 else pair.source
         images = {"source": decode(pair.source.read()), "edited": decode(edited.read())}
-        asked.append(Question(pair.id, pair.category, pair.instruction, images, *rubric.render(pair), rubric.aspects))
+        asked.append(
+            Question(
+                pair.id,
+                pair.category,
+                pair.instruction,
+                images,
+                *rubric.render(pair),
+                rubric.aspects,
+            )
+        )
     return asked
 
 
 def test_the_embedded_judge_grades_alike_packed_and_plain(scenes):
     """Costly: four real judges answer, as equal grades of theirs are the point."""
     answers = [
-        QwenVLJudge(str(WEIGHTS / "judge"), device="cpu", attention=how, batch_invariant=invariant).answer(scenes)
+        QwenVLJudge(
+            str(WEIGHTS / "judge"), device="cpu", attention=how, batch_invariant=invariant
+        ).answer(scenes)
         for how, invariant in (("auto", True), ("auto", False), ("sdpa", False), ("eager", False))
     ]
     assert all(other == answers[0] for other in answers[1:])
@@ -77,7 +99,9 @@ def test_the_embedded_judge_grades_alike_packed_and_plain(scenes):
 def test_a_reply_that_reaches_its_limit_is_cut(scenes, attention):
     judge = QwenVLJudge(str(WEIGHTS / "judge"), device="cpu", attention=attention)
     (whole,) = judge.answer(scenes[:1])
-    judge.max_new_tokens = len(judge.processor.tokenizer.encode(whole.reply, add_special_tokens=False))
+    judge.max_new_tokens = len(
+        judge.processor.tokenizer.encode(whole.reply, add_special_tokens=False)
+    )
     assert not whole.cut
     (cut,) = judge.answer(scenes[:1])
     assert cut.cut
@@ -91,7 +115,9 @@ def test_prompts_without_images_and_of_one_token_more_than_their_common_beginnin
     assert together == [judge.answer([text])[0].reply for text in texts]
 
 
-@pytest.mark.parametrize("options", [{}, {"batch_invariant": False}, {"attention": "sdpa", "batch_invariant": False}])
+@pytest.mark.parametrize(
+    "options", [{}, {"batch_invariant": False}, {"attention": "sdpa", "batch_invariant": False}]
+)
 def test_prompts_with_and_without_images_may_be_in_one_batch(tiny, options):
     judge = QwenVLJudge(str(tiny("judge-qwen3-vl")), device="cpu", max_new_tokens=4, **options)
     asked = [ask(1)[0], Question("t", "physics", "x", {}, "s" * 40, (("text", "a"),)), ask(2)[1]]
@@ -105,7 +131,9 @@ def test_judge_may_answer_with_what_was_prepared_before(tiny):
     assert judge.answer(asked, prepared) == judge.answer(asked)
 
 
-@pytest.mark.parametrize(("own", "seen"), [([3, 3], [3, 3]), ([2, 5, 1], [2, 5, 1]), ([2, 3], [6, 4])])
+@pytest.mark.parametrize(
+    ("own", "seen"), [([3, 3], [3, 3]), ([2, 5, 1], [2, 5, 1]), ([2, 3], [6, 4])]
+)
 @pytest.mark.parametrize("causal", [True, False])
 def test_attention_stays_inside_each_sequence(own, seen, causal):
     torch.manual_seed(0)
@@ -116,8 +144,14 @@ def test_attention_stays_inside_each_sequence(own, seen, causal):
     for (a, b), q, k in zip(starts, own, seen, strict=True):
         mask = torch.ones(q, k, dtype=torch.bool)
         mask = mask.tril(k - q) if causal else mask
-        rows = query[a : a + q], key[b : b + k].repeat_interleave(2, 1), value[b : b + k].repeat_interleave(2, 1)
-        alone = scaled_dot_product_attention(*(one.transpose(0, 1) for one in rows), attn_mask=mask, scale=0.3)
+        rows = (
+            query[a : a + q],
+            key[b : b + k].repeat_interleave(2, 1),
+            value[b : b + k].repeat_interleave(2, 1),
+        )
+        alone = scaled_dot_product_attention(
+            *(one.transpose(0, 1) for one in rows), attn_mask=mask, scale=0.3
+        )
         torch.testing.assert_close(found[a : a + q], alone.transpose(0, 1))
 
 
@@ -139,11 +173,15 @@ def test_what_is_fused_on_a_gpu_computes_what_transformers_does(tiny):
         original = fused._compiled
         fused._compiled = lambda function: function  # the same mathematics, without a compiler
         try:
-            torch.testing.assert_close(fused_experts(layer.mlp.experts, hidden, chosen, weights), expected)
+            torch.testing.assert_close(
+                fused_experts(layer.mlp.experts, hidden, chosen, weights), expected
+            )
         finally:
             fused._compiled = original
     gate_up = torch.randn(3, 8)
-    torch.testing.assert_close(swiglu(gate_up), torch.nn.functional.silu(gate_up[:, :4]) * gate_up[:, 4:])
+    torch.testing.assert_close(
+        swiglu(gate_up), torch.nn.functional.silu(gate_up[:, :4]) * gate_up[:, 4:]
+    )
     assert combine(torch.eye(4), torch.tensor([[0, 1], [2, 3]]), torch.ones(2, 2)).tolist() == [
         [1, 1, 0, 0],
         [0, 0, 1, 1],

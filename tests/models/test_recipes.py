@@ -1,4 +1,6 @@
-"""What decides an edit or a verdict changes its key, alone; what does not decide it changes nothing."""
+"""What decides an edit or a verdict changes its key, alone; what does not decide it changes
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -50,13 +52,17 @@ def _write(path):
 
 
 CHANGES = {
-    "weights": lambda folder: (folder / "unet/diffusion_pytorch_model.safetensors").write_bytes(tensors(b"1235")),
+    "weights": lambda folder: (folder / "unet/diffusion_pytorch_model.safetensors").write_bytes(
+        tensors(b"1235")
+    ),
     "config": lambda folder: (folder / "unet/config.json").write_text("{ }"),
     "tokenizer": lambda folder: (folder / "tokenizer/tokenizer.json").write_text("[]"),
     "index": lambda folder: (folder / "model_index.json").write_text(
         (folder / "model_index.json").read_text().replace('"P"', '"Q"')
     ),
-    "another chat template": lambda folder: _write(folder / "tokenizer/additional_chat_templates/default.jinja"),
+    "another chat template": lambda folder: _write(
+        folder / "tokenizer/additional_chat_templates/default.jinja"
+    ),
     "tokenizer of another version": lambda folder: _write(folder / "tokenizer/tokenizer.5.0.json"),
     "new file that is loaded": lambda folder: (folder / "tokenizer/merges.txt").write_text("a b"),
 }
@@ -92,7 +98,9 @@ def test_equal_content_elsewhere_is_the_same(model, cache, tmp_path):
 
 
 def test_a_component_that_is_relinked_decides(model, cache, tmp_path):
-    """The usual layout of training checkpoints: unchanged components are links, and so is the trained one."""
+    """The usual layout of training checkpoints: unchanged components are links, and so is the
+    trained one.
+    """
     for step in ("step1000", "step2000"):
         trained = tmp_path / step
         trained.mkdir()
@@ -134,7 +142,10 @@ def test_damaged_digest_cache_costs_only_time(model, cache):
         ({"dtype": "float32"}, {}),
         ({"compile": "auto", "offload": "none", "deterministic": True}, {}),
         ({"gpus": 2, "shard": {"param_dtype": "float32"}}, {}),
-        ({"gpus": 2}, {"gpus": 4, "shard": {"strategy": "grad_op"}}),  # all of them hold all of an image
+        (
+            {"gpus": 2},
+            {"gpus": 4, "shard": {"strategy": "grad_op"}},
+        ),  # all of them hold all of an image
     ],
 )
 def test_defaults_that_are_written_out_are_the_same(tiny, cache, params, same):
@@ -164,20 +175,32 @@ def test_each_parameter_that_decides_changes_the_key(tiny, cache, params):
 
 def test_ranks_that_compute_parts_of_an_image_count(tiny, cache):
     folder, shard = tiny("qwen-image-edit"), {"strategy": "context"}
-    assert of(folder, cache, gpus=2, shard=shard).digest != of(folder, cache, gpus=4, shard=shard).digest
+    assert (
+        of(folder, cache, gpus=2, shard=shard).digest
+        != of(folder, cache, gpus=4, shard=shard).digest
+    )
 
 
 @pytest.mark.parametrize(
     ("backend", "package"),
-    [("_flash_3", "flash-attn-3"), ("sage_varlen", "sageattention"), ("xformers", "xformers"), ("sage_hub", "kernels")],
+    [
+        ("_flash_3", "flash-attn-3"),
+        ("sage_varlen", "sageattention"),
+        ("xformers", "xformers"),
+        ("sage_hub", "kernels"),
+    ],
 )
 def test_versions_of_attention_kernels_count_where_they_compute(tiny, cache, backend, package):
     spec = f"diffusers:{tiny('qwen-image-edit')}"
     there = {"torch": "2.9.0", package: "1.2", "rich": "14"}
-    where = Where("cuda", versions=lambda names: {name: there[name] for name in names if name in there})
+    where = Where(
+        "cuda", versions=lambda names: {name: there[name] for name in names if name in there}
+    )
 
     def versions(backend):
-        return identify(make_model("editor", spec, {"attention_backend": backend}), cache, where).here.versions
+        return identify(
+            make_model("editor", spec, {"attention_backend": backend}), cache, where
+        ).here.versions
 
     assert versions(backend) == {"torch": "2.9.0", package: "1.2"}
     assert versions("_native_flash") == {"torch": "2.9.0"}
@@ -202,13 +225,18 @@ def test_dtype_counts_as_it_is_resolved(model, cache):
 def test_a_judge_is_the_same_under_another_path(cache, tmp_path):
     (tmp_path / "judge").symlink_to(WEIGHTS / "judge")
     embedded = identify(make_model("judge", "scenes", {}), cache)
-    assert identify(make_model("judge", f"qwen-vl:{tmp_path / 'judge'}", {}), cache).digest == embedded.digest
+    assert (
+        identify(make_model("judge", f"qwen-vl:{tmp_path / 'judge'}", {}), cache).digest
+        == embedded.digest
+    )
 
 
 def test_an_adapter_beside_the_weights_is_refused(model, cache):
     """transformers would add it to the weights, and no key would know."""
     (model / "unet" / "adapter_config.json").write_text("{}")
-    with pytest.raises(UsageError, match=r"adapter_config\.json: an adapter beside a model's weights"):
+    with pytest.raises(
+        UsageError, match=r"adapter_config\.json: an adapter beside a model's weights"
+    ):
         of(model, cache)
 
 
@@ -238,7 +266,9 @@ def test_exact_looks_at_the_gpu(cache):
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A package whose class is re-exported, with a module behind it and one that a function imports."""
+    """A package whose class is re-exported, with a module behind it and one that a function
+    imports.
+    """
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     name = f"mypkg{os.urandom(4).hex()}"
@@ -308,10 +338,15 @@ def test_a_module_that_is_not_imported_does_not_decide(package, cache):
 def test_files_that_parameters_name_decide_wherever_they_lie(package, cache, tmp_path):
     for name, text in (("a", "1"), ("b", "1"), ("c", "2")):
         (tmp_path / f"{name}.safetensors").write_text(text)
-    one, same, other = (own(package, cache, loras=[{"path": f"{name}.safetensors"}]) for name in "abc")
+    one, same, other = (
+        own(package, cache, loras=[{"path": f"{name}.safetensors"}]) for name in "abc"
+    )
     assert one.digest == same.digest != other.digest
     (tmp_path / "a.safetensors").write_text("3")
-    assert own(package, cache, loras=[{"path": "a.safetensors"}]).digest not in (one.digest, other.digest)
+    assert own(package, cache, loras=[{"path": "a.safetensors"}]).digest not in (
+        one.digest,
+        other.digest,
+    )
 
 
 @pytest.mark.parametrize("params", [{}, {"weights": "w.txt"}], ids=["default", "written-out"])
@@ -319,7 +354,8 @@ def test_files_that_parameters_name_decide_wherever_they_lie(package, cache, tmp
     "core",
     [
         "class Ed:\n    def __init__(self, *, device, weights='w.txt'): ...\n",
-        "class Base:\n    def __init__(self, *, device, weights='w.txt'): ...\nclass Ed(Base): ...\n",
+        "class Base:\n    def __init__(self, *, device, weights='w.txt'): ...\nclass Ed(Base): "
+        "...\n",
     ],
     ids=["own", "inherited"],
 )
@@ -327,7 +363,9 @@ def test_files_that_defaults_name_decide_too(package, cache, tmp_path, core, par
     (package / "core.py").write_text(core)
     (tmp_path / "w.txt").write_text("10")
     before = own(package, cache, **params)
-    assert own(package, cache).digest == own(package, cache, weights="w.txt").digest == before.digest
+    assert (
+        own(package, cache).digest == own(package, cache, weights="w.txt").digest == before.digest
+    )
     (tmp_path / "w.txt").write_text("90")
     assert own(package, cache, **params).digest != before.digest
     assert list(own(package, cache, **params).files) == ["w.txt"]  # which other hosts must have too
@@ -365,7 +403,9 @@ def test_a_class_counts_with_the_versions_of_what_it_imports(package, cache):
     assert "numpy" in source_closure(package.name).packages
 
 
-@pytest.mark.parametrize("line", ["import accelerate", "import torch", *(f"import {name}" for name in sorted(COMPUTE))])
+@pytest.mark.parametrize(
+    "line", ["import accelerate", "import torch", *(f"import {name}" for name in sorted(COMPUTE))]
+)
 def test_what_computes_with_torch_counts_with_the_versions_of_all_behind_it(package, cache, line):
     pytest.importorskip("accelerate")
     assert find_spec(line.removeprefix("import "))
@@ -406,13 +446,23 @@ def test_each_input_of_an_edit_changes_its_key(model, package, cache):
     def made(identity, **changes):
         return key(edit_recipe(identity, **{**base, **changes}))
 
-    for changes in ({"pair": replace(PAIR, instruction="make it rain")}, {"seed": 2}, {"source": "t"}, {"shown": "r"}):
+    for changes in (
+        {"pair": replace(PAIR, instruction="make it rain")},
+        {"seed": 2},
+        {"source": "t"},
+        {"shown": "r"},
+    ):
         assert made(editor, **changes) != made(editor)
     assert made(seer) != made(editor)
     relabelled = {"pair": replace(PAIR, category="social")}
     assert made(editor, **relabelled) == made(editor)  # it is not told the category
     assert made(seer, **relabelled) != made(seer)
-    for changes in ({"difficulty": "hard"}, {"tags": ("x",)}, {"description": "x"}, {"reference_text": "x"}):
+    for changes in (
+        {"difficulty": "hard"},
+        {"tags": ("x",)},
+        {"description": "x"},
+        {"reference_text": "x"},
+    ):
         assert made(seer, pair=replace(PAIR, **changes)) == made(seer)
 
 
@@ -472,5 +522,8 @@ def test_model_that_is_nowhere_is_a_usage_error(cache, monkeypatch):
 
 
 def test_recipes_are_plain_json(tiny, cache):
-    for identity in (of(tiny("instruct-pix2pix"), cache), identify(make_model("judge", "scenes", {}), cache)):
+    for identity in (
+        of(tiny("instruct-pix2pix"), cache),
+        identify(make_model("judge", "scenes", {}), cache),
+    ):
         assert json.loads(json.dumps(identity.recipe)) == identity.recipe

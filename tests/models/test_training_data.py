@@ -1,4 +1,6 @@
-"""What the embedded models are taught with: scenes and their variants, edits, true grades, token ids."""
+"""What the embedded models are taught with: scenes and their variants, edits, true grades, token
+ids.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,15 @@ from pytest_imgedit.protocols.rubric import load_rubric
 from tools.train_embedded.edits import KINDS, Drawn, compressed, make_edits, quantize
 from tools.train_embedded.evaluate import NOT_HELD_OUT
 from tools.train_embedded.grades import ASPECTS, blur, grade, score
-from tools.train_embedded.records import EVERY_TEMPLATE, LANGUAGES, Draws, Records, as_pair, draw, make_scenes
+from tools.train_embedded.records import (
+    EVERY_TEMPLATE,
+    LANGUAGES,
+    Draws,
+    Records,
+    as_pair,
+    draw,
+    make_scenes,
+)
 from tools.train_embedded.text import GRADES, TAIL_TOKENS, Texts, reply
 
 PAIRS = [
@@ -37,7 +47,9 @@ def drawn() -> Drawn:
     """One scene of each template, with its variant."""
     rows = []
     for number, (_, template) in enumerate(EVERY_TEMPLATE):
-        scenes = [template(Draws(f"{number}", changed)) for changed in (frozenset[int](), frozenset({1}))]
+        scenes = [
+            template(Draws(f"{number}", changed)) for changed in (frozenset[int](), frozenset({1}))
+        ]
         rows.append(np.stack([draw(scene, after) for scene in scenes for after in (False, True)]))
     images = torch.from_numpy(np.stack(rows)).permute(0, 1, 4, 2, 3).float() / 255
     return Drawn(*images.unbind(1))
@@ -83,7 +95,9 @@ class Recording(Random):
 
 
 def test_templates_that_make_few_scenes_are_not_evaluated_on() -> None:
-    """Seeds of the suite are never trained on; where a template makes few scenes, the same scenes are."""
+    """Seeds of the suite are never trained on; where a template makes few scenes, the same scenes
+    are.
+    """
     repeated = set()
     for _, template in EVERY_TEMPLATE:
         streams = [Recording(f"{seed}") for seed in range(1000)]
@@ -148,7 +162,11 @@ def test_true_grades_of_edits_of_known_worth(drawn: Drawn) -> None:
     halves = grades((drawn.source + drawn.reference) / 2)
     assert 4.5 < halves[:, 0].mean() < 6.5
     assert halves[:, 1].min() > 9.5
-    for useless in (torch.full_like(drawn.source, 0.5), torch.rand_like(drawn.source), drawn.reference.roll(1, 0)):
+    for useless in (
+        torch.full_like(drawn.source, 0.5),
+        torch.rand_like(drawn.source),
+        drawn.reference.roll(1, 0),
+    ):
         assert score(grades(useless)).mean() < 1.6
 
 
@@ -166,7 +184,9 @@ def test_damage_lowers_realism_the_more_the_stronger(drawn: Drawn, worse: str) -
             return blur(drawn.reference, amount)
         return drawn.reference + amount / 20 * torch.randn_like(drawn.reference)
 
-    means = [grade(drawn.source, damaged(x), drawn.reference)[:, 2].mean().item() for x in (0.5, 1, 2)]
+    means = [
+        grade(drawn.source, damaged(x), drawn.reference)[:, 2].mean().item() for x in (0.5, 1, 2)
+    ]
     assert 10 > means[0] > means[1] > means[2]
 
 
@@ -183,7 +203,9 @@ def test_every_kind_of_edit_is_made(drawn: Drawn) -> None:
         assert torch.equal(edits, quantize(edits)), name
         known = {"right": drawn.reference, "untouched": drawn.source}.get(name)
         if known is not None:
-            assert ((edits - known).abs().amax((1, 2, 3)) < 1e-6).float().mean() > 0.5  # some are touched on top
+            assert (
+                (edits - known).abs().amax((1, 2, 3)) < 1e-6
+            ).float().mean() > 0.5  # some are touched on top
 
 
 def test_compression_is_the_cosine_transform_of_jpeg() -> None:

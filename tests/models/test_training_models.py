@@ -1,4 +1,6 @@
-"""The embedded models: the fast forward equals transformers' own, whitening changes no picture, training resumes."""
+"""The embedded models: the fast forward equals transformers' own, whitening changes no picture,
+training resumes.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,12 @@ FOLDER = Path(__file__).parent.parent.parent / "tools" / "train_embedded"
 @pytest.fixture(scope="module")
 def texts() -> Texts:
     return Texts.train(
-        [as_pair(scene, c, "en") for n in range(60) for c, *both in [make_scenes(0, n)] for scene in both]
+        [
+            as_pair(scene, c, "en")
+            for n in range(60)
+            for c, *both in [make_scenes(0, n)]
+            for scene in both
+        ]
     )
 
 
@@ -42,7 +49,9 @@ def judge(texts: Texts) -> Any:
 def test_the_batched_forward_gives_the_logits_of_the_models_own(texts: Texts, judge: Any) -> None:
     category, *scenes = make_scenes(5, 2)
     pairs = [as_pair(scene, category, "en") for scene in scenes]
-    images = [[torch.from_numpy(draw(scene, after).copy()) for after in (False, True)] for scene in scenes]
+    images = [
+        [torch.from_numpy(draw(scene, after).copy()) for after in (False, True)] for scene in scenes
+    ]
     answer = texts.judge(reply((7, 10, 0), texts.rubric))["input_ids"]
     encoded = [texts.encode(pair) for pair in pairs]
     longest = max(int(one["tail_length"]) for one in encoded) + len(answer)
@@ -56,7 +65,9 @@ def test_the_batched_forward_gives_the_logits_of_the_models_own(texts: Texts, ju
         for row, (pair, both) in enumerate(zip(pairs, images, strict=True)):
             prompt = chatml(*texts.rubric.render(pair)) + reply((7, 10, 0), texts.rubric)
             inputs = processor(prompt, [Image.fromarray(image.numpy()) for image in both])
-            assert torch.equal(torch.cat(list(batched.patches(pixels[row]))), inputs["pixel_values"])
+            assert torch.equal(
+                torch.cat(list(batched.patches(pixels[row]))), inputs["pixel_values"]
+            )
             length = len(tails[row])
             expected = judge(**inputs).logits[0, -length:]
             torch.testing.assert_close(found[row, :length], expected, atol=1e-5, rtol=1e-4)
@@ -65,7 +76,12 @@ def test_the_batched_forward_gives_the_logits_of_the_models_own(texts: Texts, ju
 def test_whitening_changes_latents_and_no_picture() -> None:
     torch.manual_seed(0)
     vae = autoencoder(
-        {"block_out_channels": [16, 16], "layers_per_block": 1, "latent_channels": 4, "norm_num_groups": 8}
+        {
+            "block_out_channels": [16, 16],
+            "layers_per_block": 1,
+            "latent_channels": 4,
+            "norm_num_groups": 8,
+        }
     ).eval()
     images = torch.rand(16, 3, 32, 32) * 2 - 1
     with torch.no_grad():
@@ -99,8 +115,12 @@ def test_training_stops_in_time_and_goes_on_from_its_checkpoint(tmp_path: Path) 
     _run(half)
     again = _trainer(tmp_path, 400)
     assert again.step == 200
-    torch.testing.assert_close(again.model.weight, half.model.weight, atol=1e-3, rtol=1e-3)  # half precision
-    torch.testing.assert_close(again.average.module.weight, half.average.module.weight, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(
+        again.model.weight, half.model.weight, atol=1e-3, rtol=1e-3
+    )  # half precision
+    torch.testing.assert_close(
+        again.average.module.weight, half.average.module.weight, atol=1e-3, rtol=1e-3
+    )
     own, kept = (trainer.optimizer.state[trainer.model.weight] for trainer in (half, again))
     assert own["step"] == kept["step"] == 200
     for moment in ("exp_avg", "exp_avg_sq"):
@@ -121,4 +141,6 @@ def test_the_optimizers_state_is_kept_apart_and_may_be_missing(tmp_path: Path) -
     assert not again.optimizer.state
     _run(again)
     assert again.done
-    assert _trainer(tmp_path, 300).optimizer.state_dict()["state"][0]["step"] == 100  # the age of the moments
+    assert (
+        _trainer(tmp_path, 300).optimizer.state_dict()["state"][0]["step"] == 100
+    )  # the age of the moments

@@ -1,4 +1,6 @@
-"""Both trainings from end to end with tiny sizes: stopped, taken up again, and loaded by the harness's own classes."""
+"""Both trainings from end to end with tiny sizes: stopped, taken up again, and loaded by the
+harness's own classes.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def _logged(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.full
-def test_trained_models_load_as_any_other_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trained_models_load_as_any_other_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pool, "CHUNK", 8)
     work, out = tmp_path / "work", tmp_path / "out"
     config = _smaller("editor.toml", {name: dict(keys) for name, keys in EDITOR.items()}, tmp_path)
@@ -71,16 +75,30 @@ def test_trained_models_load_as_any_other_checkpoint(tmp_path: Path, monkeypatch
     assert not (out / "editor").exists()  # stopped before the first stage was done
     _call(editor, monkeypatch, work=work, config=config, out=out / "editor")
     assert [line["step"] for line in _logged(work / "vae" / "log.jsonl")] == [2]
-    assert _logged(work / "unet" / "log.jsonl")[0]["parameters"].keys() == {"vae", "text_encoder", "unet"}
+    assert _logged(work / "unet" / "log.jsonl")[0]["parameters"].keys() == {
+        "vae",
+        "text_encoder",
+        "unet",
+    }
 
-    longer = {name: dict(keys) for name, keys in EDITOR.items()} | {"unet": {"steps": 9, "batch": 2}}
+    longer = {name: dict(keys) for name, keys in EDITOR.items()} | {
+        "unet": {"steps": 9, "batch": 2}
+    }
     config = _smaller("editor.toml", longer, tmp_path)
     _call(editor, monkeypatch, work=work, config=config, out=tmp_path / "unfinished", minutes=0)
     assert not (tmp_path / "unfinished").exists()  # stopped in the second stage
 
     monkeypatch.setattr(bank, "STEPS", (1, 2))
     config = _smaller("judge.toml", {name: dict(keys) for name, keys in JUDGE.items()}, tmp_path)
-    _call(judge, monkeypatch, work=work, config=config, editor=out / "editor", out=out / "judge", minutes=0)
+    _call(
+        judge,
+        monkeypatch,
+        work=work,
+        config=config,
+        editor=out / "editor",
+        out=out / "judge",
+        minutes=0,
+    )
     assert not (out / "judge").exists()
     _call(judge, monkeypatch, work=work, config=config, editor=out / "editor", out=out / "judge")
     measured = [line for line in _logged(work / "judge" / "log.jsonl") if "spearman" in line]
@@ -97,7 +115,9 @@ def test_trained_models_load_as_any_other_checkpoint(tmp_path: Path, monkeypatch
     system, parts = load_rubric("aspects", {}).render(pair)
     images = {"source": source, "edited": edited}
     trained = QwenVLJudge(str(out / "judge"), device="cpu", max_new_tokens=4)
-    (answer,) = trained.answer([Question("pair", category, pair.instruction, images, system, parts)])
+    (answer,) = trained.answer(
+        [Question("pair", category, pair.instruction, images, system, parts)]
+    )
     assert answer.error is None
 
 

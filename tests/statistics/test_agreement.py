@@ -29,7 +29,8 @@ def test_values_are_scipys_and_lie_in_their_intervals():
 
 
 def test_pairwise_accuracy_by_hand():
-    # people rank 1 < 2 < 3 and tie 3 with 3; of the five ranked pairs the judge has two right, two wrong, one tied
+    # people rank 1 < 2 < 3 and tie 3 with 3; of the five ranked pairs the judge has two right, two
+    # wrong, one tied
     judge, people = np.array([5.0, 5.0, 9.0, 4.0]), np.array([1.0, 2.0, 3.0, 3.0])
     assert pairwise_accuracy(judge, people) == pytest.approx(2.5 / 5)
     assert np.isnan(pairwise_accuracy(judge, np.ones(4)))
@@ -38,7 +39,9 @@ def test_pairwise_accuracy_by_hand():
 @given(st.lists(st.tuples(st.integers(0, 10), st.integers(0, 10)), max_size=12))
 def test_measures_are_in_range_or_absent(rows):
     with patch("pytest_imgedit.stats.agreement.RESAMPLES", 10):
-        found = agreement([a for a, _ in rows], [b for _, b in rows], [str(n) for n in range(len(rows))])
+        found = agreement(
+            [a for a, _ in rows], [b for _, b in rows], [str(n) for n in range(len(rows))]
+        )
     for name, low in (("spearman", -1), ("kendall", -1), ("pairwise", 0)):
         value = found[name]["value"]
         assert value is None or low - 1e-9 <= value <= 1 + 1e-9

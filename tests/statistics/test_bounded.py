@@ -1,4 +1,6 @@
-"""What bounded scores show of their mean: against closed formulas, by hand, and by simulation of rare catastrophes."""
+"""What bounded scores show of their mean: against closed formulas, by hand, and by simulation of
+rare catastrophes.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ def alone(*values):
 
 
 def test_evidence_of_one_stratum_is_the_mean_gain_over_bets():
-    # bets λ on 8 and 9 being over 6, at most 1/6 of the stake: the mean of (1 + 2λ)(1 + 3λ) over λ in (0, 1/6)
+    # bets λ on 8 and 9 being over 6, at most 1/6 of the stake: the mean of (1 + 2λ)(1 + 3λ) over λ
+    # in (0, 1/6)
     expected = integrate.quad(lambda bet: (1 + 2 * bet) * (1 + 3 * bet), 0, 1 / 6)[0] * 6
     assert evidence_above(alone(8.0, 9.0), 6, 0, 10) == pytest.approx(expected, rel=1e-3)
 
@@ -34,11 +37,14 @@ def test_evidence_of_strata_is_that_under_the_worst_of_their_means():
     def gain(bet, first):
         means = (first, 2 * 6.5 - first)
         return sum(
-            float(np.log1p(bet * (values / mean - 1)).sum()) for (values, _), mean in zip(groups, means, strict=True)
+            float(np.log1p(bet * (values / mean - 1)).sum())
+            for (values, _), mean in zip(groups, means, strict=True)
         )
 
     def worst(bet):
-        return optimize.minimize_scalar(lambda first: gain(bet, first), bounds=(3, 10), method="bounded").fun
+        return optimize.minimize_scalar(
+            lambda first: gain(bet, first), bounds=(3, 10), method="bounded"
+        ).fun
 
     expected = np.log(np.mean(np.exp([worst(bet) for bet in BETS])))
     found = np.log(evidence_above(groups, 6.5, 0, 10))

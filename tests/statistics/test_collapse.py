@@ -9,7 +9,13 @@ from PIL import Image
 
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core.images import signature
-from pytest_imgedit.stats.collapse import Move, max_collapsed, moves_between, p_collapsed, p_falls_outweigh
+from pytest_imgedit.stats.collapse import (
+    Move,
+    max_collapsed,
+    moves_between,
+    p_collapsed,
+    p_falls_outweigh,
+)
 from pytest_imgedit.store.baselines import reduced
 
 
@@ -31,14 +37,18 @@ def test_four_ruined_pairs_among_edits_that_look_alike_are_seen():
     result, fallen = gate([*IDENTICAL, *moved(-9.0, -9.0, -9.0, -9.0)])
     assert (result.state, result.value, fallen) == ("FAIL", 4, ["0", "1", "2", "3"])
     assert result.why == (
-        "4 of 100 pairs fell by 3 points or more against main, 0 allowed (0 9.00 → 0.00, 1 9.00 → 0.00, "
-        "2 9.00 → 0.00 and 1 more): 0 of the 96 pairs whose edits look as they did fell so far (p <0.001)"
+        "4 of 100 pairs fell by 3 points or more against main, 0 allowed (0 9.00 → 0.00, 1 9.00 → "
+        "0.00, "
+        "2 9.00 → 0.00 and 1 more): 0 of the 96 pairs whose edits look as they did fell so far (p "
+        "<0.001)"
     )
 
 
 @pytest.mark.parametrize("pairs", [50, 100, 270])
 @pytest.mark.parametrize("ruined", [1, 4])
-@pytest.mark.parametrize("beside", [{}, {"max_drop": {"overall": 0.0}}], ids=["alone", "beside-a-drop"])
+@pytest.mark.parametrize(
+    "beside", [{}, {"max_drop": {"overall": 0.0}}], ids=["alone", "beside-a-drop"]
+)
 def test_one_pair_that_is_not_alike_changes_nothing_for_the_others(pairs, ruined, beside):
     others = moved(*[0.0] * (pairs - ruined - 1), 0.01, alike=True, source="alike-")
     assert gate([*others, *moved(*[-9.0] * ruined)], **beside)[0].state == "FAIL"
@@ -48,7 +58,9 @@ def test_a_further_changed_pair_makes_one_ruined_pair_likelier_by_chance():
     others = moved(*[0.0] * 48, alike=True, source="alike-")
     moves = [*others, *moved(-0.01, source="new-"), *moved(-9.0)]
     assert gate(moves)[0].state == "FAIL"  # p 0.04
-    assert gate(moves, max_drop={"overall": 0.0})[0].state == "PASS"  # half of alpha is that of the drop
+    assert (
+        gate(moves, max_drop={"overall": 0.0})[0].state == "PASS"
+    )  # half of alpha is that of the drop
 
 
 def test_without_edits_that_look_alike_a_noisy_judge_seldom_fails():
@@ -100,7 +112,9 @@ def test_changed_edits_fall_no_more_often_by_chance(alike, changed, p):
 
 
 def test_false_alarms_stay_at_alpha_whatever_the_noise_and_however_many_look_alike():
-    """Rare large falls of the judge's own, which one in twenty pairs has, among the edits that look alike as well."""
+    """Rare large falls of the judge's own, which one in twenty pairs has, among the edits that look
+    alike as well.
+    """
     generator, failed = np.random.default_rng(3), 0
     for run in range(300):
         noise = np.where(generator.random(60) < 0.05, -8.0, 0.0).tolist()
@@ -126,9 +140,23 @@ def test_allowed_falls_are_no_evidence():
     ("differences", "settings", "state", "why"),
     [
         pytest.param([-8.0] * 5, {}, "FAIL", ": falls outweigh rises (p 0.031)", id="five"),
-        pytest.param([-8.0] * 4, {}, "PASS", ": not shown to be more than chance (p 0.062)", id="four"),
-        pytest.param([-8.0] * 4, {"strict": True}, "INCONCLUSIVE", "which more pairs or seeds would tell", id="strict"),
-        pytest.param([-8.0, 8.0] * 10, {}, "PASS", ": not shown to be more than chance (p 0.", id="as-many-rises"),
+        pytest.param(
+            [-8.0] * 4, {}, "PASS", ": not shown to be more than chance (p 0.062)", id="four"
+        ),
+        pytest.param(
+            [-8.0] * 4,
+            {"strict": True},
+            "INCONCLUSIVE",
+            "which more pairs or seeds would tell",
+            id="strict",
+        ),
+        pytest.param(
+            [-8.0, 8.0] * 10,
+            {},
+            "PASS",
+            ": not shown to be more than chance (p 0.",
+            id="as-many-rises",
+        ),
         pytest.param([-1.0] * 20, {}, "PASS", "0 of 20 pairs fell by 3 points or more", id="none"),
     ],
 )
@@ -155,7 +183,11 @@ def test_false_alarms_of_heavy_tailed_noise_stay_at_alpha():
         moves = [
             Move(str(n), str(n), *scores, tuple(differences), False)
             for n, (scores, differences) in enumerate(
-                zip(np.stack([before, now]).mean(axis=1).T.tolist(), (now - before).T.tolist(), strict=True)
+                zip(
+                    np.stack([before, now]).mean(axis=1).T.tolist(),
+                    (now - before).T.tolist(),
+                    strict=True,
+                )
             )
         ]
         failed += gate(moves)[0].state == "FAIL"
@@ -192,10 +224,14 @@ def test_moves_are_read_from_baselines_and_items(before, now, alike):
     seeds = [{"seed": 0, "score": 8.0, "edit": before[0] * 32, "signature": before[1]}]
     baseline = a_baseline(baseline_item("a", 8.0, seeds=seeds)).items
     item = an_item("a", score=2.0, blob=now[0] * 32, signature=now[1])
-    assert moves_between(baseline, [reduced(item)]) == [Move("a", item.source, 8.0, 2.0, (-6.0,), alike)]
+    assert moves_between(baseline, [reduced(item)]) == [
+        Move("a", item.source, 8.0, 2.0, (-6.0,), alike)
+    ]
 
 
 def test_a_pair_without_an_edit_is_not_alike():
-    baseline = a_baseline(baseline_item("a", 8.0, seeds=[{"seed": 0, "score": 8.0, "edit": "ab" * 32}])).items
+    baseline = a_baseline(
+        baseline_item("a", 8.0, seeds=[{"seed": 0, "score": 8.0, "edit": "ab" * 32}])
+    ).items
     (move,) = moves_between(baseline, [baseline[0].model_copy(update={"score": None, "seeds": ()})])
     assert (move.difference, move.moves, move.alike) == (None, (), False)

@@ -22,11 +22,15 @@ def test_without_shared_sources_the_interval_is_students(values):
     assert summary.std == pytest.approx(np.std(values, ddof=1))
     assert summary.median == pytest.approx(np.median(values))
     half = scipy_stats.t.ppf(0.975, len(values) - 1) * scipy_stats.sem(values)
-    assert found.interval() == pytest.approx((np.mean(values) - half, np.mean(values) + half), abs=1e-9)
+    assert found.interval() == pytest.approx(
+        (np.mean(values) - half, np.mean(values) + half), abs=1e-9
+    )
 
 
 def cr2_by_matrices(values, names):
-    """The CR2 variance and Satterthwaite's degrees of freedom of a mean of independent pairs, with whole matrices."""
+    """The CR2 variance and Satterthwaite's degrees of freedom of a mean of independent pairs, with
+    whole matrices.
+    """
     n, scores = len(values), np.array(values)
     inside = [np.flatnonzero(np.array(names) == name) for name in dict.fromkeys(names)]
     residual = np.eye(n) - np.full((n, n), 1 / n)
@@ -93,8 +97,12 @@ def test_small_and_empty_groups_have_no_interval():
 
 def whole(*groups):
     """Summarize categories, each a list of (score, cluster), as a run does."""
-    parts = [summarize([score for score, _ in group], [name for _, name in group]) for group in groups]
-    rows = [(score, name, str(place)) for place, group in enumerate(groups) for score, name in group]
+    parts = [
+        summarize([score for score, _ in group], [name for _, name in group]) for group in groups
+    ]
+    rows = [
+        (score, name, str(place)) for place, group in enumerate(groups) for score, name in group
+    ]
     found = estimate(*zip(*rows, strict=True)) if rows else None
     return macro(parts, found, (len(rows), len(rows), 0))
 
@@ -110,8 +118,8 @@ def test_macro_is_undefined_when_a_category_has_no_score():
 
 
 def test_macro_standard_error_by_hand():
-    # SEs 1 and 2, the smaller of which is raised to the pooled √2.5 with the freedom of both, as pairs are few:
-    # √(2.5 + 4) / 2; Welch-Satterthwaite freedom (2.5 + 4)² / (2.5² / 2 + 4² / 1)
+    # SEs 1 and 2, the smaller of which is raised to the pooled √2.5 with the freedom of both, as
+    # pairs are few: √(2.5 + 4) / 2; Welch-Satterthwaite freedom (2.5 + 4)² / (2.5² / 2 + 4² / 1)
     overall = whole([(1.0, "a"), (3.0, "b")], [(4.0, "c"), (8.0, "d")])
     assert overall.se == pytest.approx(6.5**0.5 / 2)
     found = estimate([1.0, 3.0, 4.0, 8.0], ["a", "b", "c", "d"], ["x", "x", "y", "y"])
@@ -125,7 +133,9 @@ def test_the_macro_standard_error_of_many_pairs_is_that_of_its_categories():
 
 
 def test_a_small_category_whose_values_are_near_each_other_promises_no_more_than_the_others():
-    """Of a category of 3 pairs, which has a fifth of the weight of 83, the interval held the truth in 92% of runs."""
+    """Of a category of 3 pairs, which has a fifth of the weight of 83, the interval held the truth
+    in 92% of runs.
+    """
     generator, held = np.random.default_rng(1), 0
     categories = [f"c{n // 20}" for n in range(83)]
     for _ in range(400):
@@ -162,7 +172,12 @@ def test_p_value_is_the_larger_of_students_and_the_sign_flips(n):
     values = np.random.default_rng(n).normal(-0.4, 1, n)
     student = scipy_stats.ttest_1samp(values, 0, alternative="less").pvalue
     flips = scipy_stats.permutation_test(
-        (values,), lambda x: x.mean(), permutation_type="samples", alternative="less", n_resamples=2**14, rng=1
+        (values,),
+        lambda x: x.mean(),
+        permutation_type="samples",
+        alternative="less",
+        n_resamples=2**14,
+        rng=1,
     ).pvalue
     found = estimate(list(values), own_clusters(values))
     assert sign_flip(found.sums) == pytest.approx(flips, abs=1e-9 if n <= 13 else 0.02)
@@ -171,7 +186,8 @@ def test_p_value_is_the_larger_of_students_and_the_sign_flips(n):
 
 
 def test_sign_flip_by_hand():
-    # of the 8 ways to flip -1, -2, -3 only the observed sum is as low as -6; of -1, 1, 2 four are at most 2 - 2 = 0
+    # of the 8 ways to flip -1, -2, -3 only the observed sum is as low as -6; of -1, 1, 2 four are
+    # at most 2 - 2 = 0
     assert sign_flip(np.array([-1.0, -2.0, -3.0])) == 1 / 8
     assert sign_flip(np.array([-1.0, 1.0, 2.0])) == 7 / 8
 

@@ -12,7 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 
-#: Simulated runs: fewer than the 2,000 of the page, whose shares must be within four standard errors of these.
+#: Simulated runs: fewer than the 2,000 of the page, whose shares must be within four standard
+#: errors of these.
 RUNS = 100
 CELLS = [
     ("limit", "10 pairs", "zeros"),
@@ -41,9 +42,13 @@ def simulation():
 def ranges(column):
     """The ranges of a column of the table in docs/gates.md, by measure."""
     lines = (ROOT / "docs" / "gates.md").read_text().splitlines()
-    header, *rows = [line.strip("| ").split(" | ") for line in lines if "–" in line or "| share of runs" in line]
+    header, *rows = [
+        line.strip("| ").split(" | ") for line in lines if "–" in line or "| share of runs" in line
+    ]
     place = header.index(column)
-    rows = [row for row in rows if len(row) > place and re.fullmatch(r"[0-9.]+–[0-9.]+%", row[place])]
+    rows = [
+        row for row in rows if len(row) > place and re.fullmatch(r"[0-9.]+–[0-9.]+%", row[place])
+    ]
     return {row[0]: [float(end) / 100 for end in row[place].strip("%").split("–")] for row in rows}
 
 
@@ -69,8 +74,14 @@ def test_the_page_promises_what_gates_must_hold(simulation):
         for measure, (low, high) in ranges(column).items():
             if "pairs needed" in measure:
                 continue
-            if any(words in measure for words in ("nothing change", "at the limit", "all fell by 0.5", "is noisy")):
-                assert high <= 0.06 + 0.005, (column, measure)  # 2,000 runs have an error of half a point
+            if any(
+                words in measure
+                for words in ("nothing change", "at the limit", "all fell by 0.5", "is noisy")
+            ):
+                assert high <= 0.06 + 0.005, (
+                    column,
+                    measure,
+                )  # 2,000 runs have an error of half a point
             elif "holds the truth" in measure:
                 assert low >= 0.93, (column, measure)
             elif "where the default does not" in measure:

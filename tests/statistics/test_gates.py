@@ -14,11 +14,15 @@ from pytest_imgedit.stats.gates import Observation, check_fields, fail_under, ma
 
 
 def scores(*values, category="physics"):
-    return [Observation(category, f"{category}-{place}", value) for place, value in enumerate(values)]
+    return [
+        Observation(category, f"{category}-{place}", value) for place, value in enumerate(values)
+    ]
 
 
 def drops(*values):
-    return [Observation("physics", str(place), value, -10.0, 10.0) for place, value in enumerate(values)]
+    return [
+        Observation("physics", str(place), value, -10.0, 10.0) for place, value in enumerate(values)
+    ]
 
 
 EVEN = (7.0, 7.2, 6.8, 7.1, 6.9, 7.0, 7.2, 6.8, 7.1, 6.9)  # mean 7, SE 0.045
@@ -30,24 +34,74 @@ WIDE = (2.0, 10.0, 9.0, 4.0, 10.0, 8.0, 5.0, 10.0, 3.0, 9.0)  # mean 7, SE 0.98
     [
         pytest.param(EVEN, 6.5, {}, "PASS", "physics 7.00 >= 6.5", id="over"),
         pytest.param(EVEN, 7.2, {}, "FAIL", "physics 7.00 < 7.2 (p ", id="under"),
-        pytest.param(EVEN, 7.02, {}, "PASS", "physics 7.00, not shown to be under 7.02 (p ", id="perhaps-under"),
-        pytest.param(WIDE, 7.5, {}, "INCONCLUSIVE", "physics 7.00 < 7.5: 10 pairs would show 2.", id="too-wide"),
-        pytest.param(WIDE, 7.5, {"margin": 3}, "PASS", "physics 7.00, not shown to be under 7.5", id="margin"),
         pytest.param(
-            EVEN, 6.5, {"strict": True}, "INCONCLUSIVE", "physics 7.00 >= 6.5: not shown (gates.strict); ", id="strict"
+            EVEN,
+            7.02,
+            {},
+            "PASS",
+            "physics 7.00, not shown to be under 7.02 (p ",
+            id="perhaps-under",
+        ),
+        pytest.param(
+            WIDE,
+            7.5,
+            {},
+            "INCONCLUSIVE",
+            "physics 7.00 < 7.5: 10 pairs would show 2.",
+            id="too-wide",
+        ),
+        pytest.param(
+            WIDE, 7.5, {"margin": 3}, "PASS", "physics 7.00, not shown to be under 7.5", id="margin"
+        ),
+        pytest.param(
+            EVEN,
+            6.5,
+            {"strict": True},
+            "INCONCLUSIVE",
+            "physics 7.00 >= 6.5: not shown (gates.strict); ",
+            id="strict",
         ),
         pytest.param(EVEN, 4.5, {"strict": True}, "PASS", "physics 7.00 >= 4.5", id="strict-over"),
-        pytest.param(WIDE * 4, 4, {"margin": 0.1}, "PASS", "physics 7.00 >= 4", id="shown-however-wide"),
-        pytest.param(EVEN, 7.06, {}, "PASS", "physics 7.00, not shown to be under 7.06 (p 0.1", id="doubt"),
+        pytest.param(
+            WIDE * 4, 4, {"margin": 0.1}, "PASS", "physics 7.00 >= 4", id="shown-however-wide"
+        ),
+        pytest.param(
+            EVEN, 7.06, {}, "PASS", "physics 7.00, not shown to be under 7.06 (p 0.1", id="doubt"
+        ),
         pytest.param(EVEN, 7.06, {"alpha": 0.2}, "FAIL", "physics 7.00 < 7.06 (p 0.1", id="alpha"),
-        pytest.param((5.0, 5.0), 6, {}, "INCONCLUSIVE", "physics 5.00 < 6: too few pairs (2) to show", id="two"),
+        pytest.param(
+            (5.0, 5.0),
+            6,
+            {},
+            "INCONCLUSIVE",
+            "physics 5.00 < 6: too few pairs (2) to show",
+            id="two",
+        ),
         pytest.param((5.0,) * 5, 6, {}, "FAIL", "physics 5.00 < 6 (p 0.031)", id="five"),
-        pytest.param((5.0,) * 7, 5, {}, "INCONCLUSIVE", "physics 5.00 >= 5: too few pairs (7)", id="seven"),
-        pytest.param((5.0,) * 8, 5, {}, "INCONCLUSIVE", "physics 5.00 >= 5: no spread seen in 8 pairs", id="equal"),
-        pytest.param((7.0,) * 50, 6.9, {}, "INCONCLUSIVE", "physics 7.00 >= 6.9: no spread seen in 50", id="dead"),
+        pytest.param(
+            (5.0,) * 7, 5, {}, "INCONCLUSIVE", "physics 5.00 >= 5: too few pairs (7)", id="seven"
+        ),
+        pytest.param(
+            (5.0,) * 8,
+            5,
+            {},
+            "INCONCLUSIVE",
+            "physics 5.00 >= 5: no spread seen in 8 pairs",
+            id="equal",
+        ),
+        pytest.param(
+            (7.0,) * 50,
+            6.9,
+            {},
+            "INCONCLUSIVE",
+            "physics 7.00 >= 6.9: no spread seen in 50",
+            id="dead",
+        ),
         pytest.param((0.0,) * 10, 0, {}, "PASS", "physics 0.00 >= 0", id="cannot-be-broken"),
         pytest.param((10.0,) * 50, 9, {}, "PASS", "physics 10.00 >= 9", id="equal-and-shown"),
-        pytest.param((None, None), 5, {}, "INVALID", "physics has no mean score in this run", id="none"),
+        pytest.param(
+            (None, None), 5, {}, "INVALID", "physics has no mean score in this run", id="none"
+        ),
     ],
 )
 def test_fail_under(values, limit, settings, state, why):
@@ -60,19 +114,51 @@ def test_fail_under(values, limit, settings, state, why):
     ("values", "limit", "state", "why"),
     [
         pytest.param(
-            [0.0] * 8, 0, "INCONCLUSIVE", "physics did not move against main*: no spread seen in 8", id="same"
+            [0.0] * 8,
+            0,
+            "INCONCLUSIVE",
+            "physics did not move against main*: no spread seen in 8",
+            id="same",
         ),
-        pytest.param([-1.0] * 6, 0, "FAIL", "physics fell by 1.00 against main, 0 allowed (p ", id="fell"),
-        pytest.param([-1.1, -0.9] * 4, 2, "PASS", "physics fell by 1.00 against main, 2 allowed", id="allowed"),
         pytest.param(
-            [-0.4, 0.3] * 4, 0, "PASS", "physics fell by 0.05 against main, not shown to be more than 0", id="odds"
+            [-1.0] * 6, 0, "FAIL", "physics fell by 1.00 against main, 0 allowed (p ", id="fell"
+        ),
+        pytest.param(
+            [-1.1, -0.9] * 4,
+            2,
+            "PASS",
+            "physics fell by 1.00 against main, 2 allowed",
+            id="allowed",
+        ),
+        pytest.param(
+            [-0.4, 0.3] * 4,
+            0,
+            "PASS",
+            "physics fell by 0.05 against main, not shown to be more than 0",
+            id="odds",
         ),
         pytest.param([1.1, 0.9] * 4, 0, "PASS", "physics rose by 1.00 against main", id="rose"),
-        pytest.param([6.0, -0.4] * 20, 0, "PASS", "physics rose by 2.80 against main, 0 allowed", id="rose-and-wide"),
         pytest.param(
-            [-4.0, 4.0, -3.0, 2.0, 1.0, -2.0, 1.0, -1.64], 0, "INCONCLUSIVE", "physics fell by 0.33", id="wide"
+            [6.0, -0.4] * 20,
+            0,
+            "PASS",
+            "physics rose by 2.80 against main, 0 allowed",
+            id="rose-and-wide",
         ),
-        pytest.param([-1.0] * 4, 0, "INCONCLUSIVE", "physics fell by 1.00 against main*too few pairs (4)", id="few"),
+        pytest.param(
+            [-4.0, 4.0, -3.0, 2.0, 1.0, -2.0, 1.0, -1.64],
+            0,
+            "INCONCLUSIVE",
+            "physics fell by 0.33",
+            id="wide",
+        ),
+        pytest.param(
+            [-1.0] * 4,
+            0,
+            "INCONCLUSIVE",
+            "physics fell by 1.00 against main*too few pairs (4)",
+            id="few",
+        ),
     ],
 )
 def test_max_drop(values, limit, state, why):
@@ -93,7 +179,11 @@ def test_edits_of_the_baseline_have_not_moved():
     same = [Observation("physics", str(place), 0.0, alike=True) for place in range(50)]
     (gate,) = max_drop(GatesSettings(max_drop={"physics": 0}), same, "main")
     assert (gate.state, gate.why) == ("PASS", "physics did not move against main, 0 allowed")
-    (gate,) = max_drop(GatesSettings(max_drop={"physics": 0}), [*same[1:], Observation("physics", "0", 0.0)], "main")
+    (gate,) = max_drop(
+        GatesSettings(max_drop={"physics": 0}),
+        [*same[1:], Observation("physics", "0", 0.0)],
+        "main",
+    )
     assert gate.state == "INCONCLUSIVE"
 
 
@@ -101,12 +191,18 @@ def test_a_category_of_a_single_source_is_named():
     alone = [*scores(*WIDE), *scores(5.0, category="causal")]
     (gate,) = fail_under(GatesSettings(fail_under={"overall": 5}), alone)
     assert gate.state == "INCONCLUSIVE"
-    assert gate.why == "overall 6.00 >= 5: causal has a single source image, whose spread is not known"
+    assert (
+        gate.why == "overall 6.00 >= 5: causal has a single source image, whose spread is not known"
+    )
 
 
-@pytest.mark.parametrize(("settings", "reason"), [({}, "margin is 0.5; "), ({"strict": True}, "(gates.strict); ")])
+@pytest.mark.parametrize(
+    ("settings", "reason"), [({}, "margin is 0.5; "), ({"strict": True}, "(gates.strict); ")]
+)
 def test_an_open_gate_says_how_many_pairs_would_decide(settings, reason):
-    (gate,) = fail_under(GatesSettings(fail_under={"physics": 6.0}, **settings), scores(*WIDE, *WIDE))
+    (gate,) = fail_under(
+        GatesSettings(fail_under={"physics": 6.0}, **settings), scores(*WIDE, *WIDE)
+    )
     start, _, needed = gate.why.partition(reason)
     assert start != gate.why
     number = int(needed.removeprefix("about ").split()[0])
@@ -117,14 +213,19 @@ def test_an_open_gate_says_how_many_pairs_would_decide(settings, reason):
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 20), st.integers(0, 10)), min_size=4, max_size=60),
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.integers(0, 20), st.integers(0, 10)),
+        min_size=4,
+        max_size=60,
+    ),
     st.floats(0, 10),
 )
 def test_what_passes_strictly_passes_by_default(rows, limit):
     seen = [Observation(category, str(source), float(score)) for category, source, score in rows]
     with patch("pytest_imgedit.stats.gates.pairs_needed", lambda *_: None):
         usual, strict = (
-            fail_under(GatesSettings(fail_under={"overall": limit}, strict=mode), seen)[0] for mode in (False, True)
+            fail_under(GatesSettings(fail_under={"overall": limit}, strict=mode), seen)[0]
+            for mode in (False, True)
         )
     assert usual.state == "PASS" or strict.state != "PASS"
     assert (usual.state == "FAIL") == (strict.state == "FAIL")
@@ -132,12 +233,18 @@ def test_what_passes_strictly_passes_by_default(rows, limit):
 
 def test_gates_of_a_kind_share_one_chance_of_a_false_alarm():
     fell = [-0.9, -1.1, -1.0, -1.2, -0.8, -1.0]  # p = 2^-6
-    both = [*drops(*fell), *(Observation("social", f"s{n}", -value) for n, value in enumerate(fell))]
+    both = [
+        *drops(*fell),
+        *(Observation("social", f"s{n}", -value) for n, value in enumerate(fell)),
+    ]
     alone = max_drop(GatesSettings(max_drop={"physics": 0}), both, "main")
     assert [gate.state for gate in alone] == ["FAIL"]
     shared = max_drop(GatesSettings(max_drop={"physics": 0, "social": 0}), both, "main")
     assert [gate.p for gate in shared] == [2 / 64, 1.0]
-    assert [gate.state for gate in shared] == ["INCONCLUSIVE", "INCONCLUSIVE"]  # 6 pairs never reach 0.05 / 4
+    assert [gate.state for gate in shared] == [
+        "INCONCLUSIVE",
+        "INCONCLUSIVE",
+    ]  # 6 pairs never reach 0.05 / 4
 
 
 def test_what_all_pairs_show_is_found_at_the_smallest_alpha_too():
@@ -156,20 +263,36 @@ NEAR = tuple(6.906 + 0.41 * (n - 9) / 9 for n in range(19))  # p 0.06 that this 
         pytest.param([*EVEN, None], 6.0, {}, "PASS", id="one-of-eleven"),
         pytest.param([*EVEN, *[None] * 9], 6.0, {}, "INCONCLUSIVE", id="could-fail"),
         pytest.param([*EVEN, None], 7.2, {}, "INCONCLUSIVE", id="could-pass"),
-        pytest.param([*NEAR, None], 7, {}, "INCONCLUSIVE", id="a-6.5-would-fail-but-no-0-and-no-10"),
+        pytest.param(
+            [*NEAR, None], 7, {}, "INCONCLUSIVE", id="a-6.5-would-fail-but-no-0-and-no-10"
+        ),
         pytest.param([8.9] * 10 + [8.8] * 10 + [None] * 3, 7, {}, "PASS", id="within-margin"),
-        pytest.param([8.9] * 10 + [8.8] * 10 + [None] * 3, 7, {"strict": True}, "INCONCLUSIVE", id="strict"),
-        pytest.param([8.9] * 10 + [8.8] * 10 + [None] * 5, 7.4, {"margin": 0.2}, "INCONCLUSIVE", id="beyond-margin"),
+        pytest.param(
+            [8.9] * 10 + [8.8] * 10 + [None] * 3, 7, {"strict": True}, "INCONCLUSIVE", id="strict"
+        ),
+        pytest.param(
+            [8.9] * 10 + [8.8] * 10 + [None] * 5,
+            7.4,
+            {"margin": 0.2},
+            "INCONCLUSIVE",
+            id="beyond-margin",
+        ),
     ],
 )
-def test_pairs_without_a_score_leave_a_gate_open_that_they_could_turn(values, limit, settings, state):
+def test_pairs_without_a_score_leave_a_gate_open_that_they_could_turn(
+    values, limit, settings, state
+):
     (gate,) = fail_under(GatesSettings(fail_under={"physics": limit}, **settings), scores(*values))
     assert gate.state == state
     missing = sum(value is None for value in values)
-    assert state == "PASS" or gate.why.endswith(f", which the pairs without a score ({missing} in the run) could turn")
+    assert state == "PASS" or gate.why.endswith(
+        f", which the pairs without a score ({missing} in the run) could turn"
+    )
 
 
 def test_gate_on_an_unknown_field_lists_the_known():
     check_fields("fail_under", ["overall", "物理"], ["physics"])
-    with pytest.raises(UsageError, match=r"max_drop: unknown field 'phys', expected one of: overall, physics"):
+    with pytest.raises(
+        UsageError, match=r"max_drop: unknown field 'phys', expected one of: overall, physics"
+    ):
         check_fields("max_drop", ["phys"], ["physics"])

@@ -11,19 +11,33 @@ from hypothesis import strategies as st
 
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.stats.gates import Observation
-from pytest_imgedit.stats.sequential import LOOKS, MOST, Evidence, Looks, Place, at_the_end, in_parts, weights_of
+from pytest_imgedit.stats.sequential import (
+    LOOKS,
+    MOST,
+    Evidence,
+    Looks,
+    Place,
+    at_the_end,
+    in_parts,
+    weights_of,
+)
 
 PLACES = [Place(f"{kind}{n}", f"{kind}{n}", kind) for kind in "abcde" for n in range(10)]
 PARTS = in_parts(PLACES)
 
 
 def scores(draw, low=0.0, high=10.0):
-    return {place.pair: Observation(place.category, place.cluster, draw(place), low, high) for place in PLACES}
+    return {
+        place.pair: Observation(place.category, place.cluster, draw(place), low, high)
+        for place in PLACES
+    }
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.sampled_from("abc")), min_size=1, max_size=80))
 def test_parts_are_alike_in_categories_and_keep_sources_whole(rows):
-    places = [Place(str(n), f"source{source}", category) for n, (source, category) in enumerate(rows)]
+    places = [
+        Place(str(n), f"source{source}", category) for n, (source, category) in enumerate(rows)
+    ]
     parts = in_parts(places)
     assert 1 <= len(parts) <= MOST
     assert Counter(place for part in parts for place in part) == Counter(places)
@@ -42,14 +56,22 @@ def test_parts_are_alike_in_categories_and_keep_sources_whole(rows):
 
 def test_the_order_of_pairs_depends_on_their_sources_alone():
     assert len(PARTS) == 10
-    assert in_parts(PLACES[::-1]) == PARTS != in_parts([Place(p.pair, f"x{p.cluster}", p.category) for p in PLACES])
+    assert (
+        in_parts(PLACES[::-1])
+        == PARTS
+        != in_parts([Place(p.pair, f"x{p.cluster}", p.category) for p in PLACES])
+    )
 
 
 @pytest.mark.parametrize(
     ("kind", "draw", "truth"),
     [
-        pytest.param("fail_under", lambda g: 0.0 if g.random() < 0.1 else 9.0, 8.1, id="rare-zeros"),
-        pytest.param("fail_under", lambda g: 10.0 if g.random() < 0.1 else 1.0, 1.9, id="rare-tens"),
+        pytest.param(
+            "fail_under", lambda g: 0.0 if g.random() < 0.1 else 9.0, 8.1, id="rare-zeros"
+        ),
+        pytest.param(
+            "fail_under", lambda g: 10.0 if g.random() < 0.1 else 1.0, 1.9, id="rare-tens"
+        ),
         pytest.param("max_drop", lambda g: g.normal(0, 0.5), 0.0, id="noise"),
         pytest.param("max_drop", lambda g: g.choice([-9.0, 0.0, 0.0, 0.0, 9.0]), 0.0, id="jumps"),
     ],
@@ -59,7 +81,10 @@ def test_evidence_seldom_reaches_20_at_any_look_where_the_limit_is_the_truth(kin
     for _ in range(150):
         values = scores(lambda _: float(draw(generator)), 0.0 if kind == "fail_under" else -10.0)
         for side in (1, -1):
-            claim, highest = Evidence(side, truth, (0.0, 10.0) if kind == "fail_under" else None), 0.0
+            claim, highest = (
+                Evidence(side, truth, (0.0, 10.0) if kind == "fail_under" else None),
+                0.0,
+            )
             for part, own in zip(PARTS, weights, strict=True):
                 claim.see(part, own, values)
                 highest = max(highest, claim.value)
@@ -77,7 +102,9 @@ def decide(values, kind="fail_under", **settings):
 
 def looks(kind, values, limit, **settings):
     """The number of the look that decides `overall`, and its state; `None` if none does."""
-    for seen, found in enumerate(decide(values, kind, **{kind: {"overall": limit}}, **settings), start=1):
+    for seen, found in enumerate(
+        decide(values, kind, **{kind: {"overall": limit}}, **settings), start=1
+    ):
         if found:
             return seen, found["overall"].state, found["overall"].why
     return None
@@ -88,8 +115,12 @@ def test_what_is_clear_is_decided_early():
     noise = {place.pair: generator.normal() for place in PLACES}
     seen, state, why = looks("fail_under", scores(lambda place: 8 + noise[place.pair]), limit=5)
     assert (state, seen <= 3) == ("PASS", True)
-    assert f">= 5: not more than 0.5 beyond the limit, shown with {5 * seen} of 50 pairs (p 0.0" in why
-    later, _, why = looks("fail_under", scores(lambda place: 8 + noise[place.pair]), limit=5, strict=True)
+    assert (
+        f">= 5: not more than 0.5 beyond the limit, shown with {5 * seen} of 50 pairs (p 0.0" in why
+    )
+    later, _, why = looks(
+        "fail_under", scores(lambda place: 8 + noise[place.pair]), limit=5, strict=True
+    )
     assert f">= 5: shown with {5 * later} of 50 pairs (p 0.0" in why
     assert later >= seen
     seen, state, _ = looks("fail_under", scores(lambda place: 3 + noise[place.pair]), limit=6)
@@ -97,16 +128,24 @@ def test_what_is_clear_is_decided_early():
     seen, state, why = looks("max_drop", scores(lambda place: -2 + noise[place.pair], -10), limit=0)
     assert (state, seen <= 3) == ("FAIL", True)
     assert "against main, 0 allowed: shown with " in why
-    seen, state, why = looks("max_drop", scores(lambda place: 0.3 * noise[place.pair], -10), limit=0)
+    seen, state, why = looks(
+        "max_drop", scores(lambda place: 0.3 * noise[place.pair], -10), limit=0
+    )
     assert (state, seen <= 6) == ("PASS", True)
     assert "0 allowed: not more than 0.5 beyond the limit, shown with " in why
-    assert looks("max_drop", scores(lambda place: 0.3 * noise[place.pair], -10), limit=0, strict=True) is None
+    assert (
+        looks("max_drop", scores(lambda place: 0.3 * noise[place.pair], -10), limit=0, strict=True)
+        is None
+    )
 
 
 def test_what_could_be_either_way_is_not_decided():
     generator = np.random.default_rng(1)
     assert looks("fail_under", scores(lambda _: generator.uniform(0, 10)), limit=5) is None
-    assert looks("max_drop", scores(lambda _: -0.2 + generator.normal(), -10), limit=0, margin=0.1) is None
+    assert (
+        looks("max_drop", scores(lambda _: -0.2 + generator.normal(), -10), limit=0, margin=0.1)
+        is None
+    )
 
 
 def test_pairs_without_a_score_speak_against_both_claims():
@@ -121,10 +160,16 @@ def test_pairs_without_a_score_speak_against_both_claims():
 def test_gates_of_categories_have_their_own_pairs_and_share_alpha():
     values = scores(lambda place: 0.0 if place.category == "a" else 9.0)
     *_, found = decide(values, fail_under={"a": 5.0, "b": 5.0, "overall": 2.0})
-    assert {field: gate.state for field, gate in found.items()} == {"a": "FAIL", "b": "PASS", "overall": "PASS"}
+    assert {field: gate.state for field, gate in found.items()} == {
+        "a": "FAIL",
+        "b": "PASS",
+        "overall": "PASS",
+    }
     when_one = next(n for n, one in enumerate(decide(values, fail_under={"a": 5.0})) if one)
     when_three = next(
-        n for n, one in enumerate(decide(values, fail_under={"a": 5.0, "b": 5.0, "overall": 2.0})) if "a" in one
+        n
+        for n, one in enumerate(decide(values, fail_under={"a": 5.0, "b": 5.0, "overall": 2.0}))
+        if "a" in one
     )
     assert when_one < when_three
 

@@ -1,6 +1,8 @@
-"""Kills a random worker process again and again during a run, and checks that nothing is lost or done twice.
+"""Kills a random worker process again and again during a run, and checks that nothing is lost or
+done twice.
 
-`python tests/support/chaos.py --pairs 300 --workers 4 --seconds 60` runs it at full length; the tests run a short one.
+`python tests/support/chaos.py --pairs 300 --workers 4 --seconds 60` runs it at full length; the
+tests run a short one.
 """
 
 from __future__ import annotations
@@ -22,13 +24,29 @@ import psutil
 HERE = Path(__file__).parent
 
 
-def run(folder: Path, pairs: int, workers: int, seconds: float, interval: float, delay: float) -> dict[str, Any]:
-    """Run the benchmark in `folder` while workers are killed; return figures, or fail by an assertion."""
+def run(
+    folder: Path, pairs: int, workers: int, seconds: float, interval: float, delay: float
+) -> dict[str, Any]:
+    """Run the benchmark in `folder` while workers are killed; return figures, or fail by an
+    assertion.
+    """
     for source in (HERE / "fakes.py", HERE.parents[1] / "benchmarks" / "test_image_edit.py"):
         (folder / source.name).write_text(source.read_text())
     command = [
-        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--imgedit-suite=scenes:n={pairs // 5}"),
-        *("--imgedit-editor=fakes:Slow", f"--imgedit-set=editor.delay={delay}", "--imgedit-judge=fakes:Constant"),
+        *(
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            f"--imgedit-suite=scenes:n={pairs // 5}",
+        ),
+        *(
+            "--imgedit-editor=fakes:Slow",
+            f"--imgedit-set=editor.delay={delay}",
+            "--imgedit-judge=fakes:Constant",
+        ),
         *(f"--imgedit-set=workers.cpu_workers={workers}", f"--imgedit-max-errors={pairs}"),
     ]
     started = time.monotonic()
@@ -51,11 +69,21 @@ def run(folder: Path, pairs: int, workers: int, seconds: float, interval: float,
         timing = _results(folder)["timing"]
         assert (timing["edits"], timing["verdicts"], timing["edits_cached"]) == (0, 0, pairs)
     kinds = Counter(item["error"]["kind"] for item in items if item["error"])
-    return {"pairs": pairs, "killed": killed, "seconds": round(took, 1), **statuses, "errors": dict(kinds)}
+    return {
+        "pairs": pairs,
+        "killed": killed,
+        "seconds": round(took, 1),
+        **statuses,
+        "errors": dict(kinds),
+    }
 
 
-def _kill_workers(process: subprocess.Popen[bytes], choice: random.Random, seconds: float, interval: float) -> int:
-    """Kill one process below pytest, a worker or its supervisor, each `interval`; return how many were killed."""
+def _kill_workers(
+    process: subprocess.Popen[bytes], choice: random.Random, seconds: float, interval: float
+) -> int:
+    """Kill one process below pytest, a worker or its supervisor, each `interval`; return how many
+    were killed.
+    """
     end, killed = time.monotonic() + seconds, 0
     while time.monotonic() < end and process.poll() is None:
         time.sleep(interval)

@@ -5,27 +5,46 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from pytest_imgedit.core.results import Edit, GateResult, Item, ItemError, Results, SeedResult, Verdict
+from pytest_imgedit.core.results import (
+    Edit,
+    GateResult,
+    Item,
+    ItemError,
+    Results,
+    SeedResult,
+    Verdict,
+)
 from pytest_imgedit.stats.estimates import estimate, macro, summarize
 from pytest_imgedit.store.baselines import Baseline
 
 MACHINE = {"system": "Linux", "architecture": "x86_64", "cpus": 2, "gpus": []}
 
 
-def an_item(name: str, category: str = "physics", score: float | None = 5.0, **changes: Any) -> Item:
+def an_item(
+    name: str, category: str = "physics", score: float | None = 5.0, **changes: Any
+) -> Item:
     """A pair with one seed, which ended in the error `changes["error"]` if there is one."""
     error: ItemError | None = changes.get("error")
     aspects = changes.pop("aspects", {"realism": 7.0})
     verdict = None if score is None else Verdict(changes.pop("reply", ""), aspects, score)
-    edit = Edit(changes.pop("blob", "ab" * 32), 1.0, "edit-0", signature=changes.pop("signature", ""))
+    edit = Edit(
+        changes.pop("blob", "ab" * 32), 1.0, "edit-0", signature=changes.pop("signature", "")
+    )
     status = "judge_error" if error else "scored"
-    given = {"instruction": "make it rain", "source": f"ab/{'ab' * 32}.png", "status": status, **changes}
+    given = {
+        "instruction": "make it rain",
+        "source": f"ab/{'ab' * 32}.png",
+        "status": status,
+        **changes,
+    }
     seeds = (SeedResult(0, edit, verdict, error),)
     return Item(id=name, category=category, score=score, aspects=aspects, seeds=seeds, **given)
 
 
 def a_run(**changes: Any) -> Results:
-    """Results of four pairs, one of which has no score; `changes` are sections, and options of the gates."""
+    """Results of four pairs, one of which has no score; `changes` are sections, and options of the
+    gates.
+    """
     gate_options = changes.pop("gate_options", {})
     run = {
         "id": "r1",
@@ -59,8 +78,15 @@ def a_run(**changes: Any) -> Results:
         "timing": {"edit_s": 1.0, "score_s": 2.0, "swaps": 1, "edits": 4, "verdicts": 3},
         "workers": [],
         "categories": {"physics": parts[0], "social": parts[1]},
-        "overall": {"macro": overall, "micro": summarize([8.0, 6.0, 2.0], ["a", "b", "c"], errors=1)},
-        "gates": [GateResult("overall", "max_errors", 0, 1, "FAIL", "1 of 4 pairs without a score, 0 allowed")],
+        "overall": {
+            "macro": overall,
+            "micro": summarize([8.0, 6.0, 2.0], ["a", "b", "c"], errors=1),
+        },
+        "gates": [
+            GateResult(
+                "overall", "max_errors", 0, 1, "FAIL", "1 of 4 pairs without a score, 0 allowed"
+            )
+        ],
         "items": [
             an_item("p1", "physics", 8.0),
             an_item("p2", "physics", 6.0),
@@ -77,7 +103,9 @@ def content_of(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()
 
 
-def baseline_item(name: str, score: Any, category: str = "physics", **changes: Any) -> dict[str, Any]:
+def baseline_item(
+    name: str, score: Any, category: str = "physics", **changes: Any
+) -> dict[str, Any]:
     """One pair of a baseline with one seed."""
     return {
         "id": name,
@@ -99,7 +127,13 @@ def baseline_document(*items: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "finished": "2026-01-02T00:00:00+00:00",
         "commit": None,
         "editor": {"spec": "e"},
-        "judge": {"spec": "j", "params": {}, "rubric": "aspects", "rubric_sha256": "0" * 64, "fingerprint": "1" * 64},
+        "judge": {
+            "spec": "j",
+            "params": {},
+            "rubric": "aspects",
+            "rubric_sha256": "0" * 64,
+            "fingerprint": "1" * 64,
+        },
         "seeds": 1,
         "items": list(items),
         **changes,

@@ -1,4 +1,6 @@
-"""Editors and judges that a test puts beside its benchmark as `fakes.py`, as a user would put their own."""
+"""Editors and judges that a test puts beside its benchmark as `fakes.py`, as a user would put their
+own.
+"""
 
 import ctypes
 import os
@@ -26,7 +28,9 @@ class Slow:
 
 
 class Fragile:
-    """Dies by SIGKILL on the pairs that are named: `once` only at the first try, `always` each time."""
+    """Dies by SIGKILL on the pairs that are named: `once` only at the first try, `always` each
+    time.
+    """
 
     def __init__(self, *, device, once="", always=""):
         self.once, self.always = once, always
@@ -59,7 +63,11 @@ class Threads:
         pass
 
     def edit(self, request):
-        waits = [f"{name}={os.environ[name]}" for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT") if name in os.environ]
+        waits = [
+            f"{name}={os.environ[name]}"
+            for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+            if name in os.environ
+        ]
         raise RuntimeError(f"threads: {os.environ['OMP_NUM_THREADS']} {' '.join(waits)}")
 
 
@@ -72,11 +80,15 @@ class Constant:
         self.score = score
 
     def answer(self, questions):
-        return [Answer(score=float(self.score), aspects={"size": len(questions)}) for _ in questions]
+        return [
+            Answer(score=float(self.score), aspects={"size": len(questions)}) for _ in questions
+        ]
 
 
 class Sensitive:
-    """Scores by what it is shown, so that a change of the images, of their order or of the batch moves a score."""
+    """Scores by what it is shown, so that a change of the images, of their order or of the batch
+    moves a score.
+    """
 
     batch_size = 4
 
@@ -85,12 +97,18 @@ class Sensitive:
 
     def answer(self, questions):
         time.sleep(self.delay)
-        first = [next(name for kind, name in question.parts if kind == "image") for question in questions]
-        brightness = [np.asarray(question.images["edited"], dtype=float).mean() / 64 for question in questions]
+        first = [
+            next(name for kind, name in question.parts if kind == "image") for question in questions
+        ]
+        brightness = [
+            np.asarray(question.images["edited"], dtype=float).mean() / 64 for question in questions
+        ]
         with Path("asked.txt").open("a") as file:
             file.writelines(f"{question.pair_id}\n" for question in questions)
         return [
-            Answer(score=value + 2 * (name == "source") + 0.01 * len({q.category for q in questions}))
+            Answer(
+                score=value + 2 * (name == "source") + 0.01 * len({q.category for q in questions})
+            )
             for name, value in zip(first, brightness, strict=True)
         ]
 
@@ -137,8 +155,8 @@ class Reader:
 
 
 class Hangs:
-    """Never finishes one pair: it `sleep`s, holds the interpreter in `native` code, is `stopped`, or is `deaf` to
-    SIGTERM as well; `loading` hangs before the first pair.
+    """Never finishes one pair: it `sleep`s, holds the interpreter in `native` code, is `stopped`,
+    or is `deaf` to SIGTERM as well; `loading` hangs before the first pair.
     """
 
     def __init__(self, *, device, on="physics-0001", how="sleep"):
@@ -200,7 +218,9 @@ class Leaks:
 
 
 class Greedy:
-    """Runs out of memory on one pair as editor, and on more than `most` questions at once as judge."""
+    """Runs out of memory on one pair as editor, and on more than `most` questions at once as
+    judge.
+    """
 
     batch_size = 8
 
@@ -221,7 +241,9 @@ class Greedy:
 
 
 class Outputs:
-    """Returns something odd for the first pairs of the category physics, the n-th of `whats` for the n-th pair."""
+    """Returns something odd for the first pairs of the category physics, the n-th of `whats` for
+    the n-th pair.
+    """
 
     def __init__(self, *, device, whats):
         self.whats = {f"physics-{number:04d}": what for number, what in enumerate(whats)}
@@ -241,10 +263,15 @@ class Outputs:
 
 
 class Replies:
-    """Gives the first pairs of physics, then of social, the replies of the test's choice, and the others a good one."""
+    """Gives the first pairs of physics, then of social, the replies of the test's choice, and the
+    others a good one.
+    """
 
     def __init__(self, *, device, replies):
-        self.replies = {f"{('physics', 'social')[n // 10]}-{n % 10:04d}": reply for n, reply in enumerate(replies)}
+        self.replies = {
+            f"{('physics', 'social')[n // 10]}-{n % 10:04d}": reply
+            for n, reply in enumerate(replies)
+        }
 
     def answer(self, questions):
         good = "instruction: 5\npreservation: 5\nrealism: 5"
@@ -252,20 +279,31 @@ class Replies:
 
 
 class Checkpoint:
-    """Paints a grade over most of the source: its `level`, how hard the pair is, and luck that differs by `night`.
+    """Paints a grade over most of the source: its `level`, how hard the pair is, and luck that
+    differs by `night`.
 
     All grey levels are raised by `shade`, and the pairs in `ruined` are painted black.
     """
 
     def __init__(self, *, device, night=0, level=6.0, luck=0.7, shade=0, ruined=""):
-        self.night, self.level, self.luck, self.shade, self.ruined = night, level, luck, shade, ruined.split()
+        self.night, self.level, self.luck, self.shade, self.ruined = (
+            night,
+            level,
+            luck,
+            shade,
+            ruined.split(),
+        )
 
     def edit(self, request):
         hard, luck = (
-            np.random.default_rng(list(f"{part} {request.instruction} {request.pair_id}".encode())).normal()
+            np.random.default_rng(
+                list(f"{part} {request.instruction} {request.pair_id}".encode())
+            ).normal()
             for part in ("hard", f"{self.night} {request.seed}")
         )
-        grade = round(25 * min(10.0, max(0.0, self.level + 1.5 * hard + self.luck * luck))) + self.shade
+        grade = (
+            round(25 * min(10.0, max(0.0, self.level + 1.5 * hard + self.luck * luck))) + self.shade
+        )
         grade = 0 if request.pair_id in self.ruined else min(250, grade)
         painted = Image.new("RGB", request.source.size, (grade,) * 3)
         painted.paste(request.source.crop((0, 0, 8, 8)))

@@ -11,7 +11,9 @@ CONFIG = "[editor]\nspec = 'identity'\n[judge]\nspec = 'reference'\n"
 
 
 def fill(folder: Path) -> Path:
-    """Put the benchmark file, `fakes.py`, a config and a `pytest.ini` that names it into a folder."""
+    """Put the benchmark file, `fakes.py`, a config and a `pytest.ini` that names it into a
+    folder.
+    """
     (folder / "test_image_edit.py").write_text(TEST_FILE.read_text())
     (folder / "fakes.py").write_text(FAKES.read_text())
     (folder / "imgedit.toml").write_text(CONFIG)

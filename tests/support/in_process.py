@@ -1,6 +1,7 @@
 """Runs pytest in the test's own process.
 
-A conftest that changes modules of the package would change them for good, so such a test needs a subprocess.
+A conftest that changes modules of the package would change them for good, so such a test needs a
+subprocess.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 
 class KeptImports:
-    """Keeps the modules of libraries that a run in this process has imported: pytester forgets them after each run.
+    """Keeps the modules of libraries that a run in this process has imported: pytester forgets them
+    after each run.
 
     What was imported from the test's `folder` is forgotten, as the next test has another.
     """

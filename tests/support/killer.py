@@ -1,8 +1,9 @@
-"""A conftest that kills the run, by SIGKILL, at the point that `KILL_AT` names: `EVENT PATH-SUFFIX NUMBER`.
+"""A conftest that kills the run, by SIGKILL, at the point that `KILL_AT` names: `EVENT PATH-SUFFIX
+NUMBER`.
 
-Events: `open` (before a file is opened for writing), `rename` (before a file gets this name), `mkdir`; `write` (before
-a record is written), `half` (after half of it), `sync` (before it is synced), `synced` (after that); `before` and
-`after` a stage. Only paths in the store count.
+Events: `open` (before a file is opened for writing), `rename` (before a file gets this name),
+`mkdir`; `write` (before a record is written), `half` (after half of it), `sync` (before it is
+synced), `synced` (after that); `before` and `after` a stage. Only paths in the store count.
 """
 
 import os
@@ -25,7 +26,9 @@ def reach(event, path):
 
 
 def audit(event, arguments):
-    if event == "open" and not (isinstance(arguments[0], str) and arguments[2] & (os.O_WRONLY | os.O_RDWR)):
+    if event == "open" and not (
+        isinstance(arguments[0], str) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+    ):
         return
     if event in AUDITED:
         reach(AUDITED[event], os.fspath(arguments[1 if event == "os.rename" else 0]))

@@ -29,7 +29,9 @@ class LocalTransport:
 
 
 class LocalHosts(Hosts):
-    """Takes the place of `RayHosts`, and what that is made with: as many hosts as there are to be workers."""
+    """Takes the place of `RayHosts`, and what that is made with: as many hosts as there are to be
+    workers.
+    """
 
     def __init__(self, address: str | None, size: int, use_gpus: bool, cpu_places: int) -> None:
         super().__init__()

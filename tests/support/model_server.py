@@ -1,4 +1,6 @@
-"""A real server with OpenAI's API in front of the embedded judge and editor, which fails as it is told to."""
+"""A real server with OpenAI's API in front of the embedded judge and editor, which fails as it is
+told to.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,11 @@ from pytest_imgedit.kinds.registry import make_model
 class ModelServer(ThreadingHTTPServer):
     """Serves on a free port of this machine until it is closed.
 
-    `faults` holds what happens to the next requests that ask for something: a status such as 429, `"hang"`, `"half"`
-    (the connection ends in the middle), `"garbage"` (no JSON), `"echo"` (the key), `"refusal"`, `"empty"`, `"length"`
-    (the reply lacks its last letter), `"url"`; `None` answers as it should. `key` is the key that it wants. `asked`
-    holds the bodies of requests, `most` how many were there at a time.
+    `faults` holds what happens to the next requests that ask for something: a status such as 429,
+    `"hang"`, `"half"` (the connection ends in the middle), `"garbage"` (no JSON), `"echo"` (the
+    key), `"refusal"`, `"empty"`, `"length"` (the reply lacks its last letter), `"url"`; `None`
+    answers as it should. `key` is the key that it wants. `asked` holds the bodies of requests,
+    `most` how many were there at a time.
     """
 
     daemon_threads = True
@@ -78,7 +81,9 @@ class ModelServer(ThreadingHTTPServer):
 
     def edit(self, fields: dict[str, bytes]) -> dict[str, Any]:
         source = Image.open(io.BytesIO(fields["image"])).convert("RGB")
-        request = EditRequest("served", "any", fields["prompt"].decode(), source, int(fields.get("seed", b"0")))
+        request = EditRequest(
+            "served", "any", fields["prompt"].decode(), source, int(fields.get("seed", b"0"))
+        )
         with self.lock:
             edited = self._editor.edit(request)
         return {"created": 0, "data": [{"b64_json": base64.b64encode(encode_png(edited)).decode()}]}
@@ -111,7 +116,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, data: bytes, fault: Any) -> None:
         if isinstance(fault, int):
-            self._send(fault, {"error": {"message": f"told to answer {fault}", "type": "test"}}, {"Retry-After": "0"})
+            self._send(
+                fault,
+                {"error": {"message": f"told to answer {fault}", "type": "test"}},
+                {"Retry-After": "0"},
+            )
             return
         if fault == "echo":
             self._send(400, {"error": {"message": f"no such key: {self.headers['Authorization']}"}})
@@ -121,7 +130,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if self.path.endswith("/images/edits"):
             fields = _multipart(self.headers["Content-Type"], data)
-            self.server.asked.append({name: value for name, value in fields.items() if name != "image"})
+            self.server.asked.append(
+                {name: value for name, value in fields.items() if name != "image"}
+            )
             answer = self.server.edit(fields)
             if fault == "url":
                 answer["data"] = [{"url": "http://127.0.0.1/image.png"}]
@@ -139,12 +150,17 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(200, answer, broken=fault)
 
     def _allowed(self) -> bool:
-        if self.server.key is None or self.headers.get("Authorization") == f"Bearer {self.server.key}":
+        if (
+            self.server.key is None
+            or self.headers.get("Authorization") == f"Bearer {self.server.key}"
+        ):
             return True
         self._send(401, {"error": {"message": "wrong key"}})
         return False
 
-    def _send(self, status: int, body: Any, headers: dict[str, str] | None = None, broken: Any = None) -> None:
+    def _send(
+        self, status: int, body: Any, headers: dict[str, str] | None = None, broken: Any = None
+    ) -> None:
         data = b"<html>not JSON" if broken == "garbage" else json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -158,8 +174,12 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _multipart(content_type: str, data: bytes) -> dict[str, bytes]:
-    message = email.parser.BytesParser().parsebytes(f"Content-Type: {content_type}\r\n\r\n".encode() + data)
+    message = email.parser.BytesParser().parsebytes(
+        f"Content-Type: {content_type}\r\n\r\n".encode() + data
+    )
     return {
-        str(part.get_param("name", header="content-disposition")): bytes(part.get_payload(decode=True))
+        str(part.get_param("name", header="content-disposition")): bytes(
+            part.get_payload(decode=True)
+        )
         for part in message.get_payload()
     }

@@ -1,4 +1,6 @@
-"""A driver that shows GPUs on which nothing is computed, for a test's process or as text for a conftest."""
+"""A driver that shows GPUs on which nothing is computed, for a test's process or as text for a
+conftest.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a test needs of the machine: where it is missing, the test is skipped, or fails if all is required."""
+"""What a test needs of the machine: where it is missing, the test is skipped, or fails if all is
+required.
+"""
 
 from __future__ import annotations
 

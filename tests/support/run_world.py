@@ -1,4 +1,6 @@
-"""A small world for runs: pairs with real images, a store, a clock, and pools that answer without a process."""
+"""A small world for runs: pairs with real images, a store, a clock, and pools that answer without a
+process.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,14 @@ from pytest_imgedit.workers.hardware import Hardware, HostHardware
 JUDGE = "openai:http://localhost:1/v1#m"
 GRADES = "instruction: 7\npreservation: 7\nrealism: 7"
 ANSWER: dict[str, Any] = {
-    **{"reply": GRADES, "cut": False, "score": None, "aspects": {}, "expected": {}, "off_scale": 0.0},
+    **{
+        "reply": GRADES,
+        "cut": False,
+        "score": None,
+        "aspects": {},
+        "expected": {},
+        "off_scale": 0.0,
+    },
     **{"tokens_in": 10, "tokens_out": 2, "error": None, "batch_size": 1},
 }
 
@@ -100,12 +109,21 @@ def edited(message: Any) -> dict[str, Any]:
         "batch_size": len(message["edits"]),
         **size,
     }
-    return {"op": "edited", "seconds": 1.0, "edits": [made for _ in message["edits"]], "batch_size": 1}
+    return {
+        "op": "edited",
+        "seconds": 1.0,
+        "edits": [made for _ in message["edits"]],
+        "batch_size": 1,
+    }
 
 
 def judged(message: Any, **changes: Any) -> dict[str, Any]:
     """The reply of a judge that gives 7 to everything."""
-    return {"op": "judged", "batch_size": 4, "answers": [{**ANSWER, **changes} for _ in message["questions"]]}
+    return {
+        "op": "judged",
+        "batch_size": 4,
+        "answers": [{**ANSWER, **changes} for _ in message["questions"]],
+    }
 
 
 def failed(kind: str, text: str = "it failed") -> dict[str, Any]:
@@ -128,14 +146,26 @@ class HeardHooks(RunHooks):
         self.heard.append(f"edited {pair.id}" if edit else f"not edited {pair.id}: {error.kind}")
 
     def item_scored(self, pair: Any, result: Any) -> None:
-        self.heard.append(f"scored {pair.id}" if result.verdict else f"not scored {pair.id}: {result.error.kind}")
+        self.heard.append(
+            f"scored {pair.id}" if result.verdict else f"not scored {pair.id}: {result.error.kind}"
+        )
 
 
 class FakePool:
-    """A pool whose workers answer at once by `answer(message)`; `log` hears of starts, loads, jobs and closes."""
+    """A pool whose workers answer at once by `answer(message)`; `log` hears of starts, loads, jobs
+    and closes.
+    """
 
-    def __init__(self, role: str, environment: Any, answer: Any, clock: Any, log: list[str], slots: int = 1) -> None:
-        self.role, self.environment, self.answer, self.clock, self.log = role, environment, answer, clock, log
+    def __init__(
+        self, role: str, environment: Any, answer: Any, clock: Any, log: list[str], slots: int = 1
+    ) -> None:
+        self.role, self.environment, self.answer, self.clock, self.log = (
+            role,
+            environment,
+            answer,
+            clock,
+            log,
+        )
         self.slots = [Slot(f"{role}-{n}", ()) for n in range(slots)]
         self.edits_a_call = 1
         self.workers: list[Worker] = []
@@ -151,7 +181,9 @@ class FakePool:
 
     def _worker(self, slot: Slot) -> Worker:
         batch_size = self.edits_a_call if self.role == "editor" else 4
-        return Worker(slot, SimpleNamespace(), "waiting", batch_size=batch_size, environment=self.environment)
+        return Worker(
+            slot, SimpleNamespace(), "waiting", batch_size=batch_size, environment=self.environment
+        )
 
     def load(self) -> None:
         for worker in self.workers:
@@ -188,7 +220,9 @@ class FakePool:
 
 
 class World:
-    """Plans and runs over a store in a folder; `edit` and `judge` answer messages in place of workers."""
+    """Plans and runs over a store in a folder; `edit` and `judge` answer messages in place of
+    workers.
+    """
 
     def __init__(self, folder: Any, pairs: list[EditPair] | None = None, **raw: Any) -> None:
         self.folder, self.told, self.clock, self.log = folder, Told(), Clock(), []
@@ -202,8 +236,12 @@ class World:
     @property
     def settings(self) -> Any:
         base = {"editor": {"spec": "identity"}, "judge": {"spec": JUDGE, "controls": False}}
-        raw = {name: {**base.get(name, {}), **self.raw.get(name, {})} for name in {*base, *self.raw}}
-        return make_settings({**raw, "run": {"config_file": ConfigFile.empty(), **self.raw.get("run", {})}})
+        raw = {
+            name: {**base.get(name, {}), **self.raw.get(name, {})} for name in {*base, *self.raw}
+        }
+        return make_settings(
+            {**raw, "run": {"config_file": ConfigFile.empty(), **self.raw.get("run", {})}}
+        )
 
     def plan(self, **raw: Any) -> Any:
         """Plan a run over the store, which is opened; `raw` are settings for this run alone."""
@@ -222,11 +260,17 @@ class World:
 
     def pool(self, role: str, plan: Any, slots: int = 1) -> FakePool:
         identity = plan.editor if role == "editor" else plan.judge
-        answer = (lambda message: self.edit(message)) if role == "editor" else (lambda message: self.judge(message))
+        answer = (
+            (lambda message: self.edit(message))
+            if role == "editor"
+            else (lambda message: self.judge(message))
+        )
         return FakePool(role, identity.here, answer, self.clock, self.log, slots)
 
     def surroundings(self, plan: Any, slots: int = 1) -> Surroundings:
-        return Surroundings(lambda role: self.pool(role, plan, slots), self.told, HeardHooks(self.hooks), self.clock)
+        return Surroundings(
+            lambda role: self.pool(role, plan, slots), self.told, HeardHooks(self.hooks), self.clock
+        )
 
     def run(self, slots: int = 1, **raw: Any) -> Run:
         """Plan and execute a run."""

@@ -1,8 +1,8 @@
 """The tiers of this repository's tests, and what each test costs of the processor.
 
-Tests marked `full` run with `--tier=full` (they alone) or `--tier=all`, and where a test is named. Of these,
-`IMGEDIT_QUARTER` 0 to 3 runs a quarter. `--cpu-budget` fails the session where a test costs more than
-`[tool.imgedit-tests]` allows.
+Tests marked `full` run with `--tier=full` (they alone) or `--tier=all`, and where a test is named.
+Of these, `IMGEDIT_QUARTER` 0 to 3 runs a quarter. `--cpu-budget` fails the session where a test
+costs more than `[tool.imgedit-tests]` allows.
 """
 
 from __future__ import annotations
@@ -26,8 +26,12 @@ COST = "cpu_seconds"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tiers of tests")
-    group.addoption("--tier", choices=("everyday", "full", "all"), default="everyday", help="tests to run")
-    group.addoption("--cpu-budget", type=float, metavar="SECONDS", help="fail if a test costs more CPU seconds")
+    group.addoption(
+        "--tier", choices=("everyday", "full", "all"), default="everyday", help="tests to run"
+    )
+    group.addoption(
+        "--cpu-budget", type=float, metavar="SECONDS", help="fail if a test costs more CPU seconds"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -37,19 +41,27 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def full_but(everyday: Container[str], values: Iterable[Any]) -> list[Any]:
-    """Mark the parameters of a test `full`, but for those that are named: their ids, or else their first values."""
+    """Mark the parameters of a test `full`, but for those that are named: their ids, or else their
+    first values.
+    """
     found = []
     for value in values:
-        values_of = value if isinstance(value, tuple) and not isinstance(value, ParameterSet) else (value,)
+        values_of = (
+            value if isinstance(value, tuple) and not isinstance(value, ParameterSet) else (value,)
+        )
         parameters = value if isinstance(value, ParameterSet) else pytest.param(*values_of)
         name = parameters.id or str(parameters.values[0])
         marks = () if name in everyday else (pytest.mark.full,)
-        found.append(pytest.param(*parameters.values, id=parameters.id, marks=[*parameters.marks, *marks]))
+        found.append(
+            pytest.param(*parameters.values, id=parameters.id, marks=[*parameters.marks, *marks])
+        )
     return found
 
 
 def is_selected(nodeid: str, is_full: bool, tier: str, quarter: str) -> bool:
-    """Tell whether a test belongs to a tier and, if it is `full`, to the quarter `0` to `3` or `all`."""
+    """Tell whether a test belongs to a tier and, if it is `full`, to the quarter `0` to `3` or
+    `all`.
+    """
     if tier != "all" and is_full != (tier == "full"):
         return False
     return not is_full or quarter == "all" or zlib.crc32(nodeid.encode()) % QUARTERS == int(quarter)
@@ -59,7 +71,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if any("::" in argument for argument in config.args):
         return
     tier, quarter = config.getoption("--tier"), os.environ.get("IMGEDIT_QUARTER", "all")
-    chosen = [i for i in items if is_selected(i.nodeid, bool(i.get_closest_marker("full")), tier, quarter)]
+    chosen = [
+        i for i in items if is_selected(i.nodeid, bool(i.get_closest_marker("full")), tier, quarter)
+    ]
     left_out = set(items).difference(chosen)
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
@@ -77,7 +91,9 @@ STARTED = pytest.StashKey[float]()
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Note what the processor had done when the test began; what earlier tests have left running is not its own."""
+    """Note what the processor had done when the test began; what earlier tests have left running is
+    not its own.
+    """
     subprocess._cleanup()  # reaps processes that nobody waits for, which the next `Popen` would
     item.stash[STARTED] = cpu_seconds()
     return (yield)
@@ -96,7 +112,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 class Costs:
-    """Lists the costliest tests at the end, and fails the session if one costs more than `most` CPU seconds."""
+    """Lists the costliest tests at the end, and fails the session if one costs more than `most` CPU
+    seconds.
+    """
 
     def __init__(self, most: float | None) -> None:
         self.most = most
@@ -108,7 +126,11 @@ class Costs:
 
     @property
     def over_budget(self) -> dict[str, float]:
-        return {} if self.most is None else {name: cost for name, cost in self.seconds.items() if cost > self.most}
+        return (
+            {}
+            if self.most is None
+            else {name: cost for name, cost in self.seconds.items() if cost > self.most}
+        )
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -121,4 +143,6 @@ class Costs:
             for name, cost in sorted(self.seconds.items(), key=lambda pair: -pair[1])[:COSTLIEST]:
                 terminalreporter.write_line(f"{cost:6.1f} s  {name}")
         for name, cost in self.over_budget.items():
-            terminalreporter.write_line(f"ERROR: {name} took {cost:.1f} CPU s, {self.most:g} allowed", red=True)
+            terminalreporter.write_line(
+                f"ERROR: {name} took {cost:.1f} CPU s, {self.most:g} allowed", red=True
+            )

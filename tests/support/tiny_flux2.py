@@ -1,4 +1,6 @@
-"""Tiny random checkpoints of FLUX.2, LongCat, Qwen-Image 2.1 and Bria pipelines, and of one that is no editor."""
+"""Tiny random checkpoints of FLUX.2, LongCat, Qwen-Image 2.1 and Bria pipelines, and of one that is
+no editor.
+"""
 
 from __future__ import annotations
 
@@ -40,12 +42,21 @@ if TYPE_CHECKING:
 
 CHAT = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n"
-    "{% if message.content is string %}{{ message.content }}{% else %}{% for part in message.content %}"
-    "{% if part.type == 'text' %}{{ part.text }}{% else %}<|vision_start|><|image_pad|><|vision_end|>{% endif %}"
+    "{% if message.content is string %}{{ message.content }}{% else %}{% for part in "
+    "message.content %}"
+    "{% if part.type == 'text' %}{{ part.text }}{% else "
+    "%}<|vision_start|><|image_pad|><|vision_end|>{% endif %}"
     "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-TEXT_PARTS = ("context_embedder", "perceiver", "cross_attention", "cross_attn", "add_k_proj", "add_v_proj")
+TEXT_PARTS = (
+    "context_embedder",
+    "perceiver",
+    "cross_attention",
+    "cross_attn",
+    "add_k_proj",
+    "add_v_proj",
+)
 SCHEDULER = ("diffusers", "FlowMatchEulerDiscreteScheduler", FlowMatchEulerDiscreteScheduler())
 
 
@@ -64,13 +75,20 @@ def _small_text(words: PreTrainedTokenizerFast, layers: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def small_qwen3_vl(words: PreTrainedTokenizerFast, layers: int, width: int = 16) -> Qwen3VLForConditionalGeneration:
+def small_qwen3_vl(
+    words: PreTrainedTokenizerFast, layers: int, width: int = 16
+) -> Qwen3VLForConditionalGeneration:
     """A narrow Qwen3-VL of any depth, for pipelines that read its deep layers."""
     vision = {
         "depth": 1, "hidden_size": 16, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": width,
         "patch_size": 16, "spatial_merge_size": 2, "num_position_embeddings": 64, "deepstack_visual_indexes": [0],
     }  # fmt: skip
-    text = {"hidden_size": width, "intermediate_size": 32, "num_hidden_layers": layers, "num_attention_heads": 2}
+    text = {
+        "hidden_size": width,
+        "intermediate_size": 32,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 2,
+    }
     torch.manual_seed(0)
     config = Qwen3VLConfig(vision_config=vision, **vl_config(words, **text, num_key_value_heads=1))
     model = Qwen3VLForConditionalGeneration(config).eval()
@@ -79,14 +97,17 @@ def small_qwen3_vl(words: PreTrainedTokenizerFast, layers: int, width: int = 16)
 
 
 def _loud(model: torch.nn.Module, scale: float = 5.0) -> None:
-    """Enlarge projections, so that what a deep narrow text encoder reads is seen in what it returns."""
+    """Enlarge projections, so that what a deep narrow text encoder reads is seen in what it
+    returns.
+    """
     for name, weight in model.named_parameters():
         if weight.ndim == 2 and ("proj" in name or "embed_tokens" in name):
             weight.data.mul_(scale)
 
 
 def _vivid(transformer: torch.nn.Module, vae: torch.nn.Module, text: float = 3) -> None:
-    """Enlarge weights, so that another source or instruction is seen in the image, and not the noise alone.
+    """Enlarge weights, so that another source or instruction is seen in the image, and not the
+    noise alone.
 
     `text` is the factor for what reads the text.
     """
@@ -112,7 +133,12 @@ def longcat_image_edit(folder: Path) -> None:
     """A tiny LongCat-Image-Edit."""
     words = chat_tokenizer()
     vae = _kl_vae(
-        AutoencoderKL, 16, use_quant_conv=False, use_post_quant_conv=False, shift_factor=0.1159, scaling_factor=0.3611
+        AutoencoderKL,
+        16,
+        use_quant_conv=False,
+        use_post_quant_conv=False,
+        shift_factor=0.1159,
+        scaling_factor=0.3611,
     )
     torch.manual_seed(0)
     transformer = LongCatImageTransformer2DModel(
@@ -124,7 +150,11 @@ def longcat_image_edit(folder: Path) -> None:
         "scheduler": SCHEDULER,
         "text_encoder": ("transformers", "Qwen2_5_VLForConditionalGeneration", qwen25_vl(words)),
         "tokenizer": ("transformers", "PreTrainedTokenizerFast", words),
-        "text_processor": ("transformers", "Qwen2VLProcessor", AssembledProcessor(words, image_processor(14, 56**2))),
+        "text_processor": (
+            "transformers",
+            "Qwen2VLProcessor",
+            AssembledProcessor(words, image_processor(14, 56**2)),
+        ),
         "transformer": ("diffusers", "LongCatImageTransformer2DModel", transformer),
         "vae": ("diffusers", "AutoencoderKL", vae),
     }
@@ -147,7 +177,9 @@ def _flux2_parts(joint: int, guidance: bool) -> dict[str, tuple[str, str, Any]]:
 
 
 def flux2(folder: Path) -> None:
-    """A tiny FLUX.2; its `tokenizer` is a PixtralProcessor's folder, of which the pipeline uses the tokenizer alone."""
+    """A tiny FLUX.2; its `tokenizer` is a PixtralProcessor's folder, of which the pipeline uses the
+    tokenizer alone.
+    """
     words = chat_tokenizer(model_max_length=8192)
     text = {**_small_text(words, 30), "model_type": "mistral"}
     vision = {
@@ -156,7 +188,10 @@ def flux2(folder: Path) -> None:
     }  # fmt: skip
     torch.manual_seed(0)
     config = Mistral3Config(
-        text_config=text, vision_config=vision, image_token_index=SPECIAL.index("<|image_pad|>"), spatial_merge_size=2
+        text_config=text,
+        vision_config=vision,
+        image_token_index=SPECIAL.index("<|image_pad|>"),
+        spatial_merge_size=2,
     )
     encoder = Mistral3ForConditionalGeneration(config).eval()
     _loud(encoder)
@@ -171,8 +206,17 @@ def flux2(folder: Path) -> None:
         "image_break_token": "<|vision_start|>",
         "image_end_token": "<|vision_end|>",
     }
-    processor = {"processor_class": "PixtralProcessor", "patch_size": 16, "spatial_merge_size": 2, **marks}
-    images = {"image_processor_type": "PixtralImageProcessor", "patch_size": 16, "size": {"longest_edge": 64}}
+    processor = {
+        "processor_class": "PixtralProcessor",
+        "patch_size": 16,
+        "spatial_merge_size": 2,
+        **marks,
+    }
+    images = {
+        "image_processor_type": "PixtralImageProcessor",
+        "patch_size": 16,
+        "size": {"longest_edge": 64},
+    }
     (folder / "tokenizer" / "processor_config.json").write_text(json.dumps(processor))
     (folder / "tokenizer" / "preprocessor_config.json").write_text(json.dumps(images))
 
@@ -180,7 +224,9 @@ def flux2(folder: Path) -> None:
 def _klein(folder: Path, kind: str, distilled: bool) -> None:
     words = chat_tokenizer(model_max_length=8192)
     torch.manual_seed(0)
-    encoder = Qwen3ForCausalLM(Qwen3Config(**_small_text(words, 28), tie_word_embeddings=True)).eval()
+    encoder = Qwen3ForCausalLM(
+        Qwen3Config(**_small_text(words, 28), tie_word_embeddings=True)
+    ).eval()
     _loud(encoder)
     parts = {
         **_flux2_parts(48, guidance=False),
@@ -190,7 +236,9 @@ def _klein(folder: Path, kind: str, distilled: bool) -> None:
     save_pipeline(folder, kind, parts)
     if kind == "Flux2KleinPipeline":
         index = json.loads((folder / "model_index.json").read_text())
-        (folder / "model_index.json").write_text(json.dumps({**index, "is_distilled": distilled}, indent=1))
+        (folder / "model_index.json").write_text(
+            json.dumps({**index, "is_distilled": distilled}, indent=1)
+        )
 
 
 def flux2_klein(folder: Path) -> None:
@@ -204,7 +252,9 @@ def flux2_klein_kv(folder: Path) -> None:
 
 
 def qwen_image21(folder: Path) -> None:
-    """A tiny Qwen-Image 2.1, of four channels (RGBA); its text encoder has a mark for each 32² pixels of the source."""
+    """A tiny Qwen-Image 2.1, of four channels (RGBA); its text encoder has a mark for each 32²
+    pixels of the source.
+    """
     words = chat_tokenizer(model_max_length=8192)
     torch.manual_seed(0)
     vae = AutoencoderKLQwenImage21(
@@ -219,7 +269,11 @@ def qwen_image21(folder: Path) -> None:
     processor = AssembledProcessor(words, image_processor(16, 4096 * 4096))
     parts = {
         "scheduler": SCHEDULER,
-        "text_encoder": ("transformers", "Qwen3VLForConditionalGeneration", small_qwen3_vl(words, 2)),
+        "text_encoder": (
+            "transformers",
+            "Qwen3VLForConditionalGeneration",
+            small_qwen3_vl(words, 2),
+        ),
         "processor": ("transformers", "Qwen3VLProcessor", processor),
         "transformer": ("diffusers", "QwenImage21Transformer2DModel", transformer),
         "vae": ("diffusers", "AutoencoderKLQwenImage21", vae),
@@ -272,8 +326,16 @@ def bria_fibo2(folder: Path) -> None:
     _vivid(transformer, vae, text=12)
     parts = {
         "scheduler": SCHEDULER,
-        "text_encoder": ("transformers", "Qwen3VLForConditionalGeneration", small_qwen3_vl(words, 36)),
-        "processor": ("transformers", "Qwen3VLProcessor", AssembledProcessor(words, image_processor(16, 64 * 64))),
+        "text_encoder": (
+            "transformers",
+            "Qwen3VLForConditionalGeneration",
+            small_qwen3_vl(words, 36),
+        ),
+        "processor": (
+            "transformers",
+            "Qwen3VLProcessor",
+            AssembledProcessor(words, image_processor(16, 64 * 64)),
+        ),
         "transformer": ("diffusers", "BriaFibo2Transformer2DModel", transformer),
         "vae": ("diffusers", "AutoencoderKLFlux2", vae),
     }
@@ -300,7 +362,11 @@ def qwen_image_layered(folder: Path) -> None:
         "scheduler": SCHEDULER,
         "text_encoder": ("transformers", "Qwen2_5_VLForConditionalGeneration", qwen25_vl(words)),
         "tokenizer": ("transformers", "PreTrainedTokenizerFast", words),
-        "processor": ("transformers", "Qwen2VLProcessor", AssembledProcessor(words, image_processor(14, 56 * 56))),
+        "processor": (
+            "transformers",
+            "Qwen2VLProcessor",
+            AssembledProcessor(words, image_processor(14, 56 * 56)),
+        ),
         "transformer": ("diffusers", "QwenImageTransformer2DModel", transformer),
         "vae": ("diffusers", "AutoencoderKLQwenImage", vae),
     }

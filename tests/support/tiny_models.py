@@ -1,4 +1,6 @@
-"""Tiny real checkpoints; `python tests/support/tiny_models.py FOLDER` builds them all, tests build what they need."""
+"""Tiny real checkpoints; `python tests/support/tiny_models.py FOLDER` builds them all, tests build
+what they need.
+"""
 
 from __future__ import annotations
 
@@ -57,18 +59,28 @@ TEXTS = [load_rubric(name, {}).user for name in ("aspects", "plausibility")]
 
 
 def tokenizer(
-    vocab_size: int = 700, special: Sequence[str] = SPECIAL, texts: Sequence[str] = TEXTS, **options: Any
+    vocab_size: int = 700,
+    special: Sequence[str] = SPECIAL,
+    texts: Sequence[str] = TEXTS,
+    **options: Any,
 ) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer, whose `special` tokens, by default Qwen-VL's, have the lowest numbers."""
+    """A byte-level BPE tokenizer, whose `special` tokens, by default Qwen-VL's, have the lowest
+    numbers.
+    """
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size, special_tokens=list(special), initial_alphabet=alphabet, show_progress=False
+        vocab_size=vocab_size,
+        special_tokens=list(special),
+        initial_alphabet=alphabet,
+        show_progress=False,
     )
     bpe.train_from_iterator(texts, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|im_end|>", pad_token="<|endoftext|>", **options)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe, eos_token="<|im_end|>", pad_token="<|endoftext|>", **options
+    )
 
 
 def vl_config(words: PreTrainedTokenizerFast, **text: Any) -> dict[str, Any]:
@@ -86,7 +98,11 @@ def vl_config(words: PreTrainedTokenizerFast, **text: Any) -> dict[str, Any]:
             "head_dim": 16,
             "vocab_size": len(words),
             "max_position_embeddings": 8192,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]},
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 10000.0,
+                "mrope_section": [2, 3, 3],
+            },
             "bos_token_id": None,
             "eos_token_id": words.eos_token_id,
             "pad_token_id": words.pad_token_id,
@@ -113,7 +129,9 @@ def qwen25_vl(words: PreTrainedTokenizerFast) -> Qwen2_5_VLForConditionalGenerat
         "patch_size": 14, "spatial_merge_size": 2, "window_size": 56, "fullatt_block_indexes": [1],
     }  # fmt: skip
     torch.manual_seed(0)
-    return Qwen2_5_VLForConditionalGeneration(Qwen2_5_VLConfig(vision_config=vision, **vl_config(words))).eval()
+    return Qwen2_5_VLForConditionalGeneration(
+        Qwen2_5_VLConfig(vision_config=vision, **vl_config(words))
+    ).eval()
 
 
 def _qwen3_vision() -> dict[str, Any]:
@@ -125,11 +143,18 @@ def _qwen3_vision() -> dict[str, Any]:
 
 def qwen3_vl(words: PreTrainedTokenizerFast) -> Qwen3VLForConditionalGeneration:
     torch.manual_seed(0)
-    return Qwen3VLForConditionalGeneration(Qwen3VLConfig(vision_config=_qwen3_vision(), **vl_config(words))).eval()
+    return Qwen3VLForConditionalGeneration(
+        Qwen3VLConfig(vision_config=_qwen3_vision(), **vl_config(words))
+    ).eval()
 
 
 def qwen3_vl_moe(words: PreTrainedTokenizerFast) -> Qwen3VLMoeForConditionalGeneration:
-    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "decoder_sparse_step": 1}
+    experts = {
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "decoder_sparse_step": 1,
+    }
     torch.manual_seed(0)
     return Qwen3VLMoeForConditionalGeneration(
         Qwen3VLMoeConfig(vision_config=_qwen3_vision(), **vl_config(words, **experts))
@@ -157,8 +182,13 @@ def train_judge(folder: Path, steps: int = 80) -> Path:
     for _ in range(steps):
         pair = chance.choice(pairs)
         system, parts = rubric.render(pair)
-        user = "".join(VISION if kind == "image" else text for kind, text in parts)[chance.choice((0, 0, 400)) :]
-        images = [Image.new("RGB", (32, 32), tuple(chance.randbytes(3))) for _ in range(user.count(VISION))]
+        user = "".join(VISION if kind == "image" else text for kind, text in parts)[
+            chance.choice((0, 0, 400)) :
+        ]
+        images = [
+            Image.new("RGB", (32, 32), tuple(chance.randbytes(3)))
+            for _ in range(user.count(VISION))
+        ]
         prompt = f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
         inputs = processor([prompt + reply], images)
         labels = inputs["input_ids"].clone()
@@ -171,7 +201,9 @@ def train_judge(folder: Path, steps: int = 80) -> Path:
     return save_judge(folder, model.eval(), 8)
 
 
-def save_pipeline(folder: Path, kind: str, parts: dict[str, tuple[str, str, Any]], **config: Any) -> Path:
+def save_pipeline(
+    folder: Path, kind: str, parts: dict[str, tuple[str, str, Any]], **config: Any
+) -> Path:
     index: dict[str, Any] = {"_class_name": kind, "_diffusers_version": "0.42.1", **config}
     for name, (library, class_name, part) in parts.items():
         index[name] = [library, class_name]
@@ -185,7 +217,8 @@ def save_pipeline(folder: Path, kind: str, parts: dict[str, tuple[str, str, Any]
 def qwen_image_edit(folder: Path, kind: str = "QwenImageEditPipeline") -> Path:
     """A tiny Qwen-Image-Edit; `kind` may name `QwenImageEditPlusPipeline`.
 
-    The pipeline enlarges every source to 1024², so that a VAE that leaves a 16th of a side saves most of the time.
+    The pipeline enlarges every source to 1024², so that a VAE that leaves a 16th of a side saves
+    most of the time.
     """
     words = tokenizer()
     torch.manual_seed(0)
@@ -197,10 +230,16 @@ def qwen_image_edit(folder: Path, kind: str = "QwenImageEditPipeline") -> Path:
         patch_size=2, in_channels=16, out_channels=4, num_layers=2, attention_head_dim=16, num_attention_heads=2,
         joint_attention_dim=64, axes_dims_rope=(4, 6, 6),
     )  # fmt: skip
-    transformer.proj_out.weight.data.mul_(8)  # so that another source, instruction or seed is seen in the image
+    transformer.proj_out.weight.data.mul_(
+        8
+    )  # so that another source, instruction or seed is seen in the image
     processor = AssembledProcessor(words, image_processor(14, 56 * 56))
     parts = {
-        "scheduler": ("diffusers", "FlowMatchEulerDiscreteScheduler", FlowMatchEulerDiscreteScheduler()),
+        "scheduler": (
+            "diffusers",
+            "FlowMatchEulerDiscreteScheduler",
+            FlowMatchEulerDiscreteScheduler(),
+        ),
         "text_encoder": ("transformers", "Qwen2_5_VLForConditionalGeneration", qwen25_vl(words)),
         "tokenizer": ("transformers", "PreTrainedTokenizerFast", words),
         "processor": ("transformers", "Qwen2VLProcessor", processor),
@@ -262,12 +301,29 @@ def flux_kontext(folder: Path) -> Path:
     )  # fmt: skip
     t5 = T5EncoderModel(
         T5Config(
-            vocab_size=len(words), d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0
+            vocab_size=len(words),
+            d_model=32,
+            d_kv=8,
+            d_ff=64,
+            num_layers=2,
+            num_heads=4,
+            decoder_start_token_id=0,
         )
     )
-    vae = _vae(4, 5, use_quant_conv=False, use_post_quant_conv=False, shift_factor=0.1159, scaling_factor=0.3611)
+    vae = _vae(
+        4,
+        5,
+        use_quant_conv=False,
+        use_post_quant_conv=False,
+        shift_factor=0.1159,
+        scaling_factor=0.3611,
+    )
     parts = {
-        "scheduler": ("diffusers", "FlowMatchEulerDiscreteScheduler", FlowMatchEulerDiscreteScheduler()),
+        "scheduler": (
+            "diffusers",
+            "FlowMatchEulerDiscreteScheduler",
+            FlowMatchEulerDiscreteScheduler(),
+        ),
         "text_encoder": ("transformers", "CLIPTextModel", _clip(words)),
         "text_encoder_2": ("transformers", "T5EncoderModel", t5),
         "tokenizer": ("transformers", "PreTrainedTokenizerFast", words),

@@ -1,4 +1,6 @@
-"""Tiny random checkpoints of further instruction-editing pipelines, whose weights all carry a signal."""
+"""Tiny random checkpoints of further instruction-editing pipelines, whose weights all carry a
+signal.
+"""
 
 from __future__ import annotations
 
@@ -59,11 +61,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SPECIAL = [*tiny_models.SPECIAL, "<|image|>", "<sop>", "<eop>"]
-TEXTS = ["Describe the image by detailing the color, shape, size, texture, quantity, text, spatial relationships"]
+TEXTS = [
+    "Describe the image by detailing the color, shape, size, texture, quantity, text, spatial "
+    "relationships"
+]
 
 
 def redraw(model: Any, gain: float = 1.0) -> Any:
-    """Draw all parameters anew, those too that training would start at zero and that would block the signal.
+    """Draw all parameters anew, those too that training would start at zero and that would block
+    the signal.
 
     Scales of norms stay one. What was drawn before does not matter: equal calls make equal files.
     """
@@ -78,14 +84,24 @@ def redraw(model: Any, gain: float = 1.0) -> Any:
 
 
 def tokenizer(first: Sequence[str] = (), **options: Any) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer with Qwen-VL's special tokens; the tokens `first` have the lowest numbers."""
+    """A byte-level BPE tokenizer with Qwen-VL's special tokens; the tokens `first` have the lowest
+    numbers.
+    """
     return tiny_models.tokenizer(400, [*first, *SPECIAL], TEXTS, **options)
 
 
-def save_pipeline(folder: Path, kind: str, parts: dict[str, tuple[str, Any]], **config: Any) -> None:
-    """Save a pipeline's parts, each given with the class that `model_index.json` names, and its own config."""
+def save_pipeline(
+    folder: Path, kind: str, parts: dict[str, tuple[str, Any]], **config: Any
+) -> None:
+    """Save a pipeline's parts, each given with the class that `model_index.json` names, and its own
+    config.
+    """
     named = {
-        name: ("diffusers" if type(part).__module__.startswith("diffusers") else "transformers", class_name, part)
+        name: (
+            "diffusers" if type(part).__module__.startswith("diffusers") else "transformers",
+            class_name,
+            part,
+        )
         for name, (class_name, part) in parts.items()
     }
     tiny_models.save_pipeline(folder, kind, named, **config)
@@ -102,7 +118,9 @@ def kl_vae(latent_channels: int, levels: int, width: int = 8, **options: Any) ->
 
 
 def wan_vae(levels: int) -> AutoencoderKLWan:
-    """A Wan autoencoder that leaves 1 / (8 * 2^(levels - 1)) of a side: cheap, as it folds 8 x 8 pixels first."""
+    """A Wan autoencoder that leaves 1 / (8 * 2^(levels - 1)) of a side: cheap, as it folds 8 x 8
+    pixels first.
+    """
     vae = AutoencoderKLWan(
         base_dim=4, z_dim=4, dim_mult=[1] * levels, num_res_blocks=1, temperal_downsample=[True] * (levels - 1),
         latents_mean=[0.0] * 4, latents_std=[1.0] * 4, in_channels=3 * 64, out_channels=3 * 64, patch_size=8,
@@ -140,7 +158,9 @@ def qwen3_vl(words: PreTrainedTokenizerFast) -> Qwen3VLForConditionalGeneration:
         "patch_size": 8, "spatial_merge_size": 2, "num_position_embeddings": 64, "deepstack_visual_indexes": [0],
     }  # fmt: skip
     return redraw(
-        Qwen3VLForConditionalGeneration(Qwen3VLConfig(vision_config=vision, **vl_config(words, intermediate_size=64)))
+        Qwen3VLForConditionalGeneration(
+            Qwen3VLConfig(vision_config=vision, **vl_config(words, intermediate_size=64))
+        )
     )
 
 
@@ -148,7 +168,9 @@ def vl_processor(words: PreTrainedTokenizerFast, patch: int) -> AssembledProcess
     """What Qwen-VL takes, without torchvision; images become at most 8 x 8 patches."""
     side = patch * 2
     size = {"shortest_edge": side * side, "longest_edge": (8 * patch) ** 2}
-    return AssembledProcessor(words, Qwen2VLImageProcessorPil(patch_size=patch, merge_size=2, size=size))
+    return AssembledProcessor(
+        words, Qwen2VLImageProcessorPil(patch_size=patch, merge_size=2, size=size)
+    )
 
 
 def flow_scheduler(**options: Any) -> tuple[str, FlowMatchEulerDiscreteScheduler]:
@@ -157,7 +179,9 @@ def flow_scheduler(**options: Any) -> tuple[str, FlowMatchEulerDiscreteScheduler
 
 
 def cosxl(folder: Path) -> None:
-    """A tiny CosXL; `is_cosxl_edit` must be in `model_index.json`, which diffusers' own saving forgets."""
+    """A tiny CosXL; `is_cosxl_edit` must be in `model_index.json`, which diffusers' own saving
+    forgets.
+    """
     words = tokenizer(model_max_length=77)
     unet = UNet2DConditionModel(
         sample_size=32, in_channels=8, out_channels=4, block_out_channels=(8, 16), layers_per_block=1,
@@ -166,24 +190,37 @@ def cosxl(folder: Path) -> None:
         addition_time_embed_dim=8, projection_class_embeddings_input_dim=32 + 6 * 8,
     )  # fmt: skip
     scheduler = EDMEulerScheduler(
-        sigma_min=0.002, sigma_max=120.0, sigma_data=1.0, prediction_type="v_prediction", sigma_schedule="exponential"
+        sigma_min=0.002,
+        sigma_max=120.0,
+        sigma_data=1.0,
+        prediction_type="v_prediction",
+        sigma_schedule="exponential",
     )
     parts = {
         "scheduler": ("EDMEulerScheduler", scheduler),
         "text_encoder": ("CLIPTextModel", redraw(CLIPTextModel(clip_config(words)))),
-        "text_encoder_2": ("CLIPTextModelWithProjection", redraw(CLIPTextModelWithProjection(clip_config(words)))),
+        "text_encoder_2": (
+            "CLIPTextModelWithProjection",
+            redraw(CLIPTextModelWithProjection(clip_config(words))),
+        ),
         "tokenizer": ("PreTrainedTokenizerFast", words),
         "tokenizer_2": ("PreTrainedTokenizerFast", words),
         "unet": ("UNet2DConditionModel", redraw(unet)),
         "vae": ("AutoencoderKL", kl_vae(4, 4)),
     }
     save_pipeline(
-        folder, "StableDiffusionXLInstructPix2PixPipeline", parts, force_zeros_for_empty_prompt=True, is_cosxl_edit=True
+        folder,
+        "StableDiffusionXLInstructPix2PixPipeline",
+        parts,
+        force_zeros_for_empty_prompt=True,
+        is_cosxl_edit=True,
     )
 
 
 def omnigen(folder: Path) -> None:
-    """A tiny OmniGen; patches of 16 pixels are fixed in its processor, so its autoencoder leaves an 8th."""
+    """A tiny OmniGen; patches of 16 pixels are fixed in its processor, so its autoencoder leaves an
+    8th.
+    """
     words = tokenizer()
     transformer = OmniGenTransformer2DModel(
         in_channels=4, patch_size=2, hidden_size=16, num_attention_heads=1, num_key_value_heads=1,
@@ -222,7 +259,10 @@ def chronoedit(folder: Path) -> None:
     parts = {
         "scheduler": flow_scheduler(shift=2.0),
         "image_encoder": ("CLIPVisionModel", redraw(CLIPVisionModel(vision))),
-        "image_processor": ("CLIPImageProcessor", CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size=sides)),
+        "image_processor": (
+            "CLIPImageProcessor",
+            CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size=sides),
+        ),
         "text_encoder": ("UMT5EncoderModel", redraw(UMT5EncoderModel(text))),
         "tokenizer": ("PreTrainedTokenizerFast", words),
         "transformer": ("ChronoEditTransformer3DModel", redraw(transformer)),
@@ -232,7 +272,9 @@ def chronoedit(folder: Path) -> None:
 
 
 def kandinsky5(folder: Path) -> None:
-    """A tiny Kandinsky 5 I2I, whose `tokenizer` is a Qwen2.5-VL processor; an 8th of a side is fixed."""
+    """A tiny Kandinsky 5 I2I, whose `tokenizer` is a Qwen2.5-VL processor; an 8th of a side is
+    fixed.
+    """
     words, clip_words = tokenizer(), tokenizer(model_max_length=77)
     transformer = Kandinsky5Transformer3DModel(
         in_visual_dim=4, out_visual_dim=4, in_text_dim=64, in_text_dim2=32, time_dim=16, model_dim=16, ff_dim=32,
@@ -285,7 +327,12 @@ def zimage_omni(folder: Path) -> None:
         num_key_value_heads=2, head_dim=8, pad_token_id=words.pad_token_id, eos_token_id=words.eos_token_id,
     )  # fmt: skip
     vision = Siglip2VisionConfig(
-        hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=4, num_patches=16, patch_size=16
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_patches=16,
+        patch_size=16,
     )
     transformer = ZImageTransformer2DModel(
         in_channels=4, dim=16, n_layers=1, n_refiner_layers=1, n_heads=1, n_kv_heads=1, cap_feat_dim=32,
@@ -298,7 +345,10 @@ def zimage_omni(folder: Path) -> None:
         "transformer": ("ZImageTransformer2DModel", redraw(transformer, 2.0)),
         "vae": ("AutoencoderKL", kl_vae(4, 5, shift_factor=0.1159, scaling_factor=0.3611)),
         "siglip": ("Siglip2VisionModel", redraw(Siglip2VisionModel(vision))),
-        "siglip_processor": ("Siglip2ImageProcessor", Siglip2ImageProcessorPil(patch_size=16, max_num_patches=16)),
+        "siglip_processor": (
+            "Siglip2ImageProcessor",
+            Siglip2ImageProcessorPil(patch_size=16, max_num_patches=16),
+        ),
     }
     save_pipeline(folder, "ZImageOmniPipeline", parts)
 
@@ -337,15 +387,22 @@ def dreamlite_mobile(folder: Path) -> None:
 
 
 GLM_CODES = 32  # image tokens come first in the vocabulary, as in GLM-Image
-GLM_IMAGES = [*(f"<|dit_token_{code}|>" for code in range(GLM_CODES)), "<|image_start|>", "<|image_end|>"]
+GLM_IMAGES = [
+    *(f"<|dit_token_{code}|>" for code in range(GLM_CODES)),
+    "<|image_start|>",
+    "<|image_end|>",
+]
 GLM_TEMPLATE = (
     "{% for message in messages %}{% for part in message.content %}{% if part.type == 'image' %}"
-    "<|image_start|><|image|><|image_end|>{% else %}{{ part.text }}{% endif %}{% endfor %}{% endfor %}"
+    "<|image_start|><|image|><|image_end|>{% else %}{{ part.text }}{% endif %}{% endfor %}{% "
+    "endfor %}"
 )
 
 
 def glm_image(folder: Path) -> None:
-    """A tiny GLM-Image: one model draws a token for each 32 x 32 pixels, another makes the image of them."""
+    """A tiny GLM-Image: one model draws a token for each 32 x 32 pixels, another makes the image of
+    them.
+    """
     roles = {"image_token": "<|image|>", "grid_bos_token": "<sop>", "grid_eos_token": "<eop>"}
     words = tokenizer(first=GLM_IMAGES, bos_token="<|image_start|>", extra_special_tokens=roles)
     text = {
@@ -364,14 +421,27 @@ def glm_image(folder: Path) -> None:
         image_end_token_id=GLM_CODES + 1,
     )  # fmt: skip
     images = GlmImageImageProcessorPil(
-        patch_size=16, temporal_patch_size=1, merge_size=1, size={"shortest_edge": 64 * 64, "longest_edge": 2048 * 2048}
+        patch_size=16,
+        temporal_patch_size=1,
+        merge_size=1,
+        size={"shortest_edge": 64 * 64, "longest_edge": 2048 * 2048},
     )
     transformer = GlmImageTransformer2DModel(
         patch_size=2, in_channels=4, out_channels=4, num_layers=1, attention_head_dim=16, num_attention_heads=2,
         text_embed_dim=32, time_embed_dim=16, condition_dim=8, prior_vq_quantizer_codebook_size=GLM_CODES,
     )  # fmt: skip
-    glyphs = T5Config(vocab_size=384, d_model=32, d_kv=8, d_ff=64, num_layers=1, num_heads=4, decoder_start_token_id=0)
-    processor = GlmImageProcessor(image_processor=images, tokenizer=words, chat_template=GLM_TEMPLATE)
+    glyphs = T5Config(
+        vocab_size=384,
+        d_model=32,
+        d_kv=8,
+        d_ff=64,
+        num_layers=1,
+        num_heads=4,
+        decoder_start_token_id=0,
+    )
+    processor = GlmImageProcessor(
+        image_processor=images, tokenizer=words, chat_template=GLM_TEMPLATE
+    )
     parts = {
         "scheduler": flow_scheduler(use_dynamic_shifting=True, time_shift_type="linear"),
         "processor": ("GlmImageProcessor", processor),

@@ -1,4 +1,5 @@
-"""Lets torchvision be imported beside a build of torch that its compiled operators do not load with.
+"""Lets torchvision be imported beside a build of torch that its compiled operators do not load
+with.
 
 torchvision registers details of two of them when it is imported. Nothing here calls them.
 """
@@ -21,7 +22,9 @@ class Finder:
 
             library = torch.library.Library("torchvision", "DEF")
             for operator in ("nms", "qnms"):
-                library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+                library.define(
+                    f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+                )
             cls.kept.append(library)
 
 

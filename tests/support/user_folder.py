@@ -1,4 +1,6 @@
-"""A folder of a user of the installed package: of that which `IMGEDIT_INSTALLED_PYTHON` has, or else of this one."""
+"""A folder of a user of the installed package: of that which `IMGEDIT_INSTALLED_PYTHON` has, or
+else of this one.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ PYTHON = os.environ.get("IMGEDIT_INSTALLED_PYTHON", sys.executable)
 
 @dataclass
 class Outcome:
-    """How one call of pytest or imgedit ended: exit code, output, and the pairs that were edited, in order."""
+    """How one call of pytest or imgedit ended: exit code, output, and the pairs that were edited,
+    in order.
+    """
 
     code: int
     output: str
@@ -32,7 +36,10 @@ class Outcome:
     @property
     def last(self) -> str:
         """The verdict: the last line that the plugin printed."""
-        return next((line for line in reversed(self.output.splitlines()) if line.startswith("imgedit: ")), "")
+        return next(
+            (line for line in reversed(self.output.splitlines()) if line.startswith("imgedit: ")),
+            "",
+        )
 
     def counts(self) -> dict[str, int]:
         """The counts of pytest's last line, such as `{"passed": 6}`."""
@@ -46,7 +53,11 @@ class Repository:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "GITHUB", "COV"))},
+            **{
+                name: value
+                for name, value in os.environ.items()
+                if not name.startswith(("PYTEST", "GITHUB", "COV"))
+            },
             "EDITED": str(path / "edited.txt"),
             "COLUMNS": "100",
             "HF_HUB_OFFLINE": "1",
@@ -79,7 +90,9 @@ class Repository:
 
     def results(self) -> dict[str, Any]:
         """The results document of the latest run."""
-        runs = sorted(self.path.glob("**/runs/*/results.json"), key=lambda path: path.stat().st_mtime_ns)
+        runs = sorted(
+            self.path.glob("**/runs/*/results.json"), key=lambda path: path.stat().st_mtime_ns
+        )
         document: dict[str, Any] = json.loads(runs[-1].read_text())
         return document
 
@@ -88,7 +101,8 @@ class Repository:
         cases = ElementTree.parse(self.path / name).iter("testcase")
         return {
             f"{case.get('classname')}::{case.get('name')}": next(
-                (child.tag for child in case if child.tag in ("failure", "error", "skipped")), "passed"
+                (child.tag for child in case if child.tag in ("failure", "error", "skipped")),
+                "passed",
             )
             for case in cases
         }
@@ -98,7 +112,9 @@ def fill_repository(folder: Path) -> None:
     """Copy the template of a user's repository into a folder, with its six photographs."""
     shutil.copytree(TEMPLATE, folder, dirs_exist_ok=True)
     for line in (folder / "data" / "pairs.jsonl").read_text().splitlines():
-        Image.effect_noise((48, 40), 60).convert("RGB").save(folder / "data" / json.loads(line)["image"])
+        Image.effect_noise((48, 40), 60).convert("RGB").save(
+            folder / "data" / json.loads(line)["image"]
+        )
 
 
 class RepositoryHere(Repository):
@@ -117,7 +133,9 @@ class RepositoryHere(Repository):
             patch.chdir(self.path / cwd)
             (self.path / "edited.txt").unlink(missing_ok=True)
             result = run_with_threads(self.pytester, "-p", "no:hypothesispytest", *arguments)
-        return Outcome(int(result.ret), "\n".join([*result.errlines, *result.outlines]), self.edited())
+        return Outcome(
+            int(result.ret), "\n".join([*result.errlines, *result.outlines]), self.edited()
+        )
 
 
 def has(module: str) -> bool:

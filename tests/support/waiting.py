@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Seconds after which a test gives up an event that an idle machine shows in a few, so that no busy one fails it.
+#: Seconds after which a test gives up an event that an idle machine shows in a few, so that no busy
+#: one fails it.
 PATIENCE = 120
 
 

@@ -1,7 +1,8 @@
-"""Workers that are threads of the test's process: all of a run but its processes, for tests of what comes of it.
+"""Workers that are threads of the test's process: all of a run but its processes, for tests of what
+comes of it.
 
-The controller, its pools, the messages and the code inside a worker are the real ones. A fake that dies, hangs, prints
-or looks at its process needs `Bench.run_with_workers`.
+The controller, its pools, the messages and the code inside a worker are the real ones. A fake that
+dies, hangs, prints or looks at its process needs `Bench.run_with_workers`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class ThreadExecutor:
 
 
 class ThreadConnection:
-    """One worker in a thread; what is sent to and from it passes through execnet's serializer, as on the wire."""
+    """One worker in a thread; what is sent to and from it passes through execnet's serializer, as
+    on the wire.
+    """
 
     def __init__(self, slot: Slot) -> None:
         self._inbox: queue.Queue[Any] = queue.Queue()

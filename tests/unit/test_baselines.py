@@ -26,14 +26,23 @@ def test_a_baseline_is_one_item_a_line_and_read_back_as_it_was(tmp_path):
     saved = a_baseline(baseline_item("a", 7.5), baseline_item("b", None, "自定义"))
     path = write_baseline(tmp_path / "deep", saved)
     lines = path.read_text().splitlines()
-    assert [json.loads(line.rstrip(","))["category"] for line in lines if '"sha256"' in line] == ["physics", "自定义"]
+    assert [json.loads(line.rstrip(","))["category"] for line in lines if '"sha256"' in line] == [
+        "physics",
+        "自定义",
+    ]
     assert read_baseline("main", tmp_path / "deep", tmp_path) == saved
     assert read_baseline("deep/main.json", tmp_path / "other", tmp_path) == saved
 
 
 def test_latest_is_the_run_that_finished_last_not_the_file_that_was_written_last(tmp_path):
-    write_baseline(tmp_path, a_baseline(baseline_item("a", 1), name="new", finished="2026-03-01T00:00:00+00:00"))
-    write_baseline(tmp_path, a_baseline(baseline_item("a", 1), name="old", finished="2026-02-01T00:00:00+00:00"))
+    write_baseline(
+        tmp_path,
+        a_baseline(baseline_item("a", 1), name="new", finished="2026-03-01T00:00:00+00:00"),
+    )
+    write_baseline(
+        tmp_path,
+        a_baseline(baseline_item("a", 1), name="old", finished="2026-02-01T00:00:00+00:00"),
+    )
     assert read_baseline("latest", tmp_path, tmp_path).name == "new"
 
 
@@ -52,11 +61,21 @@ def test_latest_is_the_run_that_finished_last_not_the_file_that_was_written_last
             "items.0.score: Input should be less than or equal to 10",
         ),
         (json.dumps(baseline_document(baseline_item("a", True))), "items.0.score: "),
-        (json.dumps(baseline_document(baseline_item("a", 1), baseline_item("a", 2))), "items: id 'a' occurs twice"),
-        (json.dumps(baseline_document(name="\x1b[31mred")), "name: String should match pattern"),
-        (json.dumps(baseline_document(commit={"sha": 5})), "commit.sha: Input should be a valid string"),
         (
-            json.dumps(baseline_document({**baseline_item("a", 1), "seeds": [{"seed": 0, "edit": "../../x"}]})),
+            json.dumps(baseline_document(baseline_item("a", 1), baseline_item("a", 2))),
+            "items: id 'a' occurs twice",
+        ),
+        (json.dumps(baseline_document(name="\x1b[31mred")), "name: String should match pattern"),
+        (
+            json.dumps(baseline_document(commit={"sha": 5})),
+            "commit.sha: Input should be a valid string",
+        ),
+        (
+            json.dumps(
+                baseline_document(
+                    {**baseline_item("a", 1), "seeds": [{"seed": 0, "edit": "../../x"}]}
+                )
+            ),
             "items.0.seeds.0.edit: String should match pattern",
         ),
         (json.dumps(baseline_document(seeds="1")), "seeds: Input should be a valid integer"),
@@ -80,13 +99,17 @@ def test_a_damaged_baseline_is_named_in_one_line(tmp_path, text, line):
         st.none() | st.booleans() | st.floats() | st.text(),
         lambda inner: (
             st.lists(inner)
-            | st.dictionaries(st.sampled_from(["schema", "items", "judge", "name", "seeds", "id"]), inner)
+            | st.dictionaries(
+                st.sampled_from(["schema", "items", "judge", "name", "seeds", "id"]), inner
+            )
         ),
     )
 )
 def test_whatever_stands_in_a_baseline_it_is_read_or_refused(tmp_path_factory, value):
     folder = tmp_path_factory.mktemp("b")
-    document = {**baseline_document(baseline_item("a", 1)), **value} if isinstance(value, dict) else value
+    document = (
+        {**baseline_document(baseline_item("a", 1)), **value} if isinstance(value, dict) else value
+    )
     (folder / "main.json").write_text(json.dumps(document))
     refused = ""
     try:
@@ -102,9 +125,17 @@ def test_whatever_stands_in_a_baseline_it_is_read_or_refused(tmp_path_factory, v
     [
         ({"spec": "other", "fingerprint": "2" * 64}, 1, "another judge: j there, other here"),
         ({"spec": "other", "fingerprint": "1" * 64}, 1, None),  # the same judge under another path
-        ({"params": {"scoring": "expected"}}, 1, 'another judge parameters: {} there, {"scoring": "expected"} here'),
+        (
+            {"params": {"scoring": "expected"}},
+            1,
+            'another judge parameters: {} there, {"scoring": "expected"} here',
+        ),
         ({"rubric": "mine"}, 1, "another rubric: aspects there, mine here"),
-        ({"rubric_sha256": "2" * 64}, 1, "another content of the rubric: 000000000000… there, 222222222222… here"),
+        (
+            {"rubric_sha256": "2" * 64},
+            1,
+            "another content of the rubric: 000000000000… there, 222222222222… here",
+        ),
         (
             {"spec": "j", "fingerprint": "2" * 64},
             1,
@@ -123,7 +154,10 @@ def test_pairs_of_another_content_are_not_compared():
     assert unlike_items(known, [("b", content_of("b"), [0])]) is None
     assert unlike_items(known, [("c", content_of("c"), [0])]) == "pair 'c' is not in it"
     assert unlike_items(known, [("a", "x", [0])]) == "pair 'a' had another category, text or image"
-    assert unlike_items(known, [("a", content_of("a"), [3])]) == "pair 'a' was edited with seeds [0], here with [3]"
+    assert (
+        unlike_items(known, [("a", content_of("a"), [3])])
+        == "pair 'a' was edited with seeds [0], here with [3]"
+    )
 
 
 def items(*rows):
@@ -131,8 +165,14 @@ def items(*rows):
 
 
 def test_differences_are_paired_by_id_and_bounded_where_a_score_is_missing():
-    found = differences(items(("a", 4.0), ("b", None), ("c", 9.0)), items(("c", None), ("a", 6.5), ("b", 3)))
-    assert [(one.value, one.lowest, one.highest) for one in found] == [(None, -9, 1), (2.5, 2.5, 2.5), (None, -7, 3)]
+    found = differences(
+        items(("a", 4.0), ("b", None), ("c", 9.0)), items(("c", None), ("a", 6.5), ("b", 3))
+    )
+    assert [(one.value, one.lowest, one.highest) for one in found] == [
+        (None, -9, 1),
+        (2.5, 2.5, 2.5),
+        (None, -7, 3),
+    ]
 
 
 def test_scores_that_differ_by_rounding_only_did_not_move():
@@ -142,12 +182,16 @@ def test_scores_that_differ_by_rounding_only_did_not_move():
 
 def test_comparison_by_hand():
     social = [(f"s{n}", 5.0, "social") for n in range(6)]
-    before = a_baseline(*(baseline_item(*row) for row in [*((f"p{n}", 8.0) for n in range(6)), *social]))
+    before = a_baseline(
+        *(baseline_item(*row) for row in [*((f"p{n}", 8.0) for n in range(6)), *social])
+    )
     found = compare(before, items(*((f"p{n}", 6.0 - n / 10) for n in range(6)), *social), 0.05)
     physics, social, overall = (found.rows[name] for name in ("physics", "social", "overall"))
     assert (physics.n, physics.before, physics.now) == (6, 8.0, pytest.approx(5.75))
     assert physics.difference == pytest.approx(-2.25)
-    assert physics.p == pytest.approx(3 / 64)  # six signs alike; the smallest of three p values counts thrice
+    assert physics.p == pytest.approx(
+        3 / 64
+    )  # six signs alike; the smallest of three p values counts thrice
     assert (physics.finding, social.finding, overall.finding) == ("fell", "same", "fell")
     assert overall.difference == pytest.approx(-1.125)
     assert [pair.id for pair in found.fell] == ["p5", "p4", "p3", "p2", "p1"]
@@ -163,7 +207,14 @@ def test_gates_do_not_mix_editors_made_faster_with_loss():
     assert unlike_losses(fast, ["quantize=fp8"]) is None
 
 
-def computed(gpu="NVIDIA H200", torch="2.13.0", dtype="bfloat16", decoder="packed", batch_sizes=(8,), threads=None):
+def computed(
+    gpu="NVIDIA H200",
+    torch="2.13.0",
+    dtype="bfloat16",
+    decoder="packed",
+    batch_sizes=(8,),
+    threads=None,
+):
     environment = {"device": "cuda", "gpu": gpu, "versions": {"torch": torch}, "threads": threads}
     return a_baseline(
         editor={"spec": "e", "dtype": dtype, "batch_sizes": batch_sizes},
@@ -183,16 +234,30 @@ def computed(gpu="NVIDIA H200", torch="2.13.0", dtype="bfloat16", decoder="packe
         ),
         pytest.param(
             computed(gpu="NVIDIA H100"),
-            ["edits: gpu NVIDIA H200 there, NVIDIA H100 here", "verdicts: gpu NVIDIA H200 there, NVIDIA H100 here"],
+            [
+                "edits: gpu NVIDIA H200 there, NVIDIA H100 here",
+                "verdicts: gpu NVIDIA H200 there, NVIDIA H100 here",
+            ],
             id="gpu",
         ),
         pytest.param(
             computed(dtype="float16"),
-            ["edits: dtype bfloat16 there, float16 here", "verdicts: dtype bfloat16 there, float16 here"],
+            [
+                "edits: dtype bfloat16 there, float16 here",
+                "verdicts: dtype bfloat16 there, float16 here",
+            ],
             id="dtype",
         ),
-        pytest.param(computed(decoder="padded"), ["verdicts: decoder packed there, padded here"], id="decoder"),
-        pytest.param(computed(batch_sizes=(1, 8)), ["edits: batch size 8 there, 1 and 8 here"], id="batch-sizes"),
+        pytest.param(
+            computed(decoder="padded"),
+            ["verdicts: decoder packed there, padded here"],
+            id="decoder",
+        ),
+        pytest.param(
+            computed(batch_sizes=(1, 8)),
+            ["edits: batch size 8 there, 1 and 8 here"],
+            id="batch-sizes",
+        ),
         pytest.param(computed(batch_sizes=()), [], id="batch-sizes-unknown"),
         pytest.param(computed(threads=2), [], id="threads-unknown"),
         pytest.param(computed(dtype=None, decoder=None), [], id="unknown"),
@@ -204,4 +269,6 @@ def test_what_two_runs_were_computed_with_is_compared(now, found):
 
 def test_the_number_of_threads_of_a_cpu_is_compared():
     two, four = computed(threads=2), computed(threads=4)
-    assert environment_differences(two, four) == [f"{what}: threads 2 there, 4 here" for what in ("edits", "verdicts")]
+    assert environment_differences(two, four) == [
+        f"{what}: threads 2 there, 4 here" for what in ("edits", "verdicts")
+    ]

@@ -1,4 +1,6 @@
-"""The socket between pytest-xdist's workers and their controller: an answer reaches the call that it belongs to."""
+"""The socket between pytest-xdist's workers and their controller: an answer reaches the call that
+it belongs to.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def call(source, instruction=""):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder whose path is longer than the address of a socket may be, in which a server answers."""
+    """A folder whose path is longer than the address of a socket may be, in which a server
+    answers.
+    """
     folder = tmp_path / ("long" * 30)
     server = CallServer(folder, TOKEN, lambda fixture: Echo())
     yield folder
@@ -71,7 +75,9 @@ def test_threads_that_share_a_fixture_get_their_own_answers(folder):
     remote = RemoteCalls(folder, TOKEN)
     asked = [f"{n}".encode() for n in range(400)]
     with ThreadPoolExecutor(8) as threads:
-        assert [answer for (answer,) in threads.map(lambda source: remote.edit(call(source)), asked)] == asked
+        assert [
+            answer for (answer,) in threads.map(lambda source: remote.edit(call(source)), asked)
+        ] == asked
 
 
 @pytest.mark.parametrize("said", [b"", struct.pack("!i", 100)[:2]])
@@ -85,7 +91,10 @@ def test_a_client_that_is_silent_keeps_no_other_waiting(folder, said):
 def test_garbage_after_the_token_ends_its_own_connection(folder, frame, monkeypatch):
     raised = []
     monkeypatch.setattr(threading, "excepthook", raised.append)
-    with call_server._address(folder) as address, Client(address, "AF_UNIX", authkey=TOKEN) as client:
+    with (
+        call_server._address(folder) as address,
+        Client(address, "AF_UNIX", authkey=TOKEN) as client,
+    ):
         client._send(frame)
         with suppress(EOFError, ConnectionResetError):
             assert "error" in execnet.loads(client.recv_bytes())

@@ -1,11 +1,18 @@
-"""Which files of a checkpoint are loaded, and the checkpoint of another machine found again on this host."""
+"""Which files of a checkpoint are loaded, and the checkpoint of another machine found again on this
+host.
+"""
 
 import pytest
 from checkpoint_files import pipeline
 
 from pytest_imgedit.core.errors import SetupError
 from pytest_imgedit.kinds import checkpoint_files
-from pytest_imgedit.kinds.checkpoint_files import Layout, describe_checkpoint, find_checkpoint, loaded_files
+from pytest_imgedit.kinds.checkpoint_files import (
+    Layout,
+    describe_checkpoint,
+    find_checkpoint,
+    loaded_files,
+)
 from pytest_imgedit.kinds.fingerprints import digest_files
 from pytest_imgedit.scenes import WEIGHTS
 
@@ -47,7 +54,10 @@ def test_other_models_have_the_same_path_and_the_same_content(tmp_path):
     (folder / "README.md").write_text("another")
     assert find_checkpoint(**there) == str(folder)
     weights.write_bytes(b"1235")  # of the same size, as checkpoints of one training run are
-    with pytest.raises(SetupError, match=r"diffusion_pytorch_model.safetensors on .*: SHA-256 .*, expected SHA-256 .*"):
+    with pytest.raises(
+        SetupError,
+        match=r"diffusion_pytorch_model.safetensors on .*: SHA-256 .*, expected SHA-256 .*",
+    ):
         find_checkpoint(**there)
     weights.unlink()
     with pytest.raises(SetupError, match=r"model.safetensors on .*: no such file"):

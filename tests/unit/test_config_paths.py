@@ -63,7 +63,9 @@ def test_paths_stay_as_they_are_beside_the_config(inside, monkeypatch):
 
 
 def test_a_table_of_pyproject_is_a_config_with_its_lines(inside):
-    (inside / "pyproject.toml").write_text('[project]\nname = "x"\n[tool.imgedit.suite]\nspec = "pairs.json"\n')
+    (inside / "pyproject.toml").write_text(
+        '[project]\nname = "x"\n[tool.imgedit.suite]\nspec = "pairs.json"\n'
+    )
     file = ConfigFile.read_project(inside / "pyproject.toml")
     assert file.tables == {"suite": {"spec": "../configs/pairs.json"}}
     assert file.place("suite", "spec").endswith("pyproject.toml:4: ")

@@ -24,7 +24,11 @@ def test_file_of_tests_exists(path):
     assert any((folder / path).is_file() for folder in (ROOT / "tests", ROOT))
 
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "packages").glob("*/README.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "packages").glob("*/README.md")),
+]
 
 
 @pytest.mark.parametrize("page", [str(path.relative_to(ROOT)) for path in PAGES])
@@ -65,7 +69,9 @@ def script(name):
 
 def test_pipelines_are_as_their_page_says():
     made = script("pipeline_table")
-    assert made.table() in (ROOT / "docs" / "pipelines.md").read_text(), "run python tools/pipeline_table.py"
+    assert made.table() in (ROOT / "docs" / "pipelines.md").read_text(), (
+        "run python tools/pipeline_table.py"
+    )
 
 
 def test_parameters_are_as_their_page_says():

@@ -97,7 +97,9 @@ def test_what_was_lost_before_counts_no_more_when_it_is_done(world):
 def test_a_worker_gets_an_edit_of_the_source_that_it_has(world):
     same = Drawn(9)
     sources = (same, Drawn(1), Drawn(2), same, Drawn(3))
-    world.pairs = [EditPair(f"p{n}", "physics", f"x{n}", source) for n, source in enumerate(sources)]
+    world.pairs = [
+        EditPair(f"p{n}", "physics", f"x{n}", source) for n, source in enumerate(sources)
+    ]
     stage = Stage(world)
     stage.worker.jobs.append(stage.stage.take(stage.worker))
     assert stage.stage.take(stage.worker)[0][0].pair.id == "p3"
@@ -129,7 +131,12 @@ def test_the_message_of_an_edit_holds_what_an_editor_is_told(world):
     stage = Stage(world)
     _, message = stage.stage.take(stage.worker)
     (edit,) = message["edits"]
-    assert (message["op"], edit["pair"], edit["instruction"], edit["category"]) == ("edit", "p0", "change 0", "physics")
+    assert (message["op"], edit["pair"], edit["instruction"], edit["category"]) == (
+        "edit",
+        "p0",
+        "change 0",
+        "physics",
+    )
     assert edit["source"] == world.pairs[0].source.read()
 
 
@@ -153,14 +160,21 @@ def test_a_batch_is_no_larger_than_a_fair_share(world):
 
 def test_a_batch_holds_sources_of_one_size(world):
     sizes = (8, 16, 8, 16, 8)
-    world.pairs = [EditPair(f"p{n}", "physics", "x", Drawn(n, side)) for n, side in enumerate(sizes)]
+    world.pairs = [
+        EditPair(f"p{n}", "physics", "x", Drawn(n, side)) for n, side in enumerate(sizes)
+    ]
     assert Stage(world, batch_size=4).run().asked == ["p1 p3", "p0 p2 p4"]
 
 
 def test_one_edit_of_a_batch_that_fails_is_the_error_of_its_pair_alone(world):
     stage = Stage(world, spoiled, batch_size=4).run()
     assert stage.asked == ["p0 p1 p2 p3"]
-    assert sorted(stage.done) == [("p0", "edit"), ("p1", "exception"), ("p2", "edit"), ("p3", "edit")]
+    assert sorted(stage.done) == [
+        ("p0", "edit"),
+        ("p1", "exception"),
+        ("p2", "edit"),
+        ("p3", "edit"),
+    ]
 
 
 def test_a_batch_whose_worker_died_is_made_again_one_by_one(world):
@@ -180,7 +194,11 @@ def made_in(size):
 
     def answer(message):
         reply = edited(message)
-        return {**reply, "edits": [{**made, "batch_size": size} for made in reply["edits"]], "batch_size": size}
+        return {
+            **reply,
+            "edits": [{**made, "batch_size": size} for made in reply["edits"]],
+            "batch_size": size,
+        }
 
     return answer
 
@@ -207,7 +225,10 @@ def test_an_edit_of_padded_calls_has_the_key_of_their_size_which_a_later_run_fin
     smaller, again = Stage(padded, made_in(2), batch_size=4).run(), padded.plan()
     assert sizes(again) == [2, 2, 2, 2]
     assert [work.edit.key for work in again.works] == [work.edit.key for work in smaller.plan.works]
-    assert "plan: 4 edits of the store, made with batch size 2, stand for those of 4" in padded.told.notes
+    assert (
+        "plan: 4 edits of the store, made with batch size 2, stand for those of 4"
+        in padded.told.notes
+    )
 
 
 @pytest.mark.parametrize(("made", "later", "found"), [(1, 4, True), (3, 4, False), (4, 2, False)])
@@ -227,11 +248,16 @@ def test_of_two_edits_that_of_the_planned_size_counts(padded):
     ("sides", "line"),
     [
         ([8] * 7, "plan: 7 edits in 2 calls of 4, 12% of them padding"),
-        ([8, 8, 8, 8, 16], "plan: 5 edits in 2 calls of 4, 38% of them padding; editor.batch_size=1 needs none"),
+        (
+            [8, 8, 8, 8, 16],
+            "plan: 5 edits in 2 calls of 4, 38% of them padding; editor.batch_size=1 needs none",
+        ),
     ],
 )
 def test_the_plan_tells_padding(padded, sides, line):
-    padded.pairs = [EditPair(f"p{n}", "physics", "x", Drawn(n, side)) for n, side in enumerate(sides)]
+    padded.pairs = [
+        EditPair(f"p{n}", "physics", "x", Drawn(n, side)) for n, side in enumerate(sides)
+    ]
     padded.plan()
     assert line in padded.told.notes
 

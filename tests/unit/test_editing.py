@@ -1,4 +1,6 @@
-"""How a worker calls its editor: batches that halve where memory runs out, and errors of one edit alone."""
+"""How a worker calls its editor: batches that halve where memory runs out, and errors of one edit
+alone.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class Batching:
         self.calls.append(len(requests))
         if len(requests) > self.room:
             raise RuntimeError("CUDA out of memory")
-        return [ValueError("no") if r.instruction in self.spoils else r.instruction for r in requests]
+        return [
+            ValueError("no") if r.instruction in self.spoils else r.instruction for r in requests
+        ]
 
 
 class Alone:
@@ -112,12 +116,16 @@ def test_a_batch_of_another_length_is_made_one_by_one(wrong):
 
 
 def test_more_edits_a_call_than_an_editor_can_are_refused():
-    with pytest.raises(SetupError, match=r"editor\.batch_size: found 4, but Alone has no method edit_batch"):
+    with pytest.raises(
+        SetupError, match=r"editor\.batch_size: found 4, but Alone has no method edit_batch"
+    ):
         EditCalls(Alone(), 4)
 
 
 class Padded(Batching):
-    """An editor whose calls are padded; `place_counts` says that its edits depend on their place."""
+    """An editor whose calls are padded; `place_counts` says that its edits depend on their
+    place.
+    """
 
     def __init__(self, place_counts=False, **options):
         super().__init__(**options)
@@ -140,7 +148,10 @@ def test_a_call_for_fewer_edits_is_padded():
 def test_an_edit_of_a_padded_call_costs_what_the_call_took(monkeypatch):
     times = iter([0.0, 8.0])
     monkeypatch.setattr("pytest_imgedit.workers.editing.clock", lambda: next(times))
-    assert [output.seconds for output in EditCalls(Padded(), 4, pads=True).edit(requests(2))] == [4.0, 4.0]
+    assert [output.seconds for output in EditCalls(Padded(), 4, pads=True).edit(requests(2))] == [
+        4.0,
+        4.0,
+    ]
 
 
 def test_after_memory_ran_out_calls_are_padded_to_the_smaller_size():
@@ -152,7 +163,8 @@ def test_after_memory_ran_out_calls_are_padded_to_the_smaller_size():
 
 
 @pytest.mark.parametrize(
-    ("editor", "size"), [(Padded(), 4), (Padded(place_counts=True), 1), (Padded(room=2), 2), (Padded(room=1), 1)]
+    ("editor", "size"),
+    [(Padded(), 4), (Padded(place_counts=True), 1), (Padded(room=2), 2), (Padded(room=1), 1)],
 )
 def test_a_batch_size_is_tried_before_it_is_padded_to(editor, size, capsys):
     assert EditCalls(editor, 4, pads=True).batch_size == size
@@ -162,7 +174,9 @@ def test_a_batch_size_is_tried_before_it_is_padded_to(editor, size, capsys):
 def test_an_editor_that_draws_from_a_global_generator_is_asked_one_by_one(generator, capsys):
     import torch  # here, as importing it takes longer than all of these tests
 
-    draw = {"random": random.random, "numpy": np.random.rand, "torch": lambda: torch.rand(1)}[generator]
+    draw = {"random": random.random, "numpy": np.random.rand, "torch": lambda: torch.rand(1)}[
+        generator
+    ]
 
     class Draws(Batching):
         def _made(self, requests):

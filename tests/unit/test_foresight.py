@@ -13,7 +13,14 @@ from pytest_imgedit.report.write import write_results
 from pytest_imgedit.run.forecast import known_peaks
 
 GIB = 2**30
-WORKER = {"device": "GPU 0", "stage": "edit", "jobs": 4, "busy_s": 1.0, "load_s": 0.5, "ready_s": 0.5}
+WORKER = {
+    "device": "GPU 0",
+    "stage": "edit",
+    "jobs": 4,
+    "busy_s": 1.0,
+    "load_s": 0.5,
+    "ready_s": 0.5,
+}
 
 
 def worker(name, gib, batch_size=1):

@@ -12,7 +12,9 @@ LIMITS = {"overall": 7.0, "physics": 7.0, "social": 7.0}
 
 
 def decide(selected, asked=(), **settings):
-    gates, resting = narrow(GatesSettings(**{"fail_under": LIMITS, **settings}), Selection(selected, WHOLE), asked)
+    gates, resting = narrow(
+        GatesSettings(**{"fail_under": LIMITS, **settings}), Selection(selected, WHOLE), asked
+    )
     assert all(gate.state == "NOT SELECTED" for gate in resting)
     return list(gates.fail_under), [gate.field for gate in resting]
 
@@ -39,7 +41,10 @@ def test_gates_over_a_part_are_decided_where_that_is_asked_for():
 
 
 def test_gates_of_the_command_line_are_decided_on_whatever_is_selected():
-    assert decide({"physics": 2}, asked=["gates.fail_under"]) == (["overall", "physics", "social"], [])
+    assert decide({"physics": 2}, asked=["gates.fail_under"]) == (
+        ["overall", "physics", "social"],
+        [],
+    )
 
 
 def test_skipped_pairs_count_nowhere():
@@ -49,17 +54,28 @@ def test_skipped_pairs_count_nowhere():
 
 
 def test_gates_over_skipped_pairs_rest():
-    selection = Selection.of(["physics"] * 9, {"physics": 10, "social": 10}, ["physics", *["social"] * 10])
+    selection = Selection.of(
+        ["physics"] * 9, {"physics": 10, "social": 10}, ["physics", *["social"] * 10]
+    )
     gates, resting = narrow(GatesSettings(fail_under=LIMITS), selection, ())
-    assert (list(gates.fail_under), [gate.field for gate in resting]) == (["overall", "physics"], ["social"])
+    assert (list(gates.fail_under), [gate.field for gate in resting]) == (
+        ["overall", "physics"],
+        ["social"],
+    )
 
 
 def test_coverage_of_a_baseline_rests_too():
     gates, resting = narrow(GatesSettings(min_coverage=0.9), Selection({"physics": 3}, WHOLE), ())
     assert gates.min_coverage == 0
-    assert [(gate.kind, gate.why) for gate in resting] == [("min_coverage", "min_coverage: 3 of 20 pairs are selected")]
+    assert [(gate.kind, gate.why) for gate in resting] == [
+        ("min_coverage", "min_coverage: 3 of 20 pairs are selected")
+    ]
 
 
 def test_a_run_until_its_gates_are_decided_does_all_where_all_rest():
-    gates, _ = narrow(GatesSettings(fail_under={"social": 5}, until="decided"), Selection({"physics": 3}, WHOLE), ())
+    gates, _ = narrow(
+        GatesSettings(fail_under={"social": 5}, until="decided"),
+        Selection({"physics": 3}, WHOLE),
+        (),
+    )
     assert gates.until == "all"

@@ -16,14 +16,36 @@ from pytest_imgedit.workers.hardware import Hardware
 
 @pytest.mark.parametrize(
     ("text", "numbers"),
-    [("0", [0]), ("0-5", [0, 1, 2, 3, 4, 5]), ("0,2", [0, 2]), ("0-3,6", [0, 1, 2, 3, 6]), ("3, 1", [3, 1])],
+    [
+        ("0", [0]),
+        ("0-5", [0, 1, 2, 3, 4, 5]),
+        ("0,2", [0, 2]),
+        ("0-3,6", [0, 1, 2, 3, 6]),
+        ("3, 1", [3, 1]),
+    ],
 )
 def test_lists(text, numbers):
     assert gpus.parse_gpus(text) == numbers
 
 
 @pytest.mark.parametrize(
-    "text", ["5-0", "0,0", "a-b", "", "0,,1", "0-", "-1", "0-2-4", "０", "1_0", "0-99999999999", "1.0", "+1", "0-3,2"]
+    "text",
+    [
+        "5-0",
+        "0,0",
+        "a-b",
+        "",
+        "0,,1",
+        "0-",
+        "-1",
+        "0-2-4",
+        "０",
+        "1_0",
+        "0-99999999999",
+        "1.0",
+        "+1",
+        "0-3,2",
+    ],
 )
 def test_bad_lists_are_usage_errors(text):
     with pytest.raises(UsageError, match=r"^--imgedit-gpus="):
@@ -104,7 +126,10 @@ def driver(monkeypatch):
 
     free = {0: 79, 1: 30}
     pids = {0: [], 1: [SimpleNamespace(pid=4242)]}
-    memory = {n: SimpleNamespace(free=free[n] * 2**30, total=80 * 2**30, used=(80 - free[n]) * 2**30) for n in free}
+    memory = {
+        n: SimpleNamespace(free=free[n] * 2**30, total=80 * 2**30, used=(80 - free[n]) * 2**30)
+        for n in free
+    }
     stand_ins = {
         "nvmlInit": lambda: None,
         "nvmlDeviceGetUtilizationRates": lambda handle: SimpleNamespace(gpu=25),

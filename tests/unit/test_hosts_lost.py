@@ -87,7 +87,9 @@ def test_a_host_tells_the_versions_of_an_interpreter():
     agent = QuietAgent({"torch": "2.9"})
     assert host_of(agent).versions("python3", ["torch"]) == {"torch": "2.9"}
     assert agent.asked == [("python3", ["torch"])]
-    with pytest.raises(UsageError, match="host a: /bin/false did not tell the versions of its packages within 60 s"):
+    with pytest.raises(
+        UsageError, match="host a: /bin/false did not tell the versions of its packages within 60 s"
+    ):
         host_of(agent).versions("/bin/false", ["torch"])
     lost = host_of(agent)
     lost.transport.lost = True
@@ -105,12 +107,16 @@ def test_a_host_of_another_version_or_without_its_gpus_is_refused(monkeypatch):
     with pytest.raises(NotStarted, match="host a: --imgedit-gpus=7: "):
         Host("a", "7", LocalTransport(Agent()))
     monkeypatch.setattr("pytest_imgedit.workers.agent.__version__", "0.0.1")
-    with pytest.raises(NotStarted, match=rf"host a has pytest-imgedit 0\.0\.1, expected {__version__} as here"):
+    with pytest.raises(
+        NotStarted, match=rf"host a has pytest-imgedit 0\.0\.1, expected {__version__} as here"
+    ):
         host_of(Agent())
 
 
 class Cluster(Hosts):
-    """Hosts by name with the versions that they have; `away` says how often one cannot be had after it was lost."""
+    """Hosts by name with the versions that they have; `away` says how often one cannot be had after
+    it was lost.
+    """
 
     def __init__(self, versions, away=0):
         super().__init__()
@@ -126,7 +132,10 @@ class Cluster(Hosts):
 
 def test_hosts_of_unlike_libraries_are_refused():
     versions = {"a": {"torch": "2.9.0", "pillow": "12.1"}, "b": {"torch": "2.9.1"}}
-    line = "pillow is 12.1 on a and absent on b, expected the same major and minor version on all hosts"
+    line = (
+        "pillow is 12.1 on a and absent on b, expected the same major and minor version on all "
+        "hosts"
+    )
     with pytest.raises(UsageError, match=line):
         Cluster(versions).versions(None, False, ["torch", "pillow"])
     with pytest.raises(UsageError, match=r"torch is 2\.8 on c and 2\.9\.0 on a"):

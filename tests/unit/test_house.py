@@ -32,7 +32,9 @@ def test_levels_are_the_longest_chain_of_imports(package):
 
 def test_figures_leave_out_scenes(package, capsys):
     main(package)
-    figures = dict(line.strip().split("  ", 1)[::-1] for line in capsys.readouterr().out.splitlines())
+    figures = dict(
+        line.strip().split("  ", 1)[::-1] for line in capsys.readouterr().out.splitlines()
+    )
     assert figures["statements"] == "8"
     assert figures["conditional expressions per 1,000 lines"] == "111.1"
     assert figures["boolean operators per 1,000 lines"] == "111.1"

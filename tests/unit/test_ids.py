@@ -28,7 +28,9 @@ def test_ids_do_not_depend_on_the_order(names, random):
     shuffled = random.sample(names, len(names))
     first, second = Ids(names, names), Ids(shuffled, shuffled)
     assert [first.named(name) for name in names] == [second.named(name) for name in names]
-    assert [first.of_image(name, "", "a") for name in names] == [second.of_image(name, "", "a") for name in names]
+    assert [first.of_image(name, "", "a") for name in names] == [
+        second.of_image(name, "", "a") for name in names
+    ]
 
 
 def test_names_that_are_safe_stay_as_they_are():

@@ -31,13 +31,19 @@ def test_png_keeps_every_pixel():
 @pytest.mark.parametrize(
     ("image", "pixel"),
     [
-        pytest.param(Image.new("RGBA", (8, 8), (255, 0, 0, 0)), (255, 255, 255), id="transparent-over-white"),
+        pytest.param(
+            Image.new("RGBA", (8, 8), (255, 0, 0, 0)), (255, 255, 255), id="transparent-over-white"
+        ),
         pytest.param(Image.new("RGBA", (8, 8), (255, 0, 0, 255)), (255, 0, 0), id="opaque"),
         pytest.param(Image.new("LA", (8, 8), (0, 0)), (255, 255, 255), id="grey-alpha"),
         pytest.param(Image.new("L", (8, 8), 77), (77, 77, 77), id="grey"),
         pytest.param(Image.new("1", (8, 8), 1), (255, 255, 255), id="bilevel"),
         pytest.param(Image.new("P", (8, 8), 0), (0, 0, 0), id="palette"),
-        pytest.param(Image.fromarray(np.full((8, 8), 0xAB12, dtype=np.uint16)), (0xAB,) * 3, id="16-bit-high-byte"),
+        pytest.param(
+            Image.fromarray(np.full((8, 8), 0xAB12, dtype=np.uint16)),
+            (0xAB,) * 3,
+            id="16-bit-high-byte",
+        ),
     ],
 )
 def test_modes_convert_by_rule(image, pixel):
@@ -45,8 +51,14 @@ def test_modes_convert_by_rule(image, pixel):
 
 
 def test_cmyk_jpeg_and_webp_are_read():
-    assert decode(encoded(Image.new("CMYK", (8, 8), (0, 0, 0, 0)), "JPEG")).getpixel((1, 1)) == (255, 255, 255)
-    assert decode(encoded(Image.new("RGB", (8, 8), "red"), "WEBP", lossless=True)).getpixel((1, 1)) == (255, 0, 0)
+    assert decode(encoded(Image.new("CMYK", (8, 8), (0, 0, 0, 0)), "JPEG")).getpixel((1, 1)) == (
+        255,
+        255,
+        255,
+    )
+    assert decode(encoded(Image.new("RGB", (8, 8), "red"), "WEBP", lossless=True)).getpixel(
+        (1, 1)
+    ) == (255, 0, 0)
 
 
 def test_exif_orientation_is_applied():
@@ -63,7 +75,12 @@ BAD = [
     pytest.param(encoded(Image.new("RGB", (12, 12)), "BMP"), "not an image", id="bmp"),
     pytest.param(encoded(Image.new("RGB", (12, 12)), "GIF"), "not an image", id="gif"),
     pytest.param(
-        encoded(Image.new("RGB", (12, 12)), "WEBP", save_all=True, append_images=[Image.new("RGB", (12, 12), "red")]),
+        encoded(
+            Image.new("RGB", (12, 12)),
+            "WEBP",
+            save_all=True,
+            append_images=[Image.new("RGB", (12, 12), "red")],
+        ),
         "animated",
         id="animated",
     ),
@@ -103,14 +120,19 @@ def test_base64_is_strict_and_takes_a_data_url():
 def test_missing_file_is_an_image_error_that_names_it(tmp_path):
     with pytest.raises(ImageError, match=r"gone\.png: No such file"):
         FileImage(tmp_path / "gone.png").read()
-    with pytest.raises(ImageError, match=r"^….*/gone\.png: No such file or directory, expected an image$"):
+    with pytest.raises(
+        ImageError, match=r"^….*/gone\.png: No such file or directory, expected an image$"
+    ):
         FileImage(tmp_path.joinpath(*["folder"] * 40, "gone.png")).read()
 
 
 def wide_gamut() -> bytes:
     """An ICC profile whose red and green are swapped: a matrix profile made of sRGB's own."""
     profile = bytearray(ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes())
-    tags = {bytes(profile[at : at + 4]): at for at in range(132, 132 + 12 * int.from_bytes(profile[128:132]), 12)}
+    tags = {
+        bytes(profile[at : at + 4]): at
+        for at in range(132, 132 + 12 * int.from_bytes(profile[128:132]), 12)
+    }
     red, green = tags[b"rXYZ"], tags[b"gXYZ"]
     profile[red + 4 : red + 12], profile[green + 4 : green + 12] = (
         profile[green + 4 : green + 12],
@@ -123,7 +145,9 @@ def wide_gamut() -> bytes:
 @pytest.mark.parametrize("kind", ["PNG", "WEBP"])
 def test_colours_of_an_icc_profile_become_srgb(mode, kind):
     image = Image.new("RGB", (8, 8), (255, 0, 0)).convert(mode)
-    data = encoded(image, kind, icc_profile=wide_gamut(), **({"lossless": True} if kind == "WEBP" else {}))
+    data = encoded(
+        image, kind, icc_profile=wide_gamut(), **({"lossless": True} if kind == "WEBP" else {})
+    )
     found = decode(data)
     assert found.getpixel((4, 4)) == pytest.approx((0, 255, 0), abs=2)
     assert "icc_profile" not in found.info
@@ -134,7 +158,9 @@ def test_pixels_of_srgb_and_of_a_broken_profile_stay_as_they_are():
     pixels = Image.effect_noise((16, 16), 90).convert("RGB")
     srgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     for profile in (srgb, b"no profile", srgb[:200]):
-        assert np.array_equal(np.asarray(decode(encoded(pixels, icc_profile=profile))), np.asarray(pixels))
+        assert np.array_equal(
+            np.asarray(decode(encoded(pixels, icc_profile=profile))), np.asarray(pixels)
+        )
 
 
 def test_the_first_frame_of_a_phones_photograph_is_read():

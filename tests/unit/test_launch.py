@@ -25,7 +25,10 @@ class Large(CustomEditor):
 
 def connected(*machines, gpus=("0",)):
     """A host on each of these machines, by name, of 128 GiB."""
-    found = [HostHardware(f"host-{n}", machine, gpus, (), 128 * GIB, 9) for n, machine in enumerate(machines)]
+    found = [
+        HostHardware(f"host-{n}", machine, gpus, (), 128 * GIB, 9)
+        for n, machine in enumerate(machines)
+    ]
     return Hardware(tuple(found), remote=True)
 
 
@@ -55,7 +58,10 @@ def test_all_models_of_a_machine_load_at_once_where_its_memory_allows(machines, 
 @pytest.mark.parametrize(("keeps", "expected"), [(False, 2), (True, 1)])
 def test_weights_that_ranks_keep_in_host_memory_count_for_each_group(keeps, expected):
     hardware = connected("a", gpus=("0", "1", "2", "3"))
-    assert pool(hardware, Large("m:C", None, {"keeps": keeps}, gpus=2)).setup.load_concurrency == expected
+    assert (
+        pool(hardware, Large("m:C", None, {"keeps": keeps}, gpus=2)).setup.load_concurrency
+        == expected
+    )
 
 
 def test_a_count_of_the_config_is_taken_as_it_is():
@@ -63,7 +69,9 @@ def test_a_count_of_the_config_is_taken_as_it_is():
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-@pytest.mark.parametrize(("cores", "batch", "threads"), [(1, 1, 1), (9, 1, 4), (1, 8, 1), (9, 8, 2), (9, 3, 1)])
+@pytest.mark.parametrize(
+    ("cores", "batch", "threads"), [(1, 1, 1), (9, 1, 4), (1, 8, 1), (9, 8, 2), (9, 3, 1)]
+)
 def test_threads_depend_on_cores_and_batches_but_not_on_workers(workers, cores, batch, threads):
     here = Hardware((HostHardware(cores=cores),))
     made = pool(here, CustomEditor("m:C", batch_size=batch), cpu_workers=workers)
@@ -87,7 +95,9 @@ def test_where_not_all_load_at_once_each_machine_loads_one():
     watcher = SimpleNamespace(stopping=False, worker_changed=lambda worker: None)
     made, sent = Pool(None, (), Setup({}, 1, {}), watcher), []
     for name, machine in ("edit-0", "a"), ("edit-1", "a"), ("edit-2", "b"):
-        connection = SimpleNamespace(send=lambda message, name=name: sent.append((name, message["op"])))
+        connection = SimpleNamespace(
+            send=lambda message, name=name: sent.append((name, message["op"]))
+        )
         made.workers.append(Worker(Slot(name, ("0",), machine=machine), connection, "waiting"))
     made._load_waiting()
     made._load_waiting()

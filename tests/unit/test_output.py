@@ -13,7 +13,9 @@ PHOTO = Image.effect_noise((256, 192), 80).filter(ImageFilter.GaussianBlur(4)).c
 
 
 def noisy(image: Image.Image, levels: int) -> Image.Image:
-    pixels = np.asarray(image).astype(int) + np.random.default_rng(0).integers(-levels, levels + 1, (192, 256, 3))
+    pixels = np.asarray(image).astype(int) + np.random.default_rng(0).integers(
+        -levels, levels + 1, (192, 256, 3)
+    )
     return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
 
 
@@ -45,7 +47,11 @@ def test_drawn_references_are_no_copies_of_their_sources():
     from pytest_imgedit.suites.base import load_suite
 
     pairs = load_suite(SuiteSettings()).pairs
-    copies = [pair.id for pair in pairs if is_near_copy(decode(pair.source.read()), decode(pair.reference.read()))]
+    copies = [
+        pair.id
+        for pair in pairs
+        if is_near_copy(decode(pair.source.read()), decode(pair.reference.read()))
+    ]
     assert copies == []
 
 
@@ -78,7 +84,13 @@ def test_one_value_that_is_not_finite_is_found():
 
 @pytest.mark.parametrize(
     ("size", "reframed"),
-    [((328, 200), False), ((1296, 784), False), ((1024, 1024), True), ((320, 192), False), ((328, 190), True)],
+    [
+        ((328, 200), False),
+        ((1296, 784), False),
+        ((1024, 1024), True),
+        ((320, 192), False),
+        ((328, 190), True),
+    ],
 )
 def test_an_edit_of_another_aspect_ratio_is_reframed(size, reframed):
     assert is_reframed(Image.new("RGB", (328, 200)), Image.new("RGB", size)) == reframed

@@ -67,9 +67,15 @@ def test_check_passes_a_scored_item_and_fails_others_with_a_reason():
 
 def test_failing_pair_says_what_was_asked_what_the_judge_said_and_where_to_look(tmp_path):
     verdict = Verdict("instruction: 2\nrealism: \x1b[31m3", {"instruction": 2.0}, 2.4)
-    paths = {"source": tmp_path / "s.png", "edited": tmp_path / "e.png", "report": tmp_path / "report.html"}
+    paths = {
+        "source": tmp_path / "s.png",
+        "edited": tmp_path / "e.png",
+        "report": tmp_path / "report.html",
+    }
     seeds = (SeedResult(0, None, verdict),)
-    item = ItemResult("a", "physics", "scored", 2.4, {"instruction": 2.0}, seeds, None, "make it rain", paths, 5.0)
+    item = ItemResult(
+        "a", "physics", "scored", 2.4, {"instruction": 2.0}, seeds, None, "make it rain", paths, 5.0
+    )
     with pytest.raises(ItemFailed) as caught:
         item.check()
     lines = str(caught.value).splitlines()
@@ -87,7 +93,9 @@ def test_failing_pair_says_what_was_asked_what_the_judge_said_and_where_to_look(
 def test_images_of_an_item_are_read_when_asked_for(tmp_path):
     Image.new("RGB", (20, 10), "red").save(tmp_path / "s.png")
     error = ItemError("edit", "oom", "out of memory")
-    item = ItemResult("a", "physics", "edit_error", None, {}, (), error, paths={"source": tmp_path / "s.png"})
+    item = ItemResult(
+        "a", "physics", "edit_error", None, {}, (), error, paths={"source": tmp_path / "s.png"}
+    )
     assert item.source.size == (20, 10)
     assert item.reference is None
     with pytest.raises(ItemFailed, match="out of memory"):

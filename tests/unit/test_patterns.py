@@ -1,4 +1,6 @@
-"""No regular expression takes more than linear time, whatever a reply, an instruction or a file holds."""
+"""No regular expression takes more than linear time, whatever a reply, an instruction or a file
+holds.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,11 @@ def uses(tree, module):
         owner, method = getattr(module, node.func.value.id, None), node.func.attr
         if isinstance(owner, re.Pattern):
             yield owner, method
-        elif owner is re and method not in ("compile", "escape") and isinstance(node.args[0], ast.Constant):
+        elif (
+            owner is re
+            and method not in ("compile", "escape")
+            and isinstance(node.args[0], ast.Constant)
+        ):
             yield re.compile(node.args[0].value), method
 
 
@@ -59,8 +65,13 @@ def all_uses():
     for path in sorted(FOLDER.rglob("*.py")):
         text = path.read_text()
         if re.search(r"^import re$|_[A-Z]+\.(?:sub|match|search|split)", text, re.MULTILINE):
-            module = importlib.import_module(".".join(path.relative_to(FOLDER.parent).with_suffix("").parts))
-            found |= {(pattern.pattern, method): pattern for pattern, method in uses(ast.parse(text), module)}
+            module = importlib.import_module(
+                ".".join(path.relative_to(FOLDER.parent).with_suffix("").parts)
+            )
+            found |= {
+                (pattern.pattern, method): pattern
+                for pattern, method in uses(ast.parse(text), module)
+            }
     return [(pattern, method) for (_, method), pattern in found.items()]
 
 
@@ -83,7 +94,9 @@ def test_the_patterns_of_replies_instructions_and_files_are_among_them():
     assert len(texts) > 25
 
 
-@pytest.mark.parametrize(("pattern", "method"), USES, ids=lambda value: repr(getattr(value, "pattern", value)))
+@pytest.mark.parametrize(
+    ("pattern", "method"), USES, ids=lambda value: repr(getattr(value, "pattern", value))
+)
 def test_every_pattern_is_linear(pattern, method):
     for run in RUNS:
         for text in (run * (LENGTH // len(run)), f"a{run * (LENGTH // len(run))}\x01"):

@@ -25,10 +25,17 @@ def blobs(tmp_path):
     return folder
 
 
-@pytest.mark.parametrize("make", [linked, copied, lambda blobs, page: embedded(blobs)], ids=["link", "copy", "embed"])
+@pytest.mark.parametrize(
+    "make", [linked, copied, lambda blobs, page: embedded(blobs)], ids=["link", "copy", "embed"]
+)
 def test_a_name_that_is_no_blob_is_no_image(blobs, tmp_path, make):
     locate = make(blobs, tmp_path / "page.html")
-    for name in ("../../secret.png", str(tmp_path / "secret.png"), f"cd/{'cd' * 32}.png", NAME.replace(".png", ".svg")):
+    for name in (
+        "../../secret.png",
+        str(tmp_path / "secret.png"),
+        f"cd/{'cd' * 32}.png",
+        NAME.replace(".png", ".svg"),
+    ):
         assert locate(name) is None
     assert not list(tmp_path.glob("page_files/*"))
     assert locate(NAME) is not None
@@ -37,10 +44,14 @@ def test_a_name_that_is_no_blob_is_no_image(blobs, tmp_path, make):
 def test_pages_show_thumbnails_and_lead_to_the_image(blobs, tmp_path):
     thumbnail = NAME.replace(".png", ".thumbnail.webp")
     in_store = "store/blobs/"
-    assert linked(blobs, tmp_path / "page.html")(NAME) == Picture(in_store + thumbnail, in_store + NAME)
+    assert linked(blobs, tmp_path / "page.html")(NAME) == Picture(
+        in_store + thumbnail, in_store + NAME
+    )
     assert Image.open(blobs / thumbnail).size == (512, 341)
     name = thumbnail.partition("/")[2]
-    assert copied(blobs, tmp_path / "my page.html")(NAME) == Picture(f"my%20page_files/{name}", in_store + NAME)
+    assert copied(blobs, tmp_path / "my page.html")(NAME) == Picture(
+        f"my%20page_files/{name}", in_store + NAME
+    )
     assert [path.name for path in (tmp_path / "my page_files").iterdir()] == [name]
     inside = embedded(blobs)(NAME)
     assert base64.b64decode(inside.thumbnail.partition(",")[2]) == (blobs / thumbnail).read_bytes()
@@ -70,7 +81,9 @@ def test_a_blob_that_does_not_decode_is_no_image(blobs, tmp_path):
 
 
 @pytest.mark.parametrize("what", ["blob", "thumbnail"])
-@pytest.mark.parametrize("make", [linked, copied, lambda blobs, page: embedded(blobs)], ids=["link", "copy", "embed"])
+@pytest.mark.parametrize(
+    "make", [linked, copied, lambda blobs, page: embedded(blobs)], ids=["link", "copy", "embed"]
+)
 def test_no_file_from_outside_of_the_store_comes_into_a_page(blobs, tmp_path, make, what):
     path = blobs / (NAME if what == "blob" else NAME.replace(".png", ".thumbnail.webp"))
     path.unlink(missing_ok=True)

@@ -49,9 +49,15 @@ def machine(monkeypatch):
         given = {"edit": 54, "judge": 58, "held": 0.0, "largest": 39, **sizes}
         edit, judge, held, largest = (given[name] for name in ("edit", "judge", "held", "largest"))
         names = tuple(str(n) for n in range(gpus))
-        monkeypatch.setattr(Sized, "editing", {"transformer": largest, "text_encoder": edit - largest})
+        monkeypatch.setattr(
+            Sized, "editing", {"transformer": largest, "text_encoder": edit - largest}
+        )
         monkeypatch.setattr(SizedJudge, "judging", judge)
-        known = tuple(Gpu(name, "X", float(total - held), float(total), held, "123") for name in names if tells)
+        known = tuple(
+            Gpu(name, "X", float(total - held), float(total), held, "123")
+            for name in names
+            if tells
+        )
         return Hardware((HostHardware(gpus=names, known=known, memory=memory * GIB),))
 
     return put
@@ -73,7 +79,10 @@ def test_models_that_fit_together_stay(machine):
     here = machine(total=140)
     found = place(both(), here, "auto")
     assert found.mode == "resident"
-    plan = "plan: edit 54.0 GiB and judge 58.0 GiB on GPU 0 140.0 of 140.0 GiB free: both stay, no swap"
+    plan = (
+        "plan: edit 54.0 GiB and judge 58.0 GiB on GPU 0 140.0 of 140.0 GiB free: both stay, "
+        "no swap"
+    )
     assert found.lines == (plan,)
     assert place(both(), here, "swap").mode == "swap"
 
@@ -85,7 +94,9 @@ def test_models_that_do_not_fit_together_follow_each_other(machine):
     assert found.lines[-1].endswith(
         "one after the other, each on all GPUs: together they would take 130.8 GiB of 80.0 GiB"
     )
-    with pytest.raises(UsageError, match=r"workers.placement.*do not fit together: 130.8 GiB.*80.0 GiB free"):
+    with pytest.raises(
+        UsageError, match=r"workers.placement.*do not fit together: 130.8 GiB.*80.0 GiB free"
+    ):
         place(both(), here, "resident")
 
 
@@ -116,7 +127,9 @@ def test_what_does_not_fit_is_refused_with_what_would(machine, gpus, total, hint
 
 def test_what_is_named_would_fit_into_what_is_free(machine):
     here = machine(gpus=2, total=80, held=55.0)
-    with pytest.raises(UsageError, match=r'; a GPU of its own would hold them, editor.offload="group" needs least$'):
+    with pytest.raises(
+        UsageError, match=r'; a GPU of its own would hold them, editor.offload="group" needs least$'
+    ):
         place([editor()], here, "auto")
     with pytest.raises(UsageError, match=r"; a GPU of its own would hold them$"):
         place([judge()], here, "auto")
@@ -130,7 +143,9 @@ def test_groups_of_gpus_share_what_their_models_need(machine):
     assert place(both(2), here, "auto").mode == "swap"
 
 
-@pytest.mark.parametrize(("strategy", "gib"), [("full", 54.0), ("context", 108.0), ("grad_op", 162.0)])
+@pytest.mark.parametrize(
+    ("strategy", "gib"), [("full", 54.0), ("context", 108.0), ("grad_op", 162.0)]
+)
 def test_ranks_hold_parts_or_all_or_both(machine, strategy, gib):
     found = place([editor(2, shard={"strategy": strategy})], machine(gpus=2, total=140), "auto")
     assert found.lines[-1].startswith(f"plan: edit {gib} GiB on GPU 0")
@@ -160,8 +175,16 @@ LEAST = 'editor.shard.strategy="full" with editor.shard.cpu_offload=true needs l
     ("params", "gib", "hint"),
     [
         ({"shard": {"strategy": "context"}}, 108.0, 'editor.shard.strategy="full" needs less'),
-        ({"shard": {"text_encoder": "replicate"}}, 69.0, 'editor.shard.text_encoder="shard" needs less'),
-        ({"shard": {"strategy": "grad_op", "text_encoder": "replicate"}}, 147.0, 'strategy="full" needs less'),
+        (
+            {"shard": {"text_encoder": "replicate"}},
+            69.0,
+            'editor.shard.text_encoder="shard" needs less',
+        ),
+        (
+            {"shard": {"strategy": "grad_op", "text_encoder": "replicate"}},
+            147.0,
+            'strategy="full" needs less',
+        ),
         ({}, 54.0, LEAST),
         ({"shard": {"strategy": "none"}}, 54.0, LEAST),
     ],
@@ -191,9 +214,17 @@ def test_offload_by_blocks_needs_no_room_that_is_known_beforehand(machine):
 
 
 def hosts(**gpus):
-    """Hosts `name=(names of its GPUs, those of which tell their memory)` of one machine with 128 GiB."""
+    """Hosts `name=(names of its GPUs, those of which tell their memory)` of one machine with 128
+    GiB.
+    """
     made = [
-        HostHardware(name, "m", tuple(names), tuple(Gpu(gpu, "X", 80.0, 80.0, host=name) for gpu in tell), 128 * GIB)
+        HostHardware(
+            name,
+            "m",
+            tuple(names),
+            tuple(Gpu(gpu, "X", 80.0, 80.0, host=name) for gpu in tell),
+            128 * GIB,
+        )
         for name, (names, tell) in gpus.items()
     ]
     return Hardware(tuple(made), remote=True)
@@ -205,10 +236,14 @@ def test_workers_that_offload_must_fit_into_host_memory(machine):
     with pytest.raises(UsageError, match=says):
         place([editor(offload="group")], here, "auto")
     place([editor(offload="group")], hosts(a=(["0", "1"], ["0", "1"])), "auto")
-    with pytest.raises(UsageError, match=r"3 workers that offload .* on a, b; 2 GPUs \(--imgedit-gpus\) would fit$"):
+    with pytest.raises(
+        UsageError, match=r"3 workers that offload .* on a, b; 2 GPUs \(--imgedit-gpus\) would fit$"
+    ):
         place([editor(offload="model")], hosts(a=(["0", "1"], ["0"]), b=(["0"], [])), "auto")
     here = machine(gpus=4, total=24, memory=128, edit=130)
-    with pytest.raises(UsageError, match=r"2 workers that offload .* 130.0 GiB .* which is available$"):
+    with pytest.raises(
+        UsageError, match=r"2 workers that offload .* 130.0 GiB .* which is available$"
+    ):
         place([editor(2, shard={"cpu_offload": True})], here, "auto")
     assert place([editor(offload="group")], machine(gpus=4, total=24, memory=0), "auto").lines
 
@@ -307,7 +342,10 @@ def test_what_an_earlier_run_took_decides_in_place_of_an_estimate(machine):
     placement = place(models, tight, "auto", known)
     assert placement.mode == "resident"
     assert "edit 54.0 GiB (at most 56.0 GiB in run r1)" in placement.lines[-1]
-    assert place(models, machine(total=139), "auto", {"editor": Peak(80 * GIB, "r1", 1)}).mode == "swap"
+    assert (
+        place(models, machine(total=139), "auto", {"editor": Peak(80 * GIB, "r1", 1)}).mode
+        == "swap"
+    )
 
 
 def test_what_batches_took_is_told_and_decides_nothing(machine):

@@ -24,7 +24,9 @@ def reached(monkeypatch):
 
 def test_each_pair_has_a_work_for_each_seed_in_the_order_of_the_suite(world):
     works = world.plan(editor={"seeds": 2}).works
-    assert [(work.pair.id, work.seed) for work in works] == [(f"p{n}", seed) for n in range(4) for seed in (0, 1)]
+    assert [(work.pair.id, work.seed) for work in works] == [
+        (f"p{n}", seed) for n in range(4) for seed in (0, 1)
+    ]
 
 
 def test_each_seed_and_pair_has_a_key_of_its_own(world):
@@ -52,7 +54,9 @@ def test_a_fresh_run_takes_none(world):
 
 
 def test_scoring_without_an_edit_is_refused(world):
-    with pytest.raises(UsageError, match=r"--imgedit-stage=score: .* has no edit of these pairs by this editor"):
+    with pytest.raises(
+        UsageError, match=r"--imgedit-stage=score: .* has no edit of these pairs by this editor"
+    ):
         world.plan(run={"stage": "score"})
 
 

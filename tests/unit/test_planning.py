@@ -38,7 +38,9 @@ def test_whole_clusters_are_drawn_within_their_categories():
 
 def test_so_many_pairs_find_the_wanted_effect():
     factor = size_for(0.3, 0.2, 99.0, 0.05)
-    assert factor == pytest.approx(2.745, rel=0.01)  # (1.645 + 0.842)²·(0.2/0.3)², and a little for Student's t
+    assert factor == pytest.approx(
+        2.745, rel=0.01
+    )  # (1.645 + 0.842)²·(0.2/0.3)², and a little for Student's t
     assert detectable(0.2 / factor**0.5, factor * 99, 0.05) == pytest.approx(0.3, rel=1e-3)
     assert size_for(3.0, 0.2, 99.0, 0.05) < 0.05
     assert size_for(1e-6, 0.2, 99.0, 0.05) is None
@@ -64,8 +66,13 @@ def earlier(name, kind="max_drop", mde=0.4, pairs=100, gates=1, macro=None):
 
 
 def test_earlier_runs_tell_what_a_gate_is_about_to_show():
-    assert expected_mde("max_drop", "overall", 0.025, 400, [earlier("x")]) == (pytest.approx(0.2), "x")
-    assert expected_mde("max_drop", "overall", 0.025, 100, [earlier("old", mde=None), earlier("x")]) == (0.4, "x")
+    assert expected_mde("max_drop", "overall", 0.025, 400, [earlier("x")]) == (
+        pytest.approx(0.2),
+        "x",
+    )
+    assert expected_mde(
+        "max_drop", "overall", 0.025, 100, [earlier("old", mde=None), earlier("x")]
+    ) == (0.4, "x")
     more, _ = expected_mde("max_drop", "overall", 0.025, 100, [earlier("x", gates=10)])
     assert more < 0.4  # ten gates then, one now
     assert expected_mde("max_drop", "physics", 0.05, 100, [earlier("x")]) is None

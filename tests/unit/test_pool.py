@@ -32,7 +32,9 @@ def pool():
 
 
 def worker_of(pool, state, edits=0):
-    connection = SimpleNamespace(alive=lambda: True, lines=lambda final=False: [], close=lambda: "SIGKILL")
+    connection = SimpleNamespace(
+        alive=lambda: True, lines=lambda final=False: [], close=lambda: "SIGKILL"
+    )
     worker = Worker(pool.slots[0], connection, state)
     if edits:
         worker.jobs.append((["work"] * edits, {"op": "edit", "edits": [{}] * edits}))
@@ -54,7 +56,9 @@ def test_a_step_of_a_worker_that_loads_is_not(pool):
     assert worker.step is None
 
 
-@pytest.mark.parametrize(("edits", "seconds", "ended"), [(1, 11, True), (1, 9, False), (4, 39, False), (4, 41, True)])
+@pytest.mark.parametrize(
+    ("edits", "seconds", "ended"), [(1, 11, True), (1, 9, False), (4, 39, False), (4, 41, True)]
+)
 def test_the_deadline_of_a_batch_is_that_of_its_edits(pool, monkeypatch, edits, seconds, ended):
     worker = worker_of(pool, "busy", edits=edits)
     worker.since = time.monotonic() - seconds
@@ -79,9 +83,15 @@ def test_a_worker_that_other_processes_starve_is_told_once(pool):
     worker = worker_of(pool, "busy", edits=1)
     for share in (None, 0.8, 0.31, 0.2):
         worker.jobs.append(("work", {"op": "edit", "edits": [{}]}))
-        list(pool._heard(worker, {"op": "error", "kind": "exception", "message": "x", "cpu_share": share}))
+        list(
+            pool._heard(
+                worker, {"op": "error", "kind": "exception", "message": "x", "cpu_share": share}
+            )
+        )
     (note,) = pool.watcher.notes
-    assert note.startswith("worker edit-0 (CPU) gets 31% of the CPU time that it could use: other processes keep this ")
+    assert note.startswith(
+        "worker edit-0 (CPU) gets 31% of the CPU time that it could use: other processes keep this "
+    )
     assert "--imgedit-limit=N" in note
 
 

@@ -30,13 +30,28 @@ def run(**changes):
         an_item("s1", "social", 2.0, **hostile),
         an_item("s2", "social", None, error=error, instruction=HOSTILE),
     ]
-    worker = {"name": "edit-0", "device": "GPU 0", "stage": "edit", "jobs": 4, "busy_s": 1.0, "load_s": 0.5}
+    worker = {
+        "name": "edit-0",
+        "device": "GPU 0",
+        "stage": "edit",
+        "jobs": 4,
+        "busy_s": 1.0,
+        "load_s": 0.5,
+    }
     return a_run(
         **{
             "items": items,
             "suite": {"name": HOSTILE, "sha256": "", "pairs": 4},
             "sections": [{"title": "Section", "body": HOSTILE}],
-            "workers": [{**worker, "ready_s": 0.5, "batch_size": 8, "gpu_peak": None, "host_peak": 3 * 2**30}],
+            "workers": [
+                {
+                    **worker,
+                    "ready_s": 0.5,
+                    "batch_size": 8,
+                    "gpu_peak": None,
+                    "host_peak": 3 * 2**30,
+                }
+            ],
             **changes,
         }
     )
@@ -47,7 +62,9 @@ def test_terminal_shows_rows_and_hides_control_characters():
     assert re.search(r"^category +n +errors +mean +95% CI +min +max$", text, re.M)
     assert re.search(r"^physics +2 +0 +7\.00 +6\.00 +8\.00$", text, re.M)
     assert re.search(r"^social +2 +1 +2\.00 +2\.00 +2\.00$", text, re.M)
-    assert re.search(r"^overall +4 +1 +4\.50 +– +2\.00 +8\.00$", text, re.M)  # the extremes are those of pairs
+    assert re.search(
+        r"^overall +4 +1 +4\.50 +– +2\.00 +8\.00$", text, re.M
+    )  # the extremes are those of pairs
     assert "no interval for fewer than 20 pairs (-v shows it)" in text
     assert "best: physics 7.00 · worst: social 2.00" in text
     assert "s2: score error (unreadable_reply)" in text
@@ -84,14 +101,19 @@ def test_printable_text_steers_no_terminal(text):
 
 
 def test_markdown_keeps_hostile_text_inside_its_cell():
-    text = markdown.render(run(sections=[{"title": "Section", "body": HOSTILE + "```\n# no heading"}]))
+    text = markdown.render(
+        run(sections=[{"title": "Section", "body": HOSTILE + "```\n# no heading"}])
+    )
     text, section = text.split("## Section")
     assert section.strip().startswith("````\n")  # a code block with a longer fence than any inside
     assert section.strip().endswith("# no heading\n````")
     assert "<script>" not in text
     assert "](javascript" not in text
     assert "\\<script\\>" in text
-    assert markdown.escape("see https://x.example or www.x.example") == r"see https:\//x.example or www\.x.example"
+    assert (
+        markdown.escape("see https://x.example or www.x.example")
+        == r"see https:\//x.example or www\.x.example"
+    )
     assert "| physics | 2 | 2 | 0 | 7.00 |" in text
     assert "## Gates that did not pass" in text
 
@@ -101,7 +123,9 @@ def test_html_escapes_everything_and_allows_only_its_own_script():
     assert page.count("<script") == 2
     assert "alert(1)</script>" not in page
     assert "default-src 'none'" in page
-    data = re.search(r'<script type="application/json" id="cards">(.*?)</script>', page, re.DOTALL)[1]
+    data = re.search(r'<script type="application/json" id="cards">(.*?)</script>', page, re.DOTALL)[
+        1
+    ]
     cards = json.loads(data)
     assert [card["id"] for card in cards] == ["p1", "p2", "s1", "s2"]
     assert cards[0]["instruction"] == HOSTILE.replace("\x1b", "\\x1b").replace("\u202e", "\\u202e")
@@ -126,18 +150,30 @@ ALLOWED = {"allow_inconclusive": True}
         (
             {"run": {"status": "incomplete", "stopped_by": "the user", "trials_left": 0}},
             "INCOMPLETE",
-            "INCOMPLETE: stopped by the user with 4 of 4 pairs edited, 3 scored; run again to do the rest",
+            "INCOMPLETE: stopped by the user with 4 of 4 pairs edited, 3 scored; run again to do "
+            "the rest",
             True,
         ),
         (
             {"run": {"status": "incomplete", "stopped_by": "the user", "trials_left": 7}},
             "INCOMPLETE",
-            "INCOMPLETE: stopped by the user with 4 of 4 pairs edited, 3 scored, 7 trials of the judge to do; "
+            "INCOMPLETE: stopped by the user with 4 of 4 pairs edited, 3 scored, 7 trials of the "
+            "judge to do; "
             "run again to do the rest",
             True,
         ),
-        ({"gates": [gate("PASS", "a\x1b[31m\n")]}, "PASS", "PASS: overall 4.50; a\\x1b[31m\\n", False),
-        ({"gates": [gate("PASS", "a"), gate("INCONCLUSIVE", "b")]}, "INCONCLUSIVE", "INCONCLUSIVE: b", True),
+        (
+            {"gates": [gate("PASS", "a\x1b[31m\n")]},
+            "PASS",
+            "PASS: overall 4.50; a\\x1b[31m\\n",
+            False,
+        ),
+        (
+            {"gates": [gate("PASS", "a"), gate("INCONCLUSIVE", "b")]},
+            "INCONCLUSIVE",
+            "INCONCLUSIVE: b",
+            True,
+        ),
         (
             {"gates": [gate("INCONCLUSIVE", "b")], "gate_options": ALLOWED},
             "INCONCLUSIVE",
@@ -164,13 +200,26 @@ def test_outcome_is_that_of_the_worst_gate_and_says_why(changes, state, line, fa
 
 @given(st.lists(st.floats(0, 10) | st.none(), max_size=30))
 def test_histogram_counts_every_score_once(scores):
-    plot = charts.histogram(a_run(items=[an_item(str(place), score=score) for place, score in enumerate(scores)]))
+    plot = charts.histogram(
+        a_run(items=[an_item(str(place), score=score) for place, score in enumerate(scores)])
+    )
     assert sum(bar["count"] for bar in plot["bars"]) == sum(score is not None for score in scores)
-    assert all(bar["x"] >= charts.LEFT and bar["x"] + bar["width"] <= charts.RIGHT for bar in plot["bars"])
+    assert all(
+        bar["x"] >= charts.LEFT and bar["x"] + bar["width"] <= charts.RIGHT for bar in plot["bars"]
+    )
 
 
 def test_category_chart_places_means_intervals_and_the_baseline_on_one_axis():
-    row = {"n": 1, "now": 7.0, "difference": None, "ci95": None, "p": None, "p_rise": None, "finding": "", "mde": None}
+    row = {
+        "n": 1,
+        "now": 7.0,
+        "difference": None,
+        "ci95": None,
+        "p": None,
+        "p_rise": None,
+        "finding": "",
+        "mde": None,
+    }
     rows = {"physics": {**row, "before": 10.0}, "overall": {**row, "before": None}}
     empty = {"environment": (), "size": 4, "pairs": {}, "fell": (), "rose": ()}
     compared = Comparison.model_validate(
@@ -181,12 +230,23 @@ def test_category_chart_places_means_intervals_and_the_baseline_on_one_axis():
     assert rows["physics"]["mean"] == charts.x_of(7.0)
     assert (rows["physics"]["before"], rows["social"]["before"]) == (charts.RIGHT, None)
     assert rows["social"]["low"] is None
-    assert charts.LEFT <= rows["physics"]["low"] < rows["physics"]["mean"] < rows["physics"]["high"] <= charts.RIGHT
+    assert (
+        charts.LEFT
+        <= rows["physics"]["low"]
+        < rows["physics"]["mean"]
+        < rows["physics"]["high"]
+        <= charts.RIGHT
+    )
 
 
 def test_pairs_with_one_reason_are_one_line_with_their_count():
-    same, other = ItemError("score", "exception", "no route"), ItemError("edit", "oom", "out of memory")
-    items = [an_item(f"p{n}", score=None, error=same) for n in range(5)] + [an_item("q", score=None, error=other)]
+    same, other = (
+        ItemError("score", "exception", "no route"),
+        ItemError("edit", "oom", "out of memory"),
+    )
+    items = [an_item(f"p{n}", score=None, error=same) for n in range(5)] + [
+        an_item("q", score=None, error=other)
+    ]
     results = a_run(items=items)
     assert error_lines(results) == [f"5 pairs (p0, p1, p2, …): {same}", f"q: {other}"]
     assert error_lines(results, most=1) == [f"5 pairs (p0, p1, p2, …): {same}", "… and 1 pair more"]

@@ -64,8 +64,12 @@ def test_a_clone_is_its_remote_and_commit(tmp_path, remote, url):
     identity = ("-c", "user.name=me", "-c", "user.email=me@example.org")
     subprocess.run(["git", "init", "-q", clone], check=True)
     subprocess.run(["git", "-C", clone, "remote", "add", "origin", remote], check=True)
-    subprocess.run(["git", "-C", clone, *identity, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
-    commit = subprocess.run(["git", "-C", clone, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    subprocess.run(
+        ["git", "-C", clone, *identity, "commit", "-q", "--allow-empty", "-m", "x"], check=True
+    )
+    commit = subprocess.run(
+        ["git", "-C", clone, "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+    )
     origin = {"url": clone.as_uri(), "dir_info": {"editable": True}}
     expected = f"pytest-imgedit[openai] @ {url}@{commit.stdout.strip()}"
     assert of_origin(origin, "pytest-imgedit[openai]") == (expected, False)

@@ -1,4 +1,6 @@
-"""Results: what is written is read back, what is none is refused with its place, and the schema says what there is."""
+"""Results: what is written is read back, what is none is refused with its place, and the schema
+says what there is.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +33,17 @@ def test_what_is_written_is_read_back(tmp_path):
     [
         (("run", "status"), "done", "run.status: Input should be 'complete' or 'incomplete'"),
         (("items", 0, "score"), 11, "items.0.score: Input should be less than or equal to 10"),
-        (("items", 0, "seeds", 0, "edit", "blob"), None, "items.0.seeds.0.edit.blob: Input should be a valid string"),
+        (
+            ("items", 0, "seeds", 0, "edit", "blob"),
+            None,
+            "items.0.seeds.0.edit.blob: Input should be a valid string",
+        ),
         (("items", 0, "colour"), "red", "items.0.colour: Extra inputs are not permitted"),
-        (("categories", "physics", "n"), "many", "categories.physics.n: Input should be a valid integer"),
+        (
+            ("categories", "physics", "n"),
+            "many",
+            "categories.physics.n: Input should be a valid integer",
+        ),
         (("gates", 0, "state"), "MAYBE", "gates.0.state: Input should be 'PASS', 'FAIL',"),
         (("timing", "edit_s"), None, "timing.edit_s: Input should be a valid number"),
     ],
@@ -46,15 +56,21 @@ def test_a_document_that_is_wrong_is_refused_with_its_place(tmp_path, place, val
     part[place[-1]] = value
     with pytest.raises(UsageError) as caught:
         read_results(written(tmp_path, document))
-    assert str(caught.value).startswith(f"{tmp_path / 'results.json'}: not a whole results document: {line}")
+    assert str(caught.value).startswith(
+        f"{tmp_path / 'results.json'}: not a whole results document: {line}"
+    )
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("section", ["run", "suite", "editor", "judge", "timing", "items", "gates", "overall"])
+@pytest.mark.parametrize(
+    "section", ["run", "suite", "editor", "judge", "timing", "items", "gates", "overall"]
+)
 def test_a_section_that_is_missing_is_named(tmp_path, section):
     document = a_run().model_dump(mode="json")
     del document[section]
-    with pytest.raises(UsageError, match=rf"not a whole results document: {section}: Field required"):
+    with pytest.raises(
+        UsageError, match=rf"not a whole results document: {section}: Field required"
+    ):
         read_results(written(tmp_path, document))
 
 
@@ -79,5 +95,7 @@ def test_whatever_stands_in_a_section_it_is_read_or_refused_in_one_line(tmp_path
 
 def test_the_published_schema_is_that_of_the_code():
     schema = Results.model_json_schema(mode="serialization")
-    assert json.loads(SCHEMA.read_text()) == schema, "run: imgedit schema > docs/results.schema.json"
+    assert json.loads(SCHEMA.read_text()) == schema, (
+        "run: imgedit schema > docs/results.schema.json"
+    )
     assert set(schema["required"]) <= set(a_run().model_dump(mode="json"))

@@ -18,11 +18,21 @@ ASPECTS = ("instruction", "preservation", "realism")
 
 
 def pair(**values):
-    return EditPair(**{"id": "a", "category": "physics", "instruction": "drop it", "source": Base64Image(""), **values})
+    return EditPair(
+        **{
+            "id": "a",
+            "category": "physics",
+            "instruction": "drop it",
+            "source": Base64Image(""),
+            **values,
+        }
+    )
 
 
 @pytest.mark.parametrize("name", ["aspects", "plausibility"])
-@pytest.mark.parametrize("category", ["physics", "environment", "social", "causal", "referential", "default"])
+@pytest.mark.parametrize(
+    "category", ["physics", "environment", "social", "causal", "referential", "default"]
+)
 def test_prompt_shows_both_images_and_five_to_eight_criteria(name, category):
     rubric = load_rubric(name, {})
     _, parts = rubric.render(pair(category=category))
@@ -40,12 +50,19 @@ def test_every_known_category_has_criteria():
 @pytest.mark.parametrize("name", ["aspects", "plausibility"])
 @pytest.mark.parametrize("category", sorted(load_rubric("aspects", {}).categories))
 def test_what_an_instruction_asks_for_is_no_fault_however_surreal(name, category):
-    _, parts = load_rubric(name, {}).render(pair(category=category, instruction="make the cat float"))
+    _, parts = load_rubric(name, {}).render(
+        pair(category=category, instruction="make the cat float")
+    )
     words = "".join(text for kind, text in parts if kind == "text")
-    assert "If the instruction asks for something surreal or impossible, that itself is no fault" in words
+    assert (
+        "If the instruction asks for something surreal or impossible, that itself is no fault"
+        in words
+    )
 
 
-@pytest.mark.parametrize("word", ["Posture", "Roles", "Identity", "Dignity", "Culture", "Stereotypes and age"])
+@pytest.mark.parametrize(
+    "word", ["Posture", "Roles", "Identity", "Dignity", "Culture", "Stereotypes and age"]
+)
 def test_social_asks_for_dignity_culture_and_age_beside_posture_and_roles(word):
     criteria = load_rubric("plausibility", {}).categories["social"].criteria
     assert sum(criterion.startswith(word) for criterion in criteria) == 1
@@ -54,14 +71,19 @@ def test_social_asks_for_dignity_culture_and_age_beside_posture_and_roles(word):
 def test_description_and_reference_text_appear_where_there_are_any():
     rubric = load_rubric("aspects", {})
     plain = rubric.render(pair())
-    full = rubric.render(pair(description="a ball on a shelf", reference_text="a ball on the floor"))
+    full = rubric.render(
+        pair(description="a ball on a shelf", reference_text="a ball on the floor")
+    )
     assert "The source shows" not in str(plain)
     assert "The source shows: a ball on a shelf" in str(full)
     assert "A right edit shows: a ball on the floor" in str(full)
 
 
 def test_unknown_category_uses_the_default_criteria():
-    assert load_rubric("aspects", {}).render(pair(category="style"))[1] != load_rubric("aspects", {}).render(pair())[1]
+    assert (
+        load_rubric("aspects", {}).render(pair(category="style"))[1]
+        != load_rubric("aspects", {}).render(pair())[1]
+    )
 
 
 def test_template_marks_inside_an_instruction_stay_text():
@@ -76,7 +98,10 @@ GOOD = [
     ("Instruction: 9.5\nPRESERVATION: 0\nrealism: 10", (9.5, 0, 10)),
     ("**instruction**: 9/10\n- preservation: **8 / 10**\n`realism`：7", (9, 8, 7)),
     ("The ball fell 3 m.\n\ninstruction: 9\npreservation: 8\nrealism: 7\nDone: 5", (9, 8, 7)),
-    ("<think>instruction: 1\nrealism: 2</think>instruction: 9\npreservation: 8\nrealism: 7", (9, 8, 7)),
+    (
+        "<think>instruction: 1\nrealism: 2</think>instruction: 9\npreservation: 8\nrealism: 7",
+        (9, 8, 7),
+    ),
     ("instruction: 1\nrealism: 2</think>instruction: 9\npreservation: 8\nrealism: 7", (9, 8, 7)),
 ]
 
@@ -90,13 +115,19 @@ BAD = [
     ("", "no line 'instruction'"),
     ("3 people stand there, 9/10", "no line 'instruction'"),
     ("instruction: 9\npreservation: 8", "no line 'realism'"),
-    ("instruction: 11\npreservation: 8\nrealism: 7", "'instruction' is 11, expected a number from 0 to 10"),
+    (
+        "instruction: 11\npreservation: 8\nrealism: 7",
+        "'instruction' is 11, expected a number from 0 to 10",
+    ),
     ("instruction: -1\npreservation: 8\nrealism: 7", "'instruction' is '-1'"),
     ("instruction: 85\npreservation: 8\nrealism: 7", "'instruction' is 85"),
     ("instruction: 9 of 10\npreservation: 8\nrealism: 7", "expected one number"),
     ("instruction: 8-9\npreservation: 8\nrealism: 7", "expected one number"),
     ("instruction: nan\npreservation: 8\nrealism: 7", "expected one number"),
-    ("instruction: 9\ninstruction: 2\npreservation: 8\nrealism: 7", "'instruction' stands there twice"),
+    (
+        "instruction: 9\ninstruction: 2\npreservation: 8\nrealism: 7",
+        "'instruction' stands there twice",
+    ),
     ("instruction: ٩\npreservation: 8\nrealism: 7", "expected one number"),
     ("instruction：8（满分：10）\npreservation: 8\nrealism: 7", "expected one number"),
     ("instruction: 9/5\npreservation: 8\nrealism: 7", "expected one number"),
@@ -130,7 +161,10 @@ def test_what_is_written_in_the_format_is_read_back(values):
 
 
 def test_untouched_image_scores_zero_by_the_formula():
-    assert load_rubric("aspects", {}).combine({"instruction": 0, "preservation": 10, "realism": 10}) == 0
+    assert (
+        load_rubric("aspects", {}).combine({"instruction": 0, "preservation": 10, "realism": 10})
+        == 0
+    )
 
 
 def test_plausibility_is_one_number():
@@ -153,13 +187,23 @@ def own(**changes):
 
 MISTAKES = [
     pytest.param({"user": "{{ source }}"}, "user shows \\['source'\\], expected", id="image"),
-    pytest.param({"user": "{{ source }}{{ edited }}{{ nothing }}"}, "'nothing' is undefined", id="variable"),
-    pytest.param({"user": "{% if %}{{ source }}{{ edited }}"}, r"template \(template line 1\)|template", id="syntax"),
+    pytest.param(
+        {"user": "{{ source }}{{ edited }}{{ nothing }}"}, "'nothing' is undefined", id="variable"
+    ),
+    pytest.param(
+        {"user": "{% if %}{{ source }}{{ edited }}"},
+        r"template \(template line 1\)|template",
+        id="syntax",
+    ),
     pytest.param({"score": "a + b"}, "'b' is undefined", id="formula"),
     pytest.param({"score": "10 - a * 2"}, "gave -10.0, expected 0 to 10", id="range-at-ten"),
     pytest.param({"file": "x.toml"}, "'aspects' beside 'file'", id="file-and-keys"),
     pytest.param(
-        {"categories": {name: {"title": "x", "criteria": ["y"]} for name in ("default", "物理", "physics")}},
+        {
+            "categories": {
+                name: {"title": "x", "criteria": ["y"]} for name in ("default", "物理", "physics")
+            }
+        },
         "given twice",
         id="category-twice",
     ),
@@ -168,7 +212,9 @@ MISTAKES = [
     pytest.param({"scores": "a"}, "scores: Extra inputs are not permitted", id="key"),
     pytest.param({"aspects": []}, "aspects: ", id="empty"),
     pytest.param(
-        {"categories": {"physics": {"title": "x", "criteria": ["y"]}}}, "no \\[categories.default\\]", id="default"
+        {"categories": {"physics": {"title": "x", "criteria": ["y"]}}},
+        "no \\[categories.default\\]",
+        id="default",
     ),
     pytest.param({"categories": {"inherit": "x"}}, "categories.inherit is 'x'", id="inherit"),
 ]
@@ -186,5 +232,7 @@ def test_hash_changes_with_any_word():
 
 def test_category_may_be_named_by_an_alias():
     criteria = {"title": "any", "criteria": ["x"]}
-    rubric = load_rubric("mine", own(categories={"default": criteria, "物理": {**criteria, "title": "falling"}}))
+    rubric = load_rubric(
+        "mine", own(categories={"default": criteria, "物理": {**criteria, "title": "falling"}})
+    )
     assert rubric.categories["physics"].title == "falling"

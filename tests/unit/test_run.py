@@ -32,7 +32,14 @@ def test_every_pair_is_edited_and_scored(world):
 def test_the_editors_are_gone_before_the_judge_loads(swapping):
     swapping.run()
     order = [line for line in swapping.log if "does" not in line]
-    assert order == ["start editor", "start judge", "load editor", "close editor", "load judge", "close judge"]
+    assert order == [
+        "start editor",
+        "start judge",
+        "load editor",
+        "close editor",
+        "load judge",
+        "close judge",
+    ]
 
 
 def test_models_that_fit_together_overlap(world):
@@ -47,7 +54,9 @@ def test_models_that_fit_together_overlap(world):
 
 
 def test_a_swap_is_counted_and_an_overlap_is_none(tmp_path):
-    counts = [World(tmp_path / name, **raw).run().timing.swaps for name, raw in (("a", SWAP), ("b", {}))]
+    counts = [
+        World(tmp_path / name, **raw).run().timing.swaps for name, raw in (("a", SWAP), ("b", {}))
+    ]
     assert counts == [1, 0]
 
 
@@ -85,15 +94,33 @@ def test_a_report_computes_nothing_and_says_what_is_missing(world):
 def test_hooks_are_called_around_each_stage_and_for_each_pair(swapping):
     swapping.run()
     assert swapping.hooks == [
-        *("before edit", "edited p0", "edited p1", "edited p2", "edited p3", "after edit", "before swap", "after swap"),
-        *("before score", "scored p3", "scored p0", "scored p1", "scored p2", "after score"),  # by category
+        *(
+            "before edit",
+            "edited p0",
+            "edited p1",
+            "edited p2",
+            "edited p3",
+            "after edit",
+            "before swap",
+            "after swap",
+        ),
+        *(
+            "before score",
+            "scored p3",
+            "scored p0",
+            "scored p1",
+            "scored p2",
+            "after score",
+        ),  # by category
     ]
 
 
 def test_a_resident_run_swaps_nothing(world):
     world.run()
     assert not [line for line in world.hooks if "swap" in line]
-    assert sorted(line for line in world.hooks if "scored" in line) == [f"scored p{n}" for n in range(4)]
+    assert sorted(line for line in world.hooks if "scored" in line) == [
+        f"scored p{n}" for n in range(4)
+    ]
 
 
 def test_hooks_hear_why_a_pair_failed(swapping):
@@ -194,9 +221,15 @@ def test_a_pair_is_scored_only_if_every_seed_is(world):
 
 @pytest.mark.parametrize(
     ("edit", "needs_verdict", "status", "stage"),
-    [(False, True, "interrupted", "edit"), (True, True, "interrupted", "score"), (True, False, "edited", None)],
+    [
+        (False, True, "interrupted", "edit"),
+        (True, True, "interrupted", "score"),
+        (True, False, "edited", None),
+    ],
 )
-def test_what_a_stop_cut_off_is_neither_scored_nor_an_error(world, edit, needs_verdict, status, stage):
+def test_what_a_stop_cut_off_is_neither_scored_nor_an_error(
+    world, edit, needs_verdict, status, stage
+):
     world.pairs = pairs_of("physics")
     if edit:
         world.run(run={"stage": "edit"})
@@ -211,10 +244,14 @@ def test_scores_and_aspects_of_seeds_are_averaged(swapping):
 
     def judge(message):
         grade = next(grades)
-        return judged(message, reply=f"instruction: {grade}\npreservation: {grade}\nrealism: {grade}")
+        return judged(
+            message, reply=f"instruction: {grade}\npreservation: {grade}\nrealism: {grade}"
+        )
 
     swapping.judge = judge
     swapping.pairs = pairs_of("physics")
-    items = make_items(swapping.run(editor={"seeds": 2}, judge={"batch_size": 1}).plan.works, True, "the user")
+    items = make_items(
+        swapping.run(editor={"seeds": 2}, judge={"batch_size": 1}).plan.works, True, "the user"
+    )
     assert items[0].score == pytest.approx(6.0)
     assert items[0].aspects["realism"] == pytest.approx(6.0)

@@ -1,4 +1,6 @@
-"""The embedded suite: deterministic, bilingual, varied, and each reference differs where it must."""
+"""The embedded suite: deterministic, bilingual, varied, and each reference differs where it
+must.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,11 @@ from pytest_imgedit.scenes.canvas import Canvas
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.suites.scenes import TEMPLATES, make_scene
 
-EVERY = [(category, index) for category, templates in TEMPLATES.items() for index in range(len(templates))]
+EVERY = [
+    (category, index)
+    for category, templates in TEMPLATES.items()
+    for index in range(len(templates))
+]
 
 
 def suite(spec, **settings):
@@ -25,7 +31,8 @@ def pixels(image):
 
 
 @pytest.mark.parametrize(
-    ("spec", "counts"), [("scenes", [10] * 5), ("scenes:full", [50, 50, 70, 50, 50]), ("scenes:n=3,seed=4", [3] * 5)]
+    ("spec", "counts"),
+    [("scenes", [10] * 5), ("scenes:full", [50, 50, 70, 50, 50]), ("scenes:n=3,seed=4", [3] * 5)],
 )
 def test_counts_by_category(spec, counts):
     pairs = suite(spec).pairs
@@ -45,7 +52,12 @@ def test_template_draws_a_change_and_says_it_in_two_languages(category, index):
         scene.draw(after, True)
         first, last = before.finish(), after.finish()
         assert first.size == last.size == (128, 128)
-        changed = np.abs(np.asarray(first, dtype=np.int16) - np.asarray(last, dtype=np.int16)).max(axis=-1) > 10
+        changed = (
+            np.abs(np.asarray(first, dtype=np.int16) - np.asarray(last, dtype=np.int16)).max(
+                axis=-1
+            )
+            > 10
+        )
         assert changed.mean() > 0.0015, (category, index, seed)
         for text in (scene.instruction, scene.description, scene.result):
             assert text.en.isascii()
@@ -64,7 +76,10 @@ def test_the_same_id_and_seed_always_draw_the_same_picture():
 
 def test_different_seeds_draw_different_pictures():
     first, second = suite("scenes:n=5,seed=1").pairs, suite("scenes:n=5,seed=2").pairs
-    assert all(not np.array_equal(pixels(a.source), pixels(b.source)) for a, b in zip(first, second, strict=True))
+    assert all(
+        not np.array_equal(pixels(a.source), pixels(b.source))
+        for a, b in zip(first, second, strict=True)
+    )
 
 
 def test_hundreds_of_pairs_are_all_different():

@@ -11,7 +11,9 @@ from pytest_imgedit.run.work import missing_edits
 
 
 class Stage:
-    """A score stage over the edits of a world; `answers` are the replies in turn, as functions of the message."""
+    """A score stage over the edits of a world; `answers` are the replies in turn, as functions of
+    the message.
+    """
 
     def __init__(self, world, *answers, slots=1, feed=None):
         self.world, self.answers, self.asked, self.done = world, deque(answers), [], []
@@ -52,7 +54,10 @@ def test_every_edit_gets_a_verdict_that_is_stored(world):
 
 def test_a_batch_is_as_large_as_the_worker_says_and_sorted_by_category(world):
     world.pairs = pairs_of("social", "physics", "social", "physics", "social", "physics")
-    assert [sorted(batch) for batch in Stage(world).run().asked] == [["p0", "p1", "p3", "p5"], ["p2", "p4"]]
+    assert [sorted(batch) for batch in Stage(world).run().asked] == [
+        ["p0", "p1", "p3", "p5"],
+        ["p2", "p4"],
+    ]
 
 
 def test_a_batch_size_that_the_user_sets_is_taken(world):
@@ -142,7 +147,10 @@ def test_an_edit_whose_image_is_gone_is_the_error_of_its_pair(world):
 def test_tokens_of_unreadable_replies_are_counted_too(world):
     world.pairs = pairs_of("physics")
     stage = Stage(world, unreadable).run()
-    assert stage.scorer.tokens == {"tokens_in": 2 * ANSWER["tokens_in"], "tokens_out": 2 * ANSWER["tokens_out"]}
+    assert stage.scorer.tokens == {
+        "tokens_in": 2 * ANSWER["tokens_in"],
+        "tokens_out": 2 * ANSWER["tokens_out"],
+    }
 
 
 def test_near_the_end_no_batch_is_handed_out_ahead(world):

@@ -32,7 +32,9 @@ def test_blob_is_named_by_its_content_and_read_back(tmp_path):
     assert [path.name for path in (tmp_path / name[:2]).iterdir()] == [f"{name}.png"]
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: b"x" + data[1:], lambda data: b""])
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-1], lambda data: b"x" + data[1:], lambda data: b""]
+)
 def test_damaged_blob_counts_as_missing_and_is_written_again(tmp_path, damage):
     blobs = Blobs(tmp_path)
     name = blobs.put(PNG)
@@ -74,7 +76,11 @@ def test_journal_keeps_the_last_record_of_a_key_and_one_an_environment(tmp_path)
     written.append([record("a", seconds=2.0)])
     written.close()
     read = journal(tmp_path)
-    assert list(read.records.values()) == [record("b"), record("a", "2.0"), record("a", seconds=2.0)]
+    assert list(read.records.values()) == [
+        record("b"),
+        record("a", "2.0"),
+        record("a", seconds=2.0),
+    ]
     assert read.of_content(record("a").content) == [record("a", "2.0"), record("a", seconds=2.0)]
     assert read.of_content("no such") == []
 
@@ -134,7 +140,9 @@ BROKEN = [
 @pytest.mark.parametrize(("line", "reason"), BROKEN)
 def test_line_that_is_no_record_is_refused_by_its_place(tmp_path, line, reason):
     (tmp_path / "j.jsonl").write_bytes(packed(record("a").model_dump_json()) + packed(line))
-    with pytest.raises(UsageError, match=rf"j\.jsonl:2: {re.escape(reason)}.*expected a record as this version"):
+    with pytest.raises(
+        UsageError, match=rf"j\.jsonl:2: {re.escape(reason)}.*expected a record as this version"
+    ):
         journal(tmp_path)
 
 
@@ -210,7 +218,9 @@ def test_journal_that_is_no_file_is_refused(tmp_path):
 
 def test_folder_that_holds_other_things_is_no_store(tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(UsageError, match="holds other files, expected a store or an empty or new folder"):
+    with pytest.raises(
+        UsageError, match="holds other files, expected a store or an empty or new folder"
+    ):
         Store(tmp_path).__enter__()
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 

@@ -21,7 +21,11 @@ from pytest_imgedit.suites.index import from_index, to_index
     ],
 )
 def test_a_suite_comes_back_as_it_was(tmp_path, more):
-    suite = load_suite(SuiteSettings(spec=str(write(tmp_path / "s.json", [row(**more), row(id="物理 1")])), limit=1))
+    suite = load_suite(
+        SuiteSettings(
+            spec=str(write(tmp_path / "s.json", [row(**more), row(id="物理 1")])), limit=1
+        )
+    )
     again = from_index(json.loads(json.dumps(to_index(suite))))
     assert again == suite
     assert [pair.fields for pair in again.pairs] == [pair.fields for pair in suite.pairs]

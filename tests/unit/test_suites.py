@@ -40,7 +40,9 @@ def load(path, **settings):
 
 
 def write(path, value):
-    path.write_text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), encoding="utf-8")
+    path.write_text(
+        value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), encoding="utf-8"
+    )
     return path
 
 
@@ -52,13 +54,18 @@ FORMATS = {
     "escaped-groups.json": lambda rows: json.dumps(
         {"物理": [{k: v for k, v in r.items() if k != "subset"} for r in rows]}
     ),
-    "groups.json": lambda rows: {"物理": [{k: v for k, v in r.items() if k != "subset"} for r in rows]},
+    "groups.json": lambda rows: {
+        "物理": [{k: v for k, v in r.items() if k != "subset"} for r in rows]
+    },
 }
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_file_format_gives_the_same_pairs(tmp_path, name):
-    rows = [row(id="a", tags=["x"], difficulty="easy", seed=3), row(id="b", original_description_en='a "[{ball}]"')]
+    rows = [
+        row(id="a", tags=["x"], difficulty="easy", seed=3),
+        row(id="b", original_description_en='a "[{ball}]"'),
+    ]
     pairs = load(write(tmp_path / name, FORMATS[name](rows)))
     assert [(p.id, p.category, p.instruction) for p in pairs] == [
         ("a", "physics", "let it fall"),
@@ -73,16 +80,23 @@ def test_toml_suite_with_images_beside_the_file(tmp_path):
     (tmp_path / "in").mkdir()
     Image.new("RGB", (15, 15)).save(tmp_path / "in" / "a.png")
     Image.new("RGB", (16, 16)).save(tmp_path / "in" / "ref.png")
-    text = '[[pairs]]\nid = "a"\ncategory = "style"\ninstruction = "x"\nimage = "in/a.png"\nreference = "in/ref.png"\n'
+    text = (
+        '[[pairs]]\nid = "a"\ncategory = "style"\ninstruction = "x"\nimage = '
+        '"in/a.png"\nreference = "in/ref.png"\n'
+    )
     (pair,) = load(write(tmp_path / "suite.toml", text))
     assert decode(pair.source.read()).size == (15, 15)
     assert decode(pair.reference.read()).size == (16, 16)
 
 
-@pytest.mark.parametrize(("language", "texts"), [("en", ["let it fall", "只有中文"]), ("zh", ["让它下落", "只有中文"])])
+@pytest.mark.parametrize(
+    ("language", "texts"), [("en", ["let it fall", "只有中文"]), ("zh", ["让它下落", "只有中文"])]
+)
 def test_language_falls_back_to_the_other(tmp_path, language, texts):
     rows = [row(id="a"), row(id="b", edit_instruction="只有中文", edit_instruction_en="")]
-    assert [pair.instruction for pair in load(write(tmp_path / "s.json", rows), language=language)] == texts
+    assert [
+        pair.instruction for pair in load(write(tmp_path / "s.json", rows), language=language)
+    ] == texts
 
 
 def test_fields_can_be_named_otherwise(tmp_path):
@@ -103,7 +117,10 @@ def test_same_file_name_in_two_folders_gives_two_ids(tmp_path):
 
 
 def test_one_image_with_two_instructions_gives_two_ids(tmp_path):
-    rows = [row(original_image_path="1.png"), row(original_image_path="1.png", edit_instruction_en="lift it")]
+    rows = [
+        row(original_image_path="1.png"),
+        row(original_image_path="1.png", edit_instruction_en="lift it"),
+    ]
     assert len({pair.id for pair in load(write(tmp_path / "s.json", rows))}) == 2
 
 
@@ -128,5 +145,7 @@ def test_risebench_pairs_and_their_references(photographs):
 
 
 def test_unknown_suite_names_what_is_known():
-    with pytest.raises(UsageError, match="unknown suite 'nope', expected one of native, risebench, scenes"):
+    with pytest.raises(
+        UsageError, match="unknown suite 'nope', expected one of native, risebench, scenes"
+    ):
         load("nope")

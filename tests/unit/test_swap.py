@@ -40,12 +40,19 @@ def test_the_judge_starts_beside_the_editors_and_does_not_load(log):
     assert first_loaded(swap.judge) == 0.0
 
 
-@pytest.mark.parametrize(("loaded_at", "ended", "since"), [(9.0, 5.0, 9.0), (3.0, 5.0, 5.0), (9.0, None, 9.0)])
-def test_judging_counts_from_the_load_but_not_from_before_the_last_edit(log, loaded_at, ended, since):
+@pytest.mark.parametrize(
+    ("loaded_at", "ended", "since"), [(9.0, 5.0, 9.0), (3.0, 5.0, 5.0), (9.0, None, 9.0)]
+)
+def test_judging_counts_from_the_load_but_not_from_before_the_last_edit(
+    log, loaded_at, ended, since
+):
     judge = pool("judge", log)
     judge.start(1)
     judge.workers[0].loaded_at = loaded_at
-    assert Swap(judge, Clock(), edits_ended=ended).judging_since(7.0 if ended is None else 5.0) == since
+    assert (
+        Swap(judge, Clock(), edits_ended=ended).judging_since(7.0 if ended is None else 5.0)
+        == since
+    )
 
 
 def swapped(log, **changes):

@@ -11,7 +11,18 @@ from pytest_imgedit.report.tables import COMPARISON_HEADER
 
 ROWS = [
     ("environment", "10", "10", "0", "10.00", "6.94 to 10.00", "0.41", "10.00", "8.94", "10.00"),
-    ("style-transfer-of-paintings", "500", "500", "12", "7.25", "6.65 to 9.83", "1.41", "9.49", "0.00", "10.00"),
+    (
+        "style-transfer-of-paintings",
+        "500",
+        "500",
+        "12",
+        "7.25",
+        "6.65 to 9.83",
+        "1.41",
+        "9.49",
+        "0.00",
+        "10.00",
+    ),
 ]
 
 
@@ -40,7 +51,28 @@ def test_the_mean_is_never_dropped():
 
 
 def test_a_comparison_keeps_difference_interval_p_and_mde():
-    row = ("environment", "10", "10.00", "9.95", "-0.05", "-0.17 to +0.06", "1.000", "no change shown", "0.20")
+    row = (
+        "environment",
+        "10",
+        "10.00",
+        "9.95",
+        "-0.05",
+        "-0.17 to +0.06",
+        "1.000",
+        "no change shown",
+        "0.20",
+    )
     text = terminal.render_table(COMPARISON_HEADER, [row], 60)
-    assert text.splitlines()[0].split() == ["category", "n", "now", "diff", "95%", "CI", "p", "of", "drop", "MDE"]
+    assert text.splitlines()[0].split() == [
+        "category",
+        "n",
+        "now",
+        "diff",
+        "95%",
+        "CI",
+        "p",
+        "of",
+        "drop",
+        "MDE",
+    ]
     assert "too narrow for: before, finding" in text

@@ -15,7 +15,9 @@ BURN = "import time\nwhile time.process_time() < {seconds}: pass"
 
 def test_every_full_test_is_in_one_quarter_and_each_quarter_has_some():
     names = [f"tests/test_some.py::test_{number}" for number in range(100)]
-    quarters = [[name for name in names if is_selected(name, True, "full", str(n))] for n in range(QUARTERS)]
+    quarters = [
+        [name for name in names if is_selected(name, True, "full", str(n))] for n in range(QUARTERS)
+    ]
     assert sorted(name for quarter in quarters for name in quarter) == sorted(names)
     assert all(quarters)
 
@@ -45,9 +47,12 @@ def test_parameters_that_are_not_named_are_full():
 def test_a_test_over_the_budget_fails_the_session_by_name(pytester, budget, code):
     pytester.makepyfile(
         "def test_costly():\n    import time\n    end = time.process_time() + 0.1\n"
-        "    while time.process_time() < end: pass\n" + "".join(f"def test_{n}(): pass\n" for n in range(10))
+        "    while time.process_time() < end: pass\n"
+        + "".join(f"def test_{n}(): pass\n" for n in range(10))
     )
-    result = pytester.runpytest_inprocess("-p", "tiers", "-p", "no:cacheprovider", f"--cpu-budget={budget}")
+    result = pytester.runpytest_inprocess(
+        "-p", "tiers", "-p", "no:cacheprovider", f"--cpu-budget={budget}"
+    )
     assert result.ret == code
     result.stdout.fnmatch_lines(["*costliest tests, of * CPU s*", "*0.1 s  *::test_costly"])
     told = [line for line in result.outlines if line.startswith("ERROR: ")]

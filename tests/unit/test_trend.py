@@ -15,7 +15,10 @@ PAIRS = ("a", "b", "c", "d", "e", "f", "g", "h")
 def evidence(rows, weights=None, clusters=None):
     """Evidence of a series of rows of scores, one a pair."""
     names = PAIRS[: max(map(len, rows))]
-    series = [{name: score for name, score in zip(names, row, strict=False) if score is not None} for row in rows]
+    series = [
+        {name: score for name, score in zip(names, row, strict=False) if score is not None}
+        for row in rows
+    ]
     clusters = clusters or {name: name for name in names}
     return evidence_of_fall(series, clusters, weights or dict.fromkeys(names, 1.0))
 
@@ -23,7 +26,9 @@ def evidence(rows, weights=None, clusters=None):
 @pytest.mark.parametrize("weights", [None, {"a": 1.0, "b": 0.3}])
 def test_where_any_order_is_as_likely_evidence_is_1_on_average(weights):
     orders = [*permutations([2.0, 4.0, 7.0, 9.0])]
-    found = [evidence([*zip(*columns, strict=True)], weights) for columns in product(orders, orders)]
+    found = [
+        evidence([*zip(*columns, strict=True)], weights) for columns in product(orders, orders)
+    ]
     assert np.mean(found, axis=0) == pytest.approx([1, 1, 1, 1])
 
 
@@ -57,6 +62,8 @@ def test_sources_without_all_scores_are_left_out_of_that_look():
     part = evidence([[5.0, None], [5.0, 5.0], [3.0, None]])
     assert 1 < part[2] < whole[2]
     assert evidence([[5.0, None], [None, 3.0]]) == pytest.approx([1.0, 1.0])
-    assert evidence([[5.0, None], [3.0, None]], weights={"a": 1.0, "b": 1.0}) == evidence([[5.0], [3.0]])
+    assert evidence([[5.0, None], [3.0, None]], weights={"a": 1.0, "b": 1.0}) == evidence(
+        [[5.0], [3.0]]
+    )
     both = {"a": "photo", "b": "photo"}
     assert evidence([[5.0, 5.0], [3.0, None], [3.0, 3.0]], clusters=both)[1] == pytest.approx(1.0)

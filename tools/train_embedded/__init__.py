@@ -1,1 +1,3 @@
-"""How the embedded editor and judge were made: `python -m tools.train_embedded.editor`, `.judge`, `.evaluate`."""
+"""How the embedded editor and judge were made: `python -m tools.train_embedded.editor`, `.judge`,
+`.evaluate`.
+"""

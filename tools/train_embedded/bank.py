@@ -19,8 +19,8 @@ GUIDANCE = (1.0, 1.0, 1.5, 2.0, 3.0, 5.0)
 class EditBank:
     """Keeps the newest `capacity` edits (uint8) with the places of their pairs in a pool.
 
-    Each call of `add` edits one batch at a quality of its own: steps, guidance, and sometimes the instruction of
-    another pair.
+    Each call of `add` edits one batch at a quality of its own: steps, guidance, and sometimes the
+    instruction of another pair.
     """
 
     def __init__(self, pipeline: Any, pool: Pool, capacity: int) -> None:

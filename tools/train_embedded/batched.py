@@ -1,7 +1,9 @@
-"""A Qwen3-VL judge over batches of equal-sized picture pairs, without transformers' loops over images and samples.
+"""A Qwen3-VL judge over batches of equal-sized picture pairs, without transformers' loops over
+images and samples.
 
-Prompts of one rubric differ only after the second picture, so padding stands on the right, the pictures at the
-same places in all rows, and all rows have the same positions. The numbers are those of the model's own forward.
+Prompts of one rubric differ only after the second picture, so padding stands on the right, the
+pictures at the same places in all rows, and all rows have the same positions. The numbers are those
+of the model's own forward.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
 
 
 class BatchedJudge(torch.nn.Module):
-    """Wraps a `Qwen3VLForConditionalGeneration` whose position grid is that of the pictures (side / patch size)."""
+    """Wraps a `Qwen3VLForConditionalGeneration` whose position grid is that of the pictures (side /
+    patch size).
+    """
 
     order: torch.Tensor
     before: torch.Tensor
@@ -29,7 +33,9 @@ class BatchedJudge(torch.nn.Module):
         self.patch, self.merge = vision.patch_size, vision.spatial_merge_size
         self.grid = side // self.patch
         if vision.num_position_embeddings != self.grid**2:
-            raise ValueError(f"{vision.num_position_embeddings} position embeddings, expected {self.grid**2}")
+            raise ValueError(
+                f"{vision.num_position_embeddings} position embeddings, expected {self.grid**2}"
+            )
         cells = torch.arange(self.grid**2).view(self.grid, self.grid)
         order = self._merge_order(cells[None, None]).flatten()
         before, between = texts.head
@@ -39,21 +45,31 @@ class BatchedJudge(torch.nn.Module):
         self.places = self.grid // self.merge  # a side of the picture's tokens
 
     def _merge_order(self, image: torch.Tensor) -> torch.Tensor:
-        """Cut (B, C, H, W) into one-cell patches, blocks that are merged together: (B, cells, C)."""
+        """Cut (B, C, H, W) into one-cell patches, blocks that are merged together: (B, cells,
+        C).
+        """
         m = self.merge
-        blocks: torch.Tensor = image.unflatten(-1, (-1, m)).unflatten(-3, (-1, m))  # (B, C, H/m, m, W/m, m)
+        blocks: torch.Tensor = image.unflatten(-1, (-1, m)).unflatten(
+            -3, (-1, m)
+        )  # (B, C, H/m, m, W/m, m)
         return blocks.permute(0, 2, 4, 3, 5, 1).flatten(1, 4)
 
     def patches(self, images: torch.Tensor) -> torch.Tensor:
-        """Cut pictures (B, 3, H, W) on [0, 1] into the image processor's patches (B, cells, 3·2·patch·patch)."""
+        """Cut pictures (B, 3, H, W) on [0, 1] into the image processor's patches (B, cells,
+        3·2·patch·patch).
+        """
         p = self.patch
         cut = (images * 2 - 1).unflatten(-1, (-1, p)).unflatten(-3, (-1, p))  # (B, 3, gh, p, gw, p)
         cells = cut.permute(0, 1, 3, 5, 2, 4).flatten(1, 3)  # (B, 3·p·p, gh, gw)
         ordered: torch.Tensor = self._merge_order(cells).unflatten(-1, (3, p * p))
-        return ordered[:, :, :, None].expand(-1, -1, -1, 2, -1).flatten(2)  # a still picture is two equal frames
+        return (
+            ordered[:, :, :, None].expand(-1, -1, -1, 2, -1).flatten(2)
+        )  # a still picture is two equal frames
 
     def see(self, images: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Run the vision tower over pictures (B, 3, H, W): tokens (B, places², hidden), and those of deepstack."""
+        """Run the vision tower over pictures (B, 3, H, W): tokens (B, places², hidden), and those
+        of deepstack.
+        """
         tower = self.model.model.visual
         batch = len(images)
         x = tower.patch_embed(self.patches(images).flatten(0, 1)).view(batch, self.grid**2, -1)
@@ -70,8 +86,15 @@ class BatchedJudge(torch.nn.Module):
         return tower.merger(x.flatten(0, 1)).view(batch, self.places**2, -1), deep
 
     @staticmethod
-    def _attend(attention: Any, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-        q, k, v = attention.qkv(x).unflatten(-1, (3, attention.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+    def _attend(
+        attention: Any, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+    ) -> torch.Tensor:
+        q, k, v = (
+            attention.qkv(x)
+            .unflatten(-1, (3, attention.num_heads, -1))
+            .permute(2, 0, 3, 1, 4)
+            .unbind(0)
+        )
 
         def turn(t: torch.Tensor) -> torch.Tensor:
             first, second = t.float().chunk(2, dim=-1)
@@ -82,27 +105,42 @@ class BatchedJudge(torch.nn.Module):
         return projected
 
     def positions(self, length: int) -> torch.Tensor:
-        """Return the multimodal rotary positions (3, 1, length) of a prompt whose text goes on to `length` tokens."""
+        """Return the multimodal rotary positions (3, 1, length) of a prompt whose text goes on to
+        `length` tokens.
+        """
         device = self.before.device
         cells = torch.arange(self.places**2, device=device)
         picture = torch.stack([torch.zeros_like(cells), cells // self.places, cells % self.places])
         pieces: list[torch.Tensor] = []
         start = 0
         for text in (len(self.before), len(self.between)):
-            pieces += [torch.arange(start, start + text, device=device).expand(3, -1), picture + start + text]
+            pieces += [
+                torch.arange(start, start + text, device=device).expand(3, -1),
+                picture + start + text,
+            ]
             start += text + self.places
         rest = length - sum(piece.shape[1] for piece in pieces)
         pieces.append(torch.arange(start, start + rest, device=device).expand(3, -1))
         return torch.cat(pieces, dim=1)[:, None]
 
-    def forward(self, source: torch.Tensor, edited: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
-        """Return the last hidden states (B, T, hidden) over `text` (B, T), the token ids after the second picture."""
+    def forward(
+        self, source: torch.Tensor, edited: torch.Tensor, text: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the last hidden states (B, T, hidden) over `text` (B, T), the token ids after the
+        second picture.
+        """
         language = self.model.model.language_model
         batch = len(text)
         seen, deep = self.see(torch.cat([source, edited]))
         embed = language.embed_tokens
         before, between = (embed(ids).expand(batch, -1, -1) for ids in (self.before, self.between))
-        pieces = [before, seen[:batch].to(before.dtype), between, seen[batch:].to(before.dtype), embed(text)]
+        pieces = [
+            before,
+            seen[:batch].to(before.dtype),
+            between,
+            seen[batch:].to(before.dtype),
+            embed(text),
+        ]
         x = torch.cat(pieces, dim=1)
         rotary = language.rotary_emb(x, self.positions(x.shape[1]))
         gaps = [x.new_zeros(batch, piece.shape[1], x.shape[2]) for piece in (before, between, text)]

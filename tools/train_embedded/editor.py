@@ -12,7 +12,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tools.train_embedded import vae as first_stage
-from tools.train_embedded.editor_model import autoencoder, export, pipeline, scheduler, text_encoder, unet
+from tools.train_embedded.editor_model import (
+    autoencoder,
+    export,
+    pipeline,
+    scheduler,
+    text_encoder,
+    unet,
+)
 from tools.train_embedded.loop import Trainer
 from tools.train_embedded.pool import Pool
 from tools.train_embedded.records import LANGUAGES
@@ -34,7 +41,10 @@ class Latents:
     @torch.no_grad()
     def encode(self, rows: torch.Tensor) -> torch.Tensor:
         """Return the latents (B, 4, C, H, W) of the four pictures of each record."""
-        images = self.pool.columns["images"][rows].permute(0, 1, 4, 2, 3).flatten(0, 1).float() / 127.5 - 1
+        images = (
+            self.pool.columns["images"][rows].permute(0, 1, 4, 2, 3).flatten(0, 1).float() / 127.5
+            - 1
+        )
         with torch.autocast(self.pool.device, torch.bfloat16):
             latents: torch.Tensor = self.vae.encode(images).latent_dist.mode()
         by_record: torch.Tensor = latents.unflatten(0, (-1, 4))
@@ -44,7 +54,9 @@ class Latents:
         """Encode what the pool has got since the last time."""
         while self.size < self.pool.size:
             end = min(self.pool.size, self.size + 128)
-            self.values[self.size : end] = self.encode(torch.arange(self.size, end, device=self.pool.device))
+            self.values[self.size : end] = self.encode(
+                torch.arange(self.size, end, device=self.pool.device)
+            )
             self.size = end
 
 
@@ -55,7 +67,9 @@ class Denoising(torch.nn.Module):
         super().__init__()
         self.encoder, self.denoiser = encoder, denoiser
 
-    def losses(self, pool: Pool, latents: Latents, config: dict[str, Any], empty: torch.Tensor) -> Losses:
+    def losses(
+        self, pool: Pool, latents: Latents, config: dict[str, Any], empty: torch.Tensor
+    ) -> Losses:
         """Mean squared error of v at random times; weighed up where the edit changes something."""
         device, size = pool.device, config["batch"]
         latents.refresh()
@@ -74,7 +88,9 @@ class Denoising(torch.nn.Module):
         noisy = schedule.add_noise(target, noise, times)
         with torch.autocast(device, torch.bfloat16):
             text = self.encoder(prompt)[0]
-            found = self.denoiser(torch.cat([noisy, image], dim=1), times, text, return_dict=False)[0]
+            found = self.denoiser(torch.cat([noisy, image], dim=1), times, text, return_dict=False)[
+                0
+            ]
         error = (found.float() - schedule.get_velocity(target, noise, times)).square()
         changed = ((target - source).abs().mean(1, keepdim=True) / 0.2).clamp(max=1)
         weight = 1 + config["changed_weight"] * changed
@@ -98,7 +114,9 @@ def main() -> None:
     model = Denoising(encoder, denoiser.to(device, memory_format=torch.channels_last))
     parts = {"vae": vae, "text_encoder": encoder, "unet": denoiser}
     sizes = {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
-    trainer = Trainer(model, given.work / "unet", steps=stage["steps"], learning_rate=stage["learning_rate"])
+    trainer = Trainer(
+        model, given.work / "unet", steps=stage["steps"], learning_rate=stage["learning_rate"]
+    )
     torch.manual_seed(config["seed"] + trainer.step)  # a later piece makes other draws
     trainer.log(parameters=sizes, records=pool.size)
     empty = torch.tensor(texts.editor("", padding="max_length")["input_ids"], device=device)
@@ -115,13 +133,19 @@ def _first_stage(given: Start, pool: Pool) -> Any:
     stage = given.config["vae"]
     vae = autoencoder(stage["sizes"]).to(given.device, memory_format=torch.channels_last)
     trainer = Trainer(
-        vae, given.work / "vae", steps=stage["steps"], learning_rate=stage["learning_rate"], average=0.999
+        vae,
+        given.work / "vae",
+        steps=stage["steps"],
+        learning_rate=stage["learning_rate"],
+        average=0.999,
     )
     if not trainer.done:
         if given.device == "cuda":
             vae.encoder.compile()
             vae.decoder.compile()
-        trainer.run(lambda: first_stage.losses(vae, pool, stage["batch"], stage["kl_weight"]), given.stop_at)
+        trainer.run(
+            lambda: first_stage.losses(vae, pool, stage["batch"], stage["kl_weight"]), given.stop_at
+        )
         if not trainer.done:
             return None
     vae = trainer.average.module.eval().requires_grad_(False)

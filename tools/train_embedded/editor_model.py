@@ -1,11 +1,18 @@
-"""The embedded editor: a small InstructPix2Pix, untrained, and how it is put together for diffusers."""
+"""The embedded editor: a small InstructPix2Pix, untrained, and how it is put together for
+diffusers.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import torch
-from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionInstructPix2PixPipeline, UNet2DConditionModel
+from diffusers import (
+    AutoencoderKL,
+    DDIMScheduler,
+    StableDiffusionInstructPix2PixPipeline,
+    UNet2DConditionModel,
+)
 from transformers import CLIPTextConfig, CLIPTextModel
 
 from tools.train_embedded.text import PROMPT_TOKENS
@@ -46,7 +53,11 @@ def text_encoder(words: PreTrainedTokenizerFast, sizes: dict[str, Any]) -> CLIPT
 def unet(latents: int, text_width: int, sizes: dict[str, Any]) -> UNet2DConditionModel:
     """Build the denoiser over noisy latents beside those of the source."""
     return UNet2DConditionModel(
-        sample_size=16, in_channels=2 * latents, out_channels=latents, cross_attention_dim=text_width, **sizes
+        sample_size=16,
+        in_channels=2 * latents,
+        out_channels=latents,
+        cross_attention_dim=text_width,
+        **sizes,
     )
 
 
@@ -63,7 +74,9 @@ def scheduler() -> DDIMScheduler:
     )
 
 
-def pipeline(vae: Any, encoder: Any, words: Any, denoiser: Any) -> StableDiffusionInstructPix2PixPipeline:
+def pipeline(
+    vae: Any, encoder: Any, words: Any, denoiser: Any
+) -> StableDiffusionInstructPix2PixPipeline:
     """Put the parts together."""
     pipe = StableDiffusionInstructPix2PixPipeline(
         vae=vae,

@@ -31,7 +31,10 @@ class Drawn:
     def select(self, index: torch.Tensor) -> Drawn:
         """Return some rows of the batch."""
         return Drawn(
-            self.source[index], self.reference[index], self.variant_source[index], self.variant_reference[index]
+            self.source[index],
+            self.reference[index],
+            self.variant_source[index],
+            self.variant_reference[index],
         )
 
     def join(self, other: Drawn) -> Drawn:
@@ -82,19 +85,27 @@ def beside(drawn: Drawn) -> torch.Tensor:
 
 def elsewhere(drawn: Drawn) -> torch.Tensor:
     """Make the change on the other side, mirrored."""
-    changed = F.max_pool2d((drawn.reference - drawn.source).abs().amax(1, keepdim=True), 5, 1, 2) > 0.04
+    changed = (
+        F.max_pool2d((drawn.reference - drawn.source).abs().amax(1, keepdim=True), 5, 1, 2) > 0.04
+    )
     return torch.where(changed.flip(-1), drawn.reference.flip(-1), drawn.source)
 
 
 def recoloured(drawn: Drawn) -> torch.Tensor:
     """Turn the colours of what was changed, by a channel shift."""
-    changed = F.max_pool2d((drawn.reference - drawn.source).abs().amax(1, keepdim=True), 3, 1, 1) > 0.04
-    turned = torch.where(drawn.uniform(0, 1) < 0.5, drawn.reference.roll(1, 1), drawn.reference.roll(2, 1))
+    changed = (
+        F.max_pool2d((drawn.reference - drawn.source).abs().amax(1, keepdim=True), 3, 1, 1) > 0.04
+    )
+    turned = torch.where(
+        drawn.uniform(0, 1) < 0.5, drawn.reference.roll(1, 1), drawn.reference.roll(2, 1)
+    )
     return torch.where(changed, turned, drawn.reference)
 
 
 def damaged(drawn: Drawn) -> torch.Tensor:
-    """Do it, or nothing, and put parts of another picture, or other colours, where nothing was asked."""
+    """Do it, or nothing, and put parts of another picture, or other colours, where nothing was
+    asked.
+    """
     region = _regions(drawn, small=True) > 0
     base = drawn.either()
     other = base.roll(1, 0)
@@ -140,7 +151,9 @@ KINDS: dict[str, tuple[float, Make]] = {
 TOUCHED = 0.2
 
 
-def make_edits(drawn: Drawn, weights: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+def make_edits(
+    drawn: Drawn, weights: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return an edit for each row (B, 3, 128, 128) and the index of its kind in `KINDS` (B,)."""
     if weights is None:
         weights = torch.tensor([weight for weight, _ in KINDS.values()])
@@ -157,7 +170,9 @@ def make_edits(drawn: Drawn, weights: torch.Tensor | None = None) -> tuple[torch
 
 
 def degrade(image: torch.Tensor, strength: float) -> torch.Tensor:
-    """Blur, add noise, compress, shift, or change light or colours: one of them for each row, up to `strength`."""
+    """Blur, add noise, compress, shift, or change light or colours: one of them for each row, up to
+    `strength`.
+    """
     changed = image.clone()
     kinds = torch.randint(6, (len(image),), device=image.device)
     for kind, damage in enumerate((_blurred, _noisy, compressed, _shifted, _relit, _pixelated)):
@@ -178,10 +193,14 @@ def _blurred(image: torch.Tensor, strength: float) -> torch.Tensor:
 
 
 def _noisy(image: torch.Tensor, strength: float) -> torch.Tensor:
-    amount = torch.empty(len(image), 1, 1, 1, device=image.device).uniform_(0.01, 0.02 + 0.3 * strength)
+    amount = torch.empty(len(image), 1, 1, 1, device=image.device).uniform_(
+        0.01, 0.02 + 0.3 * strength
+    )
     noise = torch.randn_like(image)
     if float(torch.rand(())) < 0.4:  # blotches, as of a latent that was not denoised
-        noise = F.interpolate(torch.randn_like(image[..., ::8, ::8]), size=image.shape[-2:], mode="bicubic")
+        noise = F.interpolate(
+            torch.randn_like(image[..., ::8, ::8]), size=image.shape[-2:], mode="bicubic"
+        )
     return image + amount * noise
 
 
@@ -189,7 +208,11 @@ def _shifted(image: torch.Tensor, strength: float) -> torch.Tensor:
     most = max(1, round(10 * strength))
     rows, columns = (int(torch.randint(-most, most + 1, ())) for _ in range(2))
     padded = F.pad(image, (most,) * 4, mode="replicate")
-    return padded[..., most + rows : most + rows + image.shape[-2], most + columns : most + columns + image.shape[-1]]
+    return padded[
+        ...,
+        most + rows : most + rows + image.shape[-2],
+        most + columns : most + columns + image.shape[-1],
+    ]
 
 
 def _relit(image: torch.Tensor, strength: float) -> torch.Tensor:
@@ -205,12 +228,16 @@ def _pixelated(image: torch.Tensor, strength: float) -> torch.Tensor:
 
 
 def compressed(image: torch.Tensor, strength: float) -> torch.Tensor:
-    """Quantize the cosine transform of 8x8 blocks, as JPEG does, with steps that grow with the frequency."""
+    """Quantize the cosine transform of 8x8 blocks, as JPEG does, with steps that grow with the
+    frequency.
+    """
     number = torch.arange(8, device=image.device).float()
     basis = torch.cos((2 * number[None] + 1) * number[:, None] * torch.pi / 16) * 0.5
     basis[0] = 8**-0.5
     blocks = image.unflatten(-1, (-1, 8)).unflatten(-3, (-1, 8)).transpose(-3, -2)
-    steps = torch.empty(len(image), 1, 1, 1, 1, 1, device=image.device).uniform_(0.02, 0.03 + 0.5 * strength)
+    steps = torch.empty(len(image), 1, 1, 1, 1, 1, device=image.device).uniform_(
+        0.02, 0.03 + 0.5 * strength
+    )
     steps = steps * (1 + number[:, None] + number[None])
     coefficients = basis @ blocks @ basis.T
     restored = basis.T @ ((coefficients / steps).round() * steps) @ basis
@@ -219,7 +246,9 @@ def compressed(image: torch.Tensor, strength: float) -> torch.Tensor:
 
 
 def _regions(drawn: Drawn, small: bool = False) -> torch.Tensor:
-    """Return masks (B, 1, 128, 128) of blobs that cover about half of the picture, or a few percent (`small`)."""
+    """Return masks (B, 1, 128, 128) of blobs that cover about half of the picture, or a few percent
+    (`small`).
+    """
     cells = 8 if small else 3
     field = torch.randn(len(drawn), 1, cells, cells, device=drawn.source.device)
     smooth = F.interpolate(field, size=drawn.source.shape[-2:], mode="bicubic")

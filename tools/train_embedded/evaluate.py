@@ -2,8 +2,9 @@
 
 python -m tools.train_embedded.evaluate
 
-Prints, for controls and for the editor at several strengths, the mean score that the judge gives and the true one
-(see `tools/train_embedded/grades.py`), how far the edits are from the reference, and how well the judge ranks.
+Prints, for controls and for the editor at several strengths, the mean score that the judge gives
+and the true one (see `tools/train_embedded/grades.py`), how far the edits are from the reference,
+and how well the judge ranks.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ STRENGTHS: dict[str, dict[str, float]] = {
     "scenes, 2 steps": {"num_inference_steps": 2},
     "scenes, 1 step": {"num_inference_steps": 1},
 }
-#: Templates left out: they make so few different scenes (720 and 25,920) that training has seen all or many of them.
+#: Templates left out: they make so few different scenes (720 and 25,920) that training has seen all
+#: or many of them.
 NOT_HELD_OUT: tuple[Template, ...] = (fog, between)
 CHANGED = 10  # levels of 255 from which a pixel counts as changed by the reference
 
@@ -83,17 +85,24 @@ class Case:
 
     @cached_property
     def wrong(self) -> Pixels | None:
-        """What the same source becomes when another thing, colour or side is meant; `None` if there is none."""
+        """What the same source becomes when another thing, colour or side is meant; `None` if there
+        is none.
+        """
         for place in range(FIRST_DRAWS):
             variant = self.template(Draws(f"{self.pair.seed}:{self.pair.id}", frozenset({place})))
-            if self.pair.instruction not in variant.instruction and (draw(variant, False) == self.source).all():
+            if (
+                self.pair.instruction not in variant.instruction
+                and (draw(variant, False) == self.source).all()
+            ):
                 other = draw(variant, True)
                 if np.abs(other.astype(int) - self.reference).mean() > 0.5:
                     return other
         return None
 
     def distance(self, edited: Pixels) -> float:
-        """Mean absolute difference to the reference, on [0, 1], where the reference differs from the source."""
+        """Mean absolute difference to the reference, on [0, 1], where the reference differs from
+        the source.
+        """
         changed = np.abs(self.source.astype(int) - self.reference).max(axis=-1) > CHANGED
         return float(np.abs(edited.astype(int) - self.reference)[changed].mean() / 255)
 
@@ -123,7 +132,9 @@ class Bench:
             part = rows[start : start + batch]
             pictures = [(case.source, edited, case.reference) for case, edited in part]
             true = score(grade(*(_tensor(list(every)) for every in zip(*pictures, strict=True))))
-            for (case, edited), answer, value in zip(part, self.judge.answer(self._ask(part)), true, strict=True):
+            for (case, edited), answer, value in zip(
+                part, self.judge.answer(self._ask(part)), true, strict=True
+            ):
                 try:
                     judged = self.rubric.read(answer.reply)[1]
                 except ReplyError:
@@ -171,9 +182,13 @@ def controls(cases: list[Case]) -> dict[str, list[tuple[Case, Pixels]]]:
 
 
 def spoiled(cases: list[Case]) -> list[tuple[Case, Pixels]]:
-    """Return an edit of every kind of `edits.py` in turn for each case, half-done and damaged ones too."""
+    """Return an edit of every kind of `edits.py` in turn for each case, half-done and damaged ones
+    too.
+    """
     torch.manual_seed(0)
-    source, reference = (_tensor([getattr(case, name) for case in cases]) for name in ("source", "reference"))
+    source, reference = (
+        _tensor([getattr(case, name) for case in cases]) for name in ("source", "reference")
+    )
     wrong = _tensor([case.source if case.wrong is None else case.wrong for case in cases])
     drawn = Drawn(source, reference, source.roll(1, 0), wrong)
     made = []
@@ -182,18 +197,24 @@ def spoiled(cases: list[Case]) -> list[tuple[Case, Pixels]]:
         only[number] = 1
         edits, _ = make_edits(drawn, only)
         levels = (edits * 255).round().byte().permute(0, 2, 3, 1).numpy()
-        made += [(case, levels[place]) for place, case in enumerate(cases) if (place + number) % 3 == 0]
+        made += [
+            (case, levels[place]) for place, case in enumerate(cases) if (place + number) % 3 == 0
+        ]
     return made
 
 
-def edits_of(cases: list[Case], folder: Path, device: str, changes: dict[str, float]) -> list[tuple[Case, Pixels]]:
+def edits_of(
+    cases: list[Case], folder: Path, device: str, changes: dict[str, float]
+) -> list[tuple[Case, Pixels]]:
     """Edit all cases with the embedded editor as a run does."""
     editor = DiffusersEditor(str(folder), device=device, **{**ScenesEditor.defaults, **changes})
     made = []
     for case in cases:
         pair = case.pair
         seed = job_seed(pair.seed, pair.id)
-        request = EditRequest(pair.id, pair.category, pair.instruction, Image.fromarray(case.source), seed)
+        request = EditRequest(
+            pair.id, pair.category, pair.instruction, Image.fromarray(case.source), seed
+        )
         made.append((case, np.asarray(editor.edit(request))))
     return made
 
@@ -213,7 +234,9 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--n", type=int, default=30, help="pairs in each category")
-    parser.add_argument("--seed", type=int, default=1, help="of the suite scenes; training uses none of them")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="of the suite scenes; training uses none of them"
+    )
     parser.add_argument("--language", choices=LANGUAGES, default="en")
     parser.add_argument("--editor", type=Path, default=WEIGHTS / "editor")
     parser.add_argument("--judge", type=Path, default=WEIGHTS / "judge")
@@ -243,28 +266,43 @@ def main() -> None:
         name: _print_row(name, bench.grade(edits_of(cases, options.editor, device, changes)))
         for name, changes in STRENGTHS.items()
     }
-    _print_categories([*known.values(), *strengths.values()], known["all kinds, spoiled"], list(strengths.values()))
+    _print_categories(
+        [*known.values(), *strengths.values()],
+        known["all kinds, spoiled"],
+        list(strengths.values()),
+    )
 
 
 def _print_row(name: str, rows: list[Graded]) -> list[Graded]:
     distance = mean(row.case.distance(row.edited) for row in rows)
     unreadable = sum(row.judged is None for row in rows)
     judged, true = mean(row.judged for row in rows), mean(row.true for row in rows)
-    print(f"{name:18}{len(rows):6}{judged:8.2f}{true:7.2f}{distance:14.4f}{unreadable:12}", flush=True)
+    print(
+        f"{name:18}{len(rows):6}{judged:8.2f}{true:7.2f}{distance:14.4f}{unreadable:12}", flush=True
+    )
     return rows
 
 
-def _print_categories(every: list[list[Graded]], spoiled: list[Graded], strengths: list[list[Graded]]) -> None:
+def _print_categories(
+    every: list[list[Graded]], spoiled: list[Graded], strengths: list[list[Graded]]
+) -> None:
     """Print how the judge ranks in each category, and how good the editor's edits are there."""
     heads = ("rank correlation", "spoiled only", "editor only", "nearer than source", "score")
     print("\n" + "category".ljust(14) + "".join(f"{head:>{len(head) + 2}}" for head in heads))
     for category in (*TEMPLATES, "overall"):
 
         def of(groups: list[list[Graded]], category: str = category) -> list[Graded]:
-            return [row for rows in groups for row in rows if category in (row.case.pair.category, "overall")]
+            return [
+                row
+                for rows in groups
+                for row in rows
+                if category in (row.case.pair.category, "overall")
+            ]
 
         best = of(strengths[:1])
-        nearer = mean(row.case.distance(row.edited) < row.case.distance(row.case.source) for row in best)
+        nearer = mean(
+            row.case.distance(row.edited) < row.case.distance(row.case.source) for row in best
+        )
         judged = mean(row.judged for row in best)
         ranks = f"{rank(of(every)):18.3f}{rank(of([spoiled])):14.3f}{rank(of(strengths)):13.3f}"
         print(f"{category:14}{ranks}{nearer:20.0%}{judged:7.2f}")
@@ -272,7 +310,8 @@ def _print_categories(every: list[list[Graded]], spoiled: list[Graded], strength
     distances = [mean(row.case.distance(row.edited) for row in rows) for rows in strengths]
     order = rank_correlation(scores, distances)
     print(
-        f"\nmean score of the editor's strengths against their distance to the reference: rank correlation {order:.2f}"
+        "\nmean score of the editor's strengths against their distance to the reference: rank "
+        f"correlation {order:.2f}"
     )
 
 

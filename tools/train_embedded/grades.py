@@ -1,20 +1,24 @@
-"""The true grade of an edit of a drawn scene: the rule that the embedded judge is taught and held to.
+"""The true grade of an edit of a drawn scene: the rule that the embedded judge is taught and held
+to.
 
-All three grades compare the edit E with the source S and the reference R, of shape (B, 3, H, W) on [0, 1].
+All three grades compare the edit E with the source S and the reference R, of shape (B, 3, H, W) on
+[0, 1].
 
-Low band: S, E and R blurred with σ = 2.5 pixels, so that a pixel's shift costs little; distances are
-Euclidean over the channels, divided by √3, less 0.02 (what is below cannot be seen).
+Low band: S, E and R blurred with σ = 2.5 pixels, so that a pixel's shift costs little; distances
+are Euclidean over the channels, divided by √3, less 0.02 (what is below cannot be seen).
 
-instruction = 10·max(0, 1 − Σ|E − R| / Σ|S − R|), summed over the pixels in which S and R differ: the share of the
-asked change that was made. 0 where nothing, or something else, was done there; 10 if S and R differ nowhere.
+instruction = 10·max(0, 1 − Σ|E − R| / Σ|S − R|), summed over the pixels in which S and R differ:
+the share of the asked change that was made. 0 where nothing, or something else, was done there; 10
+if S and R differ nowhere.
 
-preservation = 10·max(0, 1 − √(mean ρ / 0.15)), where ρ is the distance of E to the line from S to R, taken over all
-pixels: a change that is half made is no damage, a change of anything else is.
+preservation = 10·max(0, 1 − √(mean ρ / 0.15)), where ρ is the distance of E to the line from S to
+R, taken over all pixels: a change that is half made is no damage, a change of anything else is.
 
-realism = 10·max(0, 1 − lost − added), from the local energy of the high band (an image less its blur with σ = 1.5;
-magnitude averaged over the channels and blurred with σ = 4), where exactly a raindrop falls does not matter. Each pixel
-of E is compared with S or R, whichever is nearer: lost = Σ(what E has less) / Σ(what they have) − 0.05, as by blur;
-added = mean(what E has more) / 0.08, as by noise, blocks and seams.
+realism = 10·max(0, 1 − lost − added), from the local energy of the high band (an image less its
+blur with σ = 1.5; magnitude averaged over the channels and blurred with σ = 4), where exactly a
+raindrop falls does not matter. Each pixel of E is compared with S or R, whichever is nearer: lost =
+Σ(what E has less) / Σ(what they have) − 0.05, as by blur; added = mean(what E has more) / 0.08, as
+by noise, blocks and seams.
 """
 
 from __future__ import annotations
@@ -47,12 +51,16 @@ def grade(source: torch.Tensor, edited: torch.Tensor, reference: torch.Tensor) -
 
 
 def score(grades: torch.Tensor) -> torch.Tensor:
-    """Combine grades (B, 3) as the rubric `aspects` does: √(instruction · min(preservation, realism))."""
+    """Combine grades (B, 3) as the rubric `aspects` does: √(instruction · min(preservation,
+    realism)).
+    """
     return (grades[:, 0] * torch.minimum(grades[:, 1], grades[:, 2])).sqrt()
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return Spearman's rank correlation, on [-1, 1]; NaN for fewer than three values, or if all are alike."""
+    """Return Spearman's rank correlation, on [-1, 1]; NaN for fewer than three values, or if all
+    are alike.
+    """
     if len(first) < 3 or len(set(first)) == 1 or len(set(second)) == 1:
         return math.nan
     return float(spearmanr(first, second).statistic)
@@ -73,7 +81,9 @@ def _seen(difference: torch.Tensor) -> torch.Tensor:
 
 def _off_the_line(s: torch.Tensor, e: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
     along = r - s
-    share = ((e - s) * along).sum(1, keepdim=True) / along.square().sum(1, keepdim=True).clamp(min=1e-6)
+    share = ((e - s) * along).sum(1, keepdim=True) / along.square().sum(1, keepdim=True).clamp(
+        min=1e-6
+    )
     return _seen(e - s - share.clamp(0, 1) * along)
 
 
@@ -85,7 +95,10 @@ def blur(image: torch.Tensor, sigma: float) -> torch.Tensor:
     """Blur (B, C, H, W) with a Gaussian of `sigma` pixels, cut at 3σ, edges reflected."""
     kernel = _kernel(sigma).to(image)
     radius, channels = len(kernel) // 2, image.shape[1]
-    for shape, padding in (((1, 1, -1, 1), (0, 0, radius, radius)), ((1, 1, 1, -1), (radius, radius, 0, 0))):
+    for shape, padding in (
+        ((1, 1, -1, 1), (0, 0, radius, radius)),
+        ((1, 1, 1, -1), (radius, radius, 0, 0)),
+    ):
         weight = kernel.view(shape).expand(channels, 1, *kernel.view(shape).shape[2:])
         image = F.conv2d(F.pad(image, padding, mode="reflect"), weight, groups=channels)
     return image

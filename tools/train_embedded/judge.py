@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from tools.train_embedded.loop import Losses
     from tools.train_embedded.pool import Batch
 
-#: Pairs that are measured at once; every third batch holds edits of the embedded editor, where there is one.
+#: Pairs that are measured at once; every third batch holds edits of the embedded editor, where
+#: there is one.
 MEASURED = 32
 
 
@@ -73,7 +74,9 @@ class Grading(torch.nn.Module):
         return logits
 
     def losses(self, batch: Batch, edited: torch.Tensor, true: torch.Tensor) -> Losses:
-        """Cross-entropy of the grades, each spread over its neighbours, and of the words between them."""
+        """Cross-entropy of the grades, each spread over its neighbours, and of the words between
+        them.
+        """
         grades = true.round().long()
         replies = self.replies(grades)
         found = F.log_softmax(self.logits(batch, edited, replies).float(), dim=-1)
@@ -96,13 +99,17 @@ def _load_editor(folder: Path | None, device: str) -> Any:
     """Load the editor; `None` if there is none yet."""
     if folder is None or not (folder / "model_index.json").exists():
         return None
-    pipeline = DiffusionPipeline.from_pretrained(str(folder), dtype=torch.float32, use_safetensors=True).to(device)
+    pipeline = DiffusionPipeline.from_pretrained(
+        str(folder), dtype=torch.float32, use_safetensors=True
+    ).to(device)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
 
 
 def measure(model: Grading, pool: Pool, bank: EditBank | None) -> dict[str, object]:
-    """Return rank correlations with the true score, and mean scores by kind, on a pool that is not trained on."""
+    """Return rank correlations with the true score, and mean scores by kind, on a pool that is not
+    trained on.
+    """
     rows: list[torch.Tensor] = []
     for number in range(pool.size // MEASURED):
         index = torch.arange(number * MEASURED, (number + 1) * MEASURED, device=pool.device)
@@ -146,13 +153,19 @@ def main() -> None:
         texts = Texts(editor.tokenizer, texts.judge)
     data, own = config["data"], config["editor"]
     pool = Pool(texts, config["seed"], data["capacity"], data["workers"], device)
-    pool.wait(data["first"])  # one after the other: loaders that start at the same time can fail to fork
-    held_out = Pool(texts, config["seed"] + 1_000_000, data["held_out"], min(1, data["workers"]), device)
+    pool.wait(
+        data["first"]
+    )  # one after the other: loaders that start at the same time can fail to fork
+    held_out = Pool(
+        texts, config["seed"] + 1_000_000, data["held_out"], min(1, data["workers"]), device
+    )
     held_out.wait(data["held_out"])
 
     network = judge_model(texts.judge, config["vision"], config["text"])
     model = Grading(network, texts, stage["smoothing"], compiled=device == "cuda").to(device)
-    trainer = Trainer(network, given.work / "judge", steps=stage["steps"], learning_rate=stage["learning_rate"])
+    trainer = Trainer(
+        network, given.work / "judge", steps=stage["steps"], learning_rate=stage["learning_rate"]
+    )
     torch.manual_seed(config["seed"] + trainer.step)  # a later piece makes other draws
     trainer.log(parameters=sum(p.numel() for p in network.parameters()), records=pool.size)
     bank = held_out_bank = None

@@ -12,8 +12,12 @@ if TYPE_CHECKING:
 SIDE = 128
 
 
-def judge_model(words: PreTrainedTokenizerFast, vision: dict[str, Any], text: dict[str, Any]) -> Any:
-    """Build a Qwen3-VL for a tokenizer; `vision` and `text` hold the sizes, by the names of transformers."""
+def judge_model(
+    words: PreTrainedTokenizerFast, vision: dict[str, Any], text: dict[str, Any]
+) -> Any:
+    """Build a Qwen3-VL for a tokenizer; `vision` and `text` hold the sizes, by the names of
+    transformers.
+    """
     ids = {
         f"{name}_token_id": words.convert_tokens_to_ids(f"<|{mark}|>")
         for name, mark in (

@@ -1,4 +1,6 @@
-"""What all trainings share: optimizer, schedule, averaged weights, checkpoints, a log of metrics."""
+"""What all trainings share: optimizer, schedule, averaged weights, checkpoints, a log of
+metrics.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +24,33 @@ LOG_EVERY = 100
 
 
 class Trainer:
-    """Trains a module with AdamW, a warm-up and a cosine decay to a fiftieth, and an exponential average.
+    """Trains a module with AdamW, a warm-up and a cosine decay to a fiftieth, and an exponential
+    average.
 
-    `folder` holds the checkpoint: `weights.safetensors` and `average.safetensors` in half precision,
-    `optimizer.safetensors` (moments, bfloat16), `state.json`, and `log.jsonl`. A checkpoint without the optimizer's
-    file is taken up with fresh moments.
+    `folder` holds the checkpoint: `weights.safetensors` and `average.safetensors` in half
+    precision, `optimizer.safetensors` (moments, bfloat16), `state.json`, and `log.jsonl`. A
+    checkpoint without the optimizer's file is taken up with fresh moments.
     """
 
     def __init__(
-        self, model: torch.nn.Module, folder: Path, *, steps: int, learning_rate: float, average: float = 0.9995
+        self,
+        model: torch.nn.Module,
+        folder: Path,
+        *,
+        steps: int,
+        learning_rate: float,
+        average: float = 0.9995,
     ) -> None:
         self.model, self.folder, self.steps, self.rate = model, folder, steps, learning_rate
-        self.average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(average), use_buffers=True)
-        self.optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
-        self.step = self.since = self.moments = 0  # steps in all, since this start, and of the optimizer's moments
+        self.average = AveragedModel(
+            model, multi_avg_fn=get_ema_multi_avg_fn(average), use_buffers=True
+        )
+        self.optimizer = torch.optim.AdamW(
+            model.parameters(), lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01
+        )
+        self.step = self.since = self.moments = (
+            0  # steps in all, since this start, and of the optimizer's moments
+        )
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / "state.json").exists():
             self._load()
@@ -45,7 +60,8 @@ class Trainer:
         return self.step >= self.steps
 
     def run(self, losses: Callable[[], Losses], stop_at: float, save_every: float = 120) -> None:
-        """Train to the last step, or to `stop_at` (seconds of `time.monotonic`), saving every so many seconds.
+        """Train to the last step, or to `stop_at` (seconds of `time.monotonic`), saving every so
+        many seconds.
 
         `losses` returns the terms of the loss; their sum is minimised.
         """
@@ -56,7 +72,9 @@ class Trainer:
                 group["lr"] = self._rate()
             terms = losses()
             self.optimizer.zero_grad(set_to_none=True)
-            sum(terms.values(), torch.zeros((), device=next(self.model.parameters()).device)).backward()
+            sum(
+                terms.values(), torch.zeros((), device=next(self.model.parameters()).device)
+            ).backward()
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
             self.optimizer.step()
             self.average.update_parameters(self.model)
@@ -88,7 +106,9 @@ class Trainer:
         """Write the checkpoint; each file replaces the one before it whole."""
         self._write("weights", self.model.state_dict(), torch.float16)
         self._write("average", self.average.module.state_dict(), torch.float16)
-        names: dict[torch.Tensor, str] = {parameter: name for name, parameter in self.model.named_parameters()}
+        names: dict[torch.Tensor, str] = {
+            parameter: name for name, parameter in self.model.named_parameters()
+        }
         moments = {
             f"{kind}.{names[parameter]}": state[kind]
             for parameter, state in self.optimizer.state.items()
@@ -102,7 +122,10 @@ class Trainer:
     def _write(self, name: str, tensors: dict[str, torch.Tensor], dtype: torch.dtype) -> None:
         partial = self.folder / f"{name}.partial"
         # clones, since tied weights share memory, which safetensors refuses
-        save_file({key: value.to(dtype, copy=True).contiguous() for key, value in tensors.items()}, partial)
+        save_file(
+            {key: value.to(dtype, copy=True).contiguous() for key, value in tensors.items()},
+            partial,
+        )
         partial.replace(self.folder / f"{name}.safetensors")
 
     def _load(self) -> None:

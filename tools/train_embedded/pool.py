@@ -21,7 +21,9 @@ CHUNK = 32
 
 @dataclass(frozen=True)
 class Batch:
-    """Pairs of a pool: pictures on [0, 1], token ids, categories as indices; `rows` says where they are in it."""
+    """Pairs of a pool: pictures on [0, 1], token ids, categories as indices; `rows` says where they
+    are in it.
+    """
 
     drawn: Drawn
     prompt: torch.Tensor
@@ -39,18 +41,30 @@ class Batch:
 
 
 class Pool:
-    """Grows up to `capacity` records; batches are drawn from those that are there, with replacement.
+    """Grows up to `capacity` records; batches are drawn from those that are there, with
+    replacement.
 
-    A record counts twice: its variant is a pair of its own, of which the first is the variant. A share
-    `chinese` of the batches' rows have Chinese texts.
+    A record counts twice: its variant is a pair of its own, of which the first is the variant. A
+    share `chinese` of the batches' rows have Chinese texts.
     """
 
-    def __init__(self, texts: Texts, seed: int, capacity: int, workers: int, device: str, chinese: float = 0.2) -> None:
+    def __init__(
+        self,
+        texts: Texts,
+        seed: int,
+        capacity: int,
+        workers: int,
+        device: str,
+        chinese: float = 0.2,
+    ) -> None:
         self.capacity, self.device, self.chinese = capacity, device, chinese
         self.size = 0
         self.columns: dict[str, torch.Tensor] = {}
         self._loader = DataLoader(
-            Records(seed, texts), batch_size=CHUNK, num_workers=workers, prefetch_factor=4 if workers else None
+            Records(seed, texts),
+            batch_size=CHUNK,
+            num_workers=workers,
+            prefetch_factor=4 if workers else None,
         )
         self._thread = threading.Thread(target=self._fill, daemon=True)
         self._thread.start()
@@ -59,7 +73,9 @@ class Pool:
         for chunk in self._loader:
             if not self.columns:
                 self.columns = {
-                    name: torch.empty((self.capacity, *values.shape[1:]), dtype=values.dtype, device=self.device)
+                    name: torch.empty(
+                        (self.capacity, *values.shape[1:]), dtype=values.dtype, device=self.device
+                    )
                     for name, values in chunk.items()
                 }
             count = min(CHUNK, self.capacity - self.size)

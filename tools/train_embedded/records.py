@@ -24,9 +24,12 @@ if TYPE_CHECKING:
 
     Template = Callable[[Random], Scene]
 
-EVERY_TEMPLATE: list[tuple[str, Template]] = [(category, t) for category, every in TEMPLATES.items() for t in every]
-#: Shares of variants in which all draws are made anew (another scene of the same template), and in which one draw
-#: is that changes the instruction (another target, side or colour; of the same source, where the template allows it).
+EVERY_TEMPLATE: list[tuple[str, Template]] = [
+    (category, t) for category, every in TEMPLATES.items() for t in every
+]
+#: Shares of variants in which all draws are made anew (another scene of the same template), and in
+#: which one draw is that changes the instruction (another target, side or colour; of the same
+#: source, where the template allows it).
 OTHER_SCENE, OTHER_TARGET = 0.15, 0.6
 #: Later draws of a scene only place leaves, drops and flakes.
 FIRST_DRAWS = 16
@@ -34,7 +37,9 @@ LANGUAGES = ("en", "zh")
 
 
 class Draws(Random):
-    """The draws of `Random(seed)` in their order, with some of them replaced by those of another stream."""
+    """The draws of `Random(seed)` in their order, with some of them replaced by those of another
+    stream.
+    """
 
     def __init__(self, seed: str, changed: frozenset[int] = frozenset()) -> None:
         self.made, self.changed = 0, changed
@@ -45,8 +50,11 @@ class Draws(Random):
         return float(self._choose(super().random(), self.other.random()))
 
     def _randbelow(self, n: int) -> int:
-        """Draw below `n`: what `choice`, `sample` and `randrange` ask for. A whole number counts as one draw."""
-        own, other = (Random._randbelow(stream, n) for stream in (self, self.other))  # type: ignore[attr-defined]
+        """Draw below `n`: what `choice`, `sample` and `randrange` ask for. A whole number counts as
+        one draw.
+        """
+        draw: Any = Random._randbelow  # type: ignore[attr-defined]
+        own, other = (draw(stream, n) for stream in (self, self.other))
         return int(self._choose(own, other))
 
     def _choose(self, own: Any, replaced: Any) -> Any:
@@ -86,7 +94,9 @@ def make_scenes(seed: int, number: int) -> tuple[str, Scene, Scene]:
     kind = chance.random()
     if kind < OTHER_SCENE:
         return category, scene, template(Draws(text, frozenset(range(draws.made))))
-    variants = [template(Draws(text, frozenset({place}))) for place in range(min(draws.made, FIRST_DRAWS))]
+    variants = [
+        template(Draws(text, frozenset({place}))) for place in range(min(draws.made, FIRST_DRAWS))
+    ]
     if kind < OTHER_SCENE + OTHER_TARGET:
         other = [variant for variant in variants if variant.instruction != scene.instruction]
         alike = [variant for variant in other if variant.description == scene.description]
@@ -97,8 +107,9 @@ def make_scenes(seed: int, number: int) -> tuple[str, Scene, Scene]:
 class Records(IterableDataset[dict[str, torch.Tensor]]):
     """Endless records, a different stream in each loader process.
 
-    A record holds `images` (4, 128, 128, 3) uint8: source and reference of a scene, then of its variant; for each
-    of scene and variant, in each language, the token ids of both models (see `Texts.encode`); and its `category`.
+    A record holds `images` (4, 128, 128, 3) uint8: source and reference of a scene, then of its
+    variant; for each of scene and variant, in each language, the token ids of both models (see
+    `Texts.encode`); and its `category`.
     """
 
     def __init__(self, seed: int, texts: Texts) -> None:
@@ -110,7 +121,9 @@ class Records(IterableDataset[dict[str, torch.Tensor]]):
         while True:
             category, *scenes = make_scenes(self.seed, number)
             images = np.stack([draw(scene, after) for scene in scenes for after in (False, True)])
-            pairs = [as_pair(scene, category, language) for scene in scenes for language in LANGUAGES]
+            pairs = [
+                as_pair(scene, category, language) for scene in scenes for language in LANGUAGES
+            ]
             encoded = [self.texts.encode(pair) for pair in pairs]
             yield {
                 "images": torch.from_numpy(images),

@@ -22,7 +22,15 @@ if TYPE_CHECKING:
 
     from pytest_imgedit.protocols.rubric import Rubric
 
-CHAT = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", IMAGE, "<|video_pad|>"]
+CHAT = [
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    IMAGE,
+    "<|video_pad|>",
+]
 GRADES = [f" {grade}" for grade in range(11)]
 #: Most tokens of an instruction for the editor, and of what follows the second image for the judge.
 PROMPT_TOKENS, TAIL_TOKENS = 24, 120
@@ -47,17 +55,24 @@ def editor_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
     """Build the editor's tokenizer from instructions."""
     bpe = byte_level_bpe(texts, 1000, ["<|pad|>", "<|end|>"])
     return PreTrainedTokenizerFast(
-        tokenizer_object=bpe, eos_token="<|end|>", pad_token="<|pad|>", model_max_length=PROMPT_TOKENS
+        tokenizer_object=bpe,
+        eos_token="<|end|>",
+        pad_token="<|pad|>",
+        model_max_length=PROMPT_TOKENS,
     )
 
 
 def judge_tokenizer(texts: Iterable[str], rubric: Rubric) -> PreTrainedTokenizerFast:
-    """Build the judge's tokenizer: each fixed line of the rubric is one token, and so is each grade."""
+    """Build the judge's tokenizer: each fixed line of the rubric is one token, and so is each
+    grade.
+    """
     bpe = byte_level_bpe(texts, 1500, CHAT)
     names = [f"{aspect}:" for aspect in rubric.aspects]
     lines = [line for line in fixed_lines(rubric) if line not in names]
     bpe.add_tokens([AddedToken(text, normalized=False) for text in (*names, *lines, *GRADES)])
-    return PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe, eos_token="<|im_end|>", pad_token="<|endoftext|>"
+    )
 
 
 def fixed_lines(rubric: Rubric) -> list[str]:
@@ -69,14 +84,22 @@ def fixed_lines(rubric: Rubric) -> list[str]:
         for pair in (bare, full):
             system, parts = rubric.render(pair)
             texts = [system, *(text for kind, text in parts if kind == "text")]
-            lines.update(dict.fromkeys(line for text in texts for line in text.splitlines() if len(line) > 12))
-            lines.update({line.partition("\x01")[0]: None for text in texts for line in text.splitlines()})
+            lines.update(
+                dict.fromkeys(
+                    line for text in texts for line in text.splitlines() if len(line) > 12
+                )
+            )
+            lines.update(
+                {line.partition("\x01")[0]: None for text in texts for line in text.splitlines()}
+            )
     return [line for line in lines if len(line) > 12 and "\x01" not in line]
 
 
 def reply(grades: Iterable[int], rubric: Rubric) -> str:
     """Write a reply in the rubric's format; grades from 0 to 10."""
-    return "\n".join(f"{aspect}: {grade}" for aspect, grade in zip(rubric.aspects, grades, strict=True))
+    return "\n".join(
+        f"{aspect}: {grade}" for aspect, grade in zip(rubric.aspects, grades, strict=True)
+    )
 
 
 class Texts:
@@ -90,13 +113,24 @@ class Texts:
         """Train both tokenizers on the texts of pairs."""
         every = list(pairs)
         instructions = [pair.instruction for pair in every]
-        texts = [text for pair in every for text in (pair.instruction, pair.description, pair.reference_text)]
-        return cls(editor_tokenizer(instructions), judge_tokenizer(texts, load_rubric("aspects", {})))
+        texts = [
+            text
+            for pair in every
+            for text in (pair.instruction, pair.description, pair.reference_text)
+        ]
+        return cls(
+            editor_tokenizer(instructions), judge_tokenizer(texts, load_rubric("aspects", {}))
+        )
 
     @classmethod
     def load(cls, folder: Path) -> Texts:
         """Load what `save` wrote."""
-        return cls(*(PreTrainedTokenizerFast.from_pretrained(folder / name) for name in ("editor", "judge")))
+        return cls(
+            *(
+                PreTrainedTokenizerFast.from_pretrained(folder / name)
+                for name in ("editor", "judge")
+            )
+        )
 
     def save(self, folder: Path) -> None:
         """Write both tokenizers to a folder."""
@@ -115,7 +149,9 @@ class Texts:
 
     @cached_property
     def head(self) -> tuple[list[int], list[int]]:
-        """Token ids before the first image of the judge's prompt, and between its images: the same for all pairs."""
+        """Token ids before the first image of the judge's prompt, and between its images: the same
+        for all pairs.
+        """
         before, between, _ = self._split(EditPair("id", "default", "", Base64Image("")))
         return before, between
 
@@ -126,7 +162,8 @@ class Texts:
         return ids[:first], ids[first + 1 : second], ids[second + 1 :]
 
     def encode(self, pair: EditPair) -> dict[str, torch.Tensor]:
-        """Return `prompt` (PROMPT_TOKENS,) for the editor, `tail` (TAIL_TOKENS,) for the judge, and `tail_length`.
+        """Return `prompt` (PROMPT_TOKENS,) for the editor, `tail` (TAIL_TOKENS,) for the judge, and
+        `tail_length`.
 
         The tail is what follows the second image of the judge's prompt, padded on the right.
         Raises `ValueError` for a pair whose texts are longer than that.
@@ -134,7 +171,9 @@ class Texts:
         before, between, tail = self._split(pair)
         prompt = self.editor(pair.instruction, padding="max_length")["input_ids"]
         if (before, between) != self.head or len(tail) > TAIL_TOKENS or len(prompt) > PROMPT_TOKENS:
-            raise ValueError(f"texts of {pair.instruction!r} do not fit: {len(prompt)} and {len(tail)} tokens")
+            raise ValueError(
+                f"texts of {pair.instruction!r} do not fit: {len(prompt)} and {len(tail)} tokens"
+            )
         padded = tail + [self.judge.pad_token_id] * (TAIL_TOKENS - len(tail))
         return {
             "prompt": torch.tensor(prompt, dtype=torch.int32),

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 
 def losses(vae: Any, pool: Pool, batch: int, kl_weight: float) -> Losses:
-    """One step's loss: mean absolute error of pixels and of their differences, and the latents' KL divergence."""
+    """One step's loss: mean absolute error of pixels and of their differences, and the latents' KL
+    divergence.
+    """
     rows = torch.randint(pool.size, (batch,), device=pool.device)
     images = pool.images(rows, torch.randint(4, (batch,), device=pool.device)) * 2 - 1
     with torch.autocast(pool.device, torch.bfloat16):
@@ -28,10 +30,11 @@ def losses(vae: Any, pool: Pool, batch: int, kl_weight: float) -> Losses:
 
 @torch.no_grad()
 def whiten(vae: Any, latents: torch.Tensor) -> None:
-    """Give latents (N, C, H, W) zero mean and unit covariance, by changing the 1x1 convolutions around them.
+    """Give latents (N, C, H, W) zero mean and unit covariance, by changing the 1x1 convolutions
+    around them.
 
-    Diffusion starts from unit noise; with this the pipeline needs no scaling of its own. Decoded pictures stay the
-    same.
+    Diffusion starts from unit noise; with this the pipeline needs no scaling of its own. Decoded
+    pictures stay the same.
     """
     flat = latents.float().permute(1, 0, 2, 3).flatten(1)
     mean = flat.mean(1)

@@ -1,12 +1,14 @@
 """A rollout that edits images, and the reward of each edit, under EasyR1 or verl.
 
-    python rl_rollout.py --editor Qwen/Qwen-Image-Edit --judge qwen-vl:Qwen/Qwen3-VL-30B-A3B-Instruct \
+    python rl_rollout.py --editor Qwen/Qwen-Image-Edit \
+        --judge qwen-vl:Qwen/Qwen3-VL-30B-A3B-Instruct \
         --python /opt/imgedit/bin/python --gpus 2 photos/*.jpg
 
-An image-editing agent in training writes instructions; here they come from the command line. The editor is a worker
-group of the trainer, one rank a GPU. The judge has workers of its own. Both run in the interpreter `--python`, in which
-imgedit-verl is installed; the trainer's environment needs `pip install --no-deps imgedit-verl pytest-imgedit execnet`
-and the packages without torch that pytest-imgedit depends on.
+An image-editing agent in training writes instructions; here they come from the command line. The
+editor is a worker group of the trainer, one rank a GPU. The judge has workers of its own. Both run
+in the interpreter `--python`, in which imgedit-verl is installed; the trainer's environment needs
+`pip install --no-deps imgedit-verl pytest-imgedit execnet` and the packages without torch that
+pytest-imgedit depends on.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ from pytest_imgedit import EditFailed, RewardModel, open_models
 def editors(config: dict[str, Any], ranks: int, use_gpu: bool) -> RayWorkerGroup:
     """Start a worker group of editors, which is what a trainer does with its own workers."""
     pool = RayResourcePool(process_on_nodes=[ranks], use_gpu=use_gpu)
-    workers = RayClassWithInitArgs(ray.remote(ImageEditWorker), config={"worker": {"image_edit": config}})
+    workers = RayClassWithInitArgs(
+        ray.remote(ImageEditWorker), config={"worker": {"image_edit": config}}
+    )
     group = RayWorkerGroup(pool, workers, **({} if use_gpu else {"device_name": "cpu"}))
     group.init_model()
     return group
@@ -48,10 +52,14 @@ def rollout(group: RayWorkerGroup, images: list[Image.Image], instructions: list
 def rewards(
     judge: RewardModel, images: list[Image.Image], instructions: list[str], edited: DataProto
 ) -> list[float | None]:
-    """Score edits on [0, 1]; `None`, to be masked in training, where there is no edit or no readable verdict."""
+    """Score edits on [0, 1]; `None`, to be masked in training, where there is no edit or no
+    readable verdict.
+    """
     made, errors = edited.non_tensor_batch[EDITED], edited.non_tensor_batch[ERRORS]
     asked = {n: (images[n], made[n], instructions[n]) for n in range(len(images)) if not errors[n]}
-    with suppress(EditFailed):  # verdicts are stored, so that asking for each again costs nothing and says which failed
+    with suppress(
+        EditFailed
+    ):  # verdicts are stored, so that asking for each again costs nothing and says which failed
         judge.score_batch(list(asked.values()))
     found: list[float | None] = [None] * len(images)
     for n, edit in asked.items():
@@ -63,13 +71,17 @@ def rewards(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("images", nargs="+", type=Path)
     parser.add_argument("--instruction", default="make it snow")
     parser.add_argument("--editor", required=True, help="a diffusers checkpoint")
     parser.add_argument("--judge", required=True, help="the spec of a judge")
     parser.add_argument("--python", help="the interpreter of editor and judge")
-    parser.add_argument("--gpus", type=int, default=1, help="ranks of the editor; 0: two on the CPU")
+    parser.add_argument(
+        "--gpus", type=int, default=1, help="ranks of the editor; 0: two on the CPU"
+    )
     parser.add_argument("--steps", type=int, default=20)
     options = parser.parse_args()
     images = [Image.open(path).convert("RGB") for path in options.images]

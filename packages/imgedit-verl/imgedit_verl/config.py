@@ -1,4 +1,6 @@
-"""What an editor in RL training is told and asked; imports neither torch nor anything of a trainer's environment."""
+"""What an editor in RL training is told and asked; imports neither torch nor anything of a
+trainer's environment.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,10 @@ from PIL import Image
 
 from pytest_imgedit.training import decode, one_line, to_rgb
 
-STRATEGIES: dict[str, Literal["full", "grad_op"]] = {"FULL_SHARD": "full", "SHARD_GRAD_OP": "grad_op"}
+STRATEGIES: dict[str, Literal["full", "grad_op"]] = {
+    "FULL_SHARD": "full",
+    "SHARD_GRAD_OP": "grad_op",
+}
 #: An edited image, or `None` and why there is none.
 Outcome = tuple[Image.Image | None, str]
 
@@ -20,13 +25,15 @@ Outcome = tuple[Image.Image | None, str]
 class ImageEditConfig:
     """What `worker.image_edit` holds.
 
-    `fsdp_sharding_strategy` is `FULL_SHARD`, `SHARD_GRAD_OP` or `NO_SHARD` (every rank has the whole editor, as without
-    `enable_fsdp`). `fsdp_cpu_offload` keeps shards in host memory also while they are used, `enable_cpu_offload` moves
-    the editor there between calls. Without `fsdp_sync_module_states` every rank reads the weights itself. `image_size`
-    is the side in pixels of a square as large as each edited image, whose shape is that of its source. `batch_size` is
-    how many edits a rank makes in one call of the pipeline, where that takes several sources of one size; with shared
-    weights they go into one call only if the sources of all ranks are of one size. `editor_python` is an interpreter in
-    which pytest-imgedit is installed with its dependencies: the editor then runs in a process of that, so that the
+    `fsdp_sharding_strategy` is `FULL_SHARD`, `SHARD_GRAD_OP` or `NO_SHARD` (every rank has the
+    whole editor, as without `enable_fsdp`). `fsdp_cpu_offload` keeps shards in host memory also
+    while they are used, `enable_cpu_offload` moves the editor there between calls. Without
+    `fsdp_sync_module_states` every rank reads the weights itself. `image_size` is the side in
+    pixels of a square as large as each edited image, whose shape is that of its source.
+    `batch_size` is how many edits a rank makes in one call of the pipeline, where that takes
+    several sources of one size; with shared weights they go into one call only if the sources of
+    all ranks are of one size. `editor_python` is an interpreter in which pytest-imgedit is
+    installed with its dependencies: the editor then runs in a process of that, so that the
     trainer's environment and the editor's need not agree.
     """
 
@@ -59,26 +66,37 @@ class ImageEditConfig:
                 table = table[name]
         known = {field.name for field in fields(cls)}
         if unknown := next((str(name) for name in table if name not in known), None):
-            raise ValueError(f"worker.image_edit.{unknown}: no such key, expected one of {', '.join(sorted(known))}")
+            raise ValueError(
+                f"worker.image_edit.{unknown}: no such key, expected one of "
+                f"{', '.join(sorted(known))}"
+            )
         return cls(**dict(table))
 
     def __post_init__(self) -> None:
         if self.fsdp_sharding_strategy not in (*STRATEGIES, "NO_SHARD"):
             known = ", ".join((*STRATEGIES, "NO_SHARD"))
-            raise ValueError(f"fsdp_sharding_strategy: found {self.fsdp_sharding_strategy!r}, expected one of {known}")
+            raise ValueError(
+                f"fsdp_sharding_strategy: found {self.fsdp_sharding_strategy!r}, expected one of "
+                f"{known}"
+            )
         if self.batch_size < 1:
             raise ValueError(f"batch_size: found {self.batch_size}, expected at least 1")
 
     @property
     def call(self) -> dict[str, Any]:
         """Arguments of the pipeline's call."""
-        named = {"true_cfg_scale": self.true_cfg_scale, "num_inference_steps": self.num_inference_steps}
+        named = {
+            "true_cfg_scale": self.true_cfg_scale,
+            "num_inference_steps": self.num_inference_steps,
+        }
         return {name: value for name, value in named.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class Asked:
-    """An edit that is asked for: the RGB source and the instruction, or the `problem` why it cannot be made."""
+    """An edit that is asked for: the RGB source and the instruction, or the `problem` why it cannot
+    be made.
+    """
 
     source: Image.Image | None
     instruction: str
@@ -103,7 +121,9 @@ class RankedEditor(Protocol):
         """Load the rank's part; returns when all ranks have loaded theirs."""
 
     def edit(self, asked: Sequence[Asked], seed: int) -> list[Outcome]:
-        """Edit, with one seed for all; raises `RuntimeError` where ranks share weights and one has failed."""
+        """Edit, with one seed for all; raises `RuntimeError` where ranks share weights and one has
+        failed.
+        """
 
 
 def _bytes(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -112,7 +132,9 @@ def _bytes(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
     Raises `ValueError` for any others; floats of a larger range do not say what white is.
     """
     if not np.issubdtype(pixels.dtype, np.number):
-        raise ValueError(f"an array of {pixels.dtype}, expected integers in [0, 255] or floats in [0, 1]")
+        raise ValueError(
+            f"an array of {pixels.dtype}, expected integers in [0, 255] or floats in [0, 1]"
+        )
     floats = np.issubdtype(pixels.dtype, np.floating)
     low, high = (float(pixels.min()), float(pixels.max())) if pixels.size else (0.0, 0.0)
     top = 1.0 if floats else 255.0
@@ -122,7 +144,9 @@ def _bytes(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 
 def picture(image: Any) -> Image.Image:
-    """Read a PIL image, an array of shape (H, W, 3), or PNG, JPEG or WebP bytes; raises what is wrong with it."""
+    """Read a PIL image, an array of shape (H, W, 3), or PNG, JPEG or WebP bytes; raises what is
+    wrong with it.
+    """
     if isinstance(image, bytes):
         return decode(image)
     if isinstance(image, np.ndarray):

@@ -16,14 +16,17 @@ from pytest_imgedit.training import decode, encode_png, one_line, receive, send
 
 _SERVE = "from imgedit_verl.process import serve; serve()"
 Message = dict[str, Any]
-#: Variables of the trainer's environment that would lead another interpreter to the trainer's packages.
+#: Variables of the trainer's environment that would lead another interpreter to the trainer's
+#: packages.
 _TRAINERS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX")
 
 
 class EditorProcess:
-    """A child process that edits. It ends with this one, and what it prints goes to this one's stderr.
+    """A child process that edits. It ends with this one, and what it prints goes to this one's
+    stderr.
 
-    The ranks' processes meet at `MASTER_ADDR` and `MASTER_PORT`, which the trainer has set for this worker group.
+    The ranks' processes meet at `MASTER_ADDR` and `MASTER_PORT`, which the trainer has set for this
+    worker group.
     """
 
     def __init__(self, config: ImageEditConfig) -> None:
@@ -31,7 +34,10 @@ class EditorProcess:
         environment = {name: value for name, value in os.environ.items() if name not in _TRAINERS}
         self._config = config
         self._process = subprocess.Popen(
-            [config.editor_python, "-P", "-c", _SERVE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+            [config.editor_python, "-P", "-c", _SERVE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
         )
 
     def load(self) -> None:
@@ -39,7 +45,9 @@ class EditorProcess:
         self._ask({"op": "load", "config": asdict(self._config)})
 
     def edit(self, asked: Sequence[Asked], seed: int) -> list[Outcome]:
-        """Edit, with one seed for all; raises `RuntimeError` if the process has ended, or ranks fell out of step."""
+        """Edit, with one seed for all; raises `RuntimeError` if the process has ended, or ranks
+        fell out of step.
+        """
         rows = [
             {
                 "source": None if one.source is None else encode_png(one.source),
@@ -49,7 +57,10 @@ class EditorProcess:
             for one in asked
         ]
         reply = self._ask({"op": "edit", "asked": rows, "seed": seed})
-        return [(None if image is None else decode(image), problem) for image, problem in reply["outcomes"]]
+        return [
+            (None if image is None else decode(image), problem)
+            for image, problem in reply["outcomes"]
+        ]
 
     def _ask(self, message: Message) -> Message:
         assert self._process.stdin is not None
@@ -61,7 +72,10 @@ class EditorProcess:
             reply = None
         if reply is None:
             status = self._process.wait()
-            raise RuntimeError(f"the editor's process ({self._config.editor_python}) ended with exit status {status}")
+            raise RuntimeError(
+                f"the editor's process ({self._config.editor_python}) ended with exit status "
+                f"{status}"
+            )
         if reply["raised"]:
             raise RuntimeError(reply["raised"])
         return reply
@@ -100,9 +114,15 @@ class _Server:
             self.editor.load()
             return {"raised": ""}
         asked = [
-            Asked(None if row["source"] is None else decode(row["source"]), row["instruction"], row["problem"])
+            Asked(
+                None if row["source"] is None else decode(row["source"]),
+                row["instruction"],
+                row["problem"],
+            )
             for row in message["asked"]
         ]
         outcomes = self.editor.edit(asked, message["seed"])
-        plain = [(None if image is None else encode_png(image), problem) for image, problem in outcomes]
+        plain = [
+            (None if image is None else encode_png(image), problem) for image, problem in outcomes
+        ]
         return {"raised": "", "outcomes": plain}

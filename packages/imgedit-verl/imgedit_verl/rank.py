@@ -1,7 +1,8 @@
 """The editor of one rank, which may share its weights with other ranks by FSDP.
 
-Each rank edits its part of a batch (data parallel). Ranks that share weights make all calls together: one whose
-pipeline fails raises, since the others wait for its part in vain, and edits no more.
+Each rank edits its part of a batch (data parallel). Ranks that share weights make all calls
+together: one whose pipeline fails raises, since the others wait for its part in vain, and edits no
+more.
 """
 
 from __future__ import annotations
@@ -38,14 +39,22 @@ class RankEditor:
     def load(self) -> None:
         """Load the editor, sharded if the config says so; returns when all ranks have."""
         config = self.config
-        kind = config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+        kind = (
+            config.device
+            if config.device != "auto"
+            else "cuda"
+            if torch.cuda.is_available()
+            else "cpu"
+        )
         if kind.startswith("cuda"):
             alone = torch.cuda.device_count() == 1  # as verl gives each of its workers one
             torch.cuda.set_device(0 if alone else int(os.environ.get("LOCAL_RANK", "0")))
         if not dist.is_initialized():
             dist.init_process_group("cpu:gloo,cuda:nccl" if kind.startswith("cuda") else "gloo")
         self.place = (
-            torch.device("cuda", torch.cuda.current_device()) if kind.startswith("cuda") else torch.device(kind)
+            torch.device("cuda", torch.cuda.current_device())
+            if kind.startswith("cuda")
+            else torch.device(kind)
         )
         strategy = STRATEGIES.get(config.fsdp_sharding_strategy)
         self.sharded = config.enable_fsdp and strategy is not None and dist.get_world_size() > 1
@@ -62,7 +71,9 @@ class RankEditor:
         self._move(to_rest=True)
 
     def edit(self, asked: Sequence[Asked], seed: int) -> list[Outcome]:
-        """Edit in batches, with one seed for all; raises where ranks share weights and one has failed."""
+        """Edit in batches, with one seed for all; raises where ranks share weights and one has
+        failed.
+        """
         outcomes: list[Outcome] = []
         with self._at_work():
             for start in range(0, len(asked), self.config.batch_size):
@@ -76,11 +87,19 @@ class RankEditor:
         """
         assert self.editor is not None, "load comes first"
         if self.out_of_step:
-            raise RuntimeError(f"this rank fell out of step ({self.out_of_step}): make a new worker group")
+            raise RuntimeError(
+                f"this rank fell out of step ({self.out_of_step}): make a new worker group"
+            )
         if self.config.image_size is not None:
             self.editor.area = self.config.image_size**2
-        outcomes: dict[int, Outcome] = {n: (None, one.problem) for n, one in enumerate(asked) if one.source is None}
-        requests = {n: Request(one.source, one.instruction) for n, one in enumerate(asked) if one.source is not None}
+        outcomes: dict[int, Outcome] = {
+            n: (None, one.problem) for n, one in enumerate(asked) if one.source is None
+        }
+        requests = {
+            n: Request(one.source, one.instruction)
+            for n, one in enumerate(asked)
+            if one.source is not None
+        }
         if self.sharded:
             requests |= {n: Request(Image.new("RGB", (256, 256)), "") for n in outcomes}
         for places in self._calls(requests):
@@ -89,7 +108,9 @@ class RankEditor:
         return [outcomes[n] for n in range(len(asked))]
 
     def _calls(self, requests: Mapping[int, Request]) -> list[list[int]]:
-        """Say which requests go into one call: those of one size, or with shared weights all or none."""
+        """Say which requests go into one call: those of one size, or with shared weights all or
+        none.
+        """
         assert self.editor is not None
         by_size: dict[tuple[int, int], list[int]] = {}
         for n in sorted(requests):
@@ -112,13 +133,18 @@ class RankEditor:
         try:
             edits = self.editor.edit(sources, instructions, seed)
         except Exception as error:
-            if self.sharded:  # the others wait for its part, and what they send next would answer that
+            if (
+                self.sharded
+            ):  # the others wait for its part, and what they send next would answer that
                 self.out_of_step = _problem(error)
                 raise
             if len(requests) == 1:
                 return [(None, _problem(error))]
         else:
-            return [(None, _problem(edit)) if isinstance(edit, Exception) else (edit, "") for edit in edits]
+            return [
+                (None, _problem(edit)) if isinstance(edit, Exception) else (edit, "")
+                for edit in edits
+            ]
         return [outcome for request in requests for outcome in self._call([request], seed)]
 
     @contextmanager
@@ -131,7 +157,11 @@ class RankEditor:
 
     def _move(self, to_rest: bool) -> None:
         """Move the editor to host memory, or back to the GPU, if the config wants that."""
-        if not self.config.enable_cpu_offload or self.config.fsdp_cpu_offload or self.editor is None:
+        if (
+            not self.config.enable_cpu_offload
+            or self.config.fsdp_cpu_offload
+            or self.editor is None
+        ):
             return
         for component in self.editor.pipeline.components.values():
             if isinstance(component, torch.nn.Module):

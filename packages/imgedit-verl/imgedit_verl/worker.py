@@ -1,8 +1,9 @@
-"""An image editor as a worker of verl and of EasyR1, for RL training that has edits made in its rollouts.
+"""An image editor as a worker of verl and of EasyR1, for RL training that has edits made in its
+rollouts.
 
-EasyR1 brings a package `verl` of its own; this module imports under either. Each rank edits its part of a batch; with
-FSDP the ranks share the weights, so that all of them edit equally many images at the same time, which the dispatch of
-the trainer sees to.
+EasyR1 brings a package `verl` of its own; this module imports under either. Each rank edits its
+part of a batch; with FSDP the ranks share the weights, so that all of them edit equally many images
+at the same time, which the dispatch of the trainer sees to.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ EDITED, ERRORS = "final_edited_images", "edit_errors"
 
 
 class ImageEditWorker(Worker):
-    """Edits images between a model's answer and its reward; make it with the trainer's worker groups.
+    """Edits images between a model's answer and its reward; make it with the trainer's worker
+    groups.
 
-    `config` is an `ImageEditConfig`, a table of its keys, or a trainer's config with `worker.image_edit`.
+    `config` is an `ImageEditConfig`, a table of its keys, or a trainer's config with
+    `worker.image_edit`.
     """
 
     def __init__(self, config: ImageEditConfig | Mapping[str, Any]) -> None:
@@ -35,7 +38,9 @@ class ImageEditWorker(Worker):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def init_model(self) -> None:
-        """Load the editor on every rank, sharded if the config says so, or in a process of `editor_python`."""
+        """Load the editor on every rank, sharded if the config says so, or in a process of
+        `editor_python`.
+        """
         if self.config.editor_python is not None:
             self.editor = EditorProcess(self.config)
         else:
@@ -46,18 +51,22 @@ class ImageEditWorker(Worker):
 
     @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
     def edit_images_batch(self, data: DataProto) -> DataProto:
-        """Edit `preliminary_edited_images` as `re_edit_instructions` say; both are in `non_tensor_batch`.
+        """Edit `preliminary_edited_images` as `re_edit_instructions` say; both are in
+        `non_tensor_batch`.
 
-        Images are PIL images, arrays of shape (H, W, 3), or PNG, JPEG or WebP bytes. Arrays hold integers in [0, 255]
-        or floats in [0, 1]. All images of a batch are edited with one seed. Returns
-        `final_edited_images`, PIL images, and `edit_errors`, texts: an edit that failed is `None` with its reason, the
-        others have an empty one. Where ranks share weights, raises what the pipeline itself raises, and `RuntimeError`
-        from then on. `meta_info["seed"]` takes the place of the config's.
+        Images are PIL images, arrays of shape (H, W, 3), or PNG, JPEG or WebP bytes. Arrays hold
+        integers in [0, 255] or floats in [0, 1]. All images of a batch are edited with one seed.
+        Returns `final_edited_images`, PIL images, and `edit_errors`, texts: an edit that failed is
+        `None` with its reason, the others have an empty one. Where ranks share weights, raises what
+        the pipeline itself raises, and `RuntimeError` from then on. `meta_info["seed"]` takes the
+        place of the config's.
         """
         assert self.editor is not None, "init_model comes first"
         images, instructions = (data.non_tensor_batch[name] for name in (IMAGES, INSTRUCTIONS))
         seed = int(data.meta_info.get("seed", self.config.seed))
-        asked = [Asked.read(image, words) for image, words in zip(images, instructions, strict=True)]
+        asked = [
+            Asked.read(image, words) for image, words in zip(images, instructions, strict=True)
+        ]
         edited, errors = np.empty(len(asked), dtype=object), np.empty(len(asked), dtype=object)
         for n, outcome in enumerate(self.editor.edit(asked, seed)):
             edited[n], errors[n] = outcome

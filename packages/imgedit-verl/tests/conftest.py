@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-#: verl wants an older transformers than all else is tested with, so it has an environment of its own.
-collect_ignore = ["easyr1"] if find_spec("verl") else ["easyr1", "test_worker.py", "test_rollout.py"]
+#: verl wants an older transformers than all else is tested with, so it has an environment of its
+#: own.
+collect_ignore = (
+    ["easyr1"] if find_spec("verl") else ["easyr1", "test_worker.py", "test_rollout.py"]
+)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,6 @@
-"""The editor as a worker of EasyR1, whose environment need not agree with the editor's; see easyr1/."""
+"""The editor as a worker of EasyR1, whose environment need not agree with the editor's; see
+easyr1/.
+"""
 
 from __future__ import annotations
 
@@ -68,11 +70,18 @@ def port() -> int:
         return int(free.getsockname()[1])
 
 
-def start(folder: Path, ranks: int, *arguments: str, **config: object) -> list[subprocess.Popen[str]]:
+def start(
+    folder: Path, ranks: int, *arguments: str, **config: object
+) -> list[subprocess.Popen[str]]:
     """Start the ranks of a worker group in the trainer's environment."""
     import json
 
-    told = {"model_path": str(WEIGHTS / "editor"), "num_inference_steps": 3, "editor_python": sys.executable, **config}
+    told = {
+        "model_path": str(WEIGHTS / "editor"),
+        "num_inference_steps": 3,
+        "editor_python": sys.executable,
+        **config,
+    }
     shared = {
         **os.environ,
         "MARK": str(folder),
@@ -116,13 +125,19 @@ def sources(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("config", [{"batch_size": 2}, {"enable_fsdp": False}])
-def test_two_ranks_edit_in_the_editors_own_environment(sources: Path, config: dict[str, object]) -> None:
+def test_two_ranks_edit_in_the_editors_own_environment(
+    sources: Path, config: dict[str, object]
+) -> None:
     finish(start(sources, 2, **config))
     editor = DiffusersEditor(str(WEIGHTS / "editor"), device="cpu", num_inference_steps=3)
     for n, words in enumerate(("make it red", "x", "rain")):
-        expected = editor.edit(EditRequest("a", "b", words, Image.open(sources / f"source-{n}.png"), 7))
+        expected = editor.edit(
+            EditRequest("a", "b", words, Image.open(sources / f"source-{n}.png"), 7)
+        )
         made = Image.open(sources / f"edit-{n}.png")
-        assert np.abs(np.asarray(made, int) - np.asarray(expected, int)).max() <= 2  # shards round differently
+        assert (
+            np.abs(np.asarray(made, int) - np.asarray(expected, int)).max() <= 2
+        )  # shards round differently
     assert (sources / "error-3.txt").read_text() == "TypeError: an image that is a str"
 
 
@@ -150,5 +165,7 @@ def test_a_trainers_config_is_read_where_it_has_the_editor() -> None:
     table = {"model_path": "m", "batch_size": 2}
     for config in (table, {"image_edit": table}, {"worker": {"image_edit": table}, "trainer": {}}):
         assert ImageEditConfig.of(config) == ImageEditConfig("m", batch_size=2)
-    with pytest.raises(ValueError, match=r"worker\.image_edit\.batches: no such key, expected one of batch_size"):
+    with pytest.raises(
+        ValueError, match=r"worker\.image_edit\.batches: no such key, expected one of batch_size"
+    ):
         ImageEditConfig.of({"model_path": "m", "batches": 2})

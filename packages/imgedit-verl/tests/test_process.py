@@ -51,14 +51,19 @@ def test_images_and_problems_come_back_in_order(start):
     process = start("")
     process.load()
     image = Image.effect_noise((16, 8), 50).convert("RGB")
-    (edited, none), (nothing, problem) = process.edit([Asked(image, "x"), Asked(None, "y", "no image")], seed=1)
+    (edited, none), (nothing, problem) = process.edit(
+        [Asked(image, "x"), Asked(None, "y", "no image")], seed=1
+    )
     assert (edited.size, edited.tobytes()) == (image.size, image.tobytes())
     assert (none, nothing, problem) == ("", None, "no image")
 
 
 @pytest.mark.parametrize(
     ("raised", "line"),
-    [("OSError: no weights", "OSError: no weights"), ("exit", r"\(.*python\) ended with exit status 3")],
+    [
+        ("OSError: no weights", "OSError: no weights"),
+        ("exit", r"\(.*python\) ended with exit status 3"),
+    ],
 )
 def test_what_the_other_interpreter_raises_is_raised_here(start, raised, line):
     with pytest.raises(RuntimeError, match=line):

@@ -1,4 +1,6 @@
-"""The example edits in a rollout and rewards its edits, with editor and judge in an interpreter of their own."""
+"""The example edits in a rollout and rewards its edits, with editor and judge in an interpreter of
+their own.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,33 @@ ROOT = PACKAGE.parent.parent
 
 
 def test_a_rollout_is_edited_and_rewarded(tmp_path):
-    require("IMGEDIT_INSTALLED_PYTHON" in os.environ, "no IMGEDIT_INSTALLED_PYTHON, an interpreter with the wheel")
+    require(
+        "IMGEDIT_INSTALLED_PYTHON" in os.environ,
+        "no IMGEDIT_INSTALLED_PYTHON, an interpreter with the wheel",
+    )
     photos = sorted((ROOT / "tests" / "data" / "step1x").glob("*.jpg"))[:2]
     for photo in photos:
         shutil.copy(photo, tmp_path)
     names = [photo.name for photo in photos]
-    command = [sys.executable, str(PACKAGE / "examples" / "rl_rollout.py"), *names, "--gpus=0", "--steps=2"]
-    command += [f"--editor={ROOT / 'pytest_imgedit' / 'scenes' / 'weights' / 'editor'}", "--judge=scenes"]
+    command = [
+        sys.executable,
+        str(PACKAGE / "examples" / "rl_rollout.py"),
+        *names,
+        "--gpus=0",
+        "--steps=2",
+    ]
+    command += [
+        f"--editor={ROOT / 'pytest_imgedit' / 'scenes' / 'weights' / 'editor'}",
+        "--judge=scenes",
+    ]
     command += [f"--python={os.environ['IMGEDIT_INSTALLED_PYTHON']}"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:]
-    rewarded = [line.split(": ") for line in done.stdout.splitlines() if line.partition(": ")[0] in names]
+    rewarded = [
+        line.split(": ") for line in done.stdout.splitlines() if line.partition(": ")[0] in names
+    ]
     assert [name for name, _ in rewarded] == names
     assert all(0 <= float(reward) <= 1 for _, reward in rewarded)
     assert (tmp_path / ".imgedit" / "verdicts.jsonl").read_text().count("\n") == len(names)

@@ -1,4 +1,6 @@
-"""The editor as a worker of verl's own worker group, on real Ray actors; runs where verl is installed."""
+"""The editor as a worker of verl's own worker group, on real Ray actors; runs where verl is
+installed.
+"""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +27,13 @@ def cluster():
     own = str(Path(__file__).parent)  # actors import this file too
     environment = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": own}
     # verl asks for ten CPUs a worker; they are counted, not used
-    ray.init("local", num_cpus=400, include_dashboard=False, runtime_env={"env_vars": environment}, log_to_driver=False)
+    ray.init(
+        "local",
+        num_cpus=400,
+        include_dashboard=False,
+        runtime_env={"env_vars": environment},
+        log_to_driver=False,
+    )
     yield
     ray.shutdown()
 
@@ -35,9 +43,16 @@ def group(cluster, tiny):
     made = []
 
     def make(worker=ImageEditWorker, **config):
-        config = {"model_path": str(tiny("instruct-pix2pix")), "num_inference_steps": STEPS, "device": "cpu", **config}
+        config = {
+            "model_path": str(tiny("instruct-pix2pix")),
+            "num_inference_steps": STEPS,
+            "device": "cpu",
+            **config,
+        }
         pool = RayResourcePool(process_on_nodes=[2], use_gpu=False)
-        workers = RayWorkerGroup(pool, RayClassWithInitArgs(ray.remote(worker), config=config), device_name="cpu")
+        workers = RayWorkerGroup(
+            pool, RayClassWithInitArgs(ray.remote(worker), config=config), device_name="cpu"
+        )
         made.append(workers)
         workers.init_model()
         return workers
@@ -49,7 +64,9 @@ def group(cluster, tiny):
 
 
 def photo(seed, size=(64, 48)):
-    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8))
+    return Image.fromarray(
+        np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    )
 
 
 def batch(images, instructions, **meta):
@@ -72,21 +89,32 @@ def batch(images, instructions, **meta):
 def test_a_batch_is_edited_as_the_harness_edits_it(group, tiny, config):
     photos, words = [photo(n) for n in range(4)], ["make it snow", "rain", "at night", "in fog"]
     editor = DiffusersEditor(str(tiny("instruct-pix2pix")), device="cpu", num_inference_steps=STEPS)
-    expected = [editor.edit(EditRequest("a", "b", text, image, 7)) for image, text in zip(photos, words, strict=True)]
+    expected = [
+        editor.edit(EditRequest("a", "b", text, image, 7))
+        for image, text in zip(photos, words, strict=True)
+    ]
     found = group(**config).edit_images_batch(batch(photos, words, seed=7))
     assert list(found.non_tensor_batch["edit_errors"]) == [""] * 4
     for one, other in zip(found.non_tensor_batch["final_edited_images"], expected, strict=True):
-        assert np.abs(np.asarray(one, int) - np.asarray(other, int)).max() <= 2  # threads round differently
+        assert (
+            np.abs(np.asarray(one, int) - np.asarray(other, int)).max() <= 2
+        )  # threads round differently
 
 
 def test_what_cannot_be_edited_is_an_error_and_holds_up_no_other(group):
     images = [photo(1), "no image", encode_png(photo(2)), np.asarray(photo(3))]
     found = group(image_size=64).process_batch(batch(images, ["a", "b", "c", None]))
-    edited, errors = found.non_tensor_batch["final_edited_images"], found.non_tensor_batch["edit_errors"]
+    edited, errors = (
+        found.non_tensor_batch["final_edited_images"],
+        found.non_tensor_batch["edit_errors"],
+    )
     assert [image is not None for image in edited] == [True, False, True, False]
     assert errors[1] == "TypeError: an image that is a str"
     assert errors[3] == "TypeError: an instruction that is None"
-    assert edited[0].size == (64, 48)  # the aspect of the photo, an area of about 64², multiples of 16
+    assert edited[0].size == (
+        64,
+        48,
+    )  # the aspect of the photo, an area of about 64², multiples of 16
 
 
 class SecondRankFails(ImageEditWorker):
@@ -122,7 +150,9 @@ def fail(*args):
 @pytest.mark.parametrize("config", [{}, {"enable_fsdp": False}])
 def test_sources_of_one_size_are_edited_in_one_call(group, config):
     photos = [photo(n) for n in range(4)]
-    found = group(OnlyBatches, batch_size=2, **config).edit_images_batch(batch(photos, ["a", "b", "c", "d"]))
+    found = group(OnlyBatches, batch_size=2, **config).edit_images_batch(
+        batch(photos, ["a", "b", "c", "d"])
+    )
     assert list(found.non_tensor_batch["edit_errors"]) == [""] * 4
 
 
@@ -135,12 +165,16 @@ def test_a_rank_with_sources_of_two_sizes_holds_up_no_other(group, config):
     assert [image.width > image.height for image in edited] == [True, True, True, False]
 
 
-def test_where_ranks_share_weights_one_whose_pipeline_fails_fails_the_call_and_those_after_it(group):
+def test_where_ranks_share_weights_one_whose_pipeline_fails_fails_the_call_and_those_after_it(
+    group,
+):
     asked = batch([photo(1), photo(2)], ["a", "b"])
     workers = group(SecondRankFails)
     with pytest.raises(MemoryError, match="nothing left"):
         workers.edit_images_batch(asked)
-    with pytest.raises(RuntimeError, match=r"out of step \(MemoryError: nothing left\): make a new"):
+    with pytest.raises(
+        RuntimeError, match=r"out of step \(MemoryError: nothing left\): make a new"
+    ):
         workers.edit_images_batch(asked)
     found = group(SecondRankFails, enable_fsdp=False).edit_images_batch(asked)
     assert list(found.non_tensor_batch["edit_errors"]) == ["", "MemoryError: nothing left"]
@@ -149,13 +183,17 @@ def test_where_ranks_share_weights_one_whose_pipeline_fails_fails_the_call_and_t
 def test_where_ranks_share_weights_an_image_that_is_none_is_an_error_of_its_own(group):
     workers = group(SecondRankMakesNan)
     for _ in range(2):
-        found = workers.edit_images_batch(batch([photo(1), photo(2)], ["a", "b"])).non_tensor_batch["edit_errors"]
+        found = workers.edit_images_batch(batch([photo(1), photo(2)], ["a", "b"])).non_tensor_batch[
+            "edit_errors"
+        ]
         assert found[0] == ""
         assert found[1].startswith("OutputError: ")
 
 
 def test_a_config_that_means_nothing_is_refused():
-    with pytest.raises(ValueError, match=r"fsdp_sharding_strategy: found 'HALF', expected one of FULL_SHARD"):
+    with pytest.raises(
+        ValueError, match=r"fsdp_sharding_strategy: found 'HALF', expected one of FULL_SHARD"
+    ):
         ImageEditConfig("m", fsdp_sharding_strategy="HALF")
     with pytest.raises(ValueError, match=r"batch_size: found 0"):
         ImageEditConfig("m", batch_size=0)
@@ -177,7 +215,10 @@ def test_arrays_are_read_by_a_stated_rule(pixels, expected):
 
 def test_pictures_are_read_as_everywhere():
     assert picture(Image.new("RGBA", (8, 8), (255, 0, 0, 0))).getpixel((0, 0)) == (255, 255, 255)
-    assert picture(Image.fromarray(np.full((8, 8), 30000, dtype=np.uint16))).getpixel((0, 0)) == (117,) * 3
+    assert (
+        picture(Image.fromarray(np.full((8, 8), 30000, dtype=np.uint16))).getpixel((0, 0))
+        == (117,) * 3
+    )
     for strange in (Image.new("F", (8, 8), 0.5), np.ones((8, 8, 3), dtype=bool)):
         with pytest.raises(ValueError, match="expected"):
             picture(strange)

@@ -1,4 +1,5 @@
-"""What makes a diffusers pipeline faster: compiled blocks, attention kernels, and, with loss, fp8 and step caches.
+"""What makes a diffusers pipeline faster: compiled blocks, attention kernels, and, with loss, fp8
+and step caches.
 
 And what makes it fit: offloading.
 """
@@ -27,10 +28,11 @@ REMEMBERED = 8
 def accelerate(pipeline: Any, options: DiffusersParameters) -> bool:
     """Change the pipeline's denoising network in place; return whether it is compiled.
 
-    `quantize="fp8"` computes linear layers on float8 weights and activations (torchao); `step_cache="first_block"`
-    skips a step's further blocks where its first one changed by less than the threshold. Repeated blocks are compiled
-    for all sizes; with `compile="if possible"` the network is left as it is where that cannot be done, and with
-    `"auto"`, which the harness has decided by then, always. What else cannot be done raises `SetupError`.
+    `quantize="fp8"` computes linear layers on float8 weights and activations (torchao);
+    `step_cache="first_block"` skips a step's further blocks where its first one changed by less
+    than the threshold. Repeated blocks are compiled for all sizes; with `compile="if possible"` the
+    network is left as it is where that cannot be done, and with `"auto"`, which the harness has
+    decided by then, always. What else cannot be done raises `SetupError`.
     """
     network: Any = getattr(pipeline, "transformer", None) or getattr(pipeline, "unet", None)
     backend, threshold = options.attention_backend, options.step_cache_threshold
@@ -63,7 +65,9 @@ def _set_backend(network: Any, backend: str) -> None:
 
 
 def _compiles(network: Any) -> bool:
-    """Tell whether the network's blocks can be compiled here, which takes Triton and a C compiler."""
+    """Tell whether the network's blocks can be compiled here, which takes Triton and a C
+    compiler.
+    """
     if not getattr(network, "_repeated_blocks", None):
         return False
     try:
@@ -83,21 +87,27 @@ def _quantize(network: Any) -> None:
 def offload(pipeline: Any, kind: str, device: torch.device) -> None:
     """Keep a loaded pipeline's weights in host memory, and on the GPU only what is at work.
 
-    `kind="model"` keeps one component at a time there, `"group"` one block of the denoising network or one layer of a
-    text encoder, and the next one, which is copied meanwhile. The VAE, small beside these, then stays on the GPU.
+    `kind="model"` keeps one component at a time there, `"group"` one block of the denoising network
+    or one layer of a text encoder, and the next one, which is copied meanwhile. The VAE, small
+    beside these, then stays on the GPU.
     """
     if kind == "model":
         pipeline.enable_model_cpu_offload(device=device)
         return
     from diffusers.hooks import apply_group_offloading
 
-    common: dict[str, Any] = {"offload_device": torch.device("cpu"), "use_stream": device.type == "cuda"}
+    common: dict[str, Any] = {
+        "offload_device": torch.device("cpu"),
+        "use_stream": device.type == "cuda",
+    }
     for name, component in pipeline.components.items():
         if not isinstance(component, torch.nn.Module):
             continue
         if name.startswith(("transformer", "unet")):
             network: Any = component
-            network.enable_group_offload(device, offload_type="block_level", num_blocks_per_group=1, **common)
+            network.enable_group_offload(
+                device, offload_type="block_level", num_blocks_per_group=1, **common
+            )
         elif name.startswith("text_encoder"):
             apply_group_offloading(component, device, offload_type="leaf_level", **common)
         else:
@@ -105,14 +115,24 @@ def offload(pipeline: Any, kind: str, device: torch.device) -> None:
 
 
 def remember_negative(pipeline: Any, negative_prompt: str | None) -> None:
-    """Keep what a text encoder that sees the source makes of the negative prompt, for the next edits of that source."""
+    """Keep what a text encoder that sees the source makes of the negative prompt, for the next
+    edits of that source.
+    """
     encode = getattr(pipeline, "encode_prompt", None)
-    if negative_prompt is None or encode is None or "image" not in inspect.signature(encode).parameters:
+    if (
+        negative_prompt is None
+        or encode is None
+        or "image" not in inspect.signature(encode).parameters
+    ):
         return
     kept: OrderedDict[bytes, Any] = OrderedDict()
 
     def encode_prompt(*arguments: Any, **named: Any) -> Any:
-        if arguments or named.get("prompt") != negative_prompt or named.get("prompt_embeds") is not None:
+        if (
+            arguments
+            or named.get("prompt") != negative_prompt
+            or named.get("prompt_embeds") is not None
+        ):
             return encode(*arguments, **named)
         key = _digest(named["image"])
         if key not in kept:

@@ -1,7 +1,8 @@
-"""Weights from files to one GPU at the speed of the bus: read in several threads through pinned memory.
+"""Weights from files to one GPU at the speed of the bus: read in several threads through pinned
+memory.
 
-The usual way, a mapped file copied from pageable memory, is several times slower even when the system has the file in
-memory. Nothing but the tensor that is being read is held twice.
+The usual way, a mapped file copied from pageable memory, is several times slower even when the
+system has the file in memory. Nothing but the tensor that is being read is held twice.
 """
 
 from __future__ import annotations
@@ -46,10 +47,16 @@ class Reader:
         self._own = threading.local()
 
     def read(self, file: int, start: int, stop: int) -> torch.Tensor:
-        """Return the bytes of an open file from `start` to `stop` as uint8; raises `OSError` if they are not there."""
+        """Return the bytes of an open file from `start` to `stop` as uint8; raises `OSError` if
+        they are not there.
+        """
         target = torch.empty(stop - start, dtype=torch.uint8, device=self.device)
         pieces = range(0, stop - start, CHUNK)
-        list(self._pool.map(lambda at: self._piece(file, start + at, target[at : at + CHUNK]), pieces))
+        list(
+            self._pool.map(
+                lambda at: self._piece(file, start + at, target[at : at + CHUNK]), pieces
+            )
+        )
         return target
 
     def _piece(self, file: int, start: int, target: torch.Tensor) -> None:
@@ -70,7 +77,9 @@ class Reader:
 
 
 class StoredTensor:
-    """A tensor in a safetensors file that is read when it is indexed with `...`, as transformers does."""
+    """A tensor in a safetensors file that is read when it is indexed with `...`, as transformers
+    does.
+    """
 
     def __init__(self, reader: Reader, file: int, start: int, header: JsonObject) -> None:
         self.reader, self.file, self.header = reader, file, header
@@ -89,7 +98,9 @@ class StoredTensor:
 
 
 def load_on_gpu(folder: Path, device: str, dtype: torch.dtype, **options: Any) -> Any:
-    """Load a transformers model from a folder straight onto one device; `options` go to `from_pretrained`."""
+    """Load a transformers model from a folder straight onto one device; `options` go to
+    `from_pretrained`.
+    """
     import transformers
     from transformers import AutoConfig, GenerationConfig
 
@@ -101,9 +112,12 @@ def load_on_gpu(folder: Path, device: str, dtype: torch.dtype, **options: Any) -
             length = int.from_bytes(os.pread(files[-1], 8, 0), "little")
             header = json.loads(os.pread(files[-1], length, 8))
             header.pop("__metadata__", None)
-            tensors |= {name: StoredTensor(reader, files[-1], 8 + length, one) for name, one in header.items()}
-        # One after another, each in several threads: transformers' own threads read ahead of what converts the tensors
-        # and may so hold the model twice.
+            tensors |= {
+                name: StoredTensor(reader, files[-1], 8 + length, one)
+                for name, one in header.items()
+            }
+        # One after another, each in several threads: transformers' own threads read ahead of what
+        # converts the tensors and may so hold the model twice.
         os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         model = getattr(transformers, config.architectures[0]).from_pretrained(
@@ -122,7 +136,8 @@ def load_on_gpu(folder: Path, device: str, dtype: torch.dtype, **options: Any) -
 def read_ahead(paths: Iterable[Path]) -> None:
     """Have the system hold files in memory by reading them in threads; returns at once.
 
-    To advise the system to read (`POSIX_FADV_WILLNEED`) is not enough: Linux cuts each advice to a few hundred KiB.
+    To advise the system to read (`POSIX_FADV_WILLNEED`) is not enough: Linux cuts each advice to a
+    few hundred KiB.
     """
     waiting = deque(paths)
 

@@ -13,7 +13,12 @@ import torch
 from accelerate import init_empty_weights
 from torch import distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from pytest_imgedit.core.errors import SetupError
@@ -37,11 +42,13 @@ def load_sharded(
     prepare: Callable[[Any], None] = lambda pipeline: None,
     rank0_reads: bool = True,
 ) -> Any:
-    """Load a pipeline over the ranks of the default process group; all ranks call this at the same time.
+    """Load a pipeline over the ranks of the default process group; all ranks call this at the same
+    time.
 
-    Rank 0 reads the weights of what is sharded and sends each rank its part, and the others never hold more; without
-    `rank0_reads` every rank reads them. The VAE is whole on every rank. `prepare` may change the pipeline before it is
-    sharded. Raises `SetupError` for a pipeline that cannot be shared so.
+    Rank 0 reads the weights of what is sharded and sends each rank its part, and the others never
+    hold more; without `rank0_reads` every rank reads them. The VAE is whole on every rank.
+    `prepare` may change the pipeline before it is sharded. Raises `SetupError` for a pipeline that
+    cannot be shared so.
     """
     if shard.strategy == "context":
         pipeline = load_pipeline(folder, str(device), dtype)
@@ -73,12 +80,16 @@ def _sharded_classes(folder: Path, shard: ShardParameters) -> dict[str, Any]:
         if name.startswith(wanted) and isinstance(value, list) and value[0] in _LIBRARIES:
             found[name] = getattr(importlib.import_module(value[0]), value[1])
     if not any(name.startswith(_NETWORKS) for name in found):
-        raise SetupError(f"editor.shard: {index.get('_class_name')} has no network that can be sharded")
+        raise SetupError(
+            f"editor.shard: {index.get('_class_name')} has no network that can be sharded"
+        )
     return found
 
 
 def _empty(cls: Any, folder: Path) -> Any:
-    """Build a model whose parameters have no memory yet; what else it computes when it is built is real."""
+    """Build a model whose parameters have no memory yet; what else it computes when it is built is
+    real.
+    """
     with init_empty_weights():
         if hasattr(cls, "load_config"):  # of diffusers
             model = cls.from_config(cls.load_config(folder))
@@ -87,28 +98,44 @@ def _empty(cls: Any, folder: Path) -> Any:
     return model.eval().requires_grad_(False)
 
 
-def _read(cls: Any, folder: Path, dtype: torch.dtype, rank0_reads: bool) -> dict[str, torch.Tensor] | None:
-    """Read a model's tensors on the ranks that read; raises `SetupError` if they are not those of its config."""
+def _read(
+    cls: Any, folder: Path, dtype: torch.dtype, rank0_reads: bool
+) -> dict[str, torch.Tensor] | None:
+    """Read a model's tensors on the ranks that read; raises `SetupError` if they are not those of
+    its config.
+    """
     if rank0_reads and dist.get_rank() != 0:
         return None
-    options = {"use_safetensors": True, "trust_remote_code": False} if cls.__module__.startswith("transf") else {}
+    options = (
+        {"use_safetensors": True, "trust_remote_code": False}
+        if cls.__module__.startswith("transf")
+        else {}
+    )
     with whole_checkpoints():
-        weights: dict[str, torch.Tensor] = cls.from_pretrained(folder, dtype=dtype, **options).state_dict()
+        weights: dict[str, torch.Tensor] = cls.from_pretrained(
+            folder, dtype=dtype, **options
+        ).state_dict()
     return weights
 
 
-def _take_dtypes(model: Any, weights: dict[str, torch.Tensor] | None, rank0_reads: bool) -> set[torch.nn.Parameter]:
+def _take_dtypes(
+    model: Any, weights: dict[str, torch.Tensor] | None, rank0_reads: bool
+) -> set[torch.nn.Parameter]:
     """Give an empty model the dtypes in which its tensors were read, on all ranks alike.
 
-    Return the parameters of another dtype than most, such as those of modules that stay in float32: a shard has one
-    dtype, so that they stay whole on every rank.
+    Return the parameters of another dtype than most, such as those of modules that stay in float32:
+    a shard has one dtype, so that they stay whole on every rank.
     """
     told = [None if weights is None else {name: tensor.dtype for name, tensor in weights.items()}]
     if rank0_reads:
         dist.broadcast_object_list(told, 0)
     dtypes = told[0]
     assert dtypes is not None
-    parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.is_floating_point()}
+    parameters = {
+        name: parameter
+        for name, parameter in model.named_parameters()
+        if parameter.is_floating_point()
+    }
     for name, parameter in parameters.items():
         parameter.data = parameter.data.to(dtypes[name])
     sizes = Counter[torch.dtype]()
@@ -118,16 +145,25 @@ def _take_dtypes(model: Any, weights: dict[str, torch.Tensor] | None, rank0_read
     return {parameter for parameter in parameters.values() if parameter.dtype != usual}
 
 
-def _wrap(model: Any, device: torch.device, shard: ShardParameters, apart: set[torch.nn.Parameter]) -> None:
-    """Shard a model, but for the parameters `apart`: each block that must stay whole by itself, then what is left."""
+def _wrap(
+    model: Any, device: torch.device, shard: ShardParameters, apart: set[torch.nn.Parameter]
+) -> None:
+    """Shard a model, but for the parameters `apart`: each block that must stay whole by itself,
+    then what is left.
+    """
     options: dict[str, Any] = {
         "mesh": init_device_mesh(device.type, (dist.get_world_size(),)),
         "reshard_after_forward": shard.strategy == "full",
         "mp_policy": MixedPrecisionPolicy(_dtype(shard.param_dtype), _dtype(shard.reduce_dtype)),
-        "offload_policy": CPUOffloadPolicy(pin_memory=device.type == "cuda") if shard.cpu_offload else OffloadPolicy(),
+        "offload_policy": CPUOffloadPolicy(pin_memory=device.type == "cuda")
+        if shard.cpu_offload
+        else OffloadPolicy(),
         "ignored_params": apart,
     }
-    names = {*(getattr(model, "_no_split_modules", None) or ()), *(getattr(model, "_repeated_blocks", None) or ())}
+    names = {
+        *(getattr(model, "_no_split_modules", None) or ()),
+        *(getattr(model, "_repeated_blocks", None) or ()),
+    }
     for module in reversed(list(model.modules())):  # what is inside a block comes before it
         if type(module).__name__ in names:
             fully_shard(module, **options)
@@ -139,15 +175,24 @@ def _dtype(name: str) -> torch.dtype | None:
 
 
 def _fill(
-    model: Any, weights: dict[str, torch.Tensor] | None, device: torch.device, cpu_offload: bool, rank0_reads: bool
+    model: Any,
+    weights: dict[str, torch.Tensor] | None,
+    device: torch.device,
+    cpu_offload: bool,
+    rank0_reads: bool,
 ) -> None:
-    """Give a sharded model memory, and the `weights` of the ranks that read (`None` on the others)."""
+    """Give a sharded model memory, and the `weights` of the ranks that read (`None` on the
+    others).
+    """
     place = torch.device("cpu") if cpu_offload else device
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     model.to_empty(device=place)
     for name, buffer in model.named_buffers():
         buffer.copy_(buffers[name])  # most are in no checkpoint
-    for name, own in model.state_dict().items():  # one after the other, so that one at a time is whole on a GPU
+    for (
+        name,
+        own,
+    ) in model.state_dict().items():  # one after the other, so that one at a time is whole on a GPU
         if weights is None:
             whole = torch.empty(own.shape, dtype=own.dtype, device=device)
         else:
@@ -155,7 +200,9 @@ def _fill(
         if rank0_reads:
             dist.broadcast(whole, 0)
         if isinstance(own, DTensor):
-            whole = distribute_tensor(whole, own.device_mesh, own.placements, src_data_rank=None).to_local()
+            whole = distribute_tensor(
+                whole, own.device_mesh, own.placements, src_data_rank=None
+            ).to_local()
             own = own.to_local()
         own.copy_(whole)
     if cpu_offload:  # shards stay in host memory, all else is where the work is
@@ -177,9 +224,13 @@ def _place(pipeline: Any, device: torch.device) -> None:
 def _split_context(pipeline: Any) -> None:
     from diffusers import ContextParallelConfig
 
-    network: Any = next((getattr(pipeline, name) for name in _NETWORKS if hasattr(pipeline, name)), None)
+    network: Any = next(
+        (getattr(pipeline, name) for name in _NETWORKS if hasattr(pipeline, name)), None
+    )
     world = dist.get_world_size()
     try:
-        network.enable_parallelism(config=ContextParallelConfig(ulysses_degree=world, ulysses_anything=True))
+        network.enable_parallelism(
+            config=ContextParallelConfig(ulysses_degree=world, ulysses_anything=True)
+        )
     except (AttributeError, ValueError, RuntimeError, NotImplementedError) as error:
         raise SetupError(f"editor.shard.strategy: {type(error).__name__}: {error}") from error

@@ -14,8 +14,12 @@ from pytest_imgedit.core.sanitize import shorten
 from pytest_imgedit.core.strict_json import JsonObject
 
 #: Where the libraries load one model from a folder.
-_LOADERS = (("diffusers.models.modeling_utils", "ModelMixin"), ("transformers.modeling_utils", "PreTrainedModel"))
-#: transformers names tensors of other shapes only where they are ignored; diffusers names them in its error.
+_LOADERS = (
+    ("diffusers.models.modeling_utils", "ModelMixin"),
+    ("transformers.modeling_utils", "PreTrainedModel"),
+)
+#: transformers names tensors of other shapes only where they are ignored; diffusers names them in
+#: its error.
 _OPTIONS = {"PreTrainedModel": {"ignore_mismatched_sizes": True}}
 #: Output heads, which a language model that serves as a text encoder does not compute.
 _HEADS = ("lm_head.",)
@@ -24,19 +28,22 @@ _SHOWN = 3
 
 @contextmanager
 def whole_checkpoints(folder: Path | None = None) -> Iterator[None]:
-    """Have every model that diffusers and transformers load in this block be the whole of its checkpoint.
+    """Have every model that diffusers and transformers load in this block be the whole of its
+    checkpoint.
 
-    Both libraries draw random weights for a tensor that the checkpoint lacks, drop one that the config does not
-    know, and say so in their logs only. Inside this block they raise `SetupError`, which names the folder and the
-    tensors; `folder` is that of a model whose tensors are read some other way. Tied tensors and those that a model
-    class declares as ignorable are no such case.
+    Both libraries draw random weights for a tensor that the checkpoint lacks, drop one that the
+    config does not know, and say so in their logs only. Inside this block they raise `SetupError`,
+    which names the folder and the tensors; `folder` is that of a model whose tensors are read some
+    other way. Tied tensors and those that a model class declares as ignorable are no such case.
     """
     with ExitStack() as stack:
         for module, name in _LOADERS:
             if module in sys.modules:
                 base = getattr(sys.modules[module], name)
                 stack.enter_context(
-                    patch.object(base, "from_pretrained", _checked(base, _OPTIONS.get(name, {}), folder))
+                    patch.object(
+                        base, "from_pretrained", _checked(base, _OPTIONS.get(name, {}), folder)
+                    )
                 )
         yield
 
@@ -47,11 +54,15 @@ def _checked(base: Any, further: JsonObject, folder: Path | None) -> Any:
     def from_pretrained(cls: Any, source: Any = None, *arguments: Any, **options: Any) -> Any:
         wants_info = options.pop("output_loading_info", False)
         try:
-            model, info = load(cls, source, *arguments, output_loading_info=True, **further, **options)
+            model, info = load(
+                cls, source, *arguments, output_loading_info=True, **further, **options
+            )
         except (RuntimeError, ValueError, KeyError) as error:
             if is_out_of_memory(error):
                 raise
-            reason = " ".join(str(error).partition("If you want")[0].split())  # the first line alone names no tensor
+            reason = " ".join(
+                str(error).partition("If you want")[0].split()
+            )  # the first line alone names no tensor
             raise SetupError(f"{_named(cls, source or folder)}: {shorten(reason, 400)}") from error
         require_whole(_named(cls, source or folder), model, info)
         return (model, info) if wants_info else model
@@ -66,9 +77,12 @@ def _named(cls: Any, source: Any) -> str:
 def require_whole(name: str, model: Any, info: JsonObject) -> None:
     """Raise `SetupError` if loading `model` left tensors missing, unexpected or mismatched.
 
-    `info` is what `from_pretrained(output_loading_info=True)` of both libraries returns; `name` begins the message.
+    `info` is what `from_pretrained(output_loading_info=True)` of both libraries returns; `name`
+    begins the message.
     """
-    heads = tuple(head for head in _HEADS if not hasattr(model, head.partition(".")[0]))  # that this class has not
+    heads = tuple(
+        head for head in _HEADS if not hasattr(model, head.partition(".")[0])
+    )  # that this class has not
     unexpected = [key for key in info["unexpected_keys"] if not key.startswith(heads)]
     mismatched = [key if isinstance(key, str) else key[0] for key in info["mismatched_keys"]]
     found = [
@@ -83,7 +97,10 @@ def require_whole(name: str, model: Any, info: JsonObject) -> None:
     if info.get("error_msgs"):
         found.append("; ".join(map(str, info["error_msgs"]))[:300])
     if found:
-        raise SetupError(f"{name}: the checkpoint {' and '.join(found)}, expected exactly the tensors of its config")
+        raise SetupError(
+            f"{name}: the checkpoint {' and '.join(found)}, expected exactly the tensors of its "
+            "config"
+        )
 
 
 def _list(keys: Any) -> str:

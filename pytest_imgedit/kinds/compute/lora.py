@@ -1,4 +1,6 @@
-"""LoRA adapters on a loaded pipeline (arXiv 2106.09685): all of their tensors are used, or the editor is refused."""
+"""LoRA adapters on a loaded pipeline (arXiv 2106.09685): all of their tensors are used, or the
+editor is refused.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ class _Warnings(logging.Handler):
 
 
 def take_loras(pipeline: Any, loras: Sequence[LoraParameters]) -> None:
-    """Have a pipeline use these adapters, in place of those that it had; the base's weights stay as they are.
+    """Have a pipeline use these adapters, in place of those that it had; the base's weights stay as
+    they are.
 
     Raises `SetupError` for one that the
     pipeline cannot load, and for one with tensors that fit none of its networks.
@@ -61,7 +64,9 @@ def _load(pipeline: Any, name: str, path: Path) -> None:
     log.addHandler(heard)
     log.setLevel(logging.WARNING)  # whatever the environment says
     try:
-        pipeline.load_lora_weights(str(path.parent), weight_name=path.name, adapter_name=name, use_safetensors=True)
+        pipeline.load_lora_weights(
+            str(path.parent), weight_name=path.name, adapter_name=name, use_safetensors=True
+        )
     except Exception as error:
         if is_out_of_memory(error):
             raise
@@ -75,21 +80,28 @@ def _load(pipeline: Any, name: str, path: Path) -> None:
         raise SetupError(f"editor.loras: {path}: {' '.join(misfit.split())[:300]}")
     used = {adapter for adapters in pipeline.get_list_adapters().values() for adapter in adapters}
     if name not in used:
-        raise SetupError(f"editor.loras: {path}: none of its tensors fits a network of {type(pipeline).__name__}")
+        raise SetupError(
+            f"editor.loras: {path}: none of its tensors fits a network of {type(pipeline).__name__}"
+        )
     _require_all_used(pipeline, name, path)
 
 
 def _require_all_used(pipeline: Any, name: str, path: Path) -> None:
-    """Raise `SetupError` if a file in diffusers' or PEFT's format has more tensors than the networks took of it.
+    """Raise `SetupError` if a file in diffusers' or PEFT's format has more tensors than the
+    networks took of it.
 
     Other formats are converted while they load, so that their tensors cannot be counted.
     """
     with safe_open(path, "pt") as file:
-        keys = [key for key in file.keys() if not key.endswith("alpha")]  # noqa: SIM118 - it is no dict
+        keys = [key for key in file.keys() if not key.endswith("alpha")]  # noqa: SIM118
     if not all(".lora_A." in key or ".lora_B." in key for key in keys):
         return
     networks = [one for one in pipeline.components.values() if isinstance(one, torch.nn.Module)]
-    used = sum(f".{name}." in key and "lora_" in key for network in networks for key, _ in network.named_parameters())
+    used = sum(
+        f".{name}." in key and "lora_" in key
+        for network in networks
+        for key, _ in network.named_parameters()
+    )
     if used < len(keys):
         strange = [key for key in keys if key.partition(".")[0] not in pipeline.components] or keys
         found = f"{len(keys) - used} of {len(keys)} tensors fit no network"

@@ -10,7 +10,9 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def pick_dtype(name: str, device: str) -> torch.dtype:
-    """Return the dtype of a name; `auto` is bfloat16 on a GPU and float32 on the CPU. Raises `SetupError`."""
+    """Return the dtype of a name; `auto` is bfloat16 on a GPU and float32 on the CPU. Raises
+    `SetupError`.
+    """
     if name == "auto":
         return torch.float32 if device == "cpu" else torch.bfloat16
     if name not in DTYPES:

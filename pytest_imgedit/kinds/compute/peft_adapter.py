@@ -11,9 +11,11 @@ from pytest_imgedit.core.sanitize import one_line
 
 
 def merge(model: Any, folder: Path) -> Any:
-    """Return a model with an adapter added to its weights, which then has the modules that it had without.
+    """Return a model with an adapter added to its weights, which then has the modules that it had
+    without.
 
-    Raises `SetupError` for an adapter that peft cannot load, and for one with tensors that fit nothing in the model.
+    Raises `SetupError` for an adapter that peft cannot load, and for one with tensors that fit
+    nothing in the model.
     """
     if importlib.util.find_spec("peft") is None:
         raise SetupError("judge.adapter: the package peft is not installed: pip install peft")
@@ -25,9 +27,13 @@ def merge(model: Any, folder: Path) -> Any:
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        raise SetupError(f"judge.adapter: {folder}: {type(error).__name__}: {one_line(error)}") from error
+        raise SetupError(
+            f"judge.adapter: {folder}: {type(error).__name__}: {one_line(error)}"
+        ) from error
     missing = [name for name in found.missing_keys if "lora_" in name]
     for what, names in (("unexpected", found.unexpected_keys), ("missing", missing)):
         if names:
-            raise SetupError(f"judge.adapter: {folder}: {len(names)} {what} tensors, such as {sorted(names)[0]}")
+            raise SetupError(
+                f"judge.adapter: {folder}: {len(names)} {what} tensors, such as {sorted(names)[0]}"
+            )
     return tuned.merge_and_unload()

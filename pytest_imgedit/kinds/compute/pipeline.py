@@ -1,4 +1,6 @@
-"""Loads a diffusers pipeline from a folder, with or without torchvision, and mends what its class gets wrong."""
+"""Loads a diffusers pipeline from a folder, with or without torchvision, and mends what its class
+gets wrong.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,11 @@ _QWEN_PROCESSOR = re.compile(r"Qwen\d?(_5_)?VLProcessor|Qwen2_5_VLProcessor|Qwen
 
 
 def load_pipeline(folder: Path, device: str, dtype: torch.dtype, **components: Any) -> Any:
-    """Load a pipeline from a folder to `"cpu"`, `"cuda"`, one of several such as `"cuda:1"`, or `"balanced"` over all.
+    """Load a pipeline from a folder to `"cpu"`, `"cuda"`, one of several such as `"cuda:1"`, or
+    `"balanced"` over all.
 
-    `components` are taken as they are given. Raises `SetupError` for weights that do not fit their configs, and for a
-    package that the pipeline's class needs and that is not installed.
+    `components` are taken as they are given. Raises `SetupError` for weights that do not fit their
+    configs, and for a package that the pipeline's class needs and that is not installed.
     """
     index = json.loads((folder / "model_index.json").read_text("utf-8"))
     kind = str(index["_class_name"])
@@ -39,7 +42,12 @@ def load_pipeline(folder: Path, device: str, dtype: torch.dtype, **components: A
     placement = {"device_map": device} if device in ("cuda", "balanced") else {}
     with whole_checkpoints():
         pipeline = DiffusionPipeline.from_pretrained(
-            str(folder), dtype=dtype, use_safetensors=True, trust_remote_code=False, **placement, **components
+            str(folder),
+            dtype=dtype,
+            use_safetensors=True,
+            trust_remote_code=False,
+            **placement,
+            **components,
         )
     if ":" in device:
         pipeline.to(device)  # a device_map does not tell GPUs apart
@@ -51,7 +59,11 @@ def _without_torchvision(folder: Path, index: JsonObject) -> JsonObject:
     """Return the components whose classes want torchvision, assembled of parts that do not."""
     found: JsonObject = {}
     for name, value in index.items():
-        if isinstance(value, list) and isinstance(value[1], str) and _QWEN_PROCESSOR.fullmatch(value[1]):
+        if (
+            isinstance(value, list)
+            and isinstance(value[1], str)
+            and _QWEN_PROCESSOR.fullmatch(value[1])
+        ):
             found[name] = AssembledProcessor.load(folder / name)
     if index["_class_name"] == "Flux2Pipeline" and index["tokenizer"][1] == "PixtralProcessor":
         found["tokenizer"] = None  # no class to check a tokenizer against; see `_mend`
@@ -70,7 +82,9 @@ def _mend(pipeline: Any, folder: Path, kind: str) -> None:
 
         # Of its processor this pipeline uses the tokenizer's chat template alone.
         pipeline.register_modules(tokenizer=AutoTokenizer.from_pretrained(folder / "tokenizer"))
-    if kind == "ZImageOmniPipeline":  # it casts sources to bfloat16, whatever the autoencoder computes in
+    if (
+        kind == "ZImageOmniPipeline"
+    ):  # it casts sources to bfloat16, whatever the autoencoder computes in
         pipeline.vae.encoder.register_forward_pre_hook(
             lambda module, inputs: tuple(one.to(module.conv_in.weight.dtype) for one in inputs)
         )
@@ -79,7 +93,9 @@ def _mend(pipeline: Any, folder: Path, kind: str) -> None:
 
 
 def _mend_glm(encoder: Any) -> None:
-    """Give transformers a list of images where the pipeline concatenates them (transformers 5.23)."""
+    """Give transformers a list of images where the pipeline concatenates them (transformers
+    5.23).
+    """
     get_image_tokens = encoder.get_image_tokens
     encoder.get_image_tokens = lambda hidden, grid=None: get_image_tokens(
         hidden[None] if isinstance(hidden, torch.Tensor) and hidden.ndim == 3 else hidden, grid
@@ -87,7 +103,9 @@ def _mend_glm(encoder: Any) -> None:
 
 
 def _omnigen_processor() -> Any:
-    """OmniGen's processor with torchvision's two transforms (to a tensor on [0, 1], then to [-1, 1]) in numpy."""
+    """OmniGen's processor with torchvision's two transforms (to a tensor on [0, 1], then to [-1,
+    1]) in numpy.
+    """
     code: Any = importlib.import_module("diffusers.pipelines.omnigen.processor_omnigen")
 
     class Processor(code.OmniGenMultiModalProcessor):  # type: ignore[misc]
@@ -100,6 +118,14 @@ def _omnigen_processor() -> Any:
 
         def process_image(self, image: Image.Image) -> torch.Tensor:
             cropped = np.array(code.crop_image(image.convert("RGB"), self.max_image_size))
-            return torch.from_numpy(cropped).permute(2, 0, 1).contiguous().float().div(255).sub(0.5).div(0.5)
+            return (
+                torch.from_numpy(cropped)
+                .permute(2, 0, 1)
+                .contiguous()
+                .float()
+                .div(255)
+                .sub(0.5)
+                .div(0.5)
+            )
 
     return Processor

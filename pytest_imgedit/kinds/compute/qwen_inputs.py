@@ -18,7 +18,9 @@ _TEXT_OPTIONS = ("padding", "padding_side", "max_length", "truncation")
 
 
 class AssembledProcessor(ProcessorMixin):  # type: ignore[misc]
-    """Turns texts with `<|image_pad|>` marks and their images into model inputs, as Qwen2VLProcessor does."""
+    """Turns texts with `<|image_pad|>` marks and their images into model inputs, as
+    Qwen2VLProcessor does.
+    """
 
     def __init__(self, tokenizer: Any, image_processor: Any) -> None:
         self.tokenizer, self.image_processor = tokenizer, image_processor
@@ -27,7 +29,9 @@ class AssembledProcessor(ProcessorMixin):  # type: ignore[misc]
     @classmethod
     def load(cls, folder: Path, tokenizer_folder: Path | None = None) -> AssembledProcessor:
         """Load from a checkpoint folder; raises what transformers raises if a file is missing."""
-        tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder or folder, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(
+            tokenizer_folder or folder, trust_remote_code=False
+        )
         template = folder / "chat_template.json"
         if tokenizer.chat_template is None and template.exists():
             tokenizer.chat_template = json.loads(template.read_text("utf-8"))["chat_template"]
@@ -39,7 +43,9 @@ class AssembledProcessor(ProcessorMixin):  # type: ignore[misc]
         return self.tokenizer.chat_template
 
     def apply_chat_template(self, conversation: Any, **options: Any) -> Any:
-        """Apply the tokenizer's template; as processors do, one conversation gives a batch of one."""
+        """Apply the tokenizer's template; as processors do, one conversation gives a batch of
+        one.
+        """
         batch = conversation if isinstance(conversation[0], list) else [conversation]
         return self.tokenizer.apply_chat_template(batch, **options)
 
@@ -55,22 +61,28 @@ class AssembledProcessor(ProcessorMixin):  # type: ignore[misc]
         return_tensors: str = "pt",
         **options: Any,
     ) -> BatchFeature:
-        """Return `input_ids`, `attention_mask` and `mm_token_type_ids`, each (B, L), and, where there are images,
-        `pixel_values` (patches, channels·time·height·width) and `image_grid_thw` (images, 3).
+        """Return `input_ids`, `attention_mask` and `mm_token_type_ids`, each (B, L), and, where
+        there are images, `pixel_values` (patches, channels·time·height·width) and `image_grid_thw`
+        (images, 3).
 
-        Images go to the marks in order, through all texts; texts are padded unless `padding` says otherwise. Raises
-        `ValueError` if their numbers differ, and for a text with images that is over `max_length` tokens, since
-        cutting it would part an image from its mark.
+        Images go to the marks in order, through all texts; texts are padded unless `padding` says
+        otherwise. Raises `ValueError` if their numbers differ, and for a text with images that is
+        over `max_length` tokens, since cutting it would part an image from its mark.
         """
         if videos is not None:
             raise ValueError("no videos are taken")
-        words = {"padding": True, **{name: options.pop(name) for name in _TEXT_OPTIONS if name in options}}
+        words = {
+            "padding": True,
+            **{name: options.pop(name) for name in _TEXT_OPTIONS if name in options},
+        }
         image_options = options
         texts = [text] if isinstance(text, str) else list(text)
         vision: dict[str, Any] = {}
         counts: list[int] = []
         if images is not None and not (isinstance(images, list | tuple) and not images):
-            vision = dict(self.image_processor(images=images, return_tensors=return_tensors, **image_options))
+            vision = dict(
+                self.image_processor(images=images, return_tensors=return_tensors, **image_options)
+            )
             merged = self.image_processor.merge_size**2
             counts = [int(grid.prod()) // merged for grid in vision["image_grid_thw"]]
         marks = sum(one.count(IMAGE) for one in texts)
@@ -115,7 +127,9 @@ def repair_mm_token_type_ids(text_encoder: Any) -> None:
     """
     image_token_id = text_encoder.config.image_token_id
 
-    def add(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def add(
+        module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         del module
         if kwargs.get("pixel_values") is not None and kwargs.get("mm_token_type_ids") is None:
             kwargs["mm_token_type_ids"] = (kwargs["input_ids"] == image_token_id).int()

@@ -7,7 +7,8 @@ import sys
 
 
 def seed_all(seed: int) -> frozenset[str]:
-    """Seed the global generators of Python, numpy and torch (on all devices) with `seed` in [0, 2**63).
+    """Seed the global generators of Python, numpy and torch (on all devices) with `seed` in [0,
+    2**63).
 
     A library that is not imported yet is left alone; return the names of those that were seeded.
     """
@@ -23,7 +24,9 @@ def seed_all(seed: int) -> frozenset[str]:
 
 
 def has_drawn(seed: int) -> bool:
-    """Tell whether anything drew from a global generator since `seed_all(seed)`, and seed them all again."""
+    """Tell whether anything drew from a global generator since `seed_all(seed)`, and seed them all
+    again.
+    """
     states = _states()
     seed_all(seed)
     return states != _states()

@@ -7,10 +7,15 @@ from typing import Any, Self
 
 
 class Steps:
-    """Takes what pipelines tell a progress bar, and passes each step and their number on to `on_step`."""
+    """Takes what pipelines tell a progress bar, and passes each step and their number on to
+    `on_step`.
+    """
 
     def __init__(
-        self, on_step: Callable[[int, int], None], items: Sequence[Any] | None = None, total: int | None = None
+        self,
+        on_step: Callable[[int, int], None],
+        items: Sequence[Any] | None = None,
+        total: int | None = None,
     ) -> None:
         self._on_step, self._items, self._step = on_step, [] if items is None else items, 0
         self._steps = len(self._items) if total is None else total

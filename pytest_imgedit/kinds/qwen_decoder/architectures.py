@@ -1,4 +1,6 @@
-"""Which models can be judges, and which of them the packed decoder covers; read from config.json, without torch."""
+"""Which models can be judges, and which of them the packed decoder covers; read from config.json,
+without torch.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +13,29 @@ from pytest_imgedit.core.files import read_object
 from pytest_imgedit.core.strict_json import JsonObject
 
 #: Architectures whose attention the packed decoder computes as transformers does.
-PACKED = ("Qwen2_5_VLForConditionalGeneration", "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration")
+PACKED = (
+    "Qwen2_5_VLForConditionalGeneration",
+    "Qwen3VLForConditionalGeneration",
+    "Qwen3VLMoeForConditionalGeneration",
+)
 
 
 def read_config(folder: Path) -> JsonObject:
-    """Read a judge's config.json; raises `UsageError` unless it is that of a vision-language model of Qwen's kind."""
+    """Read a judge's config.json; raises `UsageError` unless it is that of a vision-language model
+    of Qwen's kind.
+    """
     path = folder / "config.json"
     config = read_object(path, "the config of a transformers model")
     if not (isinstance(config.get("architectures"), list) and config["architectures"]):
         raise UsageError(f"{path}: no 'architectures', expected the config of a transformers model")
-    missing = next((name for name in ("vision_config", "image_token_id") if name not in config), None)
+    missing = next(
+        (name for name in ("vision_config", "image_token_id") if name not in config), None
+    )
     if missing:
         found = config["architectures"][0]
-        raise UsageError(f"{path}: {found} has no {missing!r}, expected a Qwen-VL model as the judge qwen-vl")
+        raise UsageError(
+            f"{path}: {found} has no {missing!r}, expected a Qwen-VL model as the judge qwen-vl"
+        )
     return config
 
 

@@ -1,4 +1,6 @@
-"""What a Qwen-VL judge decodes and what comes out, and the plain way: padded, with transformers' `generate`."""
+"""What a Qwen-VL judge decodes and what comes out, and the plain way: padded, with transformers'
+`generate`.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt on the CPU: `tokens` (L,), their `positions` (3, L) in time, height and width, and its images'
-    patches: `pixels` (patches, values) with `grids` (images, 3).
+    """One prompt on the CPU: `tokens` (L,), their `positions` (3, L) in time, height and width, and
+    its images' patches: `pixels` (patches, values) with `grids` (images, 3).
     """
 
     tokens: torch.Tensor
@@ -34,7 +36,8 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Decoded:
-    """New tokens of each prompt, up to its end token, and the `logits` (steps, V) that chose them if they are kept.
+    """New tokens of each prompt, up to its end token, and the `logits` (steps, V) that chose them
+    if they are kept.
 
     `cut` tells of each prompt whether there was none.
     """
@@ -44,7 +47,9 @@ class Decoded:
     logits: list[torch.Tensor]
 
     @classmethod
-    def of(cls, rows: Iterable[Sequence[int]], ends: set[int], logits: Sequence[torch.Tensor]) -> Decoded:
+    def of(
+        cls, rows: Iterable[Sequence[int]], ends: set[int], logits: Sequence[torch.Tensor]
+    ) -> Decoded:
         """Leave out what follows the first end token of each row."""
         tokens, cut = [], []
         for row in rows:
@@ -57,14 +62,18 @@ class Decoded:
 class Decoder(Protocol):
     """Decodes a batch greedily."""
 
-    def decode(self, prompts: Sequence[Prompt], max_new_tokens: int, keep_logits: bool = False) -> Decoded:
+    def decode(
+        self, prompts: Sequence[Prompt], max_new_tokens: int, keep_logits: bool = False
+    ) -> Decoded:
         """Return the most probable continuation of each prompt, at most `max_new_tokens` long."""
 
 
 class PaddedDecoder:
-    """Prompts padded on the left to one length, and transformers' `generate`: any attention, any number of GPUs.
+    """Prompts padded on the left to one length, and transformers' `generate`: any attention, any
+    number of GPUs.
 
-    An `invariant` one decodes each prompt by itself, so that its reply does not depend on those beside it.
+    An `invariant` one decodes each prompt by itself, so that its reply does not depend on those
+    beside it.
     """
 
     def __init__(self, model: Any, pad_token: int, invariant: bool = False) -> None:
@@ -74,8 +83,12 @@ class PaddedDecoder:
     def inputs(self, prompts: Sequence[Prompt]) -> dict[str, torch.Tensor]:
         """Return the arguments of the model's forward for a batch."""
         rows = [prompt.tokens for prompt in prompts]
-        tokens = pad_sequence(rows, batch_first=True, padding_value=self.pad_token, padding_side="left")
-        seen = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True, padding_side="left")
+        tokens = pad_sequence(
+            rows, batch_first=True, padding_value=self.pad_token, padding_side="left"
+        )
+        seen = pad_sequence(
+            [torch.ones_like(row) for row in rows], batch_first=True, padding_side="left"
+        )
         inputs = {
             "input_ids": tokens,
             "attention_mask": seen,
@@ -83,12 +96,16 @@ class PaddedDecoder:
         }
         shown = [prompt for prompt in prompts if len(prompt.pixels)]
         if shown:
-            pixels, grids = (torch.cat([getattr(one, name) for one in shown]) for name in ("pixels", "grids"))
+            pixels, grids = (
+                torch.cat([getattr(one, name) for one in shown]) for name in ("pixels", "grids")
+            )
             inputs |= {"pixel_values": pixels, "image_grid_thw": grids}
         return {name: tensor.to(self.model.device) for name, tensor in inputs.items()}
 
     @torch.inference_mode()
-    def decode(self, prompts: Sequence[Prompt], max_new_tokens: int, keep_logits: bool = False) -> Decoded:
+    def decode(
+        self, prompts: Sequence[Prompt], max_new_tokens: int, keep_logits: bool = False
+    ) -> Decoded:
         """See `Decoder`."""
         if self.invariant and len(prompts) > 1:
             alone = [self.decode([prompt], max_new_tokens, keep_logits) for prompt in prompts]
@@ -116,12 +133,18 @@ class PaddedDecoder:
 
 
 def write_greedily(
-    logits: torch.Tensor, follow: Callable[[torch.Tensor], torch.Tensor], ends: set[int], most: int, keep_logits: bool
+    logits: torch.Tensor,
+    follow: Callable[[torch.Tensor], torch.Tensor],
+    ends: set[int],
+    most: int,
+    keep_logits: bool,
 ) -> tuple[list[list[int]], list[torch.Tensor]]:
-    """Write replies side by side, until each has an end token or all have `most` tokens (at least 1).
+    """Write replies side by side, until each has an end token or all have `most` tokens (at least
+    1).
 
-    `logits` (B, V) are those of the first tokens; `follow` takes the chosen tokens (B,) and returns the logits of the
-    next. Returns the tokens of each reply, and the logits (steps, V) that chose them if they are kept.
+    `logits` (B, V) are those of the first tokens; `follow` takes the chosen tokens (B,) and returns
+    the logits of the next. Returns the tokens of each reply, and the logits (steps, V) that chose
+    them if they are kept.
     """
     steps: list[list[int]] = []
     kept: list[torch.Tensor] = []

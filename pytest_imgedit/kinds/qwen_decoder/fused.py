@@ -1,7 +1,9 @@
-"""Fewer passes over GPU memory in a Qwen-VL judge: chains of small operations become one kernel each.
+"""Fewer passes over GPU memory in a Qwen-VL judge: chains of small operations become one kernel
+each.
 
-Half of the time of a large mixture-of-experts judge goes into such chains, not into matrix products. The kernels come
-from `torch.compile`, which needs Triton and a C compiler; without them the model stays as it is.
+Half of the time of a large mixture-of-experts judge goes into such chains, not into matrix
+products. The kernels come from `torch.compile`, which needs Triton and a C compiler; without them
+the model stays as it is.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ def swiglu(gate_up: torch.Tensor) -> torch.Tensor:
 
 
 def combine(rows: torch.Tensor, places: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Weighted sums of each token's rows: `rows` (S, hidden), `places` and `weights` (T, k) → (T, hidden)."""
+    """Weighted sums of each token's rows: `rows` (S, hidden), `places` and `weights` (T, k) → (T,
+    hidden).
+    """
     total = rows[places[:, 0]].float() * weights[:, :1].float()
     for place in range(1, places.shape[1]):
         total = total + rows[places[:, place]].float() * weights[:, place : place + 1].float()
@@ -45,8 +49,11 @@ def _compiled(function: Any) -> Any:
     return torch.compile(function, dynamic=True)
 
 
-def experts(module: Any, hidden: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """What transformers calls for a layer's experts: `hidden` (T, hidden), `chosen` and `weights` (T, k).
+def experts(
+    module: Any, hidden: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
+    """What transformers calls for a layer's experts: `hidden` (T, hidden), `chosen` and `weights`
+    (T, k).
 
     As transformers' own `grouped_mm`, without passes for experts on other GPUs.
     """
@@ -56,7 +63,9 @@ def experts(module: Any, hidden: torch.Tensor, chosen: torch.Tensor, weights: to
     ends = torch.searchsorted(sorted_experts, numbers, right=True).int()
     rows = hidden[order // count]
     rows = torch.nn.functional.grouped_mm(rows, module.gate_up_proj.transpose(-2, -1), offs=ends)
-    rows = torch.nn.functional.grouped_mm(_compiled(swiglu)(rows), module.down_proj.transpose(-2, -1), offs=ends)
+    rows = torch.nn.functional.grouped_mm(
+        _compiled(swiglu)(rows), module.down_proj.transpose(-2, -1), offs=ends
+    )
     places = torch.empty_like(order)
     places[order] = torch.arange(len(order), device=order.device)
     combined: torch.Tensor = _compiled(combine)(rows, places.view(tokens, count), weights)
@@ -69,10 +78,12 @@ ALL_EXPERTS_FUNCTIONS.register(EXPERTS, experts)
 @cache
 @torch.inference_mode()
 def compiles(model_class: Any) -> bool:
-    """Compile the kernels for a model class on small tensors, which takes seconds; tell whether that can be done here.
+    """Compile the kernels for a model class on small tensors, which takes seconds; tell whether
+    that can be done here.
 
-    PyTorch compiles again where its switches, such as those of `set_deterministic`, have changed since.
-    The rotary embeddings of the class's module are replaced: a worker process has no other model.
+    PyTorch compiles again where its switches, such as those of `set_deterministic`, have changed
+    since. The rotary embeddings of the class's module are replaced: a worker process has no other
+    model.
     """
     code = sys.modules[model_class.__module__]
     own = {name: getattr(code, name) for name in ROTARY if hasattr(code, name)}
@@ -101,7 +112,9 @@ def compiles(model_class: Any) -> bool:
 
 
 def fuse(model: Any) -> bool:
-    """Fuse normalisation, rotary embeddings and what surrounds the experts' products; tell whether that works."""
+    """Fuse normalisation, rotary embeddings and what surrounds the experts' products; tell whether
+    that works.
+    """
     model_class: Any = type(model)
     if not compiles(model_class):
         return False

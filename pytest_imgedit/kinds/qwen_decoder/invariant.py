@@ -1,14 +1,16 @@
-"""Decoding in which a reply depends on its own prompt alone, bit by bit, whatever is judged beside it.
+"""Decoding in which a reply depends on its own prompt alone, bit by bit, whatever is judged beside
+it.
 
-Kernels for matrix products and reductions are chosen by shape, and other kernels round otherwise: in bfloat16 the
-logits of one prompt move by up to a few tenths with the prompts beside it. Here all shapes are fixed. Prompts are read
-in buckets that are filled up to always the same numbers of tokens and patches, and replies are written in always as
-many rows with always the same room for keys. Inside such a shape a row of a matrix product does not depend on what the
-other rows hold, nor on its place.
+Kernels for matrix products and reductions are chosen by shape, and other kernels round otherwise:
+in bfloat16 the logits of one prompt move by up to a few tenths with the prompts beside it. Here all
+shapes are fixed. Prompts are read in buckets that are filled up to always the same numbers of
+tokens and patches, and replies are written in always as many rows with always the same room for
+keys. Inside such a shape a row of a matrix product does not depend on what the other rows hold, nor
+on its place.
 
-That holds for kernels that tile all rows alike. Where it does not (the CPU, float32, and experts on GPUs without a
-grouped kernel, which multiply as many rows at a time as an expert happens to get), each prompt is read and each reply
-written by itself.
+That holds for kernels that tile all rows alike. Where it does not (the CPU, float32, and experts on
+GPUs without a grouped kernel, which multiply as many rows at a time as an expert happens to get),
+each prompt is read and each reply written by itself.
 """
 
 from __future__ import annotations
@@ -24,11 +26,13 @@ from pytest_imgedit.kinds.qwen_decoder.graphs import Recorded
 from pytest_imgedit.kinds.qwen_decoder.packed import PackedDecoder, Prefill
 
 GIB = 2**30
-#: Replies that are written at a time, and image tokens and tokens of text of a bucket, by the least memory in bytes
-#: that a GPU has beside the weights. What is free at the moment does not count: shapes are those of the GPU and model.
-#: The largest bucket holds eight prompts with two pictures of a megapixel and 640 tokens of text each.
+#: Replies that are written at a time, and image tokens and tokens of text of a bucket, by the least
+#: memory in bytes that a GPU has beside the weights. What is free at the moment does not count:
+#: shapes are those of the GPU and model. The largest bucket holds eight prompts with two pictures
+#: of a megapixel and 640 tokens of text each.
 SHAPES = ((32 * GIB, 16, 16384, 5120), (12 * GIB, 8, 8192, 2560), (0, 4, 4096, 1280))
-#: Keys and values have room for a multiple of so many tokens, which depends on a prompt's own length.
+#: Keys and values have room for a multiple of so many tokens, which depends on a prompt's own
+#: length.
 ROOM = 1024
 #: Patches of the pictures that fill a bucket up; attention in larger ones would take its time.
 FILLER_PATCHES = 4096
@@ -46,12 +50,19 @@ class InvariantDecoder:
         self._rows: _Rows | None = None
 
     @torch.inference_mode()
-    def decode(self, prompts: Sequence[Prompt], max_new_tokens: int, keep_logits: bool = False) -> Decoded:
+    def decode(
+        self, prompts: Sequence[Prompt], max_new_tokens: int, keep_logits: bool = False
+    ) -> Decoded:
         """See `Decoder`."""
         tokens: dict[int, list[int]] = {}
         logits: dict[int, torch.Tensor] = {}
-        only_read = max_new_tokens == 1  # takes neither a row nor room, so all of it may share buckets
-        rooms = [0 if only_read else -(-(len(one.tokens) + max_new_tokens) // ROOM) * ROOM for one in prompts]
+        only_read = (
+            max_new_tokens == 1
+        )  # takes neither a row nor room, so all of it may share buckets
+        rooms = [
+            0 if only_read else -(-(len(one.tokens) + max_new_tokens) // ROOM) * ROOM
+            for one in prompts
+        ]
         count = self.rows if self.tiles_alike else 1
         if only_read:
             count = len(prompts)
@@ -59,18 +70,26 @@ class InvariantDecoder:
             places = [place for place, own in enumerate(rooms) if own == room]
             for start in range(0, len(places), count):
                 group = places[start : start + count]
-                written, kept = self._write([prompts[place] for place in group], room, max_new_tokens, keep_logits)
+                written, kept = self._write(
+                    [prompts[place] for place in group], room, max_new_tokens, keep_logits
+                )
                 tokens |= dict(zip(group, written, strict=True))
                 logits |= dict(zip(group, kept, strict=False))
         order = range(len(prompts))
-        return Decoded.of([tokens[n] for n in order], self.ends, [logits[n] for n in order] if keep_logits else ())
+        return Decoded.of(
+            [tokens[n] for n in order], self.ends, [logits[n] for n in order] if keep_logits else ()
+        )
 
     def _write(
         self, prompts: Sequence[Prompt], room: int, most: int, keep_logits: bool
     ) -> tuple[list[list[int]], list[torch.Tensor]]:
-        """Read prompts, no more than there are rows if they get replies of several tokens, and write these."""
+        """Read prompts, no more than there are rows if they get replies of several tokens, and
+        write these.
+        """
         first: list[torch.Tensor] = []
-        for bucket in self._buckets(prompts) if self.tiles_alike else [[prompt] for prompt in prompts]:
+        for bucket in (
+            self._buckets(prompts) if self.tiles_alike else [[prompt] for prompt in prompts]
+        ):
             filled = [*bucket, *self._filler(bucket)] if self.tiles_alike else bucket
             prefill, scores = self.packed.read_apart(filled)
             for place, prompt in enumerate(bucket):
@@ -98,10 +117,14 @@ class InvariantDecoder:
 
     def _times(self, prompt: Prompt) -> int:
         """How many times the usual size a prompt's bucket has, which the prompt alone decides."""
-        return max(1, *(-(-own // most) for own, most in zip(self._size(prompt), self.bucket, strict=True)))
+        return max(
+            1, *(-(-own // most) for own, most in zip(self._size(prompt), self.bucket, strict=True))
+        )
 
     def _buckets(self, prompts: Sequence[Prompt]) -> Iterator[list[Prompt]]:
-        """Divide prompts, in order, into buckets; one that is larger than a bucket has one of its own."""
+        """Divide prompts, in order, into buckets; one that is larger than a bucket has one of its
+        own.
+        """
         bucket: list[Prompt] = []
         images, text = 0, 0
         for prompt in prompts:
@@ -116,7 +139,9 @@ class InvariantDecoder:
             yield bucket
 
     def _filler(self, bucket: Sequence[Prompt]) -> list[Prompt]:
-        """Return a prompt that fills a bucket up to its fixed size: pictures of zeros, and any text."""
+        """Return a prompt that fills a bucket up to its fixed size: pictures of zeros, and any
+        text.
+        """
         times, model = self._times(bucket[0]), self.packed.model
         sizes = [self._size(prompt) for prompt in bucket]
         images = times * self.bucket[0] - sum(own for own, _ in sizes)
@@ -139,7 +164,9 @@ def _room(model: Any) -> int:
 
 
 def _tiles_alike(model: Any) -> bool:
-    """Tell whether this model's kernels on this device give a row the same values wherever it stands."""
+    """Tell whether this model's kernels on this device give a row the same values wherever it
+    stands.
+    """
     if model.device.type != "cuda" or model.dtype not in (torch.bfloat16, torch.float16):
         return False
     text = getattr(model.config, "text_config", model.config)
@@ -155,7 +182,8 @@ def _grids(images: int, merge: int) -> Iterator[tuple[int, int, int]]:
 
 
 class _Rows:
-    """Keys and values of replies side by side, (rows, heads, room, D) a layer, and one step of writing all of them.
+    """Keys and values of replies side by side, (rows, heads, room, D) a layer, and one step of
+    writing all of them.
 
     Shapes and memory stay the same for good, so that a step is recorded as a CUDA graph once.
     """
@@ -170,7 +198,10 @@ class _Rows:
         self.keys = [empty(key) for key in prefill.keys]
         self.values = [empty(value) for value in prefill.values]
         device = self.keys[0].device
-        self.rows, self.columns = torch.arange(count, device=device), torch.arange(room, device=device)
+        self.rows, self.columns = (
+            torch.arange(count, device=device),
+            torch.arange(room, device=device),
+        )
         self.tokens, self.positions, self.filled = (torch.zeros_like(self.rows) for _ in range(3))
         self._step = Recorded(packed)
         self._is_new = True
@@ -185,10 +216,13 @@ class _Rows:
         self.filled[row] = len(prompt.tokens)
 
     def follow(self, chosen: torch.Tensor) -> torch.Tensor:
-        """Write the chosen tokens (up to rows,); the logits (rows, V) of the next hold until the next call."""
+        """Write the chosen tokens (up to rows,); the logits (rows, V) of the next hold until the
+        next call.
+        """
         self.tokens[: len(chosen)] = chosen
         if self._is_new and chosen.is_cuda:
-            self._advance()  # what is recorded must have run once; the step that counts writes over it
+            # What is recorded must have run once; the step that counts writes over it.
+            self._advance()
             self.positions -= 1
             self.filled -= 1
             self._step.record(self._advance)
@@ -205,8 +239,12 @@ class _Rows:
         self, module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float
     ) -> torch.Tensor:
         keys, values = self.keys[module.layer_idx], self.values[module.layer_idx]
-        last = self.filled.clamp(max=self.room - 1)  # rows without a reply would run out of the room
+        last = self.filled.clamp(
+            max=self.room - 1
+        )  # rows without a reply would run out of the room
         keys[self.rows, :, last], values[self.rows, :, last] = key, value
         mask = (self.columns <= last[:, None])[:, None, None]
         grouped = query.reshape(len(query), keys.shape[1], -1, query.shape[-1])
-        return scaled_dot_product_attention(grouped, keys, values, attn_mask=mask, scale=scale).flatten(1, 2)
+        return scaled_dot_product_attention(
+            grouped, keys, values, attn_mask=mask, scale=scale
+        ).flatten(1, 2)

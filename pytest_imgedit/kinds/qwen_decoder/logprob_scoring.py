@@ -1,4 +1,6 @@
-"""Expected grades: the mean over the probabilities of the numbers that a judge could have answered with."""
+"""Expected grades: the mean over the probabilities of the numbers that a judge could have answered
+with.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ NEGLIGIBLE = 1e-3
 
 @dataclass(frozen=True)
 class Place:
-    """Where an aspect's number stands in a reply: the step that chose its first token, which holds `lead` before it."""
+    """Where an aspect's number stands in a reply: the step that chose its first token, which holds
+    `lead` before it.
+    """
 
     aspect: str
     step: int
@@ -28,14 +32,20 @@ class Place:
     number: str
 
     def encode(self, tokenizer: Any, text: str) -> list[int]:
-        """Return the tokens of a `text` that stands in place of the number, behind what leads to it."""
+        """Return the tokens of a `text` that stands in place of the number, behind what leads to
+        it.
+        """
         ids: list[int] = tokenizer.encode(f"{self.lead}{text}", add_special_tokens=False)
         return ids
 
 
 def find_places(tokenizer: Any, tokens: Sequence[int], aspects: Sequence[str]) -> list[Place]:
-    """Find the numbers of a reply among its tokens; empty if the reply does not hold every aspect's number."""
-    texts = [tokenizer.decode(tokens[: end + 1], skip_special_tokens=True) for end in range(len(tokens))]
+    """Find the numbers of a reply among its tokens; empty if the reply does not hold every aspect's
+    number.
+    """
+    texts = [
+        tokenizer.decode(tokens[: end + 1], skip_special_tokens=True) for end in range(len(tokens))
+    ]
     reply = texts[-1] if texts else ""
     starts = number_places(reply, aspects)
     if set(starts) != set(aspects):
@@ -56,16 +66,20 @@ def expected_grades(
     asked: Sequence[tuple[Place, torch.Tensor]],
     after: Callable[[Sequence[tuple[int, str]]], Sequence[torch.Tensor]],
 ) -> list[tuple[float, float]]:
-    """Return Σv·p(v)/Σp(v) over the numbers v that could stand in each place, and the mass 1 − Σp(v) off the scale.
+    """Return Σv·p(v)/Σp(v) over the numbers v that could stand in each place, and the mass 1 −
+    Σp(v) off the scale.
 
-    The numbers are 0 to 10 and, where the judge may go on with a point after the number that it chose (beside a 10,
-    after the most probable other one), those with one decimal too; what it may write after that does not count. `asked`
-    holds the places, each with the probabilities (V,) of its first token. `after` takes pairs of the number of a place
-    and a text that may stand there, and returns the probabilities (V,) of the token after each; it is called at most
-    three times, for all places together. Where a tokenizer writes 10 as 1 and 0, what starts with 1 is divided by what
-    follows. The mean is that of G-Eval (arXiv 2303.16634), whose grades have no decimals.
+    The numbers are 0 to 10 and, where the judge may go on with a point after the number that it
+    chose (beside a 10, after the most probable other one), those with one decimal too; what it may
+    write after that does not count. `asked` holds the places, each with the probabilities (V,) of
+    its first token. `after` takes pairs of the number of a place and a text that may stand there,
+    and returns the probabilities (V,) of the token after each; it is called at most three times,
+    for all places together. Where a tokenizer writes 10 as 1 and 0, what starts with 1 is divided
+    by what follows. The mean is that of G-Eval (arXiv 2303.16634), whose grades have no decimals.
     """
-    running = {number: _expect(tokenizer, place, chances) for number, (place, chances) in enumerate(asked)}
+    running = {
+        number: _expect(tokenizer, place, chances) for number, (place, chances) in enumerate(asked)
+    }
     known: dict[int, dict[str, torch.Tensor]] = {}
     found: dict[int, tuple[float, float]] = {}
     while running:
@@ -83,21 +97,28 @@ def expected_grades(
     return [found[number] for number in range(len(asked))]
 
 
-#: Yields texts that may stand in a place, never none, and is sent the probabilities (V,) of the token after each.
+#: Yields texts that may stand in a place, never none, and is sent the probabilities (V,) of the
+#: token after each.
 Asking = Generator[set[str], dict[str, "torch.Tensor"], "T"]
 
 
-def _expect(tokenizer: Any, place: Place, probabilities: torch.Tensor) -> Asking[tuple[float, float]]:
+def _expect(
+    tokenizer: Any, place: Place, probabilities: torch.Tensor
+) -> Asking[tuple[float, float]]:
     """Find the mean of one place and the mass off the scale, as `expected_grades` says."""
     ids = {grade: place.encode(tokenizer, f"{grade}") for grade in GRADES}
     mass = {float(grade): float(probabilities[ids[grade][0]]) for grade in GRADES}
     if any(len(ids[grade]) != 1 for grade in GRADES[:-1]) or len(ids[10]) > 2:
-        raise SetupError(f"the tokenizer splits {place.lead + '7'!r} into {ids[7]}, expected one token a digit")
+        raise SetupError(
+            f"the tokenizer splits {place.lead + '7'!r} into {ids[7]}, expected one token a digit"
+        )
     splits_ten = ids[10][:1] == ids[1]
     may_be_ten = splits_ten and mass[1.0] > NEGLIGIBLE
     probe = _probe(place, mass, splits_ten)
     decimals = _decimals(tokenizer, place, probe) if probe is not None else {}
-    wanted = {text for text, is_wanted in (("1", may_be_ten), (f"{probe}", bool(decimals))) if is_wanted}
+    wanted = {
+        text for text, is_wanted in (("1", may_be_ten), (f"{probe}", bool(decimals))) if is_wanted
+    }
     after = (yield wanted) if wanted else {}
     first = dict(mass)
     if splits_ten:
@@ -112,20 +133,27 @@ def _expect(tokenizer: Any, place: Place, probabilities: torch.Tensor) -> Asking
 
 
 def _probe(place: Place, mass: dict[float, float], splits_ten: bool) -> int | None:
-    """Choose the whole number whose continuation tells whether this judge writes decimals, `None` if no number may.
+    """Choose the whole number whose continuation tells whether this judge writes decimals, `None`
+    if no number may.
 
-    It is the one that the judge chose, since what follows that is known; beside a 10 it is the most probable other one,
-    but not the 1 that a 10 starts with.
+    It is the one that the judge chose, since what follows that is known; beside a 10 it is the most
+    probable other one, but not the 1 that a 10 starts with.
     """
     chosen = place.number.partition(".")[0]
     if chosen and int(chosen) < GRADES[-1]:
         return int(chosen)
-    others = [grade for grade in GRADES[:-1] if mass[float(grade)] > NEGLIGIBLE and not (splits_ten and grade == 1)]
+    others = [
+        grade
+        for grade in GRADES[:-1]
+        if mass[float(grade)] > NEGLIGIBLE and not (splits_ten and grade == 1)
+    ]
     return max(others, key=lambda grade: mass[float(grade)]) if chosen and others else None
 
 
 def _decimals(tokenizer: Any, place: Place, grade: int) -> dict[int, list[int]]:
-    """Tokens that make `grade` a number with each decimal; none with a tokenizer that reads such a number otherwise."""
+    """Tokens that make `grade` a number with each decimal; none with a tokenizer that reads such a
+    number otherwise.
+    """
     head = place.encode(tokenizer, f"{grade}")
     found = {decimal: place.encode(tokenizer, f"{grade}.{decimal}") for decimal in range(10)}
     fits = all(ids[: len(head)] == head and len(ids) > len(head) for ids in found.values())
@@ -138,14 +166,23 @@ def _point(following: torch.Tensor, decimals: dict[int, list[int]]) -> float:
 
 
 def _divide(
-    tokenizer: Any, place: Place, mass: dict[float, float], first: dict[float, float], after: dict[str, torch.Tensor]
+    tokenizer: Any,
+    place: Place,
+    mass: dict[float, float],
+    first: dict[float, float],
+    after: dict[str, torch.Tensor],
 ) -> Asking[None]:
-    """Divide the mass of each whole number between itself and the numbers with a decimal that start with it.
+    """Divide the mass of each whole number between itself and the numbers with a decimal that start
+    with it.
 
-    `first` holds the probabilities of the first tokens, before any was divided, and `after` what is known already of
-    what follows whole numbers.
+    `first` holds the probabilities of the first tokens, before any was divided, and `after` what is
+    known already of what follows whole numbers.
     """
-    decimals = {grade: _decimals(tokenizer, place, grade) for grade in GRADES[:-1] if mass[float(grade)] > NEGLIGIBLE}
+    decimals = {
+        grade: _decimals(tokenizer, place, grade)
+        for grade in GRADES[:-1]
+        if mass[float(grade)] > NEGLIGIBLE
+    }
     wanted = {f"{grade}" for grade in decimals} - set(after)
     following = {**after, **((yield wanted) if wanted else {})}
     points = {grade: _point(following[f"{grade}"], found) for grade, found in decimals.items()}

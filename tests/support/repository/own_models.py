@@ -23,5 +23,14 @@ class Grader:
         self.low = low
 
     def answer(self, questions):
-        grades = {"bags-0": 9.0, "bags-1": 8.0, "bags-2": 7.0, "shoes-0": 6.0, "shoes-1": 7.5, "shoes-2": 8.5}
-        return [Answer(score=0.0 if q.pair_id == self.low else grades[q.pair_id]) for q in questions]
+        grades = {
+            "bags-0": 9.0,
+            "bags-1": 8.0,
+            "bags-2": 7.0,
+            "shoes-0": 6.0,
+            "shoes-1": 7.5,
+            "shoes-2": 8.5,
+        }
+        return [
+            Answer(score=0.0 if q.pair_id == self.low else grades[q.pair_id]) for q in questions
+        ]

@@ -8,8 +8,12 @@ from pytest_imgedit import CheckpointModel, ComputeParameters, EditRequest, Layo
 
 
 class EditorParameters(ComputeParameters):
-    strength: float = Field(default=0.5, ge=0, le=1, description="how much of the source is replaced")
-    offload: Literal["auto", "none", "group"] = indifferent("auto", description="weights stay in host memory")
+    strength: float = Field(
+        default=0.5, ge=0, le=1, description="how much of the source is replaced"
+    )
+    offload: Literal["auto", "none", "group"] = indifferent(
+        "auto", description="weights stay in host memory"
+    )
 
 
 class Editor:
@@ -34,7 +38,9 @@ class Editor:
         with torch.no_grad():
             made = self.network.decode(self.network.encode(pixels).latent_dist.mode()).sample
         mixed = (1 - self.strength) * pixels + self.strength * made.tanh()
-        return Image.fromarray(((mixed[0].float() + 1) * 127.5).round().byte().permute(1, 2, 0).cpu().numpy())
+        return Image.fromarray(
+            ((mixed[0].float() + 1) * 127.5).round().byte().permute(1, 2, 0).cpu().numpy()
+        )
 
 
 class AcmeEditor(CheckpointModel):

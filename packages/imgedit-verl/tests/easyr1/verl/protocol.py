@@ -19,7 +19,9 @@ class DataProto:
 
     def chunk(self, chunks: int) -> list[DataProto]:
         assert len(self) % chunks == 0, "only support equal chunk"
-        parts = {name: np.array_split(values, chunks) for name, values in self.non_tensor_batch.items()}
+        parts = {
+            name: np.array_split(values, chunks) for name, values in self.non_tensor_batch.items()
+        }
         return [
             DataProto(self.batch, {name: part[n] for name, part in parts.items()}, self.meta_info)
             for n in range(chunks)
@@ -28,5 +30,7 @@ class DataProto:
     @staticmethod
     def concat(data: list[DataProto]) -> DataProto:
         names = data[0].non_tensor_batch
-        joined = {name: np.concatenate([part.non_tensor_batch[name] for part in data]) for name in names}
+        joined = {
+            name: np.concatenate([part.non_tensor_batch[name] for part in data]) for name in names
+        }
         return DataProto(None, joined, data[0].meta_info)

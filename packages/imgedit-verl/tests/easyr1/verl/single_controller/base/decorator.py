@@ -35,7 +35,11 @@ def register(
         def inner(*arguments: Any, **named: Any) -> Any:
             return function(*arguments, **named)
 
-        attributes = {"dispatch_mode": dispatch_mode, "execute_mode": execute_mode, "blocking": blocking}
+        attributes = {
+            "dispatch_mode": dispatch_mode,
+            "execute_mode": execute_mode,
+            "blocking": blocking,
+        }
         setattr(inner, MAGIC_ATTR, attributes)
         return inner
 
