@@ -113,11 +113,10 @@ class LoadedEditor:
             for source, instruction in zip(sources, instructions, strict=True)
         ]
         seed_all(seed)
-        output = (
-            self._editor.run(requests[0], "pt")
-            if len(requests) == 1
-            else self._editor.run_batch(requests)
-        )
+        if len(requests) == 1:
+            output = self._editor.run(requests[0], "pt")
+        else:
+            output = self._editor.run_batch(requests)
         return [self._finished(output, place, request) for place, request in enumerate(requests)]
 
     def _finished(self, output: Any, place: int, request: EditRequest) -> Image.Image | Exception:

@@ -56,7 +56,9 @@ def _number(text: str) -> float | None:
         value = float(text)
     except ValueError:
         return None
-    return value if math.isfinite(value) and "_" not in text else None
+    if math.isfinite(value) and "_" not in text:
+        return value
+    return None
 
 
 def agree(reference: str, ratings: Path, out: Path) -> Printed:

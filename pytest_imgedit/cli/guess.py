@@ -275,7 +275,9 @@ def _unusable(folder: Path) -> list[str]:
     files = [path for path in _files(folder) if path.suffix.lower() in (*_TABLES, *SUFFIXES)]
     lines = [f"{str(path)!a}: {problem}" for path in files if (problem := _problem(path, folder))]
     rest = len(lines) - _MOST_NAMED
-    return [*lines[:_MOST_NAMED], f"and {counted(rest, 'more file')}"] if rest > 0 else lines
+    if rest > 0:
+        return [*lines[:_MOST_NAMED], f"and {counted(rest, 'more file')}"]
+    return lines
 
 
 def _problem(path: Path, folder: Path) -> str:
@@ -290,7 +292,9 @@ def _problem(path: Path, folder: Path) -> str:
 
 def _bad_name(path: Path) -> str:
     mark = steering(str(path))
-    return f"a name with {mark}, expected printable text in UTF-8" if mark else ""
+    if mark:
+        return f"a name with {mark}, expected printable text in UTF-8"
+    return ""
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -88,7 +88,9 @@ def import_file(path: Path, to: Path) -> Printed:
     """Read a YAML config, and write what has a counterpart to a TOML config; or print the table of
     a report.
     """
-    return _report(path) if path.suffix == ".json" else _config(path, to)
+    if path.suffix == ".json":
+        return _report(path)
+    return _config(path, to)
 
 
 def _config(path: Path, to: Path) -> Printed:

@@ -163,11 +163,10 @@ def _is_served(config: str) -> bool:
 
 def _to_do(guess: Guess, config: str) -> list[str]:
     """Say what is still missing before the run gives scores."""
-    to_do = (
-        [f"to do: fill in {guess.unfinished}, in {FOLDER / _suite_name(guess)}"]
-        if guess.unfinished
-        else []
-    )
+    if guess.unfinished:
+        to_do = [f"to do: fill in {guess.unfinished}, in {FOLDER / _suite_name(guess)}"]
+    else:
+        to_do = []
     specs = _specs(config)
     if specs["editor"] == "identity":
         to_do.append(
@@ -200,7 +199,9 @@ def _workflows(systems: Sequence[str], config: str | None) -> dict[Path, str]:
         CI_FILES[system]: _SHIPPED.joinpath("ci", f"{system}.yml").read_text("utf-8")
         for system in systems
     }
-    return texts if config is None else {path: _on_gpus(text) for path, text in texts.items()}
+    if config is None:
+        return texts
+    return {path: _on_gpus(text) for path, text in texts.items()}
 
 
 def _write(wanted: Mapping[Path, str]) -> tuple[list[str], list[str]]:
@@ -288,7 +289,9 @@ def _quoted(path: str) -> str:
 
 
 def _suite_name(guess: Guess) -> str:
-    return "pairs.csv" if guess.unfinished else "pairs.jsonl"
+    if guess.unfinished:
+        return "pairs.csv"
+    return "pairs.jsonl"
 
 
 def _suite_text(guess: Guess) -> str:

@@ -14,6 +14,7 @@ from pytest_imgedit.cli.runs import find_run, read_either, refuse_to_compare
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.pairs import category_slug, in_order
 from pytest_imgedit.core.results import Results
+from pytest_imgedit.core.sanitize import number
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import terminal
 from pytest_imgedit.stats.estimates import ENOUGH, estimate
@@ -46,11 +47,9 @@ class Spread:
         """Standard error with so many seeds a pair; `None` where that is not known."""
         if seeds == self.seeds:
             return self.error
-        return (
-            None
-            if self.noise is None
-            else self.error * math.sqrt(1 - self.noise + self.noise * self.seeds / seeds)
-        )
+        if self.noise is None:
+            return None
+        return self.error * math.sqrt(1 - self.noise + self.noise * self.seeds / seeds)
 
 
 def plan(
@@ -104,7 +103,7 @@ def plan(
             "–" if spread else f"{row['mde']:.2f}",
             f"{row['pairs']:,}" if row["pairs"] else "over a million",
             f"{row['edits']:,}" if row["edits"] else "–",
-            "–" if row["hours"] is None else f"{row['hours']:.2f}",
+            number(row["hours"]),
         )
         for row in rows
     ]
@@ -198,7 +197,9 @@ def _spreads(
 
 def _score(items: dict[str, BaselineItem] | None, name: str) -> float:
     """Score of a pair in an earlier run, 0 without one."""
-    return 0.0 if items is None else items[name].score or 0.0
+    if items is None:
+        return 0.0
+    return items[name].score or 0.0
 
 
 def _scores(item: BaselineItem) -> list[float]:

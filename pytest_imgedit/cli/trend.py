@@ -191,9 +191,8 @@ def _marks(document: JsonObject) -> Iterable[str]:
     means = [run["mean"] for run in document["runs"] if run["mean"] is not None]
     low, high = min(means, default=0.0), max(means, default=0.0)
     for run in document["runs"]:
-        place = (
-            0
-            if run["mean"] is None or high == low
-            else round((run["mean"] - low) / (high - low) * (CHART - 1))
-        )
+        if run["mean"] is None or high == low:
+            place = 0
+        else:
+            place = round((run["mean"] - low) / (high - low) * (CHART - 1))
         yield "" if run["mean"] is None else f"{'·' * place}●{'·' * (CHART - 1 - place)}"

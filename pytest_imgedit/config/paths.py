@@ -70,8 +70,12 @@ def _rebase_key(table: Any, key: str, base: str) -> Any:
 def _rebase_suite(spec: str, base: str) -> str:
     name, colon, argument = spec.partition(":")
     if not colon or not name or "/" in name:  # a path may hold a colon
-        return _join(base, spec) if Path(spec).suffix.lower() in SUITE_SUFFIXES else spec
-    return f"{name}:{_join(base, argument)}" if name in _SUITES_OF_PATHS else spec
+        if Path(spec).suffix.lower() in SUITE_SUFFIXES:
+            return _join(base, spec)
+        return spec
+    if name in _SUITES_OF_PATHS:
+        return f"{name}:{_join(base, argument)}"
+    return spec
 
 
 def _rebase_model(role: Role, table: Any, base: str) -> None:
@@ -97,4 +101,6 @@ def _rebase_model(role: Role, table: Any, base: str) -> None:
 
 def _join(base: str, path: str) -> str:
     """Join without following links; an absolute path, or none, stays as it is."""
-    return os.path.normpath(Path(base, path)) if path and not Path(path).is_absolute() else path
+    if path and not Path(path).is_absolute():
+        return os.path.normpath(Path(base, path))
+    return path

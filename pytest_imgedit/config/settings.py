@@ -138,7 +138,9 @@ class WorkersSettings(_Section):
     @field_validator("gpus", "judge_gpus", mode="before")
     @classmethod
     def _one_gpu(cls, value: object) -> object:
-        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        if isinstance(value, int) and not isinstance(value, bool):
+            return str(value)
+        return value
 
 
 class GatesSettings(GateOptions):
@@ -234,7 +236,9 @@ class RunSettings(BaseModel):
     @field_validator("shard", mode="before")
     @classmethod
     def _parse_shard(cls, value: object) -> object:
-        return Shard.parse(value) if isinstance(value, str) else value
+        if isinstance(value, str):
+            return Shard.parse(value)
+        return value
 
     @property
     def copies(self) -> list[Path]:
@@ -260,11 +264,9 @@ class Settings(_Section):
     def tries_judge(self) -> bool:
         """Tell whether the judge is tried on edits of known quality."""
         wanted, gates = self.judge.controls, self.gates
-        return (
-            bool(gates.fail_under or gates.max_drop or gates.compare)
-            if wanted == "auto"
-            else wanted
-        )
+        if wanted == "auto":
+            return bool(gates.fail_under or gates.max_drop or gates.compare)
+        return wanted
 
     @property
     def redactor(self) -> Redactor:
@@ -312,23 +314,21 @@ def make_settings(raw: Tables) -> Settings:
         section, key = location[0], location[1] if len(location) > 1 else ""
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         if first["type"] == "extra_forbidden":
-            known = (
-                _known_keys(section)
-                if key
-                else tuple(name for name in Settings.model_fields if name != "run")
-            )
+            if key:
+                known = _known_keys(section)
+            else:
+                known = tuple(name for name in Settings.model_fields if name != "run")
             near = did_you_mean(key or section, known)
             what = f"unknown {'key' if key else 'section'}, expected one of: {', '.join(known)}"
         else:
             what, near = first["msg"].removeprefix("Value error, "), ""
         place = file.place(section, key)
-        name = (
-            _option_name(section, key)
-            if key and not place
-            else f"{section}.{key}"
-            if key
-            else f"[{section}]"
-        )
+        if key and not place:
+            name = _option_name(section, key)
+        elif key:
+            name = f"{section}.{key}"
+        else:
+            name = f"[{section}]"
         raise UsageError(f"{place}{name}: {what}{_found(raw, section, key)}{more}{near}") from None
 
 
@@ -361,15 +361,15 @@ def _option_name(section: str, key: str) -> str:
 
 def _known_keys(section: str) -> tuple[str, ...]:
     model = Settings.model_fields[section].annotation
-    return (
-        tuple(model.model_fields)
-        if isinstance(model, type) and issubclass(model, BaseModel)
-        else ()
-    )
+    if isinstance(model, type) and issubclass(model, BaseModel):
+        return tuple(model.model_fields)
+    return ()
 
 
 def _found(raw: Tables, section: str, key: str) -> str:
     value = raw.get(section, {}).get(key)
     if is_secret(key):
         return ""
-    return f", found {value!r}" if isinstance(value, str | int | float) and value != "" else ""
+    if isinstance(value, str | int | float) and value != "":
+        return f", found {value!r}"
+    return ""

@@ -59,7 +59,9 @@ def first_problem(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     where = ".".join(map(str, first["loc"]))
     what = str(first["msg"]).removeprefix("Value error, ")
-    return f"{where}: {what}" if where else what
+    if where:
+        return f"{where}: {what}"
+    return what
 
 
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "_ALLOC_FAILED")

@@ -19,4 +19,6 @@ def send(file: IO[bytes], message: Any) -> None:
 def receive(file: IO[bytes]) -> Any:
     """Read one message; `None` at the end of the file."""
     head = file.read(8)
-    return None if len(head) < 8 else execnet.loads(file.read(int.from_bytes(head, "big")))
+    if len(head) < 8:
+        return None
+    return execnet.loads(file.read(int.from_bytes(head, "big")))

@@ -235,4 +235,6 @@ def suffix_of(data: bytes) -> str:
     """
     if data.startswith(b"\xff\xd8"):
         return ".jpg"
-    return ".webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else ".png"
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return ".webp"
+    return ".png"

@@ -78,7 +78,9 @@ class ItemResult:
     @property
     def reference(self) -> Image.Image | None:
         """The reference image, as `source`; `None` for a pair without one."""
-        return self._image("reference") if "reference" in self.paths else None
+        if "reference" in self.paths:
+            return self._image("reference")
+        return None
 
     def _image(self, name: str) -> Image.Image:
         __tracebackhide__ = True

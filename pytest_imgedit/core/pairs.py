@@ -37,7 +37,9 @@ def slug(text: str) -> str:
         return text
     cleaned = _UNSAFE.sub("-", text).strip("-.")
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return f"{cleaned[:119]}-{digest}" if cleaned else digest
+    if cleaned:
+        return f"{cleaned[:119]}-{digest}"
+    return digest
 
 
 def category_slug(name: str) -> str:

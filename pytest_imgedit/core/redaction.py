@@ -141,7 +141,9 @@ def _mask_inside(value: Any) -> Any:
         return mask_shapes(value)
     if isinstance(value, dict):
         return mask_secrets(value)
-    return [_mask_inside(one) for one in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_mask_inside(one) for one in value]
+    return value
 
 
 def server_key(params: Mapping[str, Any]) -> dict[str, str]:

@@ -447,11 +447,9 @@ class GateOptions(Part):
         """Return the chance of a false alarm of the gates of a kind: those on drops share α with
         that on the tail.
         """
-        return (
-            self.alpha / 2
-            if self.max_drop and kind in ("max_drop", "max_collapsed")
-            else self.alpha
-        )
+        if self.max_drop and kind in ("max_drop", "max_collapsed"):
+            return self.alpha / 2
+        return self.alpha
 
 
 class RunOptions(Part):

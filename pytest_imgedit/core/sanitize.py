@@ -67,7 +67,9 @@ def one_line(error: BaseException) -> str:
 def shorten(text: str, most: int = 1000) -> str:
     """Return a text that can be encoded, cut to so many characters."""
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
-    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}… ({len(text)} characters)"
 
 
 def message(error: BaseException) -> str:
@@ -92,7 +94,9 @@ def first_of(names: Sequence[str], most: int) -> str:
 
 def counted(number: int, noun: str) -> str:
     """Write a number with its noun: `1 pair`, `3 pairs`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    if number == 1:
+        return f"{number} {noun}"
+    return f"{number} {noun}s"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -101,28 +105,36 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """
     names = {name.lower(): name for name in known}
     near = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.7)
-    return f"; did you mean {names[near[0]]!r}?" if near else ""
+    if near:
+        return f"; did you mean {names[near[0]]!r}?"
+    return ""
 
 
 def number(value: float | None, digits: int = 2) -> str:
     """Format a number, or a dash where there is none."""
-    return "–" if value is None else f"{value:.{digits}f}"
+    if value is None:
+        return "–"
+    return f"{value:.{digits}f}"
 
 
 def interval(ends: tuple[float, float] | None, signs: bool = False) -> str:
     """Format an interval, with `signs` for one of differences, or a dash where there is none."""
     if ends is None:
         return "–"
-    return " to ".join(signed(end) if signs else number(end) for end in ends)
+    return " to ".join(map(signed if signs else number, ends))
 
 
 def p_value(p: float) -> str:
     """Format a p-value."""
-    return "p <0.001" if p < 0.001 else f"p {p:.2g}"
+    if p < 0.001:
+        return "p <0.001"
+    return f"p {p:.2g}"
 
 
 def signed(value: float | None) -> str:
     """Format a difference with its sign, or a dash where there is none; what rounds to zero is
     +0.00.
     """
-    return "–" if value is None else f"{round(value, 2) + 0.0:+.2f}"
+    if value is None:
+        return "–"
+    return f"{round(value, 2) + 0.0:+.2f}"

@@ -149,7 +149,9 @@ class Adapter:
         alpha, on [0, 1].
         """
         images = getattr(output, self.output)
-        return images[place] if self.batches else self.pick(images)
+        if self.batches:
+            return images[place]
+        return self.pick(images)
 
 
 def _unet_area(pipeline: Any) -> int:

@@ -190,9 +190,9 @@ class Model:
         """Name the setting with which its weights would fit into what is free; an empty text if
         there is none.
         """
-        return (
-            f"; {GPUS_OPTION[self.role]}={room.enough} would fit" if room.enough is not None else ""
-        )
+        if room.enough is not None:
+            return f"; {GPUS_OPTION[self.role]}={room.enough} would fit"
+        return ""
 
     def settle(self, workload: Workload) -> Self:
         """Decide the parameters that are left to the harness."""

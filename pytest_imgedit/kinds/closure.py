@@ -154,7 +154,9 @@ def loaded_code() -> dict[str, str]:
 
 def _written(path: Path) -> str:
     is_text = not any("\ud800" <= letter <= "\udfff" for letter in str(path))
-    return str(path) if is_text else path.as_uri()
+    if is_text:
+        return str(path)
+    return path.as_uri()
 
 
 def _read(written: str) -> Path:

@@ -249,7 +249,9 @@ class DiffusersEditor:
     @property
     def _few(self) -> dict[str, int]:
         """Arguments of calls whose images nobody looks at."""
-        return {"num_inference_steps": 2} if self._counts_steps else {}
+        if self._counts_steps:
+            return {"num_inference_steps": 2}
+        return {}
 
     def _values(self, request: EditRequest) -> torch.Tensor:
         from pytest_imgedit.kinds.compute.seeding import seed_all

@@ -65,7 +65,9 @@ def canonical(value: Any, of_text: Callable[[str], Any] = lambda text: text) -> 
         return [canonical(inner, of_text) for inner in value]
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    return of_text(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return of_text(value)
+    return value
 
 
 def _is_named_data(name: str, cache: Path) -> bool:
@@ -177,4 +179,6 @@ def _read_cache(path: Path) -> dict[str, str]:
         known = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    return known if isinstance(known, dict) else {}
+    if isinstance(known, dict):
+        return known
+    return {}

@@ -63,7 +63,9 @@ def pinned(model: str, layout: Layout) -> Path | None:
     """Return the snapshot to which `model_folder` has pinned a hub id; `None` for a folder or an
     unpinned id.
     """
-    return None if is_local(model) else _PINNED.get((model, layout))
+    if is_local(model):
+        return None
+    return _PINNED.get((model, layout))
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,9 @@ class Checkpoint:
         id.
         """
         folder = pinned(self.model, self.layout)
-        return None if folder is None else folder.name
+        if folder is None:
+            return None
+        return folder.name
 
     def component_bytes(self, dtype: str) -> dict[str, int]:
         """Bytes of weights in memory by component, in a number format; raises `UsageError` if it is

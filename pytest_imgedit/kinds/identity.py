@@ -89,11 +89,10 @@ def identify(model: Model, cache: Path, where: Where | None = None) -> Identity:
     if is_own and model.checkpoint is None:
         recipe["argument"] = digests.resolved(model.target.argument)
     libraries = model.requirements.packages if closure is None else _packages_of(closure)
-    versions = (
-        versions_in(where.python, libraries)
-        if where.versions is None
-        else where.versions(libraries)
-    )
+    if where.versions is None:
+        versions = versions_in(where.python, libraries)
+    else:
+        versions = where.versions(libraries)
     here = Environment(device=where.device, gpu=where.gpu, versions=versions, threads=where.threads)
     if model.is_served:
         here = Environment(device="server", versions=versions)

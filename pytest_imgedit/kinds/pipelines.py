@@ -128,7 +128,9 @@ def call_signature(name: str) -> Signature | None:
     for path in sorted(Path(spec.origin).parent.glob("pipelines/**/*.py")):
         if f"class {name}(" in path.read_text("utf-8"):
             found = signature(path, name, "__call__")
-            return None if found is None else Signature(found.annotations, False, found.defaults)
+            if found is None:
+                return None
+            return Signature(found.annotations, False, found.defaults)
     return None
 
 

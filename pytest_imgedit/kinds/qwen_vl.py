@@ -216,7 +216,9 @@ class QwenVLJudge:
             tokenizer.decode(tokens, skip_special_tokens=True).strip() for tokens in decoded.tokens
         ]
         answers = [Answer(reply, cut=cut) for reply, cut in zip(replies, decoded.cut, strict=True)]
-        return self._expect(answers, questions, prompts, decoded) if self.expects else answers
+        if self.expects:
+            return self._expect(answers, questions, prompts, decoded)
+        return answers
 
     def _expect(
         self,

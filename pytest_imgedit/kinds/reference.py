@@ -91,7 +91,9 @@ def preserved(edited: Pixels, target: Pixels, region: NDArray[np.bool_]) -> floa
 def psnr(image: Pixels, target: Pixels) -> float:
     """Peak signal-to-noise ratio in dB for a peak of 1, at most `MAX_PSNR`."""
     error = float(((image - target) ** 2).mean())
-    return MAX_PSNR if error == 0 else min(MAX_PSNR, -10 * math.log10(error))
+    if error == 0:
+        return MAX_PSNR
+    return min(MAX_PSNR, -10 * math.log10(error))
 
 
 def ssim(image: Pixels, target: Pixels) -> float:

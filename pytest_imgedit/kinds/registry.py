@@ -111,7 +111,9 @@ def make_model(role: Role, spec: str, params: Mapping[str, Any], gpus: int = 1) 
 def kind_of(role: Role, spec: str) -> type[Model] | None:
     """Return the kind that a spec begins with; `None` for a custom class, or what is unknown."""
     name = spec.partition(":")[0]
-    return kind_at(role, name, known(role)[name]) if name in known(role) else None
+    if name in known(role):
+        return kind_at(role, name, known(role)[name])
+    return None
 
 
 def kind_at(role: Role, name: str, path: str) -> type[Model]:
@@ -140,7 +142,9 @@ def _guess(role: Role, spec: str) -> str:
     local, served = _GUESSED[role]
     if "/" in spec or is_folder(Path(spec)):
         return f"; did you mean '{local}:{spec}'?"
-    return f"; did you mean '{served}:URL#{spec}'?" if any(char.isdigit() for char in spec) else ""
+    if any(char.isdigit() for char in spec):
+        return f"; did you mean '{served}:URL#{spec}'?"
+    return ""
 
 
 class CustomClass(Model):

@@ -70,7 +70,9 @@ class Memory:
         if self.offloads == "group":
             return "one block at a time, offloaded"
         size = "of unknown size" if self.weights is None else f"{self.weights / GIB:.1f} GiB"
-        return f"{size} at a time, offloaded" if self.offloads else size
+        if self.offloads:
+            return f"{size} at a time, offloaded"
+        return size
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,9 @@ class Where:
         name = str(params.get("dtype", "auto"))
         if name != "auto":
             return name
-        return "float32" if self.device == "cpu" else "bfloat16"
+        if self.device == "cpu":
+            return "float32"
+        return "bfloat16"
 
 
 def attention_packages(backend: str) -> list[str]:

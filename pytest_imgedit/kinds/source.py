@@ -29,7 +29,9 @@ def source_file(module: str) -> Path | None:
     if spec is None:
         return None
     if not rest:
-        return Path(spec.origin) if spec.origin else None
+        if spec.origin:
+            return Path(spec.origin)
+        return None
     for folder in spec.submodule_search_locations or ():
         base = Path(folder, *rest)
         for candidate in (base.with_name(f"{base.name}.py"), base / "__init__.py"):

@@ -71,11 +71,10 @@ def _refuse_unknown_keys(config: pytest.Config) -> None:
             section, _, name = next(
                 (o.toml for o in OPTIONS if o.dest == key and o.toml), ""
             ).partition(".")
-            instead = (
-                f"a TOML config with [{section}] {name}"
-                if name and section != "run"
-                else "a TOML config"
-            )
+            if name and section != "run":
+                instead = f"a TOML config with [{section}] {name}"
+            else:
+                instead = "a TOML config"
             raise UsageError(
                 f"{config.inipath or '-o'}: unknown key {key!r}, expected {INI_KEY} = FILE, "
                 f"{instead}, "
@@ -150,7 +149,9 @@ def _kind(role: str, spec: str) -> str:
     from pytest_imgedit.kinds.registry import known
 
     name = spec.partition(":")[0]
-    return name if name in known(role) else spec
+    if name in known(role):
+        return name
+    return spec
 
 
 def check_texts(config: pytest.Config) -> None:

@@ -37,9 +37,9 @@ def item_properties(result: ItemResult, comparison: Comparison | None) -> list[t
     properties += [
         (f"imgedit_{name}", round(value, 4)) for name, value in numbers.items() if value is not None
     ]
-    return (
-        properties if result.error is None else [*properties, ("imgedit_error", str(result.error))]
-    )
+    if result.error is None:
+        return properties
+    return [*properties, ("imgedit_error", str(result.error))]
 
 
 def gate_reports(results: Results) -> list[pytest.TestReport]:
@@ -50,8 +50,11 @@ def gate_reports(results: Results) -> list[pytest.TestReport]:
     allowed = results.run.options.gates.allow_inconclusive
     reports = []
     for gate in results.gates:
-        skips = gate.state == "NOT SELECTED" or (gate.state == "INCONCLUSIVE" and allowed)
-        outcome: Outcome = "passed" if gate.state == "PASS" else "skipped" if skips else "failed"
+        outcome: Outcome = "failed"
+        if gate.state == "PASS":
+            outcome = "passed"
+        elif gate.state == "NOT SELECTED" or (gate.state == "INCONCLUSIVE" and allowed):
+            outcome = "skipped"
         reports.append(
             _report(
                 f"imgedit.gates::{gate.kind}[{gate.field}]", outcome, f"{gate.state}: {gate.why}"

@@ -40,24 +40,28 @@ class _NoSuite:
 
 def pair_of(item: pytest.Item) -> EditPair | None:
     """Return the pair of an item; `None` for items of other tests."""
-    pair = _parameter(item)
-    return pair if hasattr(pair, "keywords") else None
+    pair: EditPair | _NoSuite | None = _parameter(item)
+    if isinstance(pair, _NoSuite) or not hasattr(pair, "keywords"):
+        return None
+    return pair
 
 
 def _parameter(item: pytest.Item) -> Any:
     callspec = getattr(item, "callspec", None)
-    return callspec.params.get("edit_pair") if callspec is not None else None
+    if callspec is not None:
+        return callspec.params.get("edit_pair")
+    return None
 
 
 def parametrizes_pairs_itself(metafunc: pytest.Metafunc) -> bool:
     """Tell whether a test brings its own values for `edit_pair`."""
-    names = (
-        mark.args[0] if mark.args else ()
-        for mark in metafunc.definition.iter_markers("parametrize")
-    )
-    return any(
-        "edit_pair" in (n.replace(" ", "").split(",") if isinstance(n, str) else n) for n in names
-    )
+    for mark in metafunc.definition.iter_markers("parametrize"):
+        names = mark.args[0] if mark.args else ()
+        if isinstance(names, str):
+            names = names.replace(" ", "").split(",")
+        if "edit_pair" in names:
+            return True
+    return False
 
 
 def parameters(metafunc: pytest.Metafunc) -> list[Any]:
@@ -262,7 +266,9 @@ def hints(config: pytest.Config) -> list[str]:
     one.
     """
     if EVALUATION in config.stash:
-        return [hint] if (hint := _of_keywords(config)) else []
+        if hint := _of_keywords(config):
+            return [hint]
+        return []
     if command_line.given(config) and not config.option.collectonly:
         return [f"no collected test requests edit_result, so that nothing was evaluated: {REMEDY}"]
     return []

@@ -52,7 +52,9 @@ def is_xdist_controller(config: pytest.Config) -> bool:
 
 def worker_exchange(config: pytest.Config) -> Exchange | None:
     """Return what an xdist worker shares with its controller; `None` elsewhere."""
-    return Exchange.of_worker(config) if is_xdist_worker(config) else None
+    if is_xdist_worker(config):
+        return Exchange.of_worker(config)
+    return None
 
 
 @contextmanager
@@ -103,11 +105,10 @@ def evaluation(config: pytest.Config) -> Evaluation:
             ("judge", hook.pytest_imgedit_judge),
         ):
             spec = raw.get(role, {}).get("spec")
-            target = (
-                _asked(f"pytest_imgedit_{role}", partial(ask, config=config, spec=spec))
-                if spec
-                else None
-            )
+            if spec:
+                target = _asked(f"pytest_imgedit_{role}", partial(ask, config=config, spec=spec))
+            else:
+                target = None
             if target:
                 raw[role]["spec"] = target
         config.stash[EVALUATION] = Evaluation(
@@ -127,7 +128,9 @@ def _load(config: pytest.Config, settings: SuiteSettings) -> Suite:
     from pytest_imgedit.suites.base import load_suite
 
     exchange = worker_exchange(config) or Exchange.existing(config)
-    return load_suite(settings) if exchange is None else exchange.share_suite(settings)
+    if exchange is None:
+        return load_suite(settings)
+    return exchange.share_suite(settings)
 
 
 def _asked(hook: str, ask: Callable[[], Any]) -> str | None:

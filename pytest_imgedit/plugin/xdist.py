@@ -90,11 +90,9 @@ class Exchange:
     def of_worker(cls, config: pytest.Config) -> Exchange | None:
         """Return the exchange that the controller told a worker of."""
         told = getattr(config, "workerinput", {})
-        return (
-            cls(Path(told["imgedit_exchange"]), told["imgedit_token"])
-            if "imgedit_exchange" in told
-            else None
-        )
+        if "imgedit_exchange" in told:
+            return cls(Path(told["imgedit_exchange"]), told["imgedit_token"])
+        return None
 
     @classmethod
     def existing(cls, config: pytest.Config) -> Exchange | None:
@@ -115,7 +113,9 @@ class Exchange:
     def read_plan(self, node: Any) -> Plan | None:
         """Read the plan of a worker; `None` if its items want nothing."""
         document = self._read(f"plan-{node.workerinput['workerid']}.json")
-        return None if document is None else Plan(**document)
+        if document is None:
+            return None
+        return Plan(**document)
 
     def leave_results(self, results: Results) -> None:
         """Leave the results of the finished run for the workers."""
@@ -126,7 +126,9 @@ class Exchange:
         from pytest_imgedit.core.results import Results
 
         document = self._read("results.json")
-        return None if document is None else Results.model_validate(document)
+        if document is None:
+            return None
+        return Results.model_validate(document)
 
     def share_suite(self, settings: SuiteSettings) -> Suite:
         """Return the suite as the first process has read it, or be that process; raise

@@ -156,11 +156,10 @@ def load_rubric(name: str, own: Mapping[str, Mapping[str, Any]]) -> Rubric:
     else:
         known = ", ".join(sorted({*own, *BUILTIN}))
         raise UsageError(f"judge.rubric: unknown rubric {name!r}, expected one of: {known}")
-    inherited = (
-        table.get("categories", {}).get("inherit")
-        if isinstance(table.get("categories"), dict)
-        else None
-    )
+    if isinstance(table.get("categories"), dict):
+        inherited = table.get("categories", {}).get("inherit")
+    else:
+        inherited = None
     if inherited is not None:
         if inherited not in BUILTIN:
             raise UsageError(

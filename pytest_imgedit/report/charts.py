@@ -25,11 +25,10 @@ def category_chart(results: Results) -> dict[str, Any]:
     """One row a category and the overall score: mean, 95% interval and, where there is one, the
     baseline's mean.
     """
-    before = (
-        {name: row.before for name, row in results.comparison.rows.items()}
-        if results.comparison
-        else {}
-    )
+    if results.comparison:
+        before = {name: row.before for name, row in results.comparison.rows.items()}
+    else:
+        before = {}
     summaries = {**results.categories, "overall": results.overall.macro}
     rows = [
         {

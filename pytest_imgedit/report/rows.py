@@ -103,9 +103,9 @@ def judge_name(results: Results) -> str:
     """Name the judge, and the rubric that was put to it, if one was."""
     judge = results.judge
     scoring = ", expected grades" if judge.params.get("scoring") == "expected" else ""
-    return (
-        str(judge.spec) if judge.rubric is None else f"{judge.spec}, rubric {judge.rubric}{scoring}"
-    )
+    if judge.rubric is None:
+        return str(judge.spec)
+    return f"{judge.spec}, rubric {judge.rubric}{scoring}"
 
 
 def timing_line(results: Results) -> str:
@@ -148,7 +148,9 @@ def edit_lines(results: Results) -> list[str]:
         f"reframed: {reframed} of {len(edits)} edits have another aspect ratio than their "
         "source (over 3%)"
     )
-    return [*lines, changed] if reframed else lines
+    if reframed:
+        return [*lines, changed]
+    return lines
 
 
 def reuse_line(results: Results) -> str | None:
@@ -161,11 +163,9 @@ def reuse_line(results: Results) -> str | None:
         for name, count in (("edits", reuse.edits), ("verdicts", reuse.verdicts))
         if count
     ]
-    return (
-        f"other environments: {' and '.join(counts)} ({'; '.join(reuse.differences)})"
-        if counts
-        else None
-    )
+    if counts:
+        return f"other environments: {' and '.join(counts)} ({'; '.join(reuse.differences)})"
+    return None
 
 
 def worker_rows(results: Results) -> list[tuple[str, ...]]:
@@ -185,7 +185,9 @@ def worker_rows(results: Results) -> list[tuple[str, ...]]:
 
 
 def _gib(size: int | None) -> str:
-    return "–" if size is None else f"{size / 2**30:.1f}"
+    if size is None:
+        return "–"
+    return f"{size / 2**30:.1f}"
 
 
 def error_lines(results: Results, most: int = 10) -> list[str]:
@@ -202,7 +204,9 @@ def error_lines(results: Results, most: int = 10) -> list[str]:
 
 
 def _named(ids: Sequence[str]) -> str:
-    return ids[0] if len(ids) == 1 else f"{len(ids)} pairs ({first_of(ids, NAMED)})"
+    if len(ids) == 1:
+        return ids[0]
+    return f"{len(ids)} pairs ({first_of(ids, NAMED)})"
 
 
 def flat_line(results: Results) -> str | None:
@@ -216,11 +220,10 @@ def flat_line(results: Results) -> str | None:
 def provenance_lines(results: Results) -> list[str]:
     """Say with what the edits and verdicts were made, so that a reader can repeat the run."""
     run, seeds = results.run, results.run.options.editor.seeds
-    commit = (
-        f"commit {run.commit.sha[:10]}{' with changes' if run.commit.dirty else ''}"
-        if run.commit
-        else ""
-    )
+    if run.commit:
+        commit = f"commit {run.commit.sha[:10]}{' with changes' if run.commit.dirty else ''}"
+    else:
+        commit = ""
     gpus = ", ".join(f"{count} x {name}" for name, count in Counter(run.machine.gpus).items())
     versions = (f"{name} {version}" for name, version in run.versions.items())
     lines = [

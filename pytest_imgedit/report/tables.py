@@ -138,4 +138,8 @@ def noise_table(noise: Noise) -> Table:
 
 
 def _p_value(p: float | None) -> str:
-    return "–" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
+    if p is None:
+        return "–"
+    if p < 0.001:
+        return "<0.001"
+    return f"{p:.3f}"

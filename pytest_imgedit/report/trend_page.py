@@ -71,7 +71,9 @@ def rows(document: JsonObject) -> list[tuple[str, ...]]:
 
 
 def _evidence(value: float) -> str:
-    return f"{value:.2g}" if value < 1e4 else f"{value:.0e}"
+    if value < 1e4:
+        return f"{value:.2g}"
+    return f"{value:.0e}"
 
 
 def _y(value: float, low: float, high: float) -> float:

@@ -183,12 +183,12 @@ def _by_pair(works: Sequence[Work]) -> dict[str, float | None]:
         scores.setdefault(work.pair.id, []).append(
             None if work.verdict is None else work.verdict.score
         )
-    return {
-        name: None
-        if any(score is None for score in own)
-        else sum(score or 0.0 for score in own) / len(own)
-        for name, own in scores.items()
-    }
+    means: dict[str, float | None] = dict.fromkeys(scores)
+    for name, of_seeds in scores.items():
+        known = [score for score in of_seeds if score is not None]
+        if len(known) == len(of_seeds):
+            means[name] = sum(known) / len(known)
+    return means
 
 
 @dataclass(frozen=True)

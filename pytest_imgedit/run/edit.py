@@ -170,7 +170,9 @@ class EditStage:
                 self.done(work)
             if work.failures:
                 break
-        return (batch, {"op": "edit", "edits": edits}) if batch else None
+        if batch:
+            return (batch, {"op": "edit", "edits": edits})
+        return None
 
     def _next(self, last: Work | None, batch: Sequence[Work]) -> Work | None:
         """Take the next edit off the queue; `None` if nothing near fits into a batch that was
@@ -239,7 +241,9 @@ class EditStage:
 
 
 def _size(work: Work) -> tuple[int, int]:
-    return work.source.size if work.source else (0, 0)
+    if work.source:
+        return work.source.size
+    return (0, 0)
 
 
 def _place_in_queue(work: Work) -> tuple[int, tuple[int, int]]:

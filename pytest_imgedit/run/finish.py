@@ -196,11 +196,10 @@ def _reuse(plan: RunPlan) -> results.ReuseInfo:
     verdicts = [work.verdict for work in plan.works if work.verdict is not None]
     for name, identity, made in (("edits", plan.editor, edits), ("verdicts", plan.judge, verdicts)):
         for digest, count in Counter(one.environment for one in made).items():
-            unlike = (
-                []
-                if identity is None
-                else plan.store.environments[digest].differences(identity.here)
-            )
+            if identity is None:
+                unlike = []
+            else:
+                unlike = plan.store.environments[digest].differences(identity.here)
             counts[name] += count if unlike else 0
             differences |= dict.fromkeys(unlike)
     return results.ReuseInfo(

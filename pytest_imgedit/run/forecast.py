@@ -68,7 +68,9 @@ def missing_lines(
 
 
 def _name(pair: EditPair, with_row: bool) -> str:
-    return f"{pair.id} in {pair.row}" if with_row and pair.row else pair.id
+    if with_row and pair.row:
+        return f"{pair.id} in {pair.row}"
+    return pair.id
 
 
 #: How many runs are looked through, the newest first.

@@ -67,7 +67,9 @@ def working_bytes(memory: Memory) -> int:
     """Bytes of GPU memory that a worker may take beside its weights; none for a model that takes no
     GPU.
     """
-    return int(WORKING_SHARE * memory.weights) + WORKING_BYTES if memory.weights else 0
+    if memory.weights:
+        return int(WORKING_SHARE * memory.weights) + WORKING_BYTES
+    return 0
 
 
 @dataclass(frozen=True)
@@ -193,11 +195,9 @@ def _mode(
     if wanted == "swap":
         return "swap", f"{after}, workers.placement"
     if not gpus or any(need.memory.weights is None for need in needs):
-        return (
-            ("resident", both)
-            if wanted == "resident"
-            else ("swap", f"{after}, whether both fit is not known")
-        )
+        if wanted == "resident":
+            return ("resident", both)
+        return ("swap", f"{after}, whether both fit is not known")
     together = sum(need.total / (need.model.gpus if need.groups else 1) for need in needs)
     smallest = min(gpu.free_gib for gpu in gpus) * GIB
     if together <= smallest and (

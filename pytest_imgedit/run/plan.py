@@ -130,11 +130,9 @@ class RunPlan:
     @property
     def identities(self) -> dict[Role, Identity]:
         """What identifies the models, by role."""
-        return (
-            {"editor": self.editor}
-            if self.judge is None
-            else {"editor": self.editor, "judge": self.judge}
-        )
+        if self.judge is None:
+            return {"editor": self.editor}
+        return {"editor": self.editor, "judge": self.judge}
 
     @property
     def suite(self) -> Suite:
@@ -165,19 +163,17 @@ def make_plan(
     }
     if request.models.judge is not None:
         models["judge"] = request.models.judge
-    blocks = (
-        Blocks(settings.gates, works, request.baseline)
-        if settings.gates.until == "decided"
-        else None
-    )
+    if settings.gates.until == "decided":
+        blocks = Blocks(settings.gates, works, request.baseline)
+    else:
+        blocks = None
     identities: dict[Role, Identity] = (
         {"editor": editor} if judge is None else {"editor": editor, "judge": judge}
     )
-    peaks = (
-        known_peaks(settings, identities, request.suite, store)
-        if launcher.hardware.has_gpus
-        else {}
-    )
+    if launcher.hardware.has_gpus:
+        peaks = known_peaks(settings, identities, request.suite, store)
+    else:
+        peaks = {}
     return RunPlan(
         request,
         store,

@@ -41,7 +41,9 @@ def is_remote(settings: Settings) -> bool:
 
 def python_of(settings: Settings, role: Role) -> str | None:
     """Return the interpreter of a role's workers; `None` for this one."""
-    return settings.workers.editor_python if role == "editor" else settings.workers.judge_python
+    if role == "editor":
+        return settings.workers.editor_python
+    return settings.workers.judge_python
 
 
 @contextmanager
@@ -95,11 +97,10 @@ class Launcher:
             partial(self.hosts.versions, python, on_gpus) if self.hosts and is_elsewhere else None
         )
         product = products.pop() if len(products) == 1 else None
-        threads = (
-            None
-            if on_gpus or is_elsewhere
-            else threads_in({"OMP_NUM_THREADS": f"{self._threads(model)}", **os.environ})
-        )
+        if on_gpus or is_elsewhere:
+            threads = None
+        else:
+            threads = threads_in({"OMP_NUM_THREADS": f"{self._threads(model)}", **os.environ})
         where = Where(
             "cuda" if on_gpus else "cpu",
             product,
@@ -223,7 +224,9 @@ def _threads(cores: int, model: Model) -> int:
     """
     if model.batch_size == 1:
         return min(cores, MOST_THREADS)
-    return min(cores, BATCH_THREADS) if model.batch_size % BATCH_THREADS == 0 else 1
+    if model.batch_size % BATCH_THREADS == 0:
+        return min(cores, BATCH_THREADS)
+    return 1
 
 
 class Audience:

@@ -302,7 +302,9 @@ class Baselines:
         it.
         """
         name = None if self.makes_first else self.settings.gates.compare
-        return None if name is None else read_baseline(name, self.folder, Path.cwd())
+        if name is None:
+            return None
+        return read_baseline(name, self.folder, Path.cwd())
 
     def check_save(self, pairs: Sequence[EditPair]) -> None:
         """Refuse to replace a baseline by one that lacks pairs of it; raise `UsageError`."""

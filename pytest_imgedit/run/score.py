@@ -153,7 +153,9 @@ class Scorer:
 
         records = self.store.verdicts.of_content(key(verdict_recipe(self.judge, self.rubric, work)))
         record = reusable(records, self.judge.here, policy, could_be)
-        return None if record is None else self._verdict_of(record)
+        if record is None:
+            return None
+        return self._verdict_of(record)
 
     def _verdict_of(self, record: VerdictRecord) -> Verdict:
         self.store.environments[record.environment.digest] = record.environment
@@ -198,13 +200,12 @@ class Scorer:
                 )
                 return True
             reply = None if readable else self.redactor.text(answer["reply"])
-            kind = (
-                "judge"
-                if answer["error"] is not None
-                else "bad_score"
-                if readable
-                else "unreadable_reply"
-            )
+            if answer["error"] is not None:
+                kind = "judge"
+            elif readable:
+                kind = "bad_score"
+            else:
+                kind = "unreadable_reply"
             work.fail("score", kind, shorten(self.redactor.text(str(error))), reply)
         return False
 
@@ -363,7 +364,9 @@ class ScoreStage:
                 self.done(work)
             if work.failures:
                 break
-        return (batch, {"op": "judge", "questions": questions}) if batch else None
+        if batch:
+            return (batch, {"op": "judge", "questions": questions})
+        return None
 
     def _take_from(self, feed: Feed, worker: Worker) -> bool:
         """Queue what has come through the feed; return whether there is enough for a batch."""

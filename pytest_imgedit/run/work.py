@@ -57,7 +57,9 @@ class StoredImage:
     def read(self) -> bytes:
         """Return the bytes of the blob; if it is gone or cut short, of the origin."""
         data = self.store.blobs.get(self.sha256, self.suffix)
-        return self.origin.read() if data is None else data
+        if data is None:
+            return self.origin.read()
+        return data
 
 
 @dataclass(frozen=True)
@@ -234,12 +236,16 @@ def edit_recipe(
         "shown": shown,
         "batch_size": editor.model.batch_size,
     }
-    return {**asked, "pair": pair.id, "category": pair.category} if editor.sees_pair else asked
+    if editor.sees_pair:
+        return {**asked, "pair": pair.id, "category": pair.category}
+    return asked
 
 
 def in_batches_of(recipe: JsonObject, batch_size: int) -> JsonObject:
     """Return the recipe of an edit that is made in calls of another size."""
-    return {**recipe, "batch_size": batch_size} if "batch_size" in recipe else recipe
+    if "batch_size" in recipe:
+        return {**recipe, "batch_size": batch_size}
+    return recipe
 
 
 def halves(batch_size: int) -> list[int]:
@@ -263,7 +269,9 @@ def hand_over(plan: Iterable[Work], editor: Identity) -> None:
 
 
 def _sha256(image: StoredImage | FinishedImage | None) -> str | None:
-    return image.sha256 if image else None
+    if image:
+        return image.sha256
+    return None
 
 
 def _read_finished(path: Path) -> FinishedImage:
@@ -365,12 +373,16 @@ def _item(works: Sequence[Work], needs_verdict: bool) -> Item:
 
 def _status(works: Sequence[Work], error: ItemError | None, needs_verdict: bool) -> Status:
     if error is None:
-        return "scored" if needs_verdict else "edited"
+        if needs_verdict:
+            return "scored"
+        return "edited"
     if error.is_any_of("not_needed"):
         return "not_needed"
     if all(work.error is None or work.error.is_any_of("interrupted") for work in works):
         return "interrupted"
-    return "edit_error" if error.stage == "edit" else "judge_error"
+    if error.stage == "edit":
+        return "edit_error"
+    return "judge_error"
 
 
 def _means(works: Sequence[Work]) -> tuple[float, dict[str, float]]:

@@ -76,4 +76,6 @@ def pairwise_accuracy(scores: Floats, ratings: Floats) -> float:
     wanted = np.sign(ratings[:, None] - ratings[None, :])
     given = np.sign(scores[:, None] - scores[None, :])
     ranked = wanted > 0
-    return float((0.5 + 0.5 * given[ranked]).mean()) if ranked.any() else float("nan")
+    if ranked.any():
+        return float((0.5 + 0.5 * given[ranked]).mean())
+    return float("nan")

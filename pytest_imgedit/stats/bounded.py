@@ -35,7 +35,9 @@ def evidence_above(strata: Sequence[Stratum], limit: float, lowest: float, highe
     distributions (Waudby-Smith and Ramdas, JRSS B 2024).
     """
     if limit - lowest < 1e-9:
-        return float("inf") if any((values > limit).any() for values, _ in strata) else 1.0
+        if any((values > limit).any() for values, _ in strata):
+            return float("inf")
+        return 1.0
     if limit >= highest:
         return 1.0
     if len(strata) == 1:

@@ -40,7 +40,9 @@ class Move:
 
     @property
     def difference(self) -> float | None:
-        return None if self.before is None or self.now is None else round(self.now - self.before, 6)
+        if self.before is None or self.now is None:
+            return None
+        return round(self.now - self.before, 6)
 
 
 def moves_between(before: Iterable[BaselineItem], now: Iterable[BaselineItem]) -> list[Move]:
@@ -182,11 +184,10 @@ def p_falls_outweigh(moves: Sequence[Move], least: float) -> float:
     """
     shift = min(0.0, float(np.median([move.difference or 0.0 for move in moves]))) if moves else 0.0
     shift = shift if shift > -least else 0.0
-    moves = (
-        [replace(move, moves=tuple(size - shift for size in move.moves)) for move in moves]
-        if shift
-        else moves
-    )
+    if shift:
+        moves = [replace(move, moves=tuple(size - shift for size in move.moves)) for move in moves]
+    else:
+        moves = moves
     moved = [move for move in moves if any(move.moves)]
     if not moved:
         return 1.0

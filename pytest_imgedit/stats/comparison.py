@@ -133,7 +133,9 @@ def _rows(
 
 
 def _mean(found: Estimate | None) -> float | None:
-    return None if found is None else found.mean
+    if found is None:
+        return None
+    return found.mean
 
 
 @dataclass(frozen=True)
@@ -179,11 +181,17 @@ def _listed(sizes: Sequence[int]) -> str | None:
 
 
 def _otherwise(name: str, was: str | None, now: str | None) -> list[str]:
-    return [] if was == now or None in (was, now) else [f"{name} {was} there, {now} here"]
+    if was == now or None in (was, now):
+        return []
+    return [f"{name} {was} there, {now} here"]
 
 
 def _finding(found: Estimate | None, drop: float, rise: float, alpha: float) -> str:
     """Say whether a mean difference fell or rose; `drop` and `rise` are p values after Holm."""
     if found is not None and found.se == 0 and found.mean == 0:
         return "same"
-    return "fell" if drop <= alpha else "rose" if rise <= alpha else "no change shown"
+    if drop <= alpha:
+        return "fell"
+    if rise <= alpha:
+        return "rose"
+    return "no change shown"

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from pytest_imgedit.core.results import ControlRow, Controls, ControlTrial, GateResult, State
+from pytest_imgedit.core.sanitize import number
 from pytest_imgedit.stats.discrimination import auc
 from pytest_imgedit.stats.estimates import estimate, summarize
 
@@ -52,11 +53,10 @@ def describe_controls(
         summary = summarize(values, clusters, len(mine) - len(scored) - pending, pending)
         finding = _Finding()
         if name != "oracle" and not waiting:
-            finding = (
-                _told_apart(scored, best, alpha)
-                if has_oracle
-                else _known_worthless(scored, own, alpha)
-            )
+            if has_oracle:
+                finding = _told_apart(scored, best, alpha)
+            else:
+                finding = _known_worthless(scored, own, alpha)
         rows.append(ControlRow(**asdict(summary), control=name, pending=pending, **asdict(finding)))
     rows.sort(key=lambda row: (row.mean is None, -(row.mean or 0.0)))
     pairs = {trial.pair: trial.cluster for trial in trials}
@@ -162,10 +162,13 @@ def controls_gate(controls: Controls) -> GateResult:
 
 def _ranking(rows: Sequence[ControlRow]) -> str:
     """Write `oracle 10.00 > shuffled 0.72 > identity 0.00 = noise 0.00, blank unscored`."""
-    text, last = "", None
-    for row in rows:
-        mean = None if row.mean is None else f"{row.mean:.2f}"
-        link = "" if not text else ", " if mean is None else " = " if mean == last else " > "
-        text += f"{link}{row.control} {mean or 'unscored'}"
+    scored = [row for row in rows if row.mean is not None]
+    text, last = "", ""
+    for row in scored:
+        mean = number(row.mean)
+        if text:
+            text += " = " if mean == last else " > "
+        text += f"{row.control} {mean}"
         last = mean
-    return text
+    unscored = [f"{row.control} unscored" for row in rows if row.mean is None]
+    return ", ".join(filter(None, [text, *unscored]))

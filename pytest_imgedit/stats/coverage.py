@@ -13,7 +13,9 @@ from pytest_imgedit.stats.gates import Observation, copies_line, estimate_field,
 
 def allowed_pairs(limit: float, pairs: int) -> int:
     """Turn a limit on pairs into a count: a float is a fraction of the pairs, rounded down."""
-    return int(limit * pairs + 1e-9) if isinstance(limit, float) else limit
+    if isinstance(limit, float):
+        return int(limit * pairs + 1e-9)
+    return limit
 
 
 def coverage(

@@ -73,19 +73,15 @@ def left_to_merge(
     are allowed.
     """
     allowed = coverage.allowed_pairs(settings.max_errors, pairs)
-    return tuple(
-        gate
-        if gate.state == "NOT SELECTED"
-        else replace(
-            gate,
-            state="NOT SELECTED",
-            why=f"{gate.field}: imgedit merge decides it",
-            limit=allowed if gate.kind == "max_errors" else gate.limit,
-            p=None,
-            mde=None,
-        )
-        for gate in gates
-    )
+    left: list[GateResult] = []
+    for gate in gates:
+        if gate.kind == "max_errors":
+            gate = replace(gate, limit=allowed)
+        if gate.state != "NOT SELECTED":
+            why = f"{gate.field}: imgedit merge decides it"
+            gate = replace(gate, state="NOT SELECTED", why=why, p=None, mde=None)
+        left.append(gate)
+    return tuple(left)
 
 
 def _unless_decided(evidence: Evidence, gates: Sequence[GateResult]) -> list[GateResult]:

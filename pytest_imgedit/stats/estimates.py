@@ -224,12 +224,13 @@ def _least(parts: Sequence[_Part]) -> list[_Part]:
     """
     freedom = sum(part.freedom for part in parts)
     average = sum(part.freedom * part.variance / part.share for part in parts) / freedom
-    return [
-        replace(part, variance=average * part.share, freedom=freedom)
-        if part.clusters < ENOUGH and part.variance < average * part.share
-        else part
-        for part in parts
-    ]
+    raised = []
+    for part in parts:
+        least = average * part.share
+        if part.clusters < ENOUGH and part.variance < least:
+            part = replace(part, variance=least, freedom=freedom)
+        raised.append(part)
+    return raised
 
 
 def _by_cluster(inverse: NDArray[np.intp], values: Floats) -> Floats:

@@ -125,9 +125,9 @@ class Words:
         if self.kind == "fail_under":
             return f"{field} {value:.2f}"
         size = f"{abs(value):.2f}" if abs(value) >= 0.005 else f"{abs(value):.1g}"
-        moved = (
-            f"fell by {size}" if value < 0 else f"rose by {size}" if value > 0 else "did not move"
-        )
+        moved = "did not move"
+        if value:
+            moved = f"{'fell' if value < 0 else 'rose'} by {size}"
         if field not in self.before:
             return f"{field} {moved} against {self.baseline}"
         before = self.before[field]
@@ -135,11 +135,9 @@ class Words:
 
     def related(self, value: float, limit: float) -> str:
         """How that is to the limit."""
-        return (
-            f" {'>=' if value >= limit else '<'} {limit:g}"
-            if self.kind == "fail_under"
-            else f", {limit:g} allowed"
-        )
+        if self.kind == "fail_under":
+            return f" {'>=' if value >= limit else '<'} {limit:g}"
+        return f", {limit:g} allowed"
 
 
 @dataclass(frozen=True)
@@ -172,12 +170,11 @@ class _Family:
             self._evaluate(filled(self.observations, step / STEPS)) for step in range(STEPS + 1)
         ]
         why = f"which the pairs without a score ({missing} in the run) could turn"
-        return [
-            replace(gate, state="INCONCLUSIVE", why=f"{gate.why}: {gate.state}, {why}")
-            if any(self._turns(gate, fill[place]) for fill in fills)
-            else gate
-            for place, gate in enumerate(gates)
-        ]
+        for place, gate in enumerate(gates):
+            if any(self._turns(gate, fill[place]) for fill in fills):
+                told = f"{gate.why}: {gate.state}, {why}"
+                gates[place] = replace(gate, state="INCONCLUSIVE", why=told)
+        return gates
 
     def _turns(self, gate: GateResult, filled: GateResult) -> bool:
         """Tell whether a gate would be in another state with some number for the pairs that have
@@ -239,7 +236,9 @@ class _Family:
         if found.p_shown_above(threshold, self.lowest, 10.0) <= self.alpha:
             return "PASS"
         doubtful = not self.settings.strict and mde is not None and mde <= self.settings.margin
-        return "PASS" if doubtful else "INCONCLUSIVE"
+        if doubtful:
+            return "PASS"
+        return "INCONCLUSIVE"
 
     def _is_unchanged(self, field: str) -> bool:
         """Tell whether all edits look as in the baseline, and have its scores."""
@@ -276,11 +275,10 @@ class _Family:
                 "would give"
             )
         needed = self._pairs_needed(field)
-        more = (
-            f"about {needed} pairs like these would decide"
-            if needed
-            else "16 times the pairs would not decide"
-        )
+        if needed:
+            more = f"about {needed} pairs like these would decide"
+        else:
+            more = "16 times the pairs would not decide"
         if self.settings.strict:
             return f"not shown (gates.strict); {more}"
         margin = f"gates.margin is {self.settings.margin:g}"
@@ -311,12 +309,13 @@ def filled(observations: Sequence[Observation], part: float) -> list[Observation
     """Give those without a value one that lies this `part` of the way from their lowest to their
     highest.
     """
-    return [
-        one
-        if one.value is not None
-        else replace(one, value=one.lowest + part * (one.highest - one.lowest))
-        for one in observations
-    ]
+    numbers = []
+    for observation in observations:
+        if observation.value is None:
+            width = observation.highest - observation.lowest
+            observation = replace(observation, value=observation.lowest + part * width)
+        numbers.append(observation)
+    return numbers
 
 
 def categories_of(observations: Sequence[Observation]) -> list[str]:
@@ -347,11 +346,10 @@ def outcome(results: Results) -> Outcome:
             sum(bool(item.edits) for item in items),
             sum(item.status == "scored" for item in items),
         )
-        trials = (
-            f", {results.run.trials_left} trials of the judge to do"
-            if results.run.trials_left
-            else ""
-        )
+        if results.run.trials_left:
+            trials = f", {results.run.trials_left} trials of the judge to do"
+        else:
+            trials = ""
         done = f"{edited} of {len(items)} pairs edited, {scored} scored{trials}"
         line = f"INCOMPLETE: stopped by {by} with {done}; run again to do the rest"
         return Outcome("INCOMPLETE", printable(line), fails=True)
@@ -367,10 +365,8 @@ def outcome(results: Results) -> Outcome:
     if state != "PASS":
         allowed = state == "INCONCLUSIVE" and results.run.options.gates.allow_inconclusive
         open_or_failed = [gate for gate in gates if gate.state != "PASS"]
-        whys = [
-            gate.why if gate.state == state else f"{gate.state}, {gate.why}"
-            for gate in open_or_failed
-        ]
+        whys = [gate.why for gate in open_or_failed if gate.state == state]
+        whys += [f"{gate.state}, {gate.why}" for gate in open_or_failed if gate.state != state]
         reasons = [*mostly_copies(results), *whys, *_compared(results), *part]
         return Outcome(
             state,
@@ -432,11 +428,9 @@ def mostly_copies(results: Results) -> list[str]:
     copies = sum(edit.near_copy for edit in edits)
     line = copies_line(copies, len(edits))
     is_told = any(line in gate.why for gate in results.gates)
-    return (
-        [line]
-        if copies > results.run.options.gates.max_near_copies * len(edits) and not is_told
-        else []
-    )
+    if copies > results.run.options.gates.max_near_copies * len(edits) and not is_told:
+        return [line]
+    return []
 
 
 def left_out(results: Results) -> list[str]:

@@ -61,7 +61,9 @@ def pairs_needed(
             high = middle
         else:
             low = middle + 1
-    return round(FACTORS[low] * len(pairs)) if low < len(FACTORS) else None
+    if low < len(FACTORS):
+        return round(FACTORS[low] * len(pairs))
+    return None
 
 
 def detectable(error: float, freedom: float, alpha: float) -> float:

@@ -78,15 +78,11 @@ def weights_of(parts: Sequence[Sequence[Place]], field: str) -> list[dict[str, f
     found = []
     for part in parts:
         sizes = Counter(place.category for place in part)
-        found.append(
-            {
-                place.pair: len(part) / (len(sizes) * sizes[place.category])
-                if field == "overall"
-                else 1.0
-                for place in part
-                if field in ("overall", place.category)
-            }
-        )
+        weights = dict.fromkeys((place.pair for place in part if place.category == field), 1.0)
+        if field == "overall":
+            share = len(part) / len(sizes)
+            weights = {place.pair: share / sizes[place.category] for place in part}
+        found.append(weights)
     largest = 0.0
     for part, weights in zip(parts, found, strict=True):
         of_cluster: Counter[str] = Counter()
@@ -130,13 +126,12 @@ class Evidence:
         for place in part:
             if place.pair in weights:
                 one = values[place.pair]
-                value = (
-                    one.value
-                    if one.value is not None
-                    else one.lowest
-                    if self.side == 1
-                    else one.highest
-                )
+                if one.value is not None:
+                    value = one.value
+                elif self.side == 1:
+                    value = one.lowest
+                else:
+                    value = one.highest
                 sums[place.cluster] += weights[place.pair] * (value - self.limit)
         moves = self.side * np.array([*sums.values()])
         if self.scale is None:
@@ -186,11 +181,10 @@ class Looks:
         for field, claims in self._evidence.items():
             for claim in claims:
                 claim.see(part, self._weights[field][number], values)
-            gate = (
-                None
-                if field in self.decided
-                else self._look(field, *(claim.value for claim in claims))
-            )
+            if field in self.decided:
+                gate = None
+            else:
+                gate = self._look(field, *(claim.value for claim in claims))
             if gate is not None:
                 self.decided[field] = gate
 
@@ -206,14 +200,17 @@ class Looks:
             return None
         state: Literal["PASS", "FAIL"] = "FAIL" if fails >= needed else "PASS"
         if self.kind == "max_drop" and not all(one.alike and one.value == 0 for one in self._seen):
-            known = (
-                found.p_below(threshold)
-                if state == "FAIL"
-                else found.p_above(threshold - settings.margin)
-            )
+            if state == "FAIL":
+                known = found.p_below(threshold)
+            else:
+                known = found.p_above(threshold - settings.margin)
             if passes < needed and (not found.se or known > alpha):
                 return None
-        shown = fails if state == "FAIL" else passes if passes >= needed else within
+        shown = within
+        if state == "FAIL":
+            shown = fails
+        elif passes >= needed:
+            shown = passes
         p = min(1.0, len(self.limits) / (LOOKS * shown))
         words = Words(
             self.kind,
@@ -221,11 +218,10 @@ class Looks:
             means_before([field], self._seen) if self.kind == "max_drop" else {},
         )
         why = words.measured(field, found.mean) + words.related(found.mean, limit)
-        how = (
-            f"not more than {settings.margin:g} beyond the limit, "
-            if state == "PASS" and passes < needed
-            else ""
-        )
+        if state == "PASS" and passes < needed:
+            how = f"not more than {settings.margin:g} beyond the limit, "
+        else:
+            how = ""
         why += f": {how}shown with {len(self._seen)} of {planned} pairs ({p_value(p)})"
         return GateResult(field, self.kind, limit, found.mean, state, why, p)
 

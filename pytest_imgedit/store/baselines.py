@@ -30,6 +30,7 @@ from pytest_imgedit.core.results import (
     PairId,
     Part,
     Results,
+    SeedResult,
     Sha256,
     Signature,
     SuiteInfo,
@@ -164,20 +165,23 @@ def reduced(item: Item) -> BaselineItem:
         sha256=content_sha256(item.asked),
         source=item.source,
         score=_rounded(item.score),
-        seeds=tuple(
-            BaselineSeed(
-                seed=seed.seed,
-                score=None if seed.verdict is None else _rounded(seed.verdict.score),
-                edit=None if seed.edit is None else seed.edit.blob,
-                signature=None if seed.edit is None else seed.edit.signature or None,
-            )
-            for seed in item.seeds
-        ),
+        seeds=tuple(map(_reduced_seed, item.seeds)),
     )
 
 
+def _reduced_seed(result: SeedResult) -> BaselineSeed:
+    reduced: dict[str, object] = {"seed": result.seed}
+    if result.verdict is not None:
+        reduced["score"] = _rounded(result.verdict.score)
+    if result.edit is not None:
+        reduced["edit"], reduced["signature"] = result.edit.blob, result.edit.signature or None
+    return BaselineSeed.model_validate(reduced)
+
+
 def _rounded(score: float | None) -> float | None:
-    return None if score is None else round(score, 6)
+    if score is None:
+        return None
+    return round(score, 6)
 
 
 def content_sha256(asked: Sequence[str | None]) -> str:
@@ -216,11 +220,10 @@ def read_baseline(reference: str, folder: Path, base: Path) -> Baseline:
         path = folder / f"{reference}.json"
         if not path.exists():
             known = sorted(one.stem for one in folder.glob("*.json"))
-            have = (
-                f"expected one of: {', '.join(known)}"
-                if known
-                else "none is saved there, see --imgedit-save"
-            )
+            if known:
+                have = f"expected one of: {', '.join(known)}"
+            else:
+                have = "none is saved there, see --imgedit-save"
             raise UsageError(
                 f"baseline {reference!r}: no {path}; {have}{did_you_mean(reference, known)}"
             )
@@ -321,4 +324,6 @@ def refuse(baseline: Baseline, reason: str | None) -> None:
 
 def _short(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
-    return f"{text[:12]}…" if re.fullmatch("[0-9a-f]{64}", text) else text[:80]
+    if re.fullmatch("[0-9a-f]{64}", text):
+        return f"{text[:12]}…"
+    return text[:80]

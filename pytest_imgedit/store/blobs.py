@@ -65,7 +65,9 @@ class Blobs:
         empty.
         """
         path = self._thumbnail_path(sha256)
-        return path if path.is_file() and not path.is_symlink() and path.stat().st_size else None
+        if path.is_file() and not path.is_symlink() and path.stat().st_size:
+            return path
+        return None
 
     def put_thumbnail(self, sha256: str, data: bytes) -> None:
         """Keep the thumbnail of a blob, unless there is one; raises `StoreError` if it cannot be
@@ -89,7 +91,9 @@ class Blobs:
             data = read_regular(self.path(sha256, suffix), MAX_BLOB_BYTES, "an image")
         except UsageError:
             return None
-        return data if hashlib.sha256(data).hexdigest() == sha256 else None
+        if hashlib.sha256(data).hexdigest() == sha256:
+            return data
+        return None
 
 
 def sync_folder(folder: Path) -> None:

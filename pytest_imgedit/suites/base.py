@@ -121,11 +121,9 @@ def _check(spec: str, pairs: Sequence[EditPair]) -> None:
 
 def _guess(spec: str) -> str:
     """Guess what a spec that is no suite was meant to be."""
-    return (
-        f"; {spec} is a folder: imgedit init {spec} makes a suite of it"
-        if is_folder(Path(spec))
-        else ""
-    )
+    if is_folder(Path(spec)):
+        return f"; {spec} is a folder: imgedit init {spec} makes a suite of it"
+    return ""
 
 
 def _unread(spec: str, pairs: Sequence[EditPair]) -> tuple[str, ...]:
@@ -146,7 +144,9 @@ def _with_slug(pair: EditPair) -> EditPair:
     """Name a pair's category by its slug, whatever its loader called it."""
     slugged = category_slug(pair.category)
     own = pair.own_category or pair.category
-    return pair if slugged == pair.category else replace(pair, category=slugged, own_category=own)
+    if slugged == pair.category:
+        return pair
+    return replace(pair, category=slugged, own_category=own)
 
 
 def _problem(pair: Any) -> str | None:

@@ -54,7 +54,9 @@ def _digested(readable: str, text: str) -> str:
     digest = hashlib.sha256(
         unicodedata.normalize("NFC", text).encode("utf-8", "surrogatepass")
     ).hexdigest()[:8]
-    return f"{readable}-{digest}" if readable else digest
+    if readable:
+        return f"{readable}-{digest}"
+    return digest
 
 
 def _stem(path: str) -> str:
@@ -62,7 +64,9 @@ def _stem(path: str) -> str:
 
 
 def _joined(path: str) -> str:
-    return _readable("-".join(PurePath(path).with_suffix("").parts)) if PurePath(path).name else ""
+    if PurePath(path).name:
+        return _readable("-".join(PurePath(path).with_suffix("").parts))
+    return ""
 
 
 def _readable(name: str) -> str:

@@ -222,11 +222,9 @@ class _Reader:
         guess = next(
             (name for name in present if name.lower() in USUAL_NAMES.get(keys[0], ())), None
         )
-        return (
-            f"{known}; if {guess!r} is that, set suite.fields.{keys[0]}={guess!r}"
-            if guess
-            else known
-        )
+        if guess:
+            return f"{known}; if {guess!r} is that, set suite.fields.{keys[0]}={guess!r}"
+        return known
 
     def id(self, row: Row, category: str, instruction: str, ids: Ids) -> str:
         name, given = self.field(row, "id")
@@ -246,7 +244,9 @@ class _Reader:
     def own_id(self, row: Row) -> str:
         """Return the suite's own name of a pair: its id, else the stem of its image's path."""
         _, given = self.field(row, "id")
-        return given if isinstance(given, str) else PurePath(self.path(row)).stem
+        if isinstance(given, str):
+            return given
+        return PurePath(self.path(row)).stem
 
     def path(self, row: Row) -> str:
         return self.text(row, "image_path") or self.text(row, "image")
@@ -259,7 +259,9 @@ class _Reader:
                 return Base64Image(value)
             return RowImage(row.path, row.start, row.end, name)
         relative = self.text(row, key)
-        return beside(row, relative, self.root) if relative else None
+        if relative:
+            return beside(row, relative, self.root)
+        return None
 
 
 def read_seed(text: str) -> int | str:
@@ -267,7 +269,9 @@ def read_seed(text: str) -> int | str:
     is_number = (
         text.isascii() and text.isdigit() and len(text) < 20
     )  # Python refuses to read thousands of digits
-    return int(text) if is_number else text
+    if is_number:
+        return int(text)
+    return text
 
 
 def split_tags(text: str) -> list[str]:
@@ -279,7 +283,9 @@ def _short(value: Any) -> str:
     """Keep a further field as text, if it is short enough to be one; a list or table is kept as its
     name only.
     """
-    return str(value)[:200] if isinstance(value, str | int | float) else ""
+    if isinstance(value, str | int | float):
+        return str(value)[:200]
+    return ""
 
 
 def beside(row: Row, relative: str, root: Path | None = None) -> FileImage:

@@ -206,7 +206,9 @@ def _encoding(path: Path) -> str:
     """Name the encoding of a text that is not UTF-8, as far as its first bytes tell."""
     with path.open("rb") as file:
         is_utf16 = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    return "UTF-16" if is_utf16 else "not UTF-8"
+    if is_utf16:
+        return "UTF-16"
+    return "not UTF-8"
 
 
 def _jsonl_spans(data: mmap.mmap) -> Iterator[tuple[int, int, None]]:

@@ -33,13 +33,17 @@ class Slot:
         """The `device` argument of the editor or judge that runs here."""
         if not self.gpus:
             return "cpu"
-        return "cuda" if len(self.gpus) == 1 else "balanced"
+        if len(self.gpus) == 1:
+            return "cuda"
+        return "balanced"
 
     @property
     def label(self) -> str:
         """What tables call this place."""
         place = f"GPU {','.join(self.gpus)}" if self.gpus else "CPU"
-        return f"{place} of {self.host}" if self.host else place
+        if self.host:
+            return f"{place} of {self.host}"
+        return place
 
 
 @dataclass(frozen=True)
@@ -137,4 +141,6 @@ class Worker:
     @property
     def job(self) -> Any:
         """The job that is being done, of those that the worker has; `None` if it has none."""
-        return self.jobs[0][0] if self.jobs else None
+        if self.jobs:
+            return self.jobs[0][0]
+        return None

@@ -60,7 +60,9 @@ class EditCalls:
         """
         while size > 1:
             try:
-                return size if self.editor.is_batch_invariant(size) else 1
+                if self.editor.is_batch_invariant(size):
+                    return size
+                return 1
             except Exception as error:
                 is_full = is_out_of_memory(error)
                 traceback.print_exception(error)
@@ -87,11 +89,10 @@ class EditCalls:
         try:
             values = self._seeded(call, lambda fresh: self.editor.edit_batch(fresh))
             if not isinstance(values, list | tuple) or len(values) != len(call):
-                found = (
-                    f"{len(values)} values"
-                    if isinstance(values, list | tuple)
-                    else type(values).__name__
-                )
+                if isinstance(values, list | tuple):
+                    found = f"{len(values)} values"
+                else:
+                    found = type(values).__name__
                 raise TypeError(
                     f"edit_batch returned {found}, expected a list of {len(call)} images"
                 )

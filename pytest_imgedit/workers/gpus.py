@@ -55,7 +55,9 @@ class Gpu:
     host: str = ""
 
     def __str__(self) -> str:
-        return f"{self.name} of {self.host}" if self.host else self.name
+        if self.host:
+            return f"{self.name} of {self.host}"
+        return self.name
 
 
 def find_gpus(text: str, option: str = OPTION) -> tuple[list[str], list[Gpu]]:
@@ -115,11 +117,9 @@ def _visible(count: int) -> list[str]:
 
 def _handle(driver: Any, name: str) -> Any:
     """Return NVML's handle of a GPU by its CUDA name, an index or a UUID."""
-    return (
-        driver.nvmlDeviceGetHandleByIndex(int(name))
-        if name.isdigit()
-        else driver.nvmlDeviceGetHandleByUUID(name)
-    )
+    if name.isdigit():
+        return driver.nvmlDeviceGetHandleByIndex(int(name))
+    return driver.nvmlDeviceGetHandleByUUID(name)
 
 
 def _describe(driver: Any, name: str) -> Gpu | None:
@@ -197,7 +197,9 @@ class BusyMeter:
         """Mean share in [0, 1] over all GPUs while `counts()` held; `None` if nothing was
         measured.
         """
-        return sum(self._samples) / len(self._samples) if self._samples else None
+        if self._samples:
+            return sum(self._samples) / len(self._samples)
+        return None
 
     def _watch(self) -> None:
         if (driver := _driver()) is None:

@@ -186,7 +186,9 @@ class HostExecutor:
 
 
 def _one(versions: dict[str, str], name: str) -> dict[str, str]:
-    return {name: versions[name]} if name in versions else {}
+    if name in versions:
+        return {name: versions[name]}
+    return {}
 
 
 class Hosts:

@@ -117,11 +117,10 @@ class LocalExecutor:
             )
             return _Gateway(gateway, gateway.remote_exec(serve), output)
         except (EOFError, OSError, execnet.RemoteError, AssertionError) as error:
-            silent = (
-                "it does not answer as Python does"
-                if isinstance(error, AssertionError)
-                else one_line(error)
-            )
+            if isinstance(error, AssertionError):
+                silent = "it does not answer as Python does"
+            else:
+                silent = one_line(error)
             words = output.lines(final=True) or [silent]
             if isinstance(error, AssertionError):
                 words = [silent]  # what it printed comes of what it was sent, sooner or later
@@ -229,11 +228,9 @@ def _how(code: int) -> str:
     """Say how a worker ended, from its supervisor's exit status."""
     if code < 0:
         return "its supervisor was killed"
-    return (
-        signal.Signals(code - 128).name
-        if code - 128 in set(signal.Signals)
-        else f"exit status {code}"
-    )
+    if code - 128 in set(signal.Signals):
+        return signal.Signals(code - 128).name
+    return f"exit status {code}"
 
 
 class _Output:

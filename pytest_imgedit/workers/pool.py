@@ -414,16 +414,18 @@ def _edits_at_once(worker: Worker) -> int:
     counts as one.
     """
     message = worker.jobs[0][1] if worker.state == "busy" else None
-    return len(message["edits"]) if message is not None and message["op"] == "edit" else 1
+    if message is not None and message["op"] == "edit":
+        return len(message["edits"])
+    return 1
 
 
 def _sane(seconds: Any) -> float:
     """A time that a worker tells, which code of the user's own may have changed: finite, and not
     below zero.
     """
-    return (
-        float(seconds) if isinstance(seconds, int | float) and 0 <= seconds < float("inf") else 0.0
-    )
+    if isinstance(seconds, int | float) and 0 <= seconds < float("inf"):
+        return float(seconds)
+    return 0.0
 
 
 def _to(worker: Worker) -> Connection:

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 from pytest_imgedit.core import protocol
 from pytest_imgedit.core.errors import ImageError, SetupError, is_out_of_memory
@@ -277,23 +277,28 @@ class JobLoop:
         """Describe where this worker computes, as `Environment` has it."""
         torch = sys.modules.get("torch")
         on_gpu = self.device != "cpu"
+        device: Literal["cpu", "cuda", "server"] = "cuda" if on_gpu else "cpu"
+        if self.is_served:
+            device = "server"
         tells = on_gpu and torch is not None and torch.cuda.is_available()
         processor, compiled = (
             getattr(self.model, name, None) for name in ("processor_name", "compiled")
         )
         return {
-            "device": "server" if self.is_served else "cuda" if on_gpu else "cpu",
+            "device": device,
             "gpu": torch.cuda.get_device_name(0) if tells and torch is not None else None,
             "versions": versions_of(self.libraries),
             # A class of the user's own may mean something else by these names.
             "processor": processor if isinstance(processor, str) else None,
             "compiled": compiled if isinstance(compiled, bool) else None,
-            "threads": None if on_gpu or self.is_served else threads_in(os.environ),
+            "threads": threads_in(os.environ) if device == "cpu" else None,
         }
 
     def _first_party(self) -> dict[str, str]:
         """Digests of the first-party modules that are imported, for a class of the user's own."""
-        return loaded_code() if self.target.is_own else {}
+        if self.target.is_own:
+            return loaded_code()
+        return {}
 
     def _batch_size(self) -> int:
         """The most edits or questions of one call; raises `SetupError` if the judge names no

@@ -21,7 +21,9 @@ def threads_in(environ: Mapping[str, str]) -> int | None:
     do not say.
     """
     count = environ.get("OMP_NUM_THREADS", "")
-    return int(count) if count.isdecimal() else None
+    if count.isdecimal():
+        return int(count)
+    return None
 
 
 class CpuShare:
@@ -42,7 +44,9 @@ class CpuShare:
             max(0.0, now - was)
             for now, was in zip(_scheduled(), (self._ran, self._waited), strict=True)
         )
-        return ran / (ran + waited) if ran + waited >= ENOUGH_SECONDS else None
+        if ran + waited >= ENOUGH_SECONDS:
+            return ran / (ran + waited)
+        return None
 
 
 def _scheduled() -> tuple[float, float]:

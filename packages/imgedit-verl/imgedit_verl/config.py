@@ -140,7 +140,9 @@ def _bytes(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
     top = 1.0 if floats else 255.0
     if not 0 <= low <= high <= top:  # also for NaN
         raise ValueError(f"{pixels.dtype} values from {low:g} to {high:g}, expected [0, {top:g}]")
-    return (pixels * 255).round().astype(np.uint8) if floats else pixels.astype(np.uint8)
+    if floats:
+        return (pixels * 255).round().astype(np.uint8)
+    return pixels.astype(np.uint8)
 
 
 def picture(image: Any) -> Image.Image:

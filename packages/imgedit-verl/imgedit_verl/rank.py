@@ -39,23 +39,21 @@ class RankEditor:
     def load(self) -> None:
         """Load the editor, sharded if the config says so; returns when all ranks have."""
         config = self.config
-        kind = (
-            config.device
-            if config.device != "auto"
-            else "cuda"
-            if torch.cuda.is_available()
-            else "cpu"
-        )
+        if config.device != "auto":
+            kind = config.device
+        elif torch.cuda.is_available():
+            kind = "cuda"
+        else:
+            kind = "cpu"
         if kind.startswith("cuda"):
             alone = torch.cuda.device_count() == 1  # as verl gives each of its workers one
             torch.cuda.set_device(0 if alone else int(os.environ.get("LOCAL_RANK", "0")))
         if not dist.is_initialized():
             dist.init_process_group("cpu:gloo,cuda:nccl" if kind.startswith("cuda") else "gloo")
-        self.place = (
-            torch.device("cuda", torch.cuda.current_device())
-            if kind.startswith("cuda")
-            else torch.device(kind)
-        )
+        if kind.startswith("cuda"):
+            self.place = torch.device("cuda", torch.cuda.current_device())
+        else:
+            self.place = torch.device(kind)
         strategy = STRATEGIES.get(config.fsdp_sharding_strategy)
         self.sharded = config.enable_fsdp and strategy is not None and dist.get_world_size() > 1
         self.editor = load_editor(

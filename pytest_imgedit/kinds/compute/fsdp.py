@@ -106,11 +106,10 @@ def _read(
     """
     if rank0_reads and dist.get_rank() != 0:
         return None
-    options = (
-        {"use_safetensors": True, "trust_remote_code": False}
-        if cls.__module__.startswith("transf")
-        else {}
-    )
+    if cls.__module__.startswith("transf"):
+        options = {"use_safetensors": True, "trust_remote_code": False}
+    else:
+        options = {}
     with whole_checkpoints():
         weights: dict[str, torch.Tensor] = cls.from_pretrained(
             folder, dtype=dtype, **options
@@ -171,7 +170,9 @@ def _wrap(
 
 
 def _dtype(name: str) -> torch.dtype | None:
-    return None if name == "auto" else DTYPES[name]
+    if name == "auto":
+        return None
+    return DTYPES[name]
 
 
 def _fill(

@@ -65,7 +65,9 @@ def _checked(base: Any, further: JsonObject, folder: Path | None) -> Any:
             )  # the first line alone names no tensor
             raise SetupError(f"{_named(cls, source or folder)}: {shorten(reason, 400)}") from error
         require_whole(_named(cls, source or folder), model, info)
-        return (model, info) if wants_info else model
+        if wants_info:
+            return (model, info)
+        return model
 
     return classmethod(from_pretrained)
 

@@ -48,4 +48,6 @@ def unpackable(config: Mapping[str, Any]) -> str:
     kinds = set(text.get("layer_types") or ()) - {"full_attention"}
     if kinds:
         return f"it has layers of {', '.join(sorted(kinds))}"
-    return "it attends through a sliding window" if text.get("use_sliding_window") else ""
+    if text.get("use_sliding_window"):
+        return "it attends through a sliding window"
+    return ""

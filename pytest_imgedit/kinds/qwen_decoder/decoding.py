@@ -164,4 +164,6 @@ def write_greedily(
 def end_tokens(model: Any) -> set[int]:
     """The tokens after which a reply is over."""
     ends = model.generation_config.eos_token_id
-    return {ends} if isinstance(ends, int) else set(ends or ())
+    if isinstance(ends, int):
+        return {ends}
+    return set(ends or ())

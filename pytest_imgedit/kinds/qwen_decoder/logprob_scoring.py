@@ -147,7 +147,9 @@ def _probe(place: Place, mass: dict[float, float], splits_ten: bool) -> int | No
         for grade in GRADES[:-1]
         if mass[float(grade)] > NEGLIGIBLE and not (splits_ten and grade == 1)
     ]
-    return max(others, key=lambda grade: mass[float(grade)]) if chosen and others else None
+    if chosen and others:
+        return max(others, key=lambda grade: mass[float(grade)])
+    return None
 
 
 def _decimals(tokenizer: Any, place: Place, grade: int) -> dict[int, list[int]]:
@@ -157,7 +159,9 @@ def _decimals(tokenizer: Any, place: Place, grade: int) -> dict[int, list[int]]:
     head = place.encode(tokenizer, f"{grade}")
     found = {decimal: place.encode(tokenizer, f"{grade}.{decimal}") for decimal in range(10)}
     fits = all(ids[: len(head)] == head and len(ids) > len(head) for ids in found.values())
-    return {decimal: ids[len(head) :] for decimal, ids in found.items()} if fits else {}
+    if fits:
+        return {decimal: ids[len(head) :] for decimal, ids in found.items()}
+    return {}
 
 
 def _point(following: torch.Tensor, decimals: dict[int, list[int]]) -> float:

@@ -409,11 +409,15 @@ def _common(prompts: Sequence[torch.Tensor], image_token: int) -> int:
         first[:end] != image_token
     )
     count = int(same.long().cumprod(0).sum())
-    return count if count >= MIN_COMMON else 0
+    if count >= MIN_COMMON:
+        return count
+    return 0
 
 
 def _whole(features: Any) -> torch.Tensor:
     """One tensor of what some releases of transformers give as one tensor, and others split by
     image.
     """
-    return features if isinstance(features, torch.Tensor) else torch.cat(list(features))
+    if isinstance(features, torch.Tensor):
+        return features
+    return torch.cat(list(features))
