@@ -33,43 +33,20 @@ class CheckpointMessage(TypedDict):
 # --- from the controller to a worker
 
 
-class EditMessage(TypedDict):
-    """What an editor is asked for; images are encoded."""
-
-    pair: str
-    category: str
-    instruction: str
-    source: bytes
-    reference: bytes | None
-    seed: int
-
-
 class EditJob(TypedDict):
-    """Edits to be made in one call of the editor, of sources of one size."""
-
-    op: Literal["edit"]
-    edits: list[EditMessage]
-
-
-class QuestionMessage(TypedDict):
-    """What a judge is asked about one edit; `images` are encoded, `parts` are ("text", words) or
-    ("image", name).
+    """Edits to be made in one call of the editor, of sources of one size: fields of
+    `EditRequest[bytes]`.
     """
 
-    pair: str
-    category: str
-    instruction: str
-    images: dict[str, bytes]
-    system: str
-    parts: list[tuple[str, str]]
-    aspects: list[str]
+    op: Literal["edit"]
+    edits: list[JsonObject]
 
 
 class JudgeJob(TypedDict):
-    """Questions to be put to a judge as one batch."""
+    """Questions to be put to a judge as one batch: fields of `Question[bytes]`."""
 
     op: Literal["judge"]
-    questions: list[QuestionMessage]
+    questions: list[JsonObject]
 
 
 class Preparing(TypedDict):
@@ -139,17 +116,6 @@ class _Reply(TypedDict):
     cpu_share: NotRequired[float | None]
 
 
-class EnvironmentMessage(TypedDict):
-    """Where a worker computes, as `Environment` has it."""
-
-    device: Literal["cpu", "cuda", "server"]
-    gpu: str | None
-    versions: dict[str, str]
-    processor: str | None
-    compiled: bool | None
-    threads: int | None
-
-
 class Prepared(_Reply):
     """The class is imported."""
 
@@ -157,11 +123,13 @@ class Prepared(_Reply):
 
 
 class Loaded(_Reply):
-    """The model is built; `batch_size` is how many edits or questions go into one call at most."""
+    """The model is built; `batch_size` is how many edits or questions go into one call at most,
+    `environment` holds the fields of an `Environment`.
+    """
 
     op: Literal["loaded"]
     batch_size: int
-    environment: EnvironmentMessage
+    environment: JsonObject
 
 
 class FinishedEdit(TypedDict):
@@ -203,26 +171,11 @@ class Edited(_Reply):
     batch_size: int
 
 
-class AnswerMessage(TypedDict):
-    """A judge's `Answer`; `batch_size` is how many were asked at once."""
-
-    reply: str
-    cut: bool
-    score: float | None
-    aspects: dict[str, float]
-    expected: dict[str, float]
-    off_scale: float
-    tokens_in: int
-    tokens_out: int
-    error: str | None
-    batch_size: int
-
-
 class Judged(_Reply):
-    """A batch is judged: one answer a question, in their order."""
+    """A batch is judged: the fields of one `Answer` a question, in their order."""
 
     op: Literal["judged"]
-    answers: list[AnswerMessage]
+    answers: list[JsonObject]
     batch_size: int
 
 
@@ -293,11 +246,9 @@ class RankSetup(TypedDict):
 
 
 class RankEdit(TypedDict):
-    """A call that every rank makes, with arguments that are shared by all."""
+    """A call that every rank makes: the fields of an `EditRequest[bytes]`, and arguments that are
+    shared by all.
+    """
 
-    pair: str
-    category: str
-    instruction: str
-    seed: int
-    source: bytes
+    request: JsonObject
     override: dict[str, int]

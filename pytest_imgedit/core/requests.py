@@ -5,13 +5,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Generic, Protocol
 
 from PIL import Image
+from typing_extensions import TypeVar
+
+from pytest_imgedit.core.images import decode
+from pytest_imgedit.core.strict_json import JsonObject
+
+#: Images are encoded (`bytes`) in the controller and on the wire, and decoded in workers.
+ImageT = TypeVar("ImageT", default=Image.Image)
 
 
 @dataclass(frozen=True)
-class EditRequest:
+class EditRequest(Generic[ImageT]):
     """What an editor is asked for: RGB source of shape (H, W, 3), instruction, and a seed in [0,
     2**63).
 
@@ -22,9 +29,20 @@ class EditRequest:
     pair_id: str
     category: str
     instruction: str
-    source: Image.Image
+    source: ImageT
     seed: int
-    reference: Image.Image | None = None
+    reference: ImageT | None = None
+
+    @classmethod
+    def decoded(cls, fields: JsonObject) -> EditRequest:
+        """Read the fields of an `EditRequest[bytes]`; raises `ImageError` for an image that does
+        not decode.
+        """
+        reference = fields["reference"]
+        images = {"source": decode(fields["source"])}
+        if reference is not None:
+            images["reference"] = decode(reference)
+        return EditRequest(**{**fields, **images})
 
 
 class Editor(Protocol):
@@ -52,7 +70,7 @@ class Editor(Protocol):
 
 
 @dataclass(frozen=True)
-class Question:
+class Question(Generic[ImageT]):
     """What a judge is asked about one edit.
 
     `images` holds RGB images by name: `source`, `edited`, and `reference` where the pair has one.
@@ -64,10 +82,18 @@ class Question:
     pair_id: str
     category: str
     instruction: str
-    images: Mapping[str, Image.Image]
+    images: Mapping[str, ImageT]
     system: str = ""
     parts: tuple[tuple[str, str], ...] = ()
     aspects: tuple[str, ...] = ()
+
+    @classmethod
+    def decoded(cls, fields: JsonObject) -> Question:
+        """Read the fields of a `Question[bytes]`; raises `ImageError` for an image that does not
+        decode.
+        """
+        images = {name: decode(data) for name, data in fields["images"].items()}
+        return Question(**{**fields, "images": images})
 
 
 @dataclass(frozen=True)
@@ -81,7 +107,7 @@ class Answer:
     grade in [0, 10] for every aspect, from which the score is made in place of those that the reply
     names, with `off_scale` the largest probability that the judge gave to something else than a
     grade. `error` says why there is neither. `tokens_in` and `tokens_out` count what the answer
-    cost, where that is paid for.
+    cost, where that is paid for. `batch_size` is how many were asked at once; the worker sets it.
     """
 
     reply: str = ""
@@ -93,6 +119,7 @@ class Answer:
     tokens_in: int = 0
     tokens_out: int = 0
     cut: bool = False
+    batch_size: int = 1
 
 
 class Judge(Protocol):

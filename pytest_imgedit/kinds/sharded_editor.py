@@ -19,7 +19,7 @@ from torch import distributed as dist
 
 from pytest_imgedit.core.errors import SetupError
 from pytest_imgedit.core.frames import receive, send
-from pytest_imgedit.core.images import decode, encode_png
+from pytest_imgedit.core.images import encode_png
 from pytest_imgedit.core.protocol import RankEdit, RankSetup
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.core.sanitize import one_line
@@ -145,14 +145,8 @@ class _Follower:
 
     def ask(self, request: EditRequest, override: dict[str, int]) -> None:
         assert self.process.stdin is not None
-        edit: RankEdit = {
-            "pair": request.pair_id,
-            "category": request.category,
-            "instruction": request.instruction,
-            "seed": request.seed,
-            "source": encode_png(request.source),
-            "override": override,
-        }
+        fields = {**vars(request), "source": encode_png(request.source), "reference": None}
+        edit: RankEdit = {"request": fields, "override": override}
         send(self.process.stdin, edit)
 
     def report(self, error: Exception | None) -> None:
@@ -200,9 +194,7 @@ def follow() -> None:
     attempt(editor._join, setup)
     while True:
         job = jobs.get()
-        request = EditRequest(
-            job["pair"], job["category"], job["instruction"], decode(job["source"]), job["seed"]
-        )
+        request = EditRequest.decoded(job["request"])
         seed_all(request.seed)
         attempt(editor.run, request, "latent", **job["override"])
 

@@ -12,10 +12,11 @@ import numpy as np
 
 from pytest_imgedit.config.settings import RunSettings
 from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.core.results import ControlTrial, Noise, NoiseRow
 from pytest_imgedit.kinds.identity import Identity, identify
 from pytest_imgedit.kinds.registry import make_model
-from pytest_imgedit.run.edit import edit_message, store_edit, stored_edit
+from pytest_imgedit.run.edit import edit_request, store_edit, stored_edit
 from pytest_imgedit.run.score import PERTURBATIONS
 from pytest_imgedit.run.work import Seeds, SelectedShard, Work, make_works
 from pytest_imgedit.stats.controls import CONTROLS
@@ -88,7 +89,8 @@ def _edit(work: Work, identity: Identity, editor: Any, store: Store, make: bool)
         return
     store.remember(identity.digest, identity.recipe)
     try:
-        made = make_edit(editor.edit, edit_message(work), may_be_blank=identity.model.may_be_blank)
+        request = EditRequest.decoded(vars(edit_request(work)))
+        made = make_edit(editor.edit, request, identity.model.may_be_blank)
     except Exception as error:  # such as an image that does not decode
         work.fail("edit", *describe(error))
     else:

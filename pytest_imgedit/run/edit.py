@@ -11,14 +11,15 @@ from pytest_imgedit.core.environments import Reuse, key
 from pytest_imgedit.core.errors import ImageError
 from pytest_imgedit.core.protocol import (
     EditJob,
-    EditMessage,
     Failed,
     FailedEdit,
     FinishedEdit,
     JobReply,
 )
+from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.core.results import Edit
 from pytest_imgedit.core.sanitize import counted
+from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.base import Model
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.run.work import Work, halves, in_batches_of, missing_edits, reusable
@@ -105,18 +106,18 @@ def batch_lines(model: Model, works: Sequence[Work]) -> list[str]:
     return lines
 
 
-def edit_message(work: Work) -> EditMessage:
+def edit_request(work: Work) -> EditRequest[bytes]:
     """Say what an editor is asked for; raise `ImageError` if an image cannot be read."""
     if work.source is None:
         raise ImageError("no source image")
-    return {
-        "pair": work.pair.id,
-        "category": work.pair.category,
-        "instruction": work.pair.instruction,
-        "source": work.source.read(),
-        "reference": None if work.shown is None else work.shown.read(),
-        "seed": work.generator_seed,
-    }
+    return EditRequest(
+        pair_id=work.pair.id,
+        category=work.pair.category,
+        instruction=work.pair.instruction,
+        source=work.source.read(),
+        seed=work.generator_seed,
+        reference=None if work.shown is None else work.shown.read(),
+    )
 
 
 class EditStage:
@@ -160,10 +161,10 @@ class EditStage:
             wanted = min(wanted, math.ceil(len(self.queue) / len(self.pool.slots)))
         last = worker.jobs[-1][0][-1] if worker.jobs else None
         batch: list[Work] = []
-        edits: list[EditMessage] = []
+        edits: list[JsonObject] = []
         while len(batch) < wanted and (work := self._next(last, batch)) is not None:
             try:
-                edits.append(edit_message(work))
+                edits.append(vars(edit_request(work)))
                 batch.append(work)
             except ImageError as error:
                 work.fail("edit", "bad_image", str(error))

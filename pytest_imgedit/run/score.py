@@ -12,9 +12,10 @@ from pytest_imgedit.config.settings import JudgeSettings
 from pytest_imgedit.core.environments import Reuse, key
 from pytest_imgedit.core.errors import ImageError, ReplyError
 from pytest_imgedit.core.images import as_jpeg, resampled
-from pytest_imgedit.core.protocol import AnswerMessage, Failed, JobReply, JudgeJob, QuestionMessage
+from pytest_imgedit.core.protocol import Failed, JobReply, JudgeJob
 from pytest_imgedit.core.redaction import Redactor
 from pytest_imgedit.core.reply import SCALE
+from pytest_imgedit.core.requests import Answer, Question
 from pytest_imgedit.core.results import Usage, Verdict
 from pytest_imgedit.core.sanitize import shorten
 from pytest_imgedit.core.strict_json import JsonObject
@@ -162,8 +163,8 @@ class Scorer:
         said = record.model_dump(include={*_SAID, "key"})
         return Verdict(**said, environment=record.environment.digest)
 
-    def question(self, work: Work) -> QuestionMessage:
-        """Build the message that asks about one edit; raise `ImageError` if an image cannot be
+    def question(self, work: Work) -> Question[bytes]:
+        """Build the question about one edit; raise `ImageError` if an image cannot be
         read.
         """
         system, parts = self.rubric.render(work.pair)
@@ -174,33 +175,34 @@ class Scorer:
         if work.reference is not None:
             images["reference"] = work.reference.read()
         parts, images = perturbed(work, parts, images)
-        return {
-            "pair": work.pair.id,
-            "category": work.pair.category,
-            "instruction": work.pair.instruction,
-            "images": images,
-            "system": system,
-            "aspects": list(self.rubric.aspects),
-            "parts": [*parts, *(("text", f"\n{text}") for text in work.reminders[-1:])],
-        }
+        reminder = [("text", f"\n{text}") for text in work.reminders[-1:]]
+        return Question(
+            pair_id=work.pair.id,
+            category=work.pair.category,
+            instruction=work.pair.instruction,
+            images=images,
+            system=system,
+            parts=(*parts, *reminder),
+            aspects=tuple(self.rubric.aspects),
+        )
 
-    def read(self, work: Work, answer: AnswerMessage) -> bool:
+    def read(self, work: Work, answer: Answer) -> bool:
         """Turn an answer into the work's verdict or error; return whether it is to be asked again
         instead.
         """
-        self.tokens["tokens_in"] += answer["tokens_in"]
-        self.tokens["tokens_out"] += answer["tokens_out"]
+        self.tokens["tokens_in"] += answer.tokens_in
+        self.tokens["tokens_out"] += answer.tokens_out
         try:
             work.verdict = self._verdict(answer)
         except ReplyError as error:
-            readable = answer["error"] is not None or isinstance(error, BadScore)
+            readable = answer.error is not None or isinstance(error, BadScore)
             if not readable and len(work.reminders) < self.settings.reasks:
                 work.reminders.append(
-                    self.rubric.remind("it was too long" if answer["cut"] else str(error))
+                    self.rubric.remind("it was too long" if answer.cut else str(error))
                 )
                 return True
-            reply = None if readable else self.redactor.text(answer["reply"])
-            if answer["error"] is not None:
+            reply = None if readable else self.redactor.text(answer.reply)
+            if answer.error is not None:
                 kind = "judge"
             elif readable:
                 kind = "bad_score"
@@ -209,34 +211,34 @@ class Scorer:
             work.fail("score", kind, shorten(self.redactor.text(str(error))), reply)
         return False
 
-    def _verdict(self, answer: AnswerMessage) -> Verdict:
-        if answer["error"] is not None:
-            raise ReplyError(answer["error"])
-        if answer["score"] is not None:
-            return self._measured(answer, answer["score"])
-        if answer["cut"]:  # in the middle of a number, or of a thought
+    def _verdict(self, answer: Answer) -> Verdict:
+        if answer.error is not None:
+            raise ReplyError(answer.error)
+        if answer.score is not None:
+            return self._measured(answer, answer.score)
+        if answer.cut:  # in the middle of a number, or of a thought
             raise ReplyError(
                 "the reply was cut short, expected a larger judge.max_new_tokens or shorter replies"
             )
         reply, (aspects, score) = (
-            self.redactor.text(answer["reply"]),
-            self.rubric.read(answer["reply"]),
+            self.redactor.text(answer.reply),
+            self.rubric.read(answer.reply),
         )
-        if not answer["expected"]:
-            return Verdict(reply, aspects, score, answer["batch_size"])
-        expected = self._expected(answer["expected"])
-        off_scale = min(1.0, max(0.0, answer["off_scale"]))
+        if not answer.expected:
+            return Verdict(reply, aspects, score, answer.batch_size)
+        expected = self._expected(answer.expected)
+        off_scale = min(1.0, max(0.0, answer.off_scale))
         return Verdict(
-            reply, expected, self.rubric.combine(expected), answer["batch_size"], score, off_scale
+            reply, expected, self.rubric.combine(expected), answer.batch_size, score, off_scale
         )
 
-    def _measured(self, answer: AnswerMessage, score: float) -> Verdict:
+    def _measured(self, answer: Answer, score: float) -> Verdict:
         if not (math.isfinite(score) and SCALE[0] <= score <= SCALE[1]):
             raise BadScore(f"the judge's score is {score}, expected a number from 0 to 10")
-        if not all(map(math.isfinite, answer["aspects"].values())):
-            raise BadScore(f"the judge's aspects are {answer['aspects']}, expected finite numbers")
-        reply = self.redactor.text(answer["reply"])
-        return Verdict(reply, answer["aspects"], score, answer["batch_size"], measured=True)
+        if not all(map(math.isfinite, answer.aspects.values())):
+            raise BadScore(f"the judge's aspects are {answer.aspects}, expected finite numbers")
+        reply = self.redactor.text(answer.reply)
+        return Verdict(reply, answer.aspects, score, answer.batch_size, measured=True)
 
     def _expected(self, grades: Mapping[str, float]) -> dict[str, float]:
         """Check the expected grades of an answer; raise `BadScore` if they are not one in [0, 10]
@@ -351,13 +353,13 @@ class ScoreStage:
             return None
         wanted = self._batch_size(worker)
         batch: list[Work] = []
-        questions: list[QuestionMessage] = []
+        questions: list[JsonObject] = []
         while self.queue and len(batch) < wanted:
             if batch and self.queue[0].failures:
                 break
             work = self.queue.popleft()
             try:
-                questions.append(self.scorer.question(work))
+                questions.append(vars(self.scorer.question(work)))
                 batch.append(work)
             except ImageError as error:
                 work.fail("score", "bad_image", str(error))
@@ -404,8 +406,8 @@ class ScoreStage:
         if reply["op"] == "judged":
             again = [
                 work
-                for work, answer in zip(batch, reply["answers"], strict=True)
-                if self.scorer.read(work, answer)
+                for work, fields in zip(batch, reply["answers"], strict=True)
+                if self.scorer.read(work, Answer(**fields))
             ]
             worker.jobs_done += sum(work.verdict is not None for work in batch)
             if batch[0].failures:

@@ -9,9 +9,9 @@ from typing import Any
 from PIL import Image
 
 from pytest_imgedit.core.errors import ImageError, OutputError, SetupError, is_out_of_memory
-from pytest_imgedit.core.images import decode, encode_png, signature, thumbnail
-from pytest_imgedit.core.protocol import AnswerMessage, EditMessage, FinishedEdit, QuestionMessage
-from pytest_imgedit.core.requests import Answer, EditRequest, Question
+from pytest_imgedit.core.images import encode_png, signature, thumbnail
+from pytest_imgedit.core.protocol import FinishedEdit
+from pytest_imgedit.core.requests import Answer, EditRequest
 from pytest_imgedit.core.sanitize import one_line, shorten
 from pytest_imgedit.kinds.output import checked, is_near_copy, is_reframed
 
@@ -24,26 +24,12 @@ MAX_ASPECT = 1e100
 
 
 def make_edit(
-    edit: Callable[[EditRequest], Any], message: EditMessage, may_be_blank: bool
+    edit: Callable[[EditRequest], Any], request: EditRequest, may_be_blank: bool
 ) -> FinishedEdit:
-    """Do the edit that a message asks for: return what `finished_edit` returns."""
-    request = edit_request(message)
+    """Make an edit; return what `finished_edit` returns."""
     started = clock()
     output = edit(request)
     return finished_edit(output, request.source, clock() - started, may_be_blank)
-
-
-def edit_request(message: EditMessage) -> EditRequest:
-    """Read what a message asks for; raises `ImageError` for an image that does not decode."""
-    reference = message["reference"]
-    return EditRequest(
-        pair_id=message["pair"],
-        category=message["category"],
-        instruction=message["instruction"],
-        source=decode(message["source"]),
-        seed=message["seed"],
-        reference=None if reference is None else decode(reference),
-    )
 
 
 def finished_edit(
@@ -68,21 +54,8 @@ def finished_edit(
     }
 
 
-def judge_question(asked: QuestionMessage) -> Question:
-    """Read what a message asks a judge; raises `ImageError` for an image that does not decode."""
-    return Question(
-        pair_id=asked["pair"],
-        category=asked["category"],
-        instruction=asked["instruction"],
-        images={name: decode(data) for name, data in asked["images"].items()},
-        system=asked["system"],
-        parts=tuple((kind, text) for kind, text in asked["parts"]),
-        aspects=tuple(asked["aspects"]),
-    )
-
-
-def plain_answer(answer: Answer, batch_size: int) -> AnswerMessage:
-    """Turn an answer of a batch into a message; one that does not hold what it must becomes an
+def checked_answer(answer: Answer, batch_size: int) -> Answer:
+    """Return an answer of a batch in plain values; one that does not hold what it must becomes an
     error.
     """
     try:
@@ -92,28 +65,25 @@ def plain_answer(answer: Answer, batch_size: int) -> AnswerMessage:
             raise TypeError(f"a score that is {answer.score!r}")
         if len(answer.reply) > MAX_REPLY:
             problem = f"a reply of {len(answer.reply)} characters, expected at most {MAX_REPLY}"
-            return plain_answer(Answer(error=problem), batch_size)
-        return {
-            "reply": _encodable(answer.reply),
-            "cut": bool(answer.cut),
-            "score": None if answer.score is None else float(answer.score),
-            "aspects": {
-                shorten(str(name)): _aspect(value) for name, value in answer.aspects.items()
-            },
-            "expected": {
-                shorten(str(name)): float(value) for name, value in answer.expected.items()
-            },
-            "off_scale": float(answer.off_scale),
-            "tokens_in": int(answer.tokens_in),
-            "tokens_out": int(answer.tokens_out),
-            "error": None
-            if answer.error is None
-            else _encodable(str(answer.error)) or "the judge gave no reason",
-            "batch_size": batch_size,
-        }
+            return checked_answer(Answer(error=problem), batch_size)
+        reason = answer.error
+        if reason is not None:
+            reason = _encodable(str(reason)) or "the judge gave no reason"
+        return Answer(
+            reply=_encodable(answer.reply),
+            score=None if answer.score is None else float(answer.score),
+            aspects={shorten(str(name)): _aspect(value) for name, value in answer.aspects.items()},
+            expected={shorten(str(name)): float(value) for name, value in answer.expected.items()},
+            off_scale=float(answer.off_scale),
+            error=reason,
+            tokens_in=int(answer.tokens_in),
+            tokens_out=int(answer.tokens_out),
+            cut=bool(answer.cut),
+            batch_size=batch_size,
+        )
     except (AttributeError, TypeError, ValueError, OverflowError) as error:
         problem = f"the judge gave {answer!r:.200}, expected an Answer: {one_line(error)}"
-        return plain_answer(Answer(error=problem), batch_size)
+        return checked_answer(Answer(error=problem), batch_size)
 
 
 def _aspect(value: Any) -> float:

@@ -19,18 +19,17 @@ from pytest_imgedit.core.errors import ImageError, SetupError, is_out_of_memory
 from pytest_imgedit.core.redaction import Redactor, server_key
 from pytest_imgedit.core.requests import Answer, EditRequest, Question
 from pytest_imgedit.core.sanitize import one_line, shorten
+from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.targets import Target
 from pytest_imgedit.core.versions import versions_of
 from pytest_imgedit.kinds.checkpoint_files import find_checkpoint, require_file
 from pytest_imgedit.kinds.closure import loaded_code, require_code
 from pytest_imgedit.workers.editing import Dropped, EditCalls, Output, free_memory
 from pytest_imgedit.workers.messages import (
+    checked_answer,
     clock,
     describe,
-    edit_request,
     finished_edit,
-    judge_question,
-    plain_answer,
 )
 from pytest_imgedit.workers.usage import CpuShare, PeakMemory, threads_in
 
@@ -122,7 +121,7 @@ class JobLoop:
     def read_ahead(self, message: protocol.ToWorker) -> Read:
         """Start to read the images of a job that waits."""
         if message["op"] == "edit":
-            return [self._readers.submit(edit_request, edit) for edit in message["edits"]]
+            return [self._readers.submit(EditRequest.decoded, edit) for edit in message["edits"]]
         asked = message["questions"] if message["op"] == "judge" else ()
         return [self._readers.submit(self._read_question, question) for question in asked]
 
@@ -273,8 +272,8 @@ class JobLoop:
         ):
             self.preprocess = None
 
-    def _environment(self) -> protocol.EnvironmentMessage:
-        """Describe where this worker computes, as `Environment` has it."""
+    def _environment(self) -> JsonObject:
+        """Describe where this worker computes: the fields of an `Environment`."""
         torch = sys.modules.get("torch")
         on_gpu = self.device != "cpu"
         device: Literal["cpu", "cuda", "server"] = "cuda" if on_gpu else "cpu"
@@ -356,21 +355,21 @@ class JobLoop:
         """Ask the judge; a question whose images do not decode is answered by its own error,
         without the judge.
         """
-        answers: dict[int, protocol.AnswerMessage] = {}
+        answers: dict[int, Answer] = {}
         questions: dict[int, tuple[Question, Any]] = {}
         for place, question in enumerate(read):
             try:
                 questions[place] = question.result()
             except ImageError as error:
-                answers[place] = plain_answer(Answer(error=one_line(error)), batch_size=1)
+                answers[place] = checked_answer(Answer(error=one_line(error)), batch_size=1)
         read.clear()  # prepared images are large
         answers.update(zip(questions, self._ask(list(questions.values())), strict=True))
-        ordered = [answers[place] for place in sorted(answers)]
+        ordered = [vars(answers[place]) for place in sorted(answers)]
         return {"op": "judged", "answers": ordered, "batch_size": self._batch_size()}
 
-    def _read_question(self, asked: protocol.QuestionMessage) -> tuple[Question, Any]:
+    def _read_question(self, asked: JsonObject) -> tuple[Question, Any]:
         """Decode a question's images; prepare it for a judge that has `preprocess`."""
-        question = judge_question(asked)
+        question = Question.decoded(asked)
         return question, None if self.preprocess is None else self.preprocess(question)
 
     def _answer(self, batch: list[tuple[Question, Any]]) -> list[Answer]:
@@ -385,11 +384,11 @@ class JobLoop:
             )
         return list(given)
 
-    def _ask(self, questions: list[tuple[Question, Any]]) -> list[protocol.AnswerMessage]:
+    def _ask(self, questions: list[tuple[Question, Any]]) -> list[Answer]:
         """Put questions to the judge; when memory runs out, in batches of half the size from then
         on, down to one.
         """
-        answers: list[protocol.AnswerMessage] = []
+        answers: list[Answer] = []
         while len(answers) < len(questions):
             batch = questions[len(answers) :][: self.fits]
             given: Any = None
@@ -404,5 +403,5 @@ class JobLoop:
                 continue
             if len(given) != len(batch):
                 raise ValueError(f"the judge gave {len(given)} answers to {len(batch)} questions")
-            answers += [plain_answer(answer, len(batch)) for answer in given]
+            answers += [checked_answer(answer, len(batch)) for answer in given]
         return answers

@@ -190,10 +190,10 @@ def test_batch_is_halved_when_memory_runs_out_and_stays_small(error):
     worker.model = Halving(2, error)
     questions = [(Question(str(n), "physics", "x", {}), None) for n in range(9)]
     answers = worker._ask(questions)
-    assert [answer["reply"] for answer in answers] == list("012345678")
-    assert [answer["batch_size"] for answer in answers] == [2] * 8 + [1]
+    assert [answer.reply for answer in answers] == list("012345678")
+    assert [answer.batch_size for answer in answers] == [2] * 8 + [1]
     assert worker.model.asked == [9, 4, 2, 2, 2, 2, 1]
-    assert worker._ask(questions[:3])[0]["batch_size"] == 2
+    assert worker._ask(questions[:3])[0].batch_size == 2
     worker.model = Halving(0, error)
     with pytest.raises(type(error)):
         worker._ask(questions)
@@ -231,7 +231,7 @@ def test_secrets_of_the_parameters_leave_no_worker():
     worker.edits = EditCalls(Model())
     source = encode_png(Image.effect_noise((16, 16), 50))
     asked = {
-        "pair": "a",
+        "pair_id": "a",
         "category": "b",
         "instruction": "c",
         "source": source,
@@ -265,7 +265,7 @@ def test_an_edit_that_takes_too_long_after_a_stop_is_dropped_at_its_next_step(
 
     source = encode_png(Image.effect_noise((16, 16), 50))
     asked = {
-        "pair": "a",
+        "pair_id": "a",
         "category": "b",
         "instruction": "c",
         "source": source,
@@ -320,7 +320,7 @@ def test_judge_is_given_what_it_prepared_if_its_answer_takes_that(name, reply):
     worker.handle({"op": "prepare", **told}, [])
     worker.handle({"op": "load"}, [])
     asked = {
-        "pair": "a",
+        "pair_id": "a",
         "category": "b",
         "instruction": "c",
         "images": {},

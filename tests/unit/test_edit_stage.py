@@ -25,7 +25,7 @@ class Stage:
         self.worker = self.pool.workers[0]
 
     def answer(self, message):
-        self.asked.append(" ".join(edit["pair"] for edit in message["edits"]))
+        self.asked.append(" ".join(edit["pair_id"] for edit in message["edits"]))
         answer = self.answers.popleft() if self.answers else edited
         return answer(message) if callable(answer) else answer
 
@@ -131,7 +131,7 @@ def test_the_message_of_an_edit_holds_what_an_editor_is_told(world):
     stage = Stage(world)
     _, message = stage.stage.take(stage.worker)
     (edit,) = message["edits"]
-    assert (message["op"], edit["pair"], edit["instruction"], edit["category"]) == (
+    assert (message["op"], edit["pair_id"], edit["instruction"], edit["category"]) == (
         "edit",
         "p0",
         "change 0",

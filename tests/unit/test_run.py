@@ -44,7 +44,7 @@ def test_the_editors_are_gone_before_the_judge_loads(swapping):
 
 def test_models_that_fit_together_overlap(world):
     def edit(message):
-        if message["edits"][0]["pair"] != "p0":  # the judge loads once an edit is done
+        if message["edits"][0]["pair_id"] != "p0":  # the judge loads once an edit is done
             wait_until(lambda: "load judge" in world.log)
         return edited(message)
 

@@ -28,7 +28,7 @@ class Stage:
         self.stage = ScoreStage(self.scorer, self.pool, self.hear, world.clock, feed)
 
     def answer(self, message):
-        self.asked.append([question["pair"] for question in message["questions"]])
+        self.asked.append([question["pair_id"] for question in message["questions"]])
         return (self.answers.popleft() if self.answers else judged)(message)
 
     def hear(self, work):
@@ -130,7 +130,7 @@ def test_a_batch_that_fails_is_asked_once_more_one_by_one(world):
 
 def test_an_edit_that_fails_alone_spoils_no_other_verdict(world):
     def chokes(message):
-        names = [question["pair"] for question in message["questions"]]
+        names = [question["pair_id"] for question in message["questions"]]
         return failed("exception") if "p2" in names else judged(message)
 
     outcomes = dict(Stage(world, *[chokes] * 9).run().done)
