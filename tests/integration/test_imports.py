@@ -145,8 +145,8 @@ def test_public_api_is_typed(tmp_path):
     )
     assert result.stdout.strip().splitlines() == [
         'own.py:8: error: Module "pytest_imgedit" has no attribute "Nothing"  [attr-defined]',
-        'own.py:20: error: "EditRequest" has no attribute "instructions"; maybe "instruction"?  '
-        "[attr-defined]",
+        'own.py:20: error: "EditRequest[Image]" has no attribute "instructions"; '
+        'maybe "instruction"?  [attr-defined]',
         "Found 2 errors in 1 file (checked 1 source file)",
     ]
 
