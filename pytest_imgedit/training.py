@@ -120,7 +120,7 @@ class LoadedEditor:
         return [self._finished(output, place, request) for place, request in enumerate(requests)]
 
     def _finished(self, output: Any, place: int, request: EditRequest) -> Image.Image | Exception:
-        from pytest_imgedit.kinds.output import checked
+        from pytest_imgedit.kinds.edit_checks import checked
 
         try:
             return checked(self._editor.picture(output, place), request.source, may_be_blank=False)

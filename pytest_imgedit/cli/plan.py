@@ -18,7 +18,7 @@ from pytest_imgedit.core.sanitize import number
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import terminal
 from pytest_imgedit.stats.estimates import ENOUGH, estimate
-from pytest_imgedit.stats.planning import detectable, size_for
+from pytest_imgedit.stats.planning import mde, size_for
 from pytest_imgedit.store.baselines import BaselineItem, reduced
 from pytest_imgedit.store.documents import read_results
 
@@ -64,9 +64,9 @@ def plan(
     """Say with how many pairs gates would find `power` points, by a stored run or by a stated
     `spread` of a pair.
     """
-    fields, mde = [*dict.fromkeys(map(category_slug, gate))], power
-    if not 0 < mde <= 10:
-        raise UsageError(f"--power={mde:g}: expected points on the 0..10 scale")
+    fields, effect = [*dict.fromkeys(map(category_slug, gate))], power
+    if not 0 < effect <= 10:
+        raise UsageError(f"--power={effect:g}: expected points on the 0..10 scale")
     if not 0 < alpha < 0.5:
         raise UsageError(f"--alpha={alpha:g}: expected a number over 0 and under 0.5")
     if (reference is None) == (spread is None):
@@ -93,7 +93,7 @@ def plan(
             origin += f", which ended early and left out {unneeded} of its {len(run.items)} pairs"
     gates = max(1, len(fields))
     share = alpha if before is None else alpha / 2  # gates on drops share α with that on the tail
-    rows = [_row(one, seeds, mde, share / gates, cost) for one in found for seeds in SEEDS]
+    rows = [_row(one, seeds, effect, share / gates, cost) for one in found for seeds in SEEDS]
     rows = [row for row in rows if row["mde"] is not None]
     table = [
         (
@@ -108,15 +108,14 @@ def plan(
         for row in rows
     ]
     family = f"{gates} gate{'s' * (gates > 1)}"
-    note = (
-        f"for an MDE of {mde:g} points in 80% of runs at alpha {alpha:g} over {family}, by {origin}"
-    )
+    odds = f"80% of runs at alpha {alpha:g} over {family}"
+    note = f"for an MDE of {effect:g} points in {odds}, by {origin}"
     lines = [note, terminal.render_table((*HEADER[:-1], hours), table).rstrip()]
     if any(one.noise is None for one in found):
         lines.append(
             "what further seeds would do is known only from a run with two or more of them"
         )
-    return Printed({"mde": mde, "alpha": alpha, "by": origin, "rows": rows}, "\n".join(lines), 0)
+    return Printed({"mde": effect, "alpha": alpha, "by": origin, "rows": rows}, "\n".join(lines), 0)
 
 
 def _earlier(before: str, reference: str, run: Results, out: Path) -> dict[str, BaselineItem]:
@@ -125,16 +124,16 @@ def _earlier(before: str, reference: str, run: Results, out: Path) -> dict[str, 
     return {item.id: item for item in earlier.items}
 
 
-def _row(spread: Spread, seeds: int, mde: float, alpha: float, cost: float | None) -> JsonObject:
+def _row(spread: Spread, seeds: int, effect: float, alpha: float, cost: float | None) -> JsonObject:
     error = spread.error_with(seeds)
-    factor = None if error is None else size_for(mde, error, spread.freedom, alpha)
+    factor = None if error is None else size_for(effect, error, spread.freedom, alpha)
     pairs = None if factor is None else max(ENOUGH, math.ceil(factor * spread.pairs))
     edits = None if pairs is None else pairs * seeds
     return {
         "gate": spread.gate,
         "seeds": seeds,
         "pairs_now": spread.pairs,
-        "mde": None if error is None else detectable(error, spread.freedom, alpha),
+        "mde": None if error is None else mde(error, spread.freedom, alpha),
         "pairs": pairs,
         "edits": edits,
         "hours": None if edits is None or cost is None else edits * cost / 3600,

@@ -21,7 +21,7 @@ from pytest_imgedit.report.write import write_reports
 from pytest_imgedit.run.preflight import check_copies
 from pytest_imgedit.stats import collapse, gates
 from pytest_imgedit.stats.comparison import compare, differences, environment_differences
-from pytest_imgedit.stats.gates import outcome
+from pytest_imgedit.stats.outcome import outcome
 from pytest_imgedit.store.baselines import (
     FOLDER,
     Baseline,

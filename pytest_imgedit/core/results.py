@@ -71,7 +71,7 @@ class Edit:
     was for `batch_size` edits, padding included.
 
     `near_copy` says that it hardly differs from the source, `reframed` that its aspect ratio does
-    by over 3%; see `kinds/output.py`. `width` and `height` are in pixels. `compiled` says that a
+    by over 3% (`kinds/edit_checks.py`). `width` and `height` are in pixels. `compiled` says that a
     compiled network made it, whose images differ from others by rounding. `signature` is as
     `images.signature` says. `key` is that of its record in the store, `environment` the digest of
     where it was computed.

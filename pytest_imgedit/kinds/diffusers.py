@@ -23,8 +23,8 @@ from pytest_imgedit.kinds.adapters import ADAPTERS, adapter_of
 from pytest_imgedit.kinds.base import Composition
 from pytest_imgedit.kinds.checkpoint import CheckpointModel
 from pytest_imgedit.kinds.checkpoint_files import Layout, loaded_files, tensor_bytes
+from pytest_imgedit.kinds.edit_checks import require_finite
 from pytest_imgedit.kinds.fingerprints import Digests
-from pytest_imgedit.kinds.output import require_finite
 from pytest_imgedit.kinds.parameters import ComputeParameters, Dtype, Parameters, indifferent
 from pytest_imgedit.kinds.pipelines import (
     attention_backends,

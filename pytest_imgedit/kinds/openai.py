@@ -9,7 +9,9 @@ import base64
 import binascii
 import math
 import os
-from collections.abc import Sequence
+import queue
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -20,7 +22,6 @@ from pydantic import Field
 
 from pytest_imgedit.core.errors import ImageError, OutputError, SettingError, SetupError, UsageError
 from pytest_imgedit.core.images import decode, encode_png
-from pytest_imgedit.core.patience import within
 from pytest_imgedit.core.redaction import is_secret
 from pytest_imgedit.core.requests import Answer, EditRequest, Question
 from pytest_imgedit.core.sanitize import one_line, plain
@@ -105,7 +106,7 @@ class Asking:
         url, timeout = self.endpoint.url, min(self.timeout, 20)
         with openai.OpenAI(**{**self.client, "timeout": timeout, "max_retries": 2}) as client:
             try:
-                within(timeout, client.models.list)
+                _within(timeout, client.models.list)
             except TimeoutError:  # it answers so slowly that no single read runs out of time
                 raise SetupError(f"{url} does not answer within {timeout:g} s") from None
             except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
@@ -146,6 +147,30 @@ class Asking:
 
 def _cause(error: Exception) -> str:
     return one_line(error.__cause__ or error)
+
+
+def _within(seconds: float, call: Callable[[], Any]) -> Any:
+    """Return what a call returns, or raise what it raises; raises `TimeoutError` if that takes
+    longer.
+
+    It is made in a thread that does not keep the process alive.
+    """
+    outcome: queue.Queue[tuple[Any, Exception | None]] = queue.Queue()
+
+    def attempt() -> None:
+        try:
+            outcome.put((call(), None))
+        except Exception as error:
+            outcome.put((None, error))
+
+    threading.Thread(target=attempt, daemon=True).start()
+    try:
+        value, error = outcome.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError from None
+    if error is not None:
+        raise error
+    return value
 
 
 class ServerParameters(Parameters):

@@ -306,7 +306,7 @@ def _load(folder: Path, device: str, dtype: torch.dtype, attention: str) -> Any:
     from transformers import AutoModelForImageTextToText
 
     from pytest_imgedit.kinds.compute.fast_loading import load_on_gpu
-    from pytest_imgedit.kinds.compute.integrity import whole_checkpoints
+    from pytest_imgedit.kinds.compute.tensor_checks import whole_checkpoints
 
     options = {
         "attn_implementation": attention,

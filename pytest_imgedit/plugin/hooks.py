@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_imgedit.core import streams
-from pytest_imgedit.plugin import command_line, failures, junit, selection, shipped, state, xdist
+from pytest_imgedit.plugin import command_line, folding, junit, selection, shipped, state, xdist
 from pytest_imgedit.plugin.fixtures import (
     edit_pair,
     edit_result,
@@ -189,7 +189,7 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show what a failing pair has to say instead of a traceback."""
-    reason = failures.without_traceback(call)
+    reason = folding.without_traceback(call)
     report = yield
     if reason is not None:
         report.imgedit_reason = reason  # type: ignore[attr-defined]
@@ -198,14 +198,14 @@ def pytest_runtest_makereport(
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fold failures with equal reasons before pytest prints them."""
-    failures.fold(session.config)
+    folding.fold(session.config)
 
 
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: pytest.ExitCode, config: pytest.Config
 ) -> None:
     """Print the tables and the outcome, between pytest's failures and its short summary."""
-    for line in failures.unfold(config):
+    for line in folding.unfold(config):
         terminalreporter.write_line(line)
     if RUN not in config.stash:
         for line in () if exitstatus == pytest.ExitCode.USAGE_ERROR else selection.hints(config):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_imgedit.core.results import Results
 from pytest_imgedit.core.sanitize import printable
-from pytest_imgedit.stats.gates import Outcome
+from pytest_imgedit.stats.outcome import Outcome
 
 
 def gate_commands(results: Results, outcome: Outcome) -> list[str]:

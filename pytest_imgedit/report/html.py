@@ -17,7 +17,7 @@ from pytest_imgedit.core.results import Item, Results
 from pytest_imgedit.core.sanitize import number, printable, readable, signed
 from pytest_imgedit.report import charts, rows, tables
 from pytest_imgedit.report.pictures import Locate
-from pytest_imgedit.stats.gates import WORST_FIRST, Outcome, left_out, mostly_copies, outcome
+from pytest_imgedit.stats.outcome import WORST_FIRST, Outcome, left_out, mostly_copies, outcome
 
 #: Pairs that the first screen shows.
 FIRST_PAIRS = 6

@@ -9,7 +9,7 @@ from pytest_imgedit.core.results import Results
 from pytest_imgedit.core.sanitize import printable
 from pytest_imgedit.report import rows, tables
 from pytest_imgedit.report.rows import WORDS
-from pytest_imgedit.stats.gates import outcome
+from pytest_imgedit.stats.outcome import outcome
 
 #: Where GitHub would make a link of a bare address: the slash after a scheme's colon, and the dot
 #: after `www`.

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from pytest_imgedit.core.results import EditorInfo, JudgeInfo, Results, Summary
 from pytest_imgedit.core.sanitize import counted, first_of, interval, number, printable
-from pytest_imgedit.stats.gates import copies_line, outcome
+from pytest_imgedit.stats.outcome import copies_line, outcome
 
 CATEGORY_HEADER = (
     "category",

@@ -19,8 +19,9 @@ from pytest_imgedit.core.results import (
     MovedPair,
 )
 from pytest_imgedit.stats.collapse import are_alike
-from pytest_imgedit.stats.estimates import Estimate, holm
+from pytest_imgedit.stats.estimates import Estimate
 from pytest_imgedit.stats.gates import Observation, categories_of, estimate_field
+from pytest_imgedit.stats.holm import holm
 from pytest_imgedit.store.baselines import Baseline, BaselineItem
 
 #: How many of the pairs that fell or rose most a comparison names.

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pytest_imgedit.core.results import GateOptions, GateResult, Item, State
-from pytest_imgedit.stats.gates import Observation, copies_line, estimate_field, filled
+from pytest_imgedit.stats.gates import Observation, estimate_field, filled
+from pytest_imgedit.stats.outcome import copies_line
 
 
 def allowed_pairs(limit: float, pairs: int) -> int:

@@ -17,11 +17,10 @@ from scipy.special import (
 
 from pytest_imgedit.core.results import Summary
 from pytest_imgedit.stats.bounded import evidence_above, interval, strata
+from pytest_imgedit.stats.planning import mde
 
 Floats = NDArray[np.float64]
 
-#: Share of true effects of the size `mde` that a test finds.
-POWER = 0.8
 #: A standard error under this, in points, is what rounding leaves of none.
 ROUNDING = 1e-9
 #: With fewer clusters nothing is ruled out: a few equal numbers say little of the spread.
@@ -124,12 +123,12 @@ class Estimate:
         """Smallest distance of the true mean from a limit that a one-sided test at `alpha` finds in
         80% of runs.
 
-        (t₁₋α + t_power)·SE; `None` if so few clusters can never give a p under `alpha`, if they are
+        `None` if so few clusters can never give a p under `alpha`, if they are
         worth less than `ENOUGH` of equal weight, and where no spread was seen.
         """
         if not self.se or not self.can_show(alpha):
             return None
-        return float(stdtrit(self.freedom, 1 - alpha) + stdtrit(self.freedom, POWER)) * self.se
+        return mde(self.se, self.freedom, alpha)
 
 
 def estimate(
@@ -287,18 +286,6 @@ def signs(clusters: int) -> NDArray[np.int8]:
     else:
         bits = np.random.default_rng(0).integers(0, 2, size=(FLIPS, clusters), dtype=np.int8)
     return (1 - 2 * bits).astype(np.int8)
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust p values so that the chance of any false alarm in the family stays under α (Holm,
-    1979).
-    """
-    adjusted = [0.0] * len(p_values)
-    largest = 0.0
-    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        adjusted[place] = largest
-    return adjusted
 
 
 def summarize(

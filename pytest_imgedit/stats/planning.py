@@ -1,6 +1,4 @@
-"""How many pairs would decide a gate: by simulation from those that there are, or for a stated
-effect.
-"""
+"""The minimum detectable effect (MDE) of a run, and how many pairs would decide a gate."""
 
 from __future__ import annotations
 
@@ -66,7 +64,7 @@ def pairs_needed(
     return None
 
 
-def detectable(error: float, freedom: float, alpha: float) -> float:
+def mde(error: float, freedom: float, alpha: float) -> float:
     """Smallest distance from a limit that a one-sided test at `alpha` finds in `POWER` of runs:
     (t₁₋α + t_power)·SE.
     """
@@ -74,10 +72,11 @@ def detectable(error: float, freedom: float, alpha: float) -> float:
 
 
 def size_for(
-    mde: float, error: float, freedom: float, alpha: float, most: float = 1e6
+    effect: float, error: float, freedom: float, alpha: float, most: float = 1e6
 ) -> float | None:
-    """Smallest factor on the pairs at hand with which a test at `alpha` finds `mde`; `None` beyond
-    `most`.
+    """Smallest factor on the pairs at hand with which a test at `alpha` finds `effect`.
+
+    `None` beyond `most`.
 
     `error` is the standard error with the pairs at hand, `freedom` its degrees of freedom: with k
     times the pairs, laid out alike, they are error/√k and k·freedom. Factors under 1 leave at least
@@ -87,7 +86,7 @@ def size_for(
         return None
 
     def enough(factor: float) -> bool:
-        return detectable(error / factor**0.5, factor * freedom, alpha) <= mde
+        return mde(error / factor**0.5, factor * freedom, alpha) <= effect
 
     low, high = 1 / freedom, most
     if not enough(high):
@@ -125,8 +124,8 @@ def expected_mde(
         if kind == "fail_under":
             row = run.overall.macro if field == "overall" else run.categories.get(field)
             known.append((None if row is None else row.mde, 0.05))
-        for mde, then in known:
-            if mde and of_field:
+        for shown, then in known:
+            if shown and of_field:
                 scale = (ndtri(1 - alpha) + ndtri(POWER)) / (ndtri(1 - then) + ndtri(POWER))
-                return float(mde * scale * (len(of_field) / count) ** 0.5), run.run.id
+                return float(shown * scale * (len(of_field) / count) ** 0.5), run.run.id
     return None

@@ -46,14 +46,6 @@ class Slot:
         return place
 
 
-@dataclass(frozen=True)
-class Deadline:
-    """The most seconds that a worker may stay in a state, and the option that sets them."""
-
-    seconds: float
-    option: str
-
-
 class Connection(Protocol):
     """A running worker process."""
 

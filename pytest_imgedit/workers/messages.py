@@ -13,7 +13,7 @@ from pytest_imgedit.core.images import encode_png, signature, thumbnail
 from pytest_imgedit.core.protocol import FinishedEdit
 from pytest_imgedit.core.requests import Answer, EditRequest
 from pytest_imgedit.core.sanitize import one_line, shorten
-from pytest_imgedit.kinds.output import checked, is_near_copy, is_reframed
+from pytest_imgedit.kinds.edit_checks import checked, is_near_copy, is_reframed
 
 #: Taken before any code of the user's own could put another in its place.
 clock = time.perf_counter

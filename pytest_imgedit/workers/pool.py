@@ -17,7 +17,8 @@ from pytest_imgedit.core.environments import Environment
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.protocol import Failed, FromWorker, Job, JobReply, Loaded, Preparing
 from pytest_imgedit.core.sanitize import one_line
-from pytest_imgedit.workers.base import Connection, Deadline, Executor, Slot, State, Worker
+from pytest_imgedit.workers.base import Connection, Executor, Slot, State, Worker
+from pytest_imgedit.workers.timeouts import Deadline, Timeouts
 
 Done = tuple[Any, Worker, JobReply]
 
@@ -28,8 +29,6 @@ MAX_DEATHS = 3
 STARVED = 0.5
 #: Jobs that a worker has at a time: one to do, and one whose images it reads meanwhile.
 DEPTH = 2
-#: Seconds without listening to workers from which on that time does not count against them.
-ABSENCE = 1.0
 
 
 class Watcher(Protocol):
@@ -68,7 +67,7 @@ class Pool:
         self.executor, self.slots, self.setup, self.watcher = executor, list(slots), setup, watcher
         self.events: queue.Queue[tuple[Worker, FromWorker]] = queue.Queue()
         self._handing_over = threading.Lock()
-        self.listened = time.monotonic()
+        self._timeouts = Timeouts(setup.deadlines)
         self.workers: list[Worker] = []
         self.gone: list[Worker] = []
         self._deaths: Counter[str] = Counter()
@@ -236,7 +235,7 @@ class Pool:
                 yield from self._heard(worker, message)
         for worker in self.workers:
             self._pass_on(worker)
-        self._forgive_own_absence()
+        self._timeouts.forgive_absence(self.workers)
         if self.events.empty():  # else the worker that seems late may have answered
             yield from self._end_overdue()
 
@@ -306,35 +305,10 @@ class Pool:
         worker.loaded_at = time.perf_counter()
         self._set(worker, "idle")
 
-    def _forgive_own_absence(self) -> None:
-        """Let no deadline count the time in which this process was stopped, or busy, or by which
-        its clock jumped.
-        """
-        now = time.monotonic()
-        away = now - self.listened
-        self.listened = now
-        if not 0 <= away <= ABSENCE:
-            for worker in self.workers:
-                worker.since, worker.silent_at = min(now, worker.since + away), 0.0
-
     def _end_overdue(self) -> Iterator[Done]:
-        """End the first worker that has been in a state for longer than its deadline, or is gone
-        without a word.
-        """
-        now = time.monotonic()
-        for worker in self.workers:
-            limit = self.setup.deadlines.get(worker.state)
-            if limit is not None and now - worker.since > limit.seconds * _edits_at_once(worker):
-                doing = {"busy": "a job"}.get(worker.state, worker.state)
-                what = f"was ended: {doing} took longer than {limit.seconds:g} s ({limit.option})"
-                yield from self._lost(worker, "timeout", what)
-                return
-            if worker.connection is None or worker.connection.alive():
-                continue
-            worker.silent_at = worker.silent_at or now
-            if now - worker.silent_at > ABSENCE:  # a child of it holds its connection open
-                yield from self._lost(worker, "worker_died", "died")
-                return
+        late = self._timeouts.overdue(self.workers)
+        if late is not None:
+            yield from self._lost(*late)
 
     def _load_failed(self, worker: Worker, message: Failed) -> None:
         self._remove(worker)
@@ -407,16 +381,6 @@ class Pool:
                 worker.connection.terminate()
         for worker in list(self.workers):
             self._remove(worker)
-
-
-def _edits_at_once(worker: Worker) -> int:
-    """How many edits the running job is for, each of which may take its time; a batch of questions
-    counts as one.
-    """
-    message = worker.jobs[0][1] if worker.state == "busy" else None
-    if message is not None and message["op"] == "edit":
-        return len(message["edits"])
-    return 1
 
 
 def _sane(seconds: Any) -> float:

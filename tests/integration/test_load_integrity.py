@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from pytest_imgedit.core.errors import SetupError
 from pytest_imgedit.kinds.compute.fast_loading import load_on_gpu
-from pytest_imgedit.kinds.compute.integrity import whole_checkpoints
+from pytest_imgedit.kinds.compute.tensor_checks import whole_checkpoints
 from pytest_imgedit.kinds.diffusers import DiffusersEditor
 from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
 

@@ -20,8 +20,8 @@ from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.kinds.adapters import ADAPTERS, fit, why_refused
 from pytest_imgedit.kinds.compute.seeding import seed_all
 from pytest_imgedit.kinds.diffusers import DiffusersEditor
+from pytest_imgedit.kinds.edit_checks import ASPECT_TOLERANCE, is_reframed
 from pytest_imgedit.kinds.identity import identify
-from pytest_imgedit.kinds.output import ASPECT_TOLERANCE, is_reframed
 from pytest_imgedit.kinds.pipelines import SET_BY_HARNESS, call_signature
 from pytest_imgedit.kinds.registry import make_model
 from pytest_imgedit.kinds.requirements import Site

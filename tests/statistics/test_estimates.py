@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from pytest_imgedit.stats.estimates import estimate, holm, macro, sign_flip, summarize
+from pytest_imgedit.stats.estimates import estimate, macro, sign_flip, summarize
+from pytest_imgedit.stats.holm import holm
 
 
 def own_clusters(values):

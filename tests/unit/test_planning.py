@@ -8,7 +8,7 @@ from documents import a_run, an_item
 
 from pytest_imgedit.core.results import GateResult, Summary
 from pytest_imgedit.stats.estimates import estimate
-from pytest_imgedit.stats.planning import detectable, expected_mde, pairs_needed, size_for
+from pytest_imgedit.stats.planning import expected_mde, mde, pairs_needed, size_for
 
 
 def needed(pairs, decides):
@@ -41,7 +41,7 @@ def test_so_many_pairs_find_the_wanted_effect():
     assert factor == pytest.approx(
         2.745, rel=0.01
     )  # (1.645 + 0.842)²·(0.2/0.3)², and a little for Student's t
-    assert detectable(0.2 / factor**0.5, factor * 99, 0.05) == pytest.approx(0.3, rel=1e-3)
+    assert mde(0.2 / factor**0.5, factor * 99, 0.05) == pytest.approx(0.3, rel=1e-3)
     assert size_for(3.0, 0.2, 99.0, 0.05) < 0.05
     assert size_for(1e-6, 0.2, 99.0, 0.05) is None
 

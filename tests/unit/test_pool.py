@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import pytest
 from run_world import Told
 
-from pytest_imgedit.workers.base import Deadline, Slot, Worker
+from pytest_imgedit.workers.base import Slot, Worker
 from pytest_imgedit.workers.pool import Pool, Setup
+from pytest_imgedit.workers.timeouts import Deadline
 from pytest_imgedit.workers.usage import CpuShare, _scheduled
 
 LIMIT = Deadline(10.0, "workers.edit_timeout")

@@ -15,7 +15,7 @@ from pytest_imgedit.report import charts, html, markdown, terminal
 from pytest_imgedit.report.pictures import Picture
 from pytest_imgedit.report.rows import error_lines
 from pytest_imgedit.stats.estimates import summarize
-from pytest_imgedit.stats.gates import Outcome, outcome
+from pytest_imgedit.stats.outcome import Outcome, outcome
 
 HOSTILE = "<script>alert(1)</script>|[x](javascript:alert(1)) \x1b[31m\u202e\"'&"
 

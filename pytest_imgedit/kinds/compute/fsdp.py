@@ -22,9 +22,9 @@ from torch.distributed.fsdp import (
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from pytest_imgedit.core.errors import SetupError
-from pytest_imgedit.kinds.compute.integrity import whole_checkpoints
 from pytest_imgedit.kinds.compute.numerics import DTYPES
 from pytest_imgedit.kinds.compute.pipeline import load_pipeline
+from pytest_imgedit.kinds.compute.tensor_checks import whole_checkpoints
 
 if TYPE_CHECKING:
     from pytest_imgedit.kinds.diffusers import ShardParameters

@@ -19,8 +19,8 @@ from PIL import Image
 from pytest_imgedit.core.errors import SetupError
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.adapters import ADAPTERS
-from pytest_imgedit.kinds.compute.integrity import whole_checkpoints
 from pytest_imgedit.kinds.compute.qwen_inputs import AssembledProcessor, repair_mm_token_type_ids
+from pytest_imgedit.kinds.compute.tensor_checks import whole_checkpoints
 
 _QWEN_PROCESSOR = re.compile(r"Qwen\d?(_5_)?VLProcessor|Qwen2_5_VLProcessor|Qwen3VLProcessor")
 

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageFilter
 
 from pytest_imgedit.core.errors import OutputError
-from pytest_imgedit.kinds.output import checked, is_blank, is_near_copy, is_reframed
+from pytest_imgedit.kinds.edit_checks import checked, is_blank, is_near_copy, is_reframed
 
 PHOTO = Image.effect_noise((256, 192), 80).filter(ImageFilter.GaussianBlur(4)).convert("RGB")
 
