@@ -180,12 +180,11 @@ def _require_utf8(name: str, value: Any) -> None:
     """Raise `UsageError` for a text, or one of a list, that is not UTF-8 and so could not be
     written anywhere.
     """
-    for text in value if isinstance(value, list) else [value]:
-        if isinstance(text, str) and not text.isascii():
-            try:
-                text.encode()
-            except UnicodeEncodeError:
-                raise UsageError(f"{name}: {ascii(text)[1:-1]}, expected UTF-8") from None
+    for text in value if isinstance(value, list) else [str(value)]:
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"{name}: {ascii(text)[1:-1]}, expected UTF-8") from None
 
 
 def _apply(merged: Tables, values: dict[str, Any]) -> None:

@@ -18,7 +18,6 @@ from pytest_imgedit.plugin.fixtures import (
     imgedit_run,
     reward_model,
 )
-from pytest_imgedit.plugin.plan import Plan
 from pytest_imgedit.plugin.state import EVALUATION, PROBLEM, RUN, evaluation, usage_errors
 
 __all__ = ["edit_pair", "edit_result", "edit_workers", "imgedit_run", "reward_model"]
@@ -115,7 +114,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     Under xdist: leave the plan where the controller finds it, before that hears of the end.
     """
     config, items = session.config, session.items
-    if (exchange := state.worker_exchange(config)) is not None:
+    if (exchange := xdist.Exchange.of_worker(config)) is not None:
         plan = selection.make_plan(config, items)
         if plan.items or plan.calls or plan.problem:
             exchange.leave_plan(config, plan)
@@ -154,7 +153,7 @@ def pytest_xdist_node_collection_finished(node: Any) -> None:
     plan = exchange.read_plan(node)
     if plan is None:
         selection.refuse_gates_without_items(config)
-        plan = Plan()
+        plan = xdist.Plan()
     if plan.problem:
         raise pytest.UsageError(plan.problem)
     with usage_errors():
@@ -175,7 +174,7 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
             plan = selection.make_plan(config, session.items)
             if plan.ids:
                 state.execute(config, plan)
-            elif session.items and not state.is_xdist_controller(config):
+            elif session.items and xdist.Exchange.existing(config) is None:
                 selection.refuse_gates_without_items(config)
         with xdist.survived(session, _is_ours):
             return (yield)

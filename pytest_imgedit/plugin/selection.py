@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import product
@@ -11,15 +12,16 @@ import pytest
 
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.plugin import command_line, shipped
-from pytest_imgedit.plugin.plan import CALLS, Plan
 from pytest_imgedit.plugin.state import (
     EVALUATION,
     NEAR,
     PROBLEM,
+    ROLE_OF_FIXTURE,
     evaluation,
     in_one_line,
     is_xdist_worker,
 )
+from pytest_imgedit.plugin.xdist import Plan
 
 if TYPE_CHECKING:
     from pytest_imgedit.core.pairs import EditPair
@@ -40,17 +42,14 @@ class _NoSuite:
 
 def pair_of(item: pytest.Item) -> EditPair | None:
     """Return the pair of an item; `None` for items of other tests."""
-    pair: EditPair | _NoSuite | None = _parameter(item)
-    if isinstance(pair, _NoSuite) or not hasattr(pair, "keywords"):
-        return None
-    return pair
+    pair: EditPair | None = _parameter(item)
+    if hasattr(pair, "keywords"):  # a test may bring its own values for `edit_pair`
+        return pair
+    return None
 
 
 def _parameter(item: pytest.Item) -> Any:
-    callspec = getattr(item, "callspec", None)
-    if callspec is not None:
-        return callspec.params.get("edit_pair")
-    return None
+    return getattr(getattr(item, "callspec", None), "params", {}).get("edit_pair")
 
 
 def parametrizes_pairs_itself(metafunc: pytest.Metafunc) -> bool:
@@ -72,16 +71,21 @@ def parameters(metafunc: pytest.Metafunc) -> list[Any]:
     try:
         _settle_config(config, metafunc.definition)
         suite = evaluation(config).suite
-        wanted = _wanted(metafunc.definition, suite.pairs)
+        pairs = _pairs_of_marks(metafunc.definition, suite.pairs)
     except (
         UsageError
     ) as error:  # an error raised here would be one of collection, with a traceback and exit code 2
         config.stash.setdefault(PROBLEM, in_one_line(error))
         return [pytest.param(_NoSuite(), id="no-suite", marks=pytest.mark.imgedit)]
-    if not wanted:
+    if not pairs:
         reason = f"no pair of suite {suite.name} is what the mark imgedit asks for"
         return [pytest.param(None, id="no-pair", marks=pytest.mark.skip(reason=reason))]
-    return [pytest.param(pair, id=pair.id, marks=_marks(pair)) for pair in wanted]
+    return [
+        pytest.param(
+            pair, id=pair.id, marks=_marks(pair.category_names, tuple(pair.tags), pair.difficulty)
+        )
+        for pair in pairs
+    ]
 
 
 def _settle_config(config: pytest.Config, item: pytest.Item) -> None:
@@ -99,16 +103,16 @@ def _settle_config(config: pytest.Config, item: pytest.Item) -> None:
             )
 
 
-def _wanted(definition: pytest.Item, pairs: Sequence[EditPair]) -> list[EditPair]:
+def _pairs_of_marks(definition: pytest.Item, pairs: Sequence[EditPair]) -> list[EditPair]:
     """Choose the pairs that all marks `imgedit` of a test ask for; raise `UsageError` for a mark
     that is malformed.
     """
     from pytest_imgedit.core.pairs import category_slug
     from pytest_imgedit.core.sanitize import did_you_mean
 
-    wanted = list(pairs)
+    selected = list(pairs)
+    place = f"{definition.nodeid.replace('::', ' ')}: mark imgedit"
     for mark in definition.iter_markers("imgedit"):
-        place = f"{definition.nodeid.replace('::', ' ')}: mark imgedit"
         if mark.args:
             raise UsageError(
                 f"{place}({mark.args[0]!r:.40}), expected category=, tag= or difficulty="
@@ -118,17 +122,17 @@ def _wanted(definition: pytest.Item, pairs: Sequence[EditPair]) -> list[EditPair
                 near = did_you_mean(name, _CRITERIA)
                 raise UsageError(f"{place}({name}=…), expected one of {', '.join(_CRITERIA)}{near}")
             values = [value] if isinstance(value, str) else value
-            if not isinstance(values, list | tuple) or not all(
-                isinstance(one, str) for one in values
-            ):
+            if not isinstance(values, list | tuple) or not all(isinstance(v, str) for v in values):
                 raise UsageError(f"{place}({name}={value!r:.40}), expected text or a list of it")
-            known = set(map(category_slug, values)) if name == "category" else set(values)
+            if name == "category":
+                values = map(category_slug, values)
+            wanted = set(values)
             present = {fact for pair in pairs for fact in _facts(pair, name)}
-            for word in known - present:
+            for word in wanted - present:
                 if near := did_you_mean(word, present):
                     raise UsageError(f"{place}({name}={word!r}): the suite has none such{near}")
-            wanted = [pair for pair in wanted if known & _facts(pair, name)]
-    return wanted
+            selected = [pair for pair in selected if wanted & _facts(pair, name)]
+    return selected
 
 
 def _facts(pair: EditPair, name: str) -> set[str]:
@@ -137,17 +141,13 @@ def _facts(pair: EditPair, name: str) -> set[str]:
     ]
 
 
-def _marks(pair: EditPair) -> list[pytest.MarkDecorator]:
+@cache
+def _marks(
+    names: tuple[str, ...], tags: tuple[str, ...], difficulty: str
+) -> tuple[pytest.MarkDecorator, ...]:
     """Return marks by which `-m` finds a pair: every name of its category together with each of its
     tags.
     """
-    return list(_marks_of(pair.category_names, tuple(pair.tags), pair.difficulty))
-
-
-@cache
-def _marks_of(
-    names: tuple[str, ...], tags: tuple[str, ...], difficulty: str
-) -> tuple[pytest.MarkDecorator, ...]:
     return tuple(
         pytest.mark.imgedit(category=name, difficulty=difficulty, **({"tag": tag} if tag else {}))
         for name, tag in product(names, tags or ("",))
@@ -168,7 +168,7 @@ def make_plan(config: pytest.Config, items: Sequence[pytest.Item]) -> Plan:
         if not _is_skipped(item)
         for name in getattr(item, "fixturenames", ())
     }
-    calls = [name for name in CALLS if name in called]
+    calls = [name for name in ROLE_OF_FIXTURE if name in called]
     wanting = _wanting_results(items)
     running = [item for item in wanting if not _is_skipped(item)]
     elsewhere = _wanting_results(config.stash.get(ELSEWHERE, ()))
@@ -265,36 +265,27 @@ def hints(config: pytest.Config) -> list[str]:
     """Say what to do where options ask for an evaluation, but nothing that was selected wants
     one.
     """
-    if EVALUATION in config.stash:
-        if hint := _of_keywords(config):
-            return [hint]
+    if EVALUATION not in config.stash:
+        if command_line.given(config) and not config.option.collectonly:
+            return [
+                f"no collected test requests edit_result, so that nothing was evaluated: {REMEDY}"
+            ]
         return []
-    if command_line.given(config) and not config.option.collectonly:
-        return [f"no collected test requests edit_result, so that nothing was evaluated: {REMEDY}"]
-    return []
+    expression = config.option.keyword or config.option.markexpr
+    session = config.pluginmanager.get_plugin("session")
+    if not expression or session is None or session.testscollected or PROBLEM in config.stash:
+        return []
+    suite = evaluation(config).suite
+    count, categories = len(suite.pairs), ", ".join(suite.categories)
+    near = _nearest_name(expression, suite.pairs)
+    return [f"{expression!r} selects none of {count} pairs; categories: {categories}{near}"]
 
 
-def _of_keywords(config: pytest.Config) -> str | None:
-    """Name the categories if `-k` or `-m` has left no item, and the one that was probably meant."""
+def _nearest_name(expression: str, pairs: Sequence[EditPair]) -> str:
+    """Say which category or tag was probably meant by a `-k` or `-m` expression."""
     from pytest_imgedit.core.sanitize import did_you_mean
 
-    wanted, session = (
-        config.option.keyword or config.option.markexpr,
-        config.pluginmanager.get_plugin("session"),
-    )
-    if not wanted or session is None or session.testscollected or PROBLEM in config.stash:
-        return None
-    suite = evaluation(config).suite
-    words = dict.fromkeys(
-        name for pair in suite.pairs for name in (*pair.category_names, *pair.tags)
-    )
-    near = next(filter(None, (did_you_mean(word, words) for word in _words(wanted))), "")
-    return (
-        f"{wanted!r} selects none of {len(suite.pairs)} pairs; categories: "
-        f"{', '.join(suite.categories)}{near}"
-    )
-
-
-def _words(expression: str) -> Iterable[str]:
-    parts = "".join(char if char.isalnum() or char in "-_" else " " for char in expression).split()
-    return (word for word in parts if word not in ("and", "or", "not", "imgedit", *_CRITERIA))
+    names = dict.fromkeys(name for pair in pairs for name in (*pair.category_names, *pair.tags))
+    syntax = ("and", "or", "not", "imgedit", *_CRITERIA)
+    words = (word for word in re.findall(r"[\w-]+", expression) if word not in syntax)
+    return next(filter(None, (did_you_mean(word, names) for word in words)), "")

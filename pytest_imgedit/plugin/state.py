@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,12 +14,10 @@ import pytest
 from pytest_imgedit.core import streams
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.plugin import command_line, junit
-from pytest_imgedit.plugin.plan import Plan
-from pytest_imgedit.plugin.xdist import Exchange, Tally
+from pytest_imgedit.plugin.xdist import Exchange, Plan, Tally
 
 if TYPE_CHECKING:
     from pytest_imgedit.config.settings import SuiteSettings
-    from pytest_imgedit.core.results import Results
     from pytest_imgedit.kinds.base import Role
     from pytest_imgedit.plugin.call_server import CallServer
     from pytest_imgedit.run.calls import Calls
@@ -35,7 +33,7 @@ NEAR = pytest.StashKey[Path]()
 #: Why items could not be made, if they could not.
 PROBLEM = pytest.StashKey[str]()
 #: The models that the fixtures call which the plan names.
-ROLES: dict[str, Role] = {"edit_workers": "editor", "reward_model": "judge"}
+ROLE_OF_FIXTURE: dict[str, Role] = {"edit_workers": "editor", "reward_model": "judge"}
 _SERVER: pytest.StashKey[CallServer] = pytest.StashKey()
 _STREAMS = pytest.StashKey[list[Any]]()
 
@@ -43,18 +41,6 @@ _STREAMS = pytest.StashKey[list[Any]]()
 def is_xdist_worker(config: pytest.Config) -> bool:
     """Tell whether this process runs items for a controller."""
     return hasattr(config, "workerinput")
-
-
-def is_xdist_controller(config: pytest.Config) -> bool:
-    """Tell whether this process has others run its items."""
-    return Exchange.existing(config) is not None
-
-
-def worker_exchange(config: pytest.Config) -> Exchange | None:
-    """Return what an xdist worker shares with its controller; `None` elsewhere."""
-    if is_xdist_worker(config):
-        return Exchange.of_worker(config)
-    return None
 
 
 @contextmanager
@@ -88,7 +74,9 @@ def evaluation(config: pytest.Config) -> Evaluation:
         hook = config.hook
         hooks = Hooks(
             of_run=PluginHooks(config),
-            run_finished=partial(_run_finished, config),
+            run_finished=lambda results, store: hook.pytest_imgedit_run_finished(
+                config=config, results=results, store=store
+            ),
             report_sections=lambda results: hook.pytest_imgedit_report_section(
                 config=config, results=results
             ),
@@ -100,25 +88,13 @@ def evaluation(config: pytest.Config) -> Evaluation:
                 sys.path.append(str(folder))
         near = config.stash.get(NEAR, config.invocation_params.dir)
         raw = command_line.gather(config, command_line.find_config(config, near))
-        for role, ask in (
-            ("editor", hook.pytest_imgedit_editor),
-            ("judge", hook.pytest_imgedit_judge),
-        ):
-            spec = raw.get(role, {}).get("spec")
-            if spec:
-                target = _asked(f"pytest_imgedit_{role}", partial(ask, config=config, spec=spec))
-            else:
-                target = None
-            if target:
-                raw[role]["spec"] = target
+        for role in ROLE_OF_FIXTURE.values():
+            if spec := raw.get(role, {}).get("spec"):
+                raw[role]["spec"] = _class_of_hook(config, role, spec) or spec
         config.stash[EVALUATION] = Evaluation(
             make_settings(raw), config.rootpath, hooks, partial(_load, config)
         )
     return config.stash[EVALUATION]
-
-
-def _run_finished(config: pytest.Config, results: Results, store: Path) -> None:
-    config.hook.pytest_imgedit_run_finished(config=config, results=results, store=store)
 
 
 def _load(config: pytest.Config, settings: SuiteSettings) -> Suite:
@@ -127,20 +103,22 @@ def _load(config: pytest.Config, settings: SuiteSettings) -> Suite:
     """
     from pytest_imgedit.suites.base import load_suite
 
-    exchange = worker_exchange(config) or Exchange.existing(config)
+    exchange = Exchange.of_worker(config) or Exchange.existing(config)
     if exchange is None:
         return load_suite(settings)
     return exchange.share_suite(settings)
 
 
-def _asked(hook: str, ask: Callable[[], Any]) -> str | None:
-    """Return the class that a user's hook names; raise `UsageError`, naming the hook, if it fails
-    or names none.
+def _class_of_hook(config: pytest.Config, role: Role, spec: str) -> str | None:
+    """Return the class that a hook of a conftest names for a spec, `None` if none does.
+
+    Raises `UsageError`, which names the hook, if the hook fails or returns something else.
     """
     from pytest_imgedit.core.sanitize import one_line
 
+    hook = f"pytest_imgedit_{role}"
     try:
-        target = ask()
+        target = getattr(config.hook, hook)(config=config, spec=spec)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever a hook raises, pytest.exit and SystemExit too
@@ -163,7 +141,7 @@ def execute(config: pytest.Config, plan: Plan) -> FinishedRun:
         reporter.ensure_newline()
     with usage_errors():
         current.check()
-        keeps = [ROLES[name] for name in plan.calls]
+        keeps = [ROLE_OF_FIXTURE[name] for name in plan.calls]
         config.stash[RUN] = current.execute(plan.ids, plan.others, plan.skipped, keeps, file, quiet)
     if current.interrupted:
         pytest.exit("imgedit was stopped", returncode=pytest.ExitCode.INTERRUPTED)
@@ -189,18 +167,15 @@ def conclude(session: pytest.Session) -> None:
 
 def finished_run(config: pytest.Config) -> FinishedRun | None:
     """Return the finished run; in an xdist worker, as read from what the controller wrote."""
-    exchange = worker_exchange(config)
-    if (
-        RUN not in config.stash
-        and exchange is not None
-        and (results := exchange.read_results()) is not None
-    ):
+    exchange = Exchange.of_worker(config)
+    if RUN not in config.stash and exchange is not None:
         from pytest_imgedit.run.finish import FinishedRun
 
-        current = evaluation(config)
-        config.stash[RUN] = FinishedRun.of(
-            results, current.settings.suite.min_score, current.store.folder
-        )
+        if (results := exchange.read_results()) is not None:
+            current = evaluation(config)
+            config.stash[RUN] = FinishedRun.of(
+                results, current.settings.suite.min_score, current.store.folder
+            )
     return config.stash.get(RUN, None)
 
 
@@ -217,7 +192,7 @@ def calls_of(config: pytest.Config, fixture: str) -> Calls:
     """Return what answers calls of the fixture `edit_workers` or `reward_model`: in an xdist
     worker, the controller.
     """
-    exchange = worker_exchange(config)
+    exchange = Exchange.of_worker(config)
     try:
         if exchange is None:
             return evaluation(config).calls(fixture, sys.stdout)

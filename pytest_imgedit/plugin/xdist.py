@@ -1,6 +1,4 @@
-"""What the controller of pytest-xdist and its workers share, and whether each item was reported in
-the end.
-"""
+"""What the controller of pytest-xdist and its workers share: the plan, the suite, the results."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
@@ -19,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.plugin.plan import Plan
 
 if TYPE_CHECKING:
     from pytest_imgedit.config.settings import SuiteSettings
@@ -32,6 +29,25 @@ if TYPE_CHECKING:
 #: its own count.
 UNSAFE_MODES = ("loadgroup", "each")
 _EXCHANGE = pytest.StashKey["Exchange"]()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the selected items want: node ids of `items`, the `ids` of their pairs, and pairs that
+    marks have `skipped`.
+
+    `others` are the ids of selected pairs of other shards. `calls` are the fixtures of
+    `state.ROLE_OF_FIXTURE` that items request. `near` is the folder for which the config was looked
+    up; `problem` says why items could not be made.
+    """
+
+    items: Sequence[str] = ()
+    ids: Sequence[str] = ()
+    others: Sequence[str] = ()
+    skipped: Sequence[str] = ()
+    calls: Sequence[str] = ()
+    near: str = ""
+    problem: str | None = None
 
 
 class Tally:
@@ -88,11 +104,11 @@ class Exchange:
 
     @classmethod
     def of_worker(cls, config: pytest.Config) -> Exchange | None:
-        """Return the exchange that the controller told a worker of."""
-        told = getattr(config, "workerinput", {})
-        if "imgedit_exchange" in told:
-            return cls(Path(told["imgedit_exchange"]), told["imgedit_token"])
-        return None
+        """Return the exchange that the controller told a worker of; `None` elsewhere."""
+        workerinput = getattr(config, "workerinput", {})
+        if "imgedit_exchange" not in workerinput:
+            return None
+        return cls(Path(workerinput["imgedit_exchange"]), workerinput["imgedit_token"])
 
     @classmethod
     def existing(cls, config: pytest.Config) -> Exchange | None:
