@@ -1,4 +1,3 @@
-import numpy as np
 from pydantic import Field
 
 from pytest_imgedit import Answer, CheckpointModel, ComputeParameters, Layout, Question
@@ -12,48 +11,25 @@ class Judge:
     batch_size = 4
 
     def __init__(self, model: str, *, device: str, **params: object) -> None:
-        from transformers import LlavaForConditionalGeneration, PreTrainedTokenizerFast
+        from transformers import LlavaForConditionalGeneration, LlavaProcessor
 
-        self.prefix, self.device = JudgeParameters.parse(params).prefix, device
-        self.tokenizer = PreTrainedTokenizerFast.from_pretrained(model)
-        self.model = (
-            LlavaForConditionalGeneration.from_pretrained(model, use_safetensors=True)
-            .to(device)
-            .eval()
-        )
-        self.vision = self.model.config.vision_config
-        self.digits = [self.tokenizer.convert_tokens_to_ids(str(digit)) for digit in range(10)]
+        options = JudgeParameters.parse(params)
+        self.prefix, self.device = options.prefix, device
+        self.processor = LlavaProcessor.from_pretrained(model)
+        self.model = LlavaForConditionalGeneration.from_pretrained(model, dtype=options.dtype)
+        self.model.requires_grad_(False).to(device)
+        self.digits = self.processor.tokenizer.convert_tokens_to_ids(list("0123456789"))
 
     def answer(self, questions: list[Question]) -> list[Answer]:
-        return [
-            Answer("\n".join(f"{aspect}: {self.grade(q, aspect)}" for aspect in q.aspects))
-            for q in questions
-        ]
+        return [Answer("\n".join(f"{a}: {self.grade(q, a)}" for a in q.aspects)) for q in questions]
 
     def grade(self, question: Question, aspect: str) -> int:
-        import torch
-
-        side, patches = (
-            self.vision.image_size,
-            (self.vision.image_size // self.vision.patch_size) ** 2,
-        )
-        shown = [
-            question.images[name].resize((side, side))
-            for kind, name in question.parts
-            if kind == "image"
-        ]
-        pixels = torch.from_numpy(np.stack(shown).astype(np.float32) / 127.5 - 1).permute(
-            0, 3, 1, 2
-        )
-        words = "".join(
-            "<image>" * patches if kind == "image" else value for kind, value in question.parts
-        )
-        asked = self.tokenizer(f"{self.prefix}{words}\n{aspect}: ", return_tensors="pt").to(
-            self.device
-        )
-        with torch.no_grad():
-            logits = self.model(**asked, pixel_values=pixels.to(self.device)).logits[0, -1]
-        return int(logits[self.digits].argmax())
+        images = [question.images[name] for kind, name in question.parts if kind == "image"]
+        words = "".join("<image>" if kind == "image" else text for kind, text in question.parts)
+        text = f"{self.prefix}{words}\n{aspect}: "
+        inputs = self.processor(images=images, text=text, return_tensors="pt")
+        inputs = inputs.to(self.device, self.model.dtype)
+        return int(self.model(**inputs).logits[0, -1, self.digits].argmax())
 
 
 class AcmeJudge(CheckpointModel):

@@ -11,10 +11,12 @@ import torch
 from diffusers import AutoencoderKL
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
+    CLIPImageProcessor,
     CLIPVisionConfig,
     LlamaConfig,
     LlavaConfig,
     LlavaForConditionalGeneration,
+    LlavaProcessor,
     PreTrainedTokenizerFast,
 )
 
@@ -33,7 +35,15 @@ def judge(folder: Path) -> None:
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=words, additional_special_tokens=["<image>"]
     )
-    tokenizer.save_pretrained(folder)
+    images = CLIPImageProcessor(size={"height": 32, "width": 32}, do_center_crop=False)
+    LlavaProcessor(
+        images,
+        tokenizer,
+        patch_size=16,
+        vision_feature_select_strategy="default",
+        image_token="<image>",
+        num_additional_image_tokens=1,
+    ).save_pretrained(folder)
     torch.manual_seed(0)
     vision = CLIPVisionConfig(
         hidden_size=16,
