@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pytest_imgedit.run.calls import Calls, EditCall, ScoreCall
 
 
-#: Bytes of one call's images, at most: what announces more is no call.
+#: The most bytes of one call; a longer frame is not a call.
 MAX_MESSAGE = 2**36
 GONE = "the xdist controller, which owns the workers, is gone"
 
@@ -47,19 +47,15 @@ def _address(folder: Path) -> Iterator[str]:
 
 
 class CallServer:
-    """Answers calls until it is closed, each in a thread of its own, on a connection of its own.
+    """Answers calls until it is closed, each in its own thread, on its own connection.
 
-    `answer` returns what answers calls of a fixture by its name; what it raises is told to the
-    worker.
+    `answer` returns the `Calls` of a fixture by its name. What it raises is sent to the caller.
     """
 
     def __init__(self, folder: Path, token: bytes, answer: Callable[[str], Calls]) -> None:
-        self._token, self._answer, self._answering, self._is_closed = (
-            token,
-            answer,
-            threading.Lock(),
-            False,
-        )
+        self._token, self._answer = token, answer
+        self._answering = threading.Lock()
+        self._is_closed = False
         folder.mkdir(mode=0o700, exist_ok=True)
         self._open = ExitStack()
         self._listener = self._open.enter_context(
@@ -86,15 +82,15 @@ class CallServer:
     def _reply(self, message: bytes) -> bytes:
         try:
             call = execnet.loads(message)
-            with self._answering:  # whoever is first has it made
+            with self._answering:  # the first call creates the workers
                 calls = self._answer(call["fixture"])
             make = calls.edit if call["fixture"] == "edit_workers" else calls.score
             answer: bytes = execnet.dumps({"values": list(make(call["calls"]))})
         except BaseException as error:  # also what would end this thread without a word
-            said = (
-                str(error) if isinstance(error, EditFailed) else f"{type(error).__name__}: {error}"
-            )
-            answer = execnet.dumps({"error": said.encode("utf-8", "replace").decode()})
+            text = str(error)
+            if not isinstance(error, EditFailed):
+                text = f"{type(error).__name__}: {error}"
+            answer = execnet.dumps({"error": text.encode("utf-8", "replace").decode()})
         return answer
 
     def close(self) -> None:
@@ -104,10 +100,10 @@ class CallServer:
 
 
 class RemoteCalls:
-    """Has the controller answer calls; raises `EditFailed` with what it says.
+    """Sends calls to the controller; raises `EditFailed` with the error that it returns.
 
-    Each call has a connection of its own, so that its answer can reach no other one: not that of
-    another thread, and not the one after a call that was interrupted.
+    Each call has its own connection, so that its answer cannot reach a call of another thread, or
+    the call after an interrupted one.
     """
 
     def __init__(self, folder: Path, token: bytes) -> None:

@@ -1,6 +1,4 @@
-"""What the user gave pytest: options, the ini key and the config file, gathered into raw
-settings.
-"""
+"""Options, the ini key and the config file, gathered into raw settings."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
 
     from pytest_imgedit.config.toml_file import ConfigFile
 
-#: The one ini key; everything else is in the config that it names.
+#: The only ini key. It names the config, which holds everything else.
 INI_KEY = "imgedit_config"
 
 
@@ -45,27 +43,25 @@ def add_options(parser: pytest.Parser) -> None:
         "line still run",
     )
     for option in OPTIONS:
-        how: dict[str, Any] = {"action": "store_true"}
+        arguments: dict[str, Any] = {"action": "store_true"}
         if option.kind != "flag":
-            how = {
-                "action": "append" if option.kind == "list" else "store",
-                "metavar": option.metavar,
-            }
-        group.addoption(option.flag, dest=option.dest, default=None, help=option.help, **how)
+            action = "append" if option.kind == "list" else "store"
+            arguments = {"action": action, "metavar": option.metavar}
+        group.addoption(option.flag, dest=option.dest, default=None, help=option.help, **arguments)
     parser.addini(
         INI_KEY, "TOML config, relative to the ini file's folder", type="string", default=None
     )
 
 
-def given(config: pytest.Config) -> dict[str, Any]:
-    """Return the options that the user gave on the command line, by destination."""
+def explicit_options(config: pytest.Config) -> dict[str, Any]:
+    """Return the options of the command line that have a value, by destination."""
     values = {option.dest: config.getoption(option.dest) for option in OPTIONS}
     return {dest: value for dest, value in values.items() if value is not None}
 
 
 def _refuse_unknown_keys(config: pytest.Config) -> None:
-    """Raise `UsageError` for another ini key `imgedit_…`: it was meant to do something."""
-    keys = getattr(config, "_inicfg", {})  # pytest tells only of keys that somebody declared
+    """Raise `UsageError` for any other ini key that starts with `imgedit_`."""
+    keys = getattr(config, "_inicfg", {})  # `getini` knows declared keys only
     for key in keys:
         if key.startswith("imgedit_") and key != INI_KEY:
             section, _, name = next(
@@ -83,40 +79,41 @@ def _refuse_unknown_keys(config: pytest.Config) -> None:
 
 
 def find_config(config: pytest.Config, near: Path) -> ConfigFile:
-    """Read the config that the command line names, else the one that the repository has for items
-    in the folder `near`.
+    """Read the config that the command line names, or else the repository's config for items in
+    the folder `near`.
 
-    That is what the ini key names, or one of `configs_of`. Raises `UsageError` if there are two.
+    The repository's config is the one that the ini key names, or one of `configs_of`. Raises
+    `UsageError` if there are two.
     """
     from pytest_imgedit.config.toml_file import ConfigFile, configs_of
 
     root = config.rootpath
     if path := config.getoption(INI_KEY):
         return ConfigFile.read_config(Path(config.invocation_params.dir, path))
-    found = configs_of(root, near)
+    configs = configs_of(root, near)
     if name := config.getini(INI_KEY):
         path = Path(config.inipath.parent if config.inipath is not None else root, name)
         file = ConfigFile.read_config(path)
         others = {
             key: other
-            for key, other in found.items()
+            for key, other in configs.items()
             if other.path is None or not path.samefile(other.path)
         }
-        found = {f"{INI_KEY} = {name}": file, **others}
-    if len(found) > 1:
-        raise UsageError(f"{' and '.join(found)}: expected one config, or --imgedit-config=FILE")
-    return next(iter(found.values()), ConfigFile.empty())
+        configs = {f"{INI_KEY} = {name}": file, **others}
+    if len(configs) > 1:
+        raise UsageError(f"{' and '.join(configs)}: expected one config, or --imgedit-config=FILE")
+    return next(iter(configs.values()), ConfigFile.empty())
 
 
 def gather(config: pytest.Config, file: ConfigFile) -> Tables:
-    """Collect raw settings as `{section: {key: value}}`; the command line wins over the config, key
-    by key.
+    """Collect raw settings as `{section: {key: value}}`.
 
-    Parameters that the config has for an editor or judge do not count for one of another kind that
-    the command line names. Raises `UsageError` for a malformed `--imgedit-set`.
+    The command line overrides the config key by key. Parameters of the config's editor or judge are
+    dropped if the command line names a model of another kind. Raises `UsageError` for a malformed
+    `--imgedit-set`.
     """
     _refuse_unknown_keys(config)
-    command_line = given(config)
+    command_line = explicit_options(config)
     check_texts(config)
     merged: Tables = {section: dict(table) for section, table in file.tables.items()}
     for role in ("editor", "judge"):
@@ -134,9 +131,9 @@ def gather(config: pytest.Config, file: ConfigFile) -> Tables:
             Path(config.invocation_params.dir, command_line["imgedit_out"])
         )
     _apply(merged, command_line)
-    asked = {option.toml for option in OPTIONS if option.dest in command_line and option.toml}
-    asked |= {".".join(text.partition("=")[0].strip().split(".")[:2]) for text in assignments}
-    merged["run"] = {**merged.get("run", {}), "config_file": file, "asked": frozenset(asked)}
+    keys = {option.toml for option in OPTIONS if option.dest in command_line and option.toml}
+    keys |= {".".join(text.partition("=")[0].strip().split(".")[:2]) for text in assignments}
+    merged["run"] = {**merged.get("run", {}), "config_file": file, "asked": frozenset(keys)}
     return merged
 
 
@@ -145,7 +142,7 @@ _OWN_KEYS = {"editor": ("seeds",), "judge": ("rubric", "reasks", "controls", "re
 
 
 def _kind(role: str, spec: str) -> str:
-    """Return what kind of model a spec names; a class of the user's own is a kind by itself."""
+    """Return the kind of model that a spec names; a user's class is a kind by itself."""
     from pytest_imgedit.kinds.registry import known
 
     name = spec.partition(":")[0]
@@ -155,20 +152,18 @@ def _kind(role: str, spec: str) -> str:
 
 
 def check_texts(config: pytest.Config) -> None:
-    """Raise `UsageError` for an option, or a folder that pytest-xdist sends to its workers, that is
-    not UTF-8.
+    """Raise `UsageError` for an option that is not UTF-8, or such a root folder under xdist, whose
+    workers receive it as text.
     """
-    for dest, value in given(config).items():
+    for dest, value in explicit_options(config).items():
         _require_utf8(f"--{dest.replace('_', '-')}", value)
     if getattr(config.option, "tx", None) or getattr(config.option, "numprocesses", None):
         _require_utf8("-n: the folder", str(config.rootpath))
 
 
 def check_values(config: pytest.Config) -> None:
-    """Raise `UsageError` for a value on the command line that is wrong by itself, whatever a config
-    says.
-    """
-    if not given(config):
+    """Raise `UsageError` for a command line value that no config can make valid."""
+    if not explicit_options(config):
         return
     from pytest_imgedit.config.settings import make_settings
     from pytest_imgedit.config.toml_file import ConfigFile
@@ -177,9 +172,7 @@ def check_values(config: pytest.Config) -> None:
 
 
 def _require_utf8(name: str, value: Any) -> None:
-    """Raise `UsageError` for a text, or one of a list, that is not UTF-8 and so could not be
-    written anywhere.
-    """
+    """Raise `UsageError` for a text, or a text of a list, that cannot be encoded as UTF-8."""
     for text in value if isinstance(value, list) else [str(value)]:
         try:
             text.encode()

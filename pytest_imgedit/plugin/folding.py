@@ -1,6 +1,4 @@
-"""Failing pairs in pytest's output: what they have to say, without a traceback, equal reasons
-once.
-"""
+"""Failing pairs in pytest's output: no traceback, and equal reasons folded into one failure."""
 
 from __future__ import annotations
 

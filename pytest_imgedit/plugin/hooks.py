@@ -83,9 +83,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Let `-k` find an item by its category, that category's aliases, its tags, its difficulty and
-    its own id.
-    """
+    """Let `-k` find an item by the category, aliases, tags, difficulty and id of its pair."""
     pair = selection.pair_of(item)
     if pair is not None:
         item.extra_keyword_matches.update(pair.keywords)
@@ -95,9 +93,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None, object, object]:
-    """With `--imgedit`: leave only the shipped items that the command line names. Of what is
-    selected, take a shard.
-    """
+    """Keep only the shipped items that the command line names, then those of the shard."""
     is_shipped = config.option.imgedit and PROBLEM not in config.stash
     if is_shipped and (problem := shipped.choose(config, items)) is not None:
         config.stash[PROBLEM] = problem
@@ -109,9 +105,10 @@ def pytest_collection_modifyitems(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Stop here if the suite of selected items cannot be had.
+    """Stop if the suite of selected items cannot be read.
 
-    Under xdist: leave the plan where the controller finds it, before that hears of the end.
+    An xdist worker writes its plan for the controller here, before it reports that it has finished
+    collecting.
     """
     config, items = session.config, session.items
     if (exchange := xdist.Exchange.of_worker(config)) is not None:
@@ -119,11 +116,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         if plan.items or plan.calls or plan.problem:
             exchange.leave_plan(config, plan)
         return
-    is_shown = (
-        config.option.showfixtures or config.option.show_fixtures_per_test
-    )  # they need no pairs
+    if config.option.showfixtures or config.option.show_fixtures_per_test:
+        return  # they need no pairs
     problem = selection.problem_of(config, items)
-    if problem is not None and not is_shown:
+    if problem is not None:
         raise pytest.UsageError(problem)
 
 
@@ -145,7 +141,7 @@ def pytest_xdist_node_collection_finished(node: Any) -> None:
     """
     config = node.config
     if RUN in config.stash or _only_plans(config):
-        return  # this is not the first worker, or one in the place of a crashed one
+        return  # a later worker, or the replacement of a crashed one
     session = config.pluginmanager.get_plugin("session")
     if _collection_failed(session):
         raise session.Interrupted("errors during collection")
@@ -187,7 +183,7 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show what a failing pair has to say instead of a traceback."""
+    """Show the reason of a failing pair in the place of a traceback."""
     reason = folding.without_traceback(call)
     report = yield
     if reason is not None:
@@ -239,7 +235,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def _is_asked_for(config: pytest.Config) -> bool:
-    return bool(config.option.imgedit or command_line.given(config))
+    return bool(config.option.imgedit or command_line.explicit_options(config))
 
 
 def _is_ours(config: pytest.Config) -> bool:

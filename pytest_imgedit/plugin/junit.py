@@ -1,6 +1,4 @@
-"""Gates and properties of items as pytest and JUnit report them, so that these fail where the run
-does.
-"""
+"""Gates and item properties in pytest's summary and JUnit report."""
 
 from __future__ import annotations
 
@@ -67,9 +65,7 @@ def report_run(config: pytest.Config, results: Results, problems: Sequence[str])
     """Add a test case for each gate to `--junitxml`, and `imgedit.run::complete` for what else can
     fail.
     """
-    from _pytest.junitxml import (
-        xml_key,
-    )  # the one way to pytest's report that leaves its own counts alone
+    from _pytest.junitxml import xml_key  # the only way that leaves pytest's counts alone
 
     xml = config.stash.get(xml_key, None)
     if xml is None:
@@ -87,10 +83,9 @@ def report_run(config: pytest.Config, results: Results, problems: Sequence[str])
 
 
 def name_failed_gates(reporter: pytest.TerminalReporter, results: Results) -> None:
-    """Have pytest's summary name and count gates that failed, as it does tests, but its last-failed
-    cache not.
+    """Add failed gates to pytest's summary and counts, but not to its last-failed cache.
 
-    A run's errors are left out, as items count and name them.
+    Errors of the run are left out, since items count and name them.
     """
     failed = [
         report

@@ -64,17 +64,17 @@ def parametrizes_pairs_itself(metafunc: pytest.Metafunc) -> bool:
 
 
 def parameters(metafunc: pytest.Metafunc) -> list[Any]:
-    """Return one parameter a pair that a test is for; where the suite cannot be had, keep the
-    reason for later.
+    """Return one parameter for each pair that a test is for.
+
+    If the suite cannot be read, the reason is stored in the stash, and the test gets a single
+    parameter that stands for it.
     """
     config = metafunc.config
     try:
         _settle_config(config, metafunc.definition)
         suite = evaluation(config).suite
         pairs = _pairs_of_marks(metafunc.definition, suite.pairs)
-    except (
-        UsageError
-    ) as error:  # an error raised here would be one of collection, with a traceback and exit code 2
+    except UsageError as error:  # raised here, it would be a collection error with a traceback
         config.stash.setdefault(PROBLEM, in_one_line(error))
         return [pytest.param(_NoSuite(), id="no-suite", marks=pytest.mark.imgedit)]
     if not pairs:
@@ -89,13 +89,14 @@ def parameters(metafunc: pytest.Metafunc) -> list[Any]:
 
 
 def _settle_config(config: pytest.Config, item: pytest.Item) -> None:
-    """Look up the config for the folder of the first item; raise `UsageError` if that of a later
-    one is another.
+    """Remember the folder of the first item, whose config the session uses.
+
+    Raises `UsageError` if another item's folder has another config.
     """
     folder = config.invocation_params.dir if item.path == shipped.PATH else item.path.parent
     first = config.stash.setdefault(NEAR, folder)
     if folder != first:
-        files = [command_line.find_config(config, one).path for one in (first, folder)]
+        files = [command_line.find_config(config, path).path for path in (first, folder)]
         if files[0] != files[1]:
             names = " and ".join(str(file or "no config") for file in files)
             raise UsageError(
@@ -104,8 +105,9 @@ def _settle_config(config: pytest.Config, item: pytest.Item) -> None:
 
 
 def _pairs_of_marks(definition: pytest.Item, pairs: Sequence[EditPair]) -> list[EditPair]:
-    """Choose the pairs that all marks `imgedit` of a test ask for; raise `UsageError` for a mark
-    that is malformed.
+    """Return the pairs that match all `imgedit` marks of a test.
+
+    Raises `UsageError` for a malformed mark.
     """
     from pytest_imgedit.core.pairs import category_slug
     from pytest_imgedit.core.sanitize import did_you_mean
@@ -145,8 +147,8 @@ def _facts(pair: EditPair, name: str) -> set[str]:
 def _marks(
     names: tuple[str, ...], tags: tuple[str, ...], difficulty: str
 ) -> tuple[pytest.MarkDecorator, ...]:
-    """Return marks by which `-m` finds a pair: every name of its category together with each of its
-    tags.
+    """Return a mark for each combination of a category name and a tag, by which `-m` finds a
+    pair.
     """
     return tuple(
         pytest.mark.imgedit(category=name, difficulty=difficulty, **({"tag": tag} if tag else {}))
@@ -155,10 +157,10 @@ def _marks(
 
 
 def make_plan(config: pytest.Config, items: Sequence[pytest.Item]) -> Plan:
-    """Say what the selected items want; those that read `edit_pair` alone want no run.
+    """Return what the selected items need from a run.
 
-    Where no item is of a pair, such as where a test requests `imgedit_run` only, they want all
-    pairs.
+    Items that request `edit_pair` alone need no run. If no item has a pair, for example because the
+    only test requests `imgedit_run`, all pairs are needed.
     """
     if (problem := problem_of(config, items)) is not None:
         return Plan(problem=problem)
@@ -201,9 +203,7 @@ def _pair_ids(items: Iterable[pytest.Item]) -> list[str]:
 
 
 def take_shard(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `--imgedit-shard`: deselect the items of pairs that belong to other shards, and remember
-    them.
-    """
+    """With `--imgedit-shard`, deselect items of other shards and store them in the stash."""
     if config.option.imgedit_shard is None or PROBLEM in config.stash:
         return
     shard = evaluation(config).settings.run.shard
@@ -215,21 +215,19 @@ def take_shard(config: pytest.Config, items: list[pytest.Item]) -> None:
         return
     config.stash[ELSEWHERE] = elsewhere
     config.hook.pytest_deselected(items=elsewhere)
-    left = set(elsewhere)
-    items[:] = [item for item in items if item not in left]
+    deselected = set(elsewhere)
+    items[:] = [item for item in items if item not in deselected]
 
 
 def problem_of(config: pytest.Config, items: Sequence[pytest.Item]) -> str | None:
-    """Say why there are no items of pairs; `None` if there are, or if others were selected."""
+    """Return why there are no items of pairs; `None` if there are, or if others were selected."""
     if items and not any(isinstance(_parameter(item), _NoSuite) for item in items):
         return None
     return config.stash.get(PROBLEM, None)
 
 
 def refuse_gates_without_items(config: pytest.Config) -> None:
-    """Raise pytest's `UsageError` if the command line asks for what only an evaluation can decide
-    or make.
-    """
+    """Raise pytest's `UsageError` for options that need an evaluation, such as gates."""
     for name in (
         "fail_under",
         "max_drop",
@@ -245,13 +243,11 @@ def refuse_gates_without_items(config: pytest.Config) -> None:
 
 
 def _is_skipped(item: pytest.Item) -> bool:
-    """Tell whether a mark keeps pytest from running an item; one that cannot be evaluated does
-    not.
+    """Tell whether a mark keeps pytest from running an item.
+
+    It asks what pytest itself asks before an item. A mark that cannot be evaluated skips nothing.
     """
-    from _pytest.skipping import (
-        evaluate_skip_marks,
-        evaluate_xfail_marks,
-    )  # what pytest itself asks before an item
+    from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 
     try:
         xfail = evaluate_xfail_marks(item)
@@ -262,11 +258,9 @@ def _is_skipped(item: pytest.Item) -> bool:
 
 
 def hints(config: pytest.Config) -> list[str]:
-    """Say what to do where options ask for an evaluation, but nothing that was selected wants
-    one.
-    """
+    """Return advice for options that ask for an evaluation which no selected item needs."""
     if EVALUATION not in config.stash:
-        if command_line.given(config) and not config.option.collectonly:
+        if command_line.explicit_options(config) and not config.option.collectonly:
             return [
                 f"no collected test requests edit_result, so that nothing was evaluated: {REMEDY}"
             ]

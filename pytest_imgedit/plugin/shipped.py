@@ -1,6 +1,4 @@
-"""The item that the package ships: `pytest --imgedit` collects it in any folder, without a file of
-the user's own.
-"""
+"""The shipped test: `pytest --imgedit` collects it in any folder."""
 
 from __future__ import annotations
 
@@ -15,10 +13,9 @@ NODE_ID = "pytest_imgedit/benchmark/test_image_edit.py"
 
 
 def take_arguments(config: pytest.Config) -> None:
-    """Settle what `--imgedit` collects: the shipped item beside the given paths; alone, where none
-    is given.
+    """Decide what `--imgedit` collects: the shipped test, and the paths of the command line.
 
-    Arguments that are node ids of shipped items are no paths.
+    Node ids of shipped items are not paths.
     """
     chosen = [argument for argument in config.args if argument.partition("::")[0] == NODE_ID]
     others = [argument for argument in config.args if argument not in chosen]
@@ -29,7 +26,7 @@ def take_arguments(config: pytest.Config) -> None:
 
 
 def collect(session: pytest.Session, report: pytest.CollectReport) -> None:
-    """Add the shipped module to what a session has collected, or put it in its place."""
+    """Add the shipped module to what a session has collected, or replace that with it."""
     if not report.passed:
         return
     module = pytest.Module.from_parent(session, path=PATH, nodeid=NODE_ID)
@@ -39,23 +36,21 @@ def collect(session: pytest.Session, report: pytest.CollectReport) -> None:
 
 
 def choose(config: pytest.Config, items: list[pytest.Item]) -> str | None:
-    """Leave only those of the shipped items that the command line names, if any; say which one is
-    not there.
-    """
+    """Keep only the shipped items that the command line names, if any; return which is missing."""
     chosen: Sequence[str] = config.option.imgedit_chosen
-    for wanted in chosen:
-        if not any(_is_of(item.nodeid, wanted) for item in items):
-            return f"not found: {wanted.replace('::', ' ')}"
+    for name in chosen:
+        if not any(_is_of(item.nodeid, name) for item in items):
+            return f"not found: {name.replace('::', ' ')}"
     if not chosen:
         return None
     shipped = [item for item in items if item.nodeid.startswith(NODE_ID)]
     dropped = {
-        item.nodeid for item in shipped if not any(_is_of(item.nodeid, wanted) for wanted in chosen)
+        item.nodeid for item in shipped if not any(_is_of(item.nodeid, name) for name in chosen)
     }
     items[:] = [item for item in items if item.nodeid not in dropped]
     return None
 
 
-def _is_of(nodeid: str, wanted: str) -> bool:
-    """Tell whether an item is the wanted one, or one of its parameters."""
-    return nodeid == wanted or nodeid.startswith((f"{wanted}[", f"{wanted}::"))
+def _is_of(nodeid: str, name: str) -> bool:
+    """Tell whether a node id is `name`, or lies below it."""
+    return nodeid == name or nodeid.startswith((f"{name}[", f"{name}::"))

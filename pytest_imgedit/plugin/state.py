@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 EVALUATION = pytest.StashKey["Evaluation"]()
 RUN = pytest.StashKey["FinishedRun"]()
 TALLY = pytest.StashKey[Tally]()
-#: The folder of the first item that wanted the evaluation, for which the config is looked up.
+#: The folder of the first item that needs the evaluation, whose config is used.
 NEAR = pytest.StashKey[Path]()
-#: Why items could not be made, if they could not.
+#: Why the suite could not be read.
 PROBLEM = pytest.StashKey[str]()
-#: The models that the fixtures call which the plan names.
+#: The role of the model that each fixture calls.
 ROLE_OF_FIXTURE: dict[str, Role] = {"edit_workers": "editor", "reward_model": "judge"}
 _SERVER: pytest.StashKey[CallServer] = pytest.StashKey()
 _STREAMS = pytest.StashKey[list[Any]]()
@@ -60,10 +60,9 @@ def in_one_line(error: UsageError) -> str:
 
 
 def evaluation(config: pytest.Config) -> Evaluation:
-    """Return this session's evaluation, made from the options and the config at the first call.
+    """Return this session's evaluation, created from the options and the config at the first call.
 
-    Raises `UsageError` for a setting that is wrong by itself; whether models and GPUs are there is
-    checked later.
+    Raises `UsageError` for an invalid setting; models and GPUs are checked later.
     """
     if EVALUATION not in config.stash:
         guard_streams(config)
@@ -82,9 +81,7 @@ def evaluation(config: pytest.Config) -> Evaluation:
             ),
         )
         for folder in (config.invocation_params.dir, config.rootpath):
-            if (
-                str(folder) not in sys.path
-            ):  # where editors, judges and suites of the user's own may stand
+            if str(folder) not in sys.path:  # users' editors, judges and suites may be there
                 sys.path.append(str(folder))
         near = config.stash.get(NEAR, config.invocation_params.dir)
         raw = command_line.gather(config, command_line.find_config(config, near))
@@ -98,9 +95,7 @@ def evaluation(config: pytest.Config) -> Evaluation:
 
 
 def _load(config: pytest.Config, settings: SuiteSettings) -> Suite:
-    """Load the suite; under xdist, as the first process that wanted it has left it for the
-    others.
-    """
+    """Load the suite; under xdist, share the one that the first process has loaded."""
     from pytest_imgedit.suites.base import load_suite
 
     exchange = Exchange.of_worker(config) or Exchange.existing(config)
@@ -149,14 +144,14 @@ def execute(config: pytest.Config, plan: Plan) -> FinishedRun:
 
 
 def conclude(session: pytest.Session) -> None:
-    """Decide what the run came to, by its gates and by what became of its items; tell pytest and
-    its JUnit report.
+    """Decide the run's outcome from its gates and its items; set pytest's exit code and add gates
+    to the JUnit report.
     """
     from pytest_imgedit.run.session import ItemCounts
 
     config = session.config
     current, stopped = evaluation(config), bool(session.shouldstop or session.shouldfail)
-    # An interrupted run says so itself; that none of its items ran is no news then.
+    # An interrupted run reports itself; its items were never meant to run.
     outcome = current.conclude(
         ItemCounts() if current.interrupted else config.stash[TALLY].counts(stopped)
     )
@@ -189,8 +184,9 @@ def errors_tolerated(config: pytest.Config) -> bool:
 
 
 def calls_of(config: pytest.Config, fixture: str) -> Calls:
-    """Return what answers calls of the fixture `edit_workers` or `reward_model`: in an xdist
-    worker, the controller.
+    """Return the `Calls` of the fixture `edit_workers` or `reward_model`.
+
+    In an xdist worker they go to the controller.
     """
     exchange = Exchange.of_worker(config)
     try:
@@ -227,7 +223,7 @@ def stop_serving(config: pytest.Config) -> None:
 
 
 def guard_streams(config: pytest.Config) -> None:
-    """Have nothing that is printed fail the session: results count, wherever they are shown."""
+    """Keep errors of stdout and stderr from failing the session."""
     if _STREAMS in config.stash or is_xdist_worker(config):
         return
     reporter = config.pluginmanager.get_plugin("terminalreporter")
@@ -241,6 +237,6 @@ def guard_streams(config: pytest.Config) -> None:
 
 
 def let_go_of_streams(config: pytest.Config) -> None:
-    """Drop what could not be printed, so that the interpreter does not fail on it at its end."""
+    """Drop unprinted output, on which the interpreter would fail at exit."""
     for file in config.stash.get(_STREAMS, ()):
         streams.let_go(file)

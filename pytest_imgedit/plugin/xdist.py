@@ -62,8 +62,8 @@ class Tally:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str, report: Any) -> None:
-        """Say of an item that an xdist worker was to run, and never began, that it did not crash
-        it.
+        """Report an item that a worker had not started as not run, rather than as the crash's
+        cause.
         """
         if crashitem not in self._begun:
             report.longrepr = f"worker {report.node.gateway.id!r} died before it ran {crashitem!r}"
@@ -74,9 +74,7 @@ class Tally:
             self._failed.add(report.nodeid)
 
     def counts(self, stopped: bool) -> ItemCounts:
-        """Return how many items failed, and which were not reported; `stopped` says that pytest
-        ended early.
-        """
+        """Return the failed and unreported items; `stopped` says that pytest ended early."""
         from pytest_imgedit.run.session import ItemCounts
 
         missing = [name for name in self._expected if name not in self._seen]
@@ -86,9 +84,9 @@ class Tally:
 
 
 class Exchange:
-    """A folder of this session alone, by which a controller and its workers hand each other JSON.
+    """A private folder through which a controller and its workers exchange JSON.
 
-    The `token` is known to them alone.
+    Only they know the `token`.
     """
 
     def __init__(self, folder: Path, token: str) -> None:
@@ -187,11 +185,10 @@ class Exchange:
 
 
 def outlive(node: Any) -> None:
-    """Have pytest-xdist send to a dead worker without an error: it hears of the death by an event
-    of its own.
+    """Make sending to a dead worker no error.
 
-    While the stages run, xdist hears nothing, and hands out items afterwards to workers that have
-    died meanwhile.
+    pytest-xdist processes no events while the stages run, and then hands out items to workers that
+    have died meanwhile. The event of their death follows.
     """
     send = node.sendcommand
 
@@ -204,10 +201,10 @@ def outlive(node: Any) -> None:
 
 @contextmanager
 def survived(session: pytest.Session, is_ours: Callable[[pytest.Config], bool]) -> Iterator[None]:
-    """Fail a session that `is_ours` with one line where pytest-xdist itself fails.
+    """Fail a session that `is_ours` with one line if pytest-xdist itself fails.
 
-    pytest-xdist 3.8 does so if a worker dies as it starts, and in the modes loadscope and loadfile
-    if one dies while the stages run.
+    pytest-xdist 3.8 fails if a worker dies as it starts, and in the modes loadscope and loadfile if
+    a worker dies while the stages run.
     """
     try:
         yield

@@ -72,6 +72,12 @@ def models(checkpoints):
     )
 
 
+@pytest.mark.parametrize("name", ["editor", "judge"])
+def test_a_kind_of_another_package_fits_on_a_page(name):
+    lines = (SUPPORT / "acme_models" / f"{name}.py").read_text().splitlines()
+    assert len(lines) <= 40
+
+
 @pytest.mark.usefixtures("installed")
 def test_both_run_and_are_identified_by_their_weights(bench, checkpoints, models):
     """Costly: two runs, each of which loads both models, as their weights are the point."""
