@@ -14,13 +14,9 @@ from pytest_imgedit.core.redaction import mask_secrets
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.targets import Target
 from pytest_imgedit.kinds.base import REVISION, Model
-from pytest_imgedit.kinds.closure import Closure, source_closure
 from pytest_imgedit.kinds.fingerprints import Digests, canonical
 from pytest_imgedit.kinds.requirements import Where
-from pytest_imgedit.kinds.source import class_defaults
-
-#: What a class of the user's own may compute with, although another package imports it.
-_BEHIND = ("torch", "torchvision", "diffusers", "transformers", "numpy", "pillow")
+from pytest_imgedit.kinds.source import Closure, class_defaults, source_closure
 
 
 @dataclass(frozen=True)
@@ -51,8 +47,12 @@ class Identity:
     @property
     def told(self) -> JsonObject:
         """What results tell of it: `fingerprint`, `commit`, `params` without secrets, `dtype`."""
-        shown = {"params": mask_secrets(self.params), "dtype": self.recipe.get("dtype")}
-        return {"fingerprint": self.fingerprint, "commit": self.commit, **shown}
+        return {
+            "fingerprint": self.fingerprint,
+            "commit": self.commit,
+            "params": mask_secrets(self.params),
+            "dtype": self.recipe.get("dtype"),
+        }
 
     def code_beside(self, loaded: Mapping[str, str]) -> dict[str, str]:
         """Leave out of the digests of the code that a worker has loaded, by file, those that the
@@ -70,25 +70,27 @@ def identify(model: Model, cache: Path, where: Where | None = None) -> Identity:
     is not there.
     """
     where, digests = where or Where(), Digests(cache)
-    is_own = model.target.is_own
-    closure = source_closure(model.target.module) if is_own else None
+    is_custom = model.target.is_own
+    closure = source_closure(model.target.module) if is_custom else None
     composition = model.compose(where, digests)
-    made = {**_code_of(model, closure), **composition.parts}
-    decides = model.deciding(where.resolved_dtype(model.params))
+    parts = {**_code_of(model, closure), **composition.parts}
+    deciding = model.deciding(where.resolved_dtype(model.params))
     named = {
-        name: digests.resolved(value) if is_own or name in model.names_files else canonical(value)
-        for name, value in decides.items()
+        name: digests.resolved(value)
+        if is_custom or name in model.names_files
+        else canonical(value)
+        for name, value in deciding.items()
     }
-    if (
-        closure is not None
-    ):  # its code says what a default is, but not what a file holds that this names
+    libraries = model.requirements.packages
+    if closure is not None:
+        libraries = closure.libraries()
+        # the code says what a default is, but not what a file holds that the default names
         for name, value in class_defaults(closure.files.values(), model.target.attribute).items():
-            if name not in decides and (read := digests.resolved(value)) != canonical(value):
-                named[name] = read
-    recipe = {**made, "params": named, **composition.computation}
-    if is_own and model.checkpoint is None:
+            if name not in deciding and (content := digests.resolved(value)) != canonical(value):
+                named[name] = content
+    recipe = {**parts, "params": named, **composition.computation}
+    if is_custom and model.checkpoint is None:
         recipe["argument"] = digests.resolved(model.target.argument)
-    libraries = model.requirements.packages if closure is None else _packages_of(closure)
     if where.versions is None:
         versions = versions_in(where.python, libraries)
     else:
@@ -96,16 +98,15 @@ def identify(model: Model, cache: Path, where: Where | None = None) -> Identity:
     here = Environment(device=where.device, gpu=where.gpu, versions=versions, threads=where.threads)
     if model.is_served:
         here = Environment(device="server", versions=versions)
-    shown = {**recipe, "params": mask_secrets(named)}  # what is a secret decides, but is not kept
     return Identity(
         model=model,
-        fingerprint=key(made),
-        params=decides,
+        fingerprint=key(parts),
+        params=deciding,
         digest=key(recipe),
-        recipe=shown,
+        recipe={**recipe, "params": mask_secrets(named)},  # a secret decides, but is not kept
         here=here,
         commit=None if model.checkpoint is None else model.checkpoint.commit,
-        sees_pair=is_own,
+        sees_pair=is_custom,
         libraries=libraries,
         files=digests.sent,
         lossy=composition.lossy,
@@ -116,17 +117,11 @@ def _code_of(model: Model, closure: Closure | None) -> JsonObject:
     """Name the class, and the code that it consists of: for a class of this package, a revision of
     it all.
     """
-    made: JsonObject = {"class": f"{model.target.module}:{model.target.attribute}"}
+    parts: JsonObject = {"class": f"{model.target.module}:{model.target.attribute}"}
     if model.shown_reference is not None:
-        made["shown"] = model.shown_reference
-    if closure is None:
-        worker = Target.of(model.worker)
-        return {**made, "class": f"{worker.module}:{worker.attribute}", "revision": REVISION}
-    return {**made, "code": {name: digest(path) for name, path in sorted(closure.files.items())}}
-
-
-def _packages_of(closure: Closure) -> tuple[str, ...]:
-    """Names of the packages whose versions decide what a class of the user's own computes."""
-    imported = closure.distributions()
-    behind = _BEHIND if {"torch", "diffusers", "transformers"} & imported else ()
-    return tuple(sorted({*imported, *behind}))
+        parts["shown"] = model.shown_reference
+    if closure is not None:
+        sources = sorted(closure.files.items())
+        return {**parts, "code": {name: digest(path) for name, path in sources}}
+    worker = Target.of(model.worker)
+    return {**parts, "class": f"{worker.module}:{worker.attribute}", "revision": REVISION}

@@ -1,20 +1,53 @@
-"""Reads what modules hold from their source, without importing them."""
+"""What the source of modules says, read without importing them: their names and signatures, and
+all the code that a class of a user consists of.
+"""
 
 from __future__ import annotations
 
 import ast
+import os
+import re
+import socket
+import symtable
 import sys
 import sysconfig
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.util import find_spec
+from importlib.metadata import packages_distributions, requires
+from importlib.util import find_spec, resolve_name
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
+from pytest_imgedit.core.errors import SetupError
+from pytest_imgedit.core.files import digest
 from pytest_imgedit.core.sanitize import did_you_mean
 from pytest_imgedit.core.strict_json import JsonObject
+
+_THIS_PACKAGE = "pytest_imgedit"
+#: Modules of this package by which a user's class computes with torch.
+COMPUTE = {
+    f"{_THIS_PACKAGE}.kinds.{name}"
+    for name in ("diffusers", "qwen_vl", "compute.fsdp", "compute.pipeline", "sharded_editor")
+}
+#: Packages that a user's class may compute with although another package imports them.
+_BEHIND = {"torch", "torchvision", "diffusers", "transformers", "numpy", "pillow"}
+_PLAIN_TYPES: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+    "str": (str,),
+}
+_URI = "file://"
+#: The folders of this interpreter.
+_INSTALLED = {
+    Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")
+}
+#: Distributions by the packages that they install; reading them all takes a tenth of a second.
+_distributions = cache(packages_distributions)
 
 
 def source_file(module: str) -> Path | None:
@@ -28,10 +61,8 @@ def source_file(module: str) -> Path | None:
         return None
     if spec is None:
         return None
-    if not rest:
-        if spec.origin:
-            return Path(spec.origin)
-        return None
+    if not rest and spec.origin:
+        return Path(spec.origin)
     for folder in spec.submodule_search_locations or ():
         base = Path(folder, *rest)
         for candidate in (base.with_name(f"{base.name}.py"), base / "__init__.py"):
@@ -44,19 +75,8 @@ def top_level_names(path: Path) -> set[str]:
     """Names that a module binds by classes, functions, imports and assignments, read from its
     source.
     """
-    names: set[str] = set()
-    waiting: list[ast.AST] = [ast.parse(path.read_text("utf-8"))]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            names.add(node.name)
-            continue  # what is bound inside stays inside
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            names.update(alias.asname or alias.name for alias in node.names)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-        waiting.extend(ast.iter_child_nodes(node))
-    return names
+    symbols = symtable.symtable(path.read_text("utf-8"), "<unknown>", "exec").get_symbols()
+    return {symbol.get_name() for symbol in symbols if symbol.is_assigned() or symbol.is_imported()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,29 +100,17 @@ class Signature:
         for name, value in params.items():
             if name in reserved or (name not in self.annotations and not self.open_ended):
                 return name, f"no such argument is taken{did_you_mean(name, self.annotations)}"
-            wanted = [part.strip() for part in self.annotations.get(name, "").split("|")]
-            if set(wanted) <= {*_PLAIN_TYPES, "None"} and not any(
-                _is_a(value, part) for part in wanted
-            ):
-                return (
-                    name,
-                    f"found {value!r}, expected "
-                    f"{' or '.join(part for part in wanted if part != 'None')}",
-                )
+            types = [part.strip() for part in self.annotations.get(name, "").split("|")]
+            is_plain = set(types) <= {*_PLAIN_TYPES, "None"}
+            if is_plain and not any(_is_a(value, type_name) for type_name in types):
+                expected = " or ".join(type_name for type_name in types if type_name != "None")
+                return name, f"found {value!r}, expected {expected}"
         return None
 
 
-_PLAIN_TYPES: dict[str, tuple[type, ...]] = {
-    "int": (int,),
-    "float": (int, float),
-    "bool": (bool,),
-    "str": (str,),
-}
-
-
-def _is_a(value: object, name: str) -> bool:
-    return isinstance(value, _PLAIN_TYPES.get(name, ())) and (
-        name == "bool" or not isinstance(value, bool)
+def _is_a(value: object, type_name: str) -> bool:
+    return isinstance(value, _PLAIN_TYPES.get(type_name, ())) and (
+        type_name == "bool" or not isinstance(value, bool)
     )
 
 
@@ -112,15 +120,13 @@ def signature(path: Path, class_name: str, method: str) -> Signature | None:
     """
     for node in ast.parse(path.read_text("utf-8")).body:
         if isinstance(node, ast.ClassDef) and node.name == class_name:
-            for item in node.body:
-                if isinstance(item, ast.FunctionDef) and item.name == method:
-                    every = (*item.args.posonlyargs, *item.args.args, *item.args.kwonlyargs)
-                    written = {
-                        a.arg: ast.unparse(a.annotation) if a.annotation else ""
-                        for a in every
-                        if a.arg != "self"
-                    }
-                    return Signature(written, item.args.kwarg is not None, _defaults(item.args))
+            for arguments in _arguments_of(node, method):
+                annotations = {
+                    argument.arg: ast.unparse(argument.annotation) if argument.annotation else ""
+                    for argument in (*_positional(arguments), *arguments.kwonlyargs)
+                    if argument.arg != "self"
+                }
+                return Signature(annotations, arguments.kwarg is not None, _defaults(arguments))
     return None
 
 
@@ -128,55 +134,143 @@ def class_defaults(paths: Iterable[Path], class_name: str) -> JsonObject:
     """Read what `__init__` of a class has by default from source files, those of its bases in these
     files included.
     """
-    classes: dict[str, ast.ClassDef] = {}
-    for path in paths:
-        if path.suffix == ".py":
-            for node in ast.parse(path.read_text("utf-8")).body:
-                if isinstance(node, ast.ClassDef):
-                    classes.setdefault(node.name, node)
-    found: JsonObject = {}
+    nodes = [
+        node
+        for path in paths
+        if path.suffix == ".py"
+        for node in ast.parse(path.read_text("utf-8")).body
+    ]
+    # the first of a name counts
+    classes = {node.name: node for node in reversed(nodes) if isinstance(node, ast.ClassDef)}
+    defaults: JsonObject = {}
     waiting = [class_name]
     while waiting:
-        known = classes.pop(waiting.pop(0), None)
-        if known is None:
-            continue
-        for item in known.body:
-            if isinstance(item, ast.FunctionDef) and item.name == "__init__":
-                found = {**_defaults(item.args), **found}
-        waiting += [
-            base.id if isinstance(base, ast.Name) else getattr(base, "attr", "")
-            for base in known.bases
-        ]
-    return found
+        class_node = classes.pop(waiting.pop(0), None)
+        if class_node is not None:
+            for arguments in _arguments_of(class_node, "__init__"):
+                defaults = {**_defaults(arguments), **defaults}
+            waiting += [
+                base.id if isinstance(base, ast.Name) else getattr(base, "attr", "")
+                for base in class_node.bases
+            ]
+    return defaults
+
+
+def _arguments_of(node: ast.ClassDef, method: str) -> list[ast.arguments]:
+    """Return the arguments of each definition of a method in the body of a class."""
+    functions = [item for item in node.body if isinstance(item, ast.FunctionDef)]
+    return [function.args for function in functions if function.name == method]
+
+
+def _positional(arguments: ast.arguments) -> list[ast.arg]:
+    return [*arguments.posonlyargs, *arguments.args]
 
 
 def _defaults(arguments: ast.arguments) -> JsonObject:
-    positional = [*arguments.posonlyargs, *arguments.args]
-    given = positional[len(positional) - len(arguments.defaults) :]
+    positional = _positional(arguments)
     pairs = [
-        *zip(given, arguments.defaults, strict=True),
+        *zip(
+            positional[len(positional) - len(arguments.defaults) :], arguments.defaults, strict=True
+        ),
         *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
     ]
-    found = {}
+    defaults = {}
     for argument, value in pairs:
         if value is not None:
             with suppress(ValueError):  # computed: not known without running it
-                found[argument.arg] = ast.literal_eval(value)
-    return found
+                defaults[argument.arg] = ast.literal_eval(value)
+    return defaults
+
+
+@dataclass(frozen=True)
+class Closure:
+    """Source files of first-party modules by name, and names of the installed packages that they
+    import.
+    """
+
+    files: dict[str, Path]
+    packages: frozenset[str]
+
+    def libraries(self) -> tuple[str, ...]:
+        """Return the names of the distributions whose versions decide what the code computes, in
+        lower case.
+        """
+        known = _distributions()
+        names = {name for package in self.packages for name in known.get(package, ())}
+        needs = (line for name in names for line in requires(name) or ())
+        if any(re.match(r"torch\b(?!.*extra)", line) for line in needs):  # as of accelerate
+            names |= set(known.get("torch", ()))
+        libraries = {name.lower() for name in names}
+        if libraries & {"torch", "diffusers", "transformers"}:
+            libraries |= _BEHIND
+        return tuple(sorted(libraries))
+
+
+def source_closure(module: str) -> Closure:
+    """Follow the imports of a module, which is not imported itself, through all first-party
+    modules.
+
+    First-party is what lies outside folders of installed packages, as in the user's repository or
+    an editable install, and the module's own top-level package wherever it is. Imports inside
+    functions count too; a module whose name is computed when it is imported cannot be seen.
+    """
+    files: dict[str, Path] = {}
+    packages: set[str] = set()
+    seen: set[str] = set()
+    waiting = list(_with_parents(module))
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        root = name.partition(".")[0]
+        if name in COMPUTE:
+            packages.add("torch")
+        if root in sys.stdlib_module_names or root == _THIS_PACKAGE:
+            continue
+        path = source_file(name)
+        if path is None:
+            continue
+        if root != module.partition(".")[0] and is_third_party(path):
+            packages.add(root)
+            continue
+        files[name] = path
+        waiting += _imported(name, path)
+    return Closure(files, frozenset(packages))
+
+
+def _with_parents(module: str) -> Iterator[str]:
+    """Yield a dotted name and the packages around it, which run first when it is imported."""
+    return accumulate(module.split("."), "{}.{}".format)
+
+
+def _imported(module: str, path: Path) -> list[str]:
+    """Names that a source file imports, with the packages around them; attributes of modules may be
+    among them.
+    """
+    if path.suffix != ".py":
+        return []
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):  # the worker will say so
+        return []
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            with suppress(ImportError):  # a relative import beyond the top
+                base = resolve_name("." * node.level + (node.module or ""), package)
+                names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
+    return [name for imported in names for name in _with_parents(imported)]
 
 
 def is_installed(path: Path) -> bool:
     """Tell whether a path lies in the folders of this interpreter: its library and what is
     installed there.
     """
-    return any(path.is_relative_to(folder) for folder in _own_folders())
-
-
-@cache
-def _own_folders() -> tuple[Path, ...]:
-    return tuple(
-        {Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    )
+    return any(path.is_relative_to(folder) for folder in _INSTALLED)
 
 
 def is_third_party(path: Path) -> bool:
@@ -192,3 +286,50 @@ def user_import_paths() -> list[str]:
     """
     entries = [Path(entry).absolute() for entry in sys.path if not entry.endswith(".zip")]
     return [str(entry) for entry in entries if not is_installed(entry)]
+
+
+def loaded_code() -> dict[str, str]:
+    """Return the SHA-256 of the first-party modules that this process has imported, by file.
+
+    A path that is not UTF-8, which no message and no record could hold, is written as a `file:`
+    URI.
+    """
+    digests = {}
+    for name, module in sys.modules.copy().items():  # another thread may import
+        path = Path(getattr(module, "__file__", None) or "")
+        if name.startswith(("__", _THIS_PACKAGE)) or is_third_party(path) or not path.is_file():
+            continue
+        has_surrogates = any("\ud800" <= letter <= "\udfff" for letter in str(path))
+        written = path.absolute().as_uri() if has_surrogates else str(path.absolute())
+        digests[written] = digest(path)
+    return digests
+
+
+def require_code(code: Mapping[str, str]) -> None:
+    """Raise `SetupError` unless the modules of a class, by name, have the source here that they
+    have elsewhere.
+    """
+    for name, sha256 in code.items():
+        path = source_file(name)
+        if path is None or not is_unchanged({str(path): sha256}):
+            difference = f"{path}: another source" if path else f"module {name}: no source file"
+            raise SetupError(
+                f"{difference} on {socket.gethostname()}, expected that of {name} where the run "
+                "started"
+            )
+
+
+def is_unchanged(code: Mapping[str, str]) -> bool:
+    """Tell whether files (as `loaded_code` names them) still have the content of these SHA-256
+    digests.
+    """
+    try:
+        return all(digest(_path_of(written)) == sha256 for written, sha256 in code.items())
+    except OSError:
+        return False
+
+
+def _path_of(written: str) -> Path:
+    if not written.startswith(_URI):
+        return Path(written)
+    return Path(os.fsdecode(unquote_to_bytes(written.removeprefix(_URI))))

@@ -23,7 +23,7 @@ from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.targets import Target
 from pytest_imgedit.core.versions import versions_of
 from pytest_imgedit.kinds.checkpoint_files import find_checkpoint, require_file
-from pytest_imgedit.kinds.closure import loaded_code, require_code
+from pytest_imgedit.kinds.source import loaded_code, require_code
 from pytest_imgedit.workers.editing import Dropped, EditCalls, Output, free_memory
 from pytest_imgedit.workers.messages import (
     checked_answer,
