@@ -20,7 +20,7 @@ from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.folder import SUFFIXES
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.suites.native import FIELDS, USUAL_NAMES, read_seed, split_tags
-from pytest_imgedit.suites.rows import Problems, Row, read_rows
+from pytest_imgedit.suites.rows import Row, raise_problems, read_rows
 
 #: Folders that hold no images of a benchmark.
 _SKIPPED = {"benchmarks", "node_modules", "site-packages", "__pycache__"}
@@ -130,9 +130,9 @@ def _of_table(path: Path) -> Guess:
         and all(_is_there(pair.source) for pair in suite.pairs)
     ):
         return Guess(f"{len(suite.pairs)} pairs of {path}", spec=path)
-    problems = Problems()
+    problems: list[UsageError] = []
     rows = list(read_rows(path, problems))
-    problems.check()
+    raise_problems(problems)
     here = Path.cwd()
     finder = _Finder(Path() if path.resolve().is_relative_to(here) else path.parent)
     names = list(dict.fromkeys(name for row in rows for name in row.values))

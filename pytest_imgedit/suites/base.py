@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -36,12 +37,16 @@ class SuiteLoader(Protocol):
         """
 
 
+#: What `Suite.sha256` covers of a pair.
+_HASHED = attrgetter("id", "category", "instruction", "description", "reference_text", "seed")
+
+
 @dataclass(frozen=True)
 class Suite:
     """A named list of pairs. `sha256` covers every text of every pair, in order, but no image.
 
-    `counts` holds how many pairs each category has without a limit; `remarks` what a user should
-    know of the file.
+    `counts` holds the number of pairs of each category before any limit; `remarks` holds warnings
+    about the file.
     """
 
     name: str
@@ -57,8 +62,8 @@ class Suite:
 
 
 def load_suite(settings: SuiteSettings) -> Suite:
-    """Load the suite of `settings.spec`; raise `UsageError` if it is unknown, empty, or has an id
-    twice.
+    """Load the suite of `settings.spec`; raise `UsageError` if it is unknown or empty, or if an id
+    occurs twice.
     """
     spec, loaders = settings.spec, {**known("suite"), **BUILTIN}
     if Path(spec).suffix.lower() in SUITE_SUFFIXES and spec.partition(":")[0] not in loaders:
@@ -74,31 +79,28 @@ def load_suite(settings: SuiteSettings) -> Suite:
     pairs = _load(settings, path, argument or "", spec, is_builtin=name in BUILTIN)
     _check(settings.spec, pairs)
     pairs = [_with_slug(pair) for pair in pairs]
-    digest, counts = _sha256(pairs), Counter(pair.category for pair in pairs)
+    sha256 = hashlib.sha256("".join(json.dumps(_HASHED(pair)) for pair in pairs).encode())
+    counts = Counter(pair.category for pair in pairs)
     remarks = _unread(settings.spec, pairs) if name == "native" else ()
     if settings.limit is not None:
-        pairs = _first_of_each(pairs, settings.limit)
-    return Suite(settings.spec, tuple(pairs), digest, counts, remarks)
+        pairs = list(_first_of_each(pairs, settings.limit))
+    return Suite(settings.spec, tuple(pairs), sha256.hexdigest(), counts, remarks)
 
 
 def _load(
     settings: SuiteSettings, path: str, argument: str, spec: str, is_builtin: bool
 ) -> list[EditPair]:
-    """Call a suite's loader; raises `UsageError` for whatever goes wrong in one that is the user's
-    own.
-    """
+    """Call a suite's loader; raises `UsageError` for any error of a custom one."""
     try:
         return list(Target.parse(path).load()(argument, settings))
-    except UsageError:
+    except (UsageError, KeyboardInterrupt):
         raise
     except OSError as error:
         raise UsageError(
             f"{str(error.filename or spec)[:200]}: {error.strerror}, expected a suite that can be "
             "read"
         ) from error
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # a loader of the user's own can raise anything, SystemExit too
+    except BaseException as error:  # a custom loader can raise anything, also SystemExit
         if is_builtin:
             raise
         raise UsageError(
@@ -107,7 +109,7 @@ def _load(
 
 
 def _check(spec: str, pairs: Sequence[EditPair]) -> None:
-    """Raise `UsageError` if there is no pair, one that is none, or an id twice."""
+    """Raise `UsageError` if there is no pair or an invalid one, or if an id occurs twice."""
     if not pairs:
         raise UsageError(f"suite {spec}: no pairs, expected at least one")
     seen: set[str] = set()
@@ -120,16 +122,13 @@ def _check(spec: str, pairs: Sequence[EditPair]) -> None:
 
 
 def _guess(spec: str) -> str:
-    """Guess what a spec that is no suite was meant to be."""
     if is_folder(Path(spec)):
         return f"; {spec} is a folder: imgedit init {spec} makes a suite of it"
     return ""
 
 
 def _unread(spec: str, pairs: Sequence[EditPair]) -> tuple[str, ...]:
-    """Name the fields of a suite file that no pair is made of: one may hold what should have been
-    shown.
-    """
+    """Name the fields of a suite file that nothing reads: one may hold what should be shown."""
     counts = Counter(name for pair in pairs for name in pair.fields)
     if not counts:
         return ()
@@ -141,18 +140,14 @@ def _unread(spec: str, pairs: Sequence[EditPair]) -> tuple[str, ...]:
 
 
 def _with_slug(pair: EditPair) -> EditPair:
-    """Name a pair's category by its slug, whatever its loader called it."""
-    slugged = category_slug(pair.category)
-    own = pair.own_category or pair.category
-    if slugged == pair.category:
+    category = category_slug(pair.category)
+    if category == pair.category:
         return pair
-    return replace(pair, category=slugged, own_category=own)
+    return replace(pair, category=category, own_category=pair.own_category or pair.category)
 
 
 def _problem(pair: Any) -> str | None:
-    """Say what is wrong with a pair as a loader made it; the files of built-in loaders were checked
-    by then.
-    """
+    """Say what is wrong with a pair that a loader returned."""
     if not isinstance(pair, EditPair):
         return "expected an EditPair"
     for name in ("id", "category", "instruction", "description", "reference_text", "difficulty"):
@@ -183,26 +178,9 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and not any("\ud800" <= char <= "\udfff" for char in value)
 
 
-def _first_of_each(pairs: list[EditPair], limit: int) -> list[EditPair]:
-    counts: dict[str, int] = {}
-    kept = []
+def _first_of_each(pairs: Iterable[EditPair], limit: int) -> Iterator[EditPair]:
+    counts: Counter[str] = Counter()
     for pair in pairs:
-        counts[pair.category] = counts.get(pair.category, 0) + 1
+        counts[pair.category] += 1
         if counts[pair.category] <= limit:
-            kept.append(pair)
-    return kept
-
-
-def _sha256(pairs: Iterable[EditPair]) -> str:
-    digest = hashlib.sha256()
-    for pair in pairs:
-        texts = (
-            pair.id,
-            pair.category,
-            pair.instruction,
-            pair.description,
-            pair.reference_text,
-            pair.seed,
-        )
-        digest.update(json.dumps(texts).encode())
-    return digest.hexdigest()
+            yield pair

@@ -1,11 +1,14 @@
-"""The native suite format: rows with an instruction and an image, base64 or a path beside the
-file.
+"""The native suite format: rows with an instruction and an image, which is base64 text or a path
+beside the file.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
+import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path, PurePath
@@ -16,10 +19,9 @@ from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.images import Base64Image, FileImage
 from pytest_imgedit.core.pairs import EditPair, ImageSource, category_slug
 from pytest_imgedit.core.sanitize import did_you_mean, steering
-from pytest_imgedit.suites.ids import Ids
-from pytest_imgedit.suites.rows import Problems, Row, RowImage, make_pairs, read_rows
+from pytest_imgedit.suites.rows import Row, RowImage, make_pairs, read_rows
 
-#: What a pair needs -> the field names that may hold it, the first one present wins.
+#: What a pair needs -> the field names that may hold it; the first one present wins.
 FIELDS: dict[str, tuple[str, ...]] = {
     "id": ("id",),
     "category": ("category", "subset"),
@@ -41,46 +43,47 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "difficulty": ("difficulty",),
     "seed": ("seed",),
 }
-#: Formats whose rows cannot be read again by their bytes, so that a base64 image stays in memory.
+#: Formats whose rows cannot be read again by their bytes: their base64 images stay in memory.
 INLINE = (".toml", ".csv")
-#: What people call these fields elsewhere; `imgedit init` and messages guess by them.
+#: Names of these fields in other formats, by which `imgedit init` and messages guess.
 USUAL_NAMES: dict[str, tuple[str, ...]] = {
     "image": (
-        *(
-            "image",
-            "file",
-            "filename",
-            "file_name",
-            "path",
-            "image_path",
-            "img",
-            "photo",
-            "picture",
-            "source",
-        ),
-        *("文件", "图片"),
+        "image",
+        "file",
+        "filename",
+        "file_name",
+        "path",
+        "image_path",
+        "img",
+        "photo",
+        "picture",
+        "source",
+        "文件",
+        "图片",
     ),
     "instruction": (
-        *(
-            "instruction",
-            "prompt",
-            "text",
-            "edit",
-            "edit_prompt",
-            "caption",
-            "instructions",
-            "query",
-        ),
-        *("指令", "提示词"),
+        "instruction",
+        "prompt",
+        "text",
+        "edit",
+        "edit_prompt",
+        "caption",
+        "instructions",
+        "query",
+        "指令",
+        "提示词",
     ),
     "category": ("category", "subset", "kind", "type", "class", "task", "group", "类别", "分类"),
     "reference": ("reference", "target", "ground_truth", "gt"),
 }
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_MARKS = re.compile(r"[._-]+")
+#: Characters of the readable part of an id, with room for a digest in the 128 of an id.
+_READABLE_LENGTH = 119
 
 
 def load(argument: str, settings: SuiteSettings) -> Iterator[EditPair]:
-    """Return the pairs of one file, with `[suite.fields]` naming fields that are called otherwise
-    there.
+    """Return the pairs of one file; `[suite.fields]` names fields that are called otherwise there.
 
     Rows without a category are of the category `all`. Raises `UsageError` for a row without
     instruction or image, and for values of a wrong type.
@@ -91,119 +94,101 @@ def load(argument: str, settings: SuiteSettings) -> Iterator[EditPair]:
             raise UsageError(
                 f"suite.fields: unknown {key!r}, expected one of {', '.join(FIELDS)}{near}"
             )
-    path = Path(argument)
     if settings.root is not None and not settings.root.is_dir():
         raise UsageError(f"suite.root: {settings.root}: no such folder")
-    reader = _Reader(
-        settings.language,
-        {**FIELDS, **{k: (v,) for k, v in settings.fields.items()}},
-        settings.root,
-    )
-    problems = Problems()
-    seen: dict[str, int] = {}
-    rows = list(reader.drop_images(read_rows(path, problems)))
-    ids = Ids(reader.given_names(rows), reader.image_paths(rows))
-
-    def make(row: Row) -> EditPair:
-        pair = reader.pair(row, ids)
-        if pair.id in seen:
-            raise row.error(
-                f"id {pair.id!r} is already used on line {seen[pair.id]}, expected unique ids"
-            )
-        seen[pair.id] = row.line
-        return pair
-
-    return make_pairs(rows, make, problems)
+    problems: list[UsageError] = []
+    reader = _Reader(settings, read_rows(Path(argument), problems))
+    return make_pairs(reader.rows, reader.pair, problems)
 
 
 class _Reader:
-    def __init__(
-        self, language: str, fields: dict[str, tuple[str, ...]], root: Path | None
-    ) -> None:
-        self.languages = (language, "zh" if language == "en" else "en")
-        self.fields, self.root = fields, root
-        self.read_names = {name for names in fields.values() for name in names}
+    """Makes pairs of the rows of one file, whose ids depend on all of them."""
 
-    def drop_images(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """Put a short digest in the place of each base64 text, so that no row keeps its image in
-        memory.
-        """
-        names = (*self.fields["image_b64"], *self.fields["reference_b64"])
-        for row in rows:
-            for name in names:
-                text = row.values.get(name)
-                if isinstance(text, str) and text and row.path.suffix.lower() not in INLINE:
-                    row.values[name] = hashlib.sha256(
-                        text.encode("utf-8", "surrogatepass")
-                    ).hexdigest()
-            yield row
+    def __init__(self, settings: SuiteSettings, rows: Iterable[Row]) -> None:
+        self.languages = (settings.language, *({"en", "zh"} - {settings.language}))
+        self.fields = {**FIELDS, **{key: (name,) for key, name in settings.fields.items()}}
+        self.root = settings.root
+        self.read_names = {name for names in self.fields.values() for name in names}
+        self.rows = [self._without_images(row) for row in rows]
+        names = (self._field(row, "id")[1] for row in self.rows)
+        self.ids = Ids((name for name in names if isinstance(name, str)), self._paths())
+        self.lines: dict[str, int] = {}
 
-    def field(self, row: Row, key: str) -> tuple[str, Any]:
+    def _without_images(self, row: Row) -> Row:
+        """Replace each base64 text by a digest, so that no row keeps its image in memory."""
+        if row.path.suffix.lower() in INLINE:
+            return row
+        for name in (*self.fields["image_b64"], *self.fields["reference_b64"]):
+            text = row.values.get(name)
+            if isinstance(text, str) and text:
+                data = text.encode("utf-8", "surrogatepass")
+                row.values[name] = hashlib.sha256(data).hexdigest()
+        return row
+
+    def _paths(self) -> Iterator[str]:
+        for row in self.rows:
+            with suppress(UsageError):  # raised again where the pair is made
+                yield self._path(row)
+
+    def _field(self, row: Row, key: str) -> tuple[str, Any]:
         for name in self.fields[key]:
             if row.values.get(name) not in (None, ""):
                 return name, row.values[name]
         return self.fields[key][0], None
 
-    def text(self, row: Row, key: str) -> str:
-        name, value = self.field(row, key)
+    def _text(self, row: Row, key: str) -> str:
+        name, value = self._field(row, key)
         if value is None:
             return ""
         if not isinstance(value, str):
             raise row.error(f"{name!r} is {type(value).__name__}, expected text")
         return value.strip()
 
-    def translated(self, row: Row, key: str) -> str:
+    def _translated(self, row: Row, key: str) -> str:
         names = (*(f"{key}_{language}" for language in self.languages), key)
-        return next((text for name in names if (text := self.text(row, name))), "")
+        return next(filter(None, (self._text(row, name) for name in names)), "")
 
-    def given_names(self, rows: Iterable[Row]) -> Iterator[str]:
-        """Yield the ids that rows have as text."""
-        values = (self.field(row, "id")[1] for row in rows)
-        return (value for value in values if isinstance(value, str))
+    def _path(self, row: Row) -> str:
+        return self._text(row, "image_path") or self._text(row, "image")
 
-    def image_paths(self, rows: Iterable[Row]) -> Iterator[str]:
-        """Yield the paths of source images; one that is no text is told where its pair is read."""
-        for row in rows:
-            with suppress(UsageError):
-                yield self.path(row)
-
-    def pair(self, row: Row, ids: Ids) -> EditPair:
-        category = self.text(row, "category") or row.group or "all"
-        instruction = self.translated(row, "instruction")
+    def pair(self, row: Row) -> EditPair:
+        """Make the pair of a row; raise `UsageError` if a value is missing or of a wrong type."""
+        own_category = self._text(row, "category") or row.group or "all"
+        category = category_slug(own_category)
+        instruction = self._translated(row, "instruction")
         if not instruction:
-            raise row.error(f"no instruction, expected text in {self.names(row, 'instruction')}")
-        source = self.image(row, "image")
+            raise row.error(f"no instruction, expected text in {self._names(row, 'instruction')}")
+        source = self._image(row, "image")
         if source is None:
-            raise row.error(f"no image, expected one in {self.names(row, 'image', 'image_b64')}")
-        seed_name, seed = self.field(row, "seed")
+            raise row.error(f"no image, expected one in {self._names(row, 'image', 'image_b64')}")
+        seed_name, seed = self._field(row, "seed")
         if isinstance(seed, str) and row.is_text:
             seed = read_seed(seed)
-        if seed is not None and (
-            not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63
-        ):
+        if seed is not None and (type(seed) is not int or not 0 <= seed < 2**63):
             raise row.error(
                 f"{seed_name!r} is {seed!r:.40}, expected an integer of at least 0 and under 2**63"
             )
-        tags_name, tags = self.field(row, "tags")
+        tags_name, tags = self._field(row, "tags")
         if isinstance(tags, str) and row.is_text:
             tags = split_tags(tags)
         if tags is not None and not (
             isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)
         ):
             raise row.error(f"{tags_name!r} is {tags!r:.80}, expected a list of texts")
-        return EditPair(
-            id=self.id(row, category_slug(category), instruction, ids),
-            category=category_slug(category),
+        pair_id, own_id = self._ids(row, category, instruction)
+        pair = EditPair(
+            id=pair_id,
+            category=category,
             instruction=instruction,
             source=source,
-            description=self.translated(row, "description"),
-            reference=self.image(row, "reference"),
-            reference_text=self.translated(row, "reference_text"),
+            description=self._translated(row, "description"),
+            reference=self._image(row, "reference"),
+            reference_text=self._translated(row, "reference_text"),
             tags=tuple(tags or ()),
-            difficulty=self.text(row, "difficulty"),
+            difficulty=self._text(row, "difficulty"),
             seed=seed or 0,
-            own_id=self.own_id(row),
-            own_category=category,
+            own_id=own_id,
+            own_category=own_category,
             fields={
                 name: _short(value)
                 for name, value in row.values.items()
@@ -211,77 +196,125 @@ class _Reader:
             },
             row=str(row),
         )
+        if pair_id in self.lines:
+            raise row.error(
+                f"id {pair_id!r} is already used on line {self.lines[pair_id]}, expected unique ids"
+            )
+        self.lines[pair_id] = row.line
+        return pair
 
-    def names(self, row: Row, *keys: str) -> str:
-        """List the fields that would do, and the row's own field that looks most like one of
-        them.
-        """
-        names = [name for key in keys for name in self.fields[key]]
-        known = " or ".join(map(repr, names))
-        present = [name for name in row.values if name not in self.read_names]
-        guess = next(
-            (name for name in present if name.lower() in USUAL_NAMES.get(keys[0], ())), None
-        )
-        if guess:
-            return f"{known}; if {guess!r} is that, set suite.fields.{keys[0]}={guess!r}"
+    def _names(self, row: Row, *keys: str) -> str:
+        """List the fields that would do, and the row's field that looks most like one of them."""
+        known = " or ".join(repr(name) for key in keys for name in self.fields[key])
+        for name in row.values:
+            if name not in self.read_names and name.lower() in USUAL_NAMES.get(keys[0], ()):
+                return f"{known}; if {name!r} is that, set suite.fields.{keys[0]}={name!r}"
         return known
 
-    def id(self, row: Row, category: str, instruction: str, ids: Ids) -> str:
-        name, given = self.field(row, "id")
-        if isinstance(given, int) and not isinstance(given, bool):
-            given = f"{category}-{given:04d}"
-        if given is not None and not isinstance(given, str):
-            raise row.error(f"{name!r} is {type(given).__name__}, expected text or an integer")
-        path = self.path(row)
-        if found := steering(given or path):
+    def _ids(self, row: Row, category: str, instruction: str) -> tuple[str, str]:
+        """Return the pair's id, and the suite's name of it: its id if that is text, else the stem
+        of its image's path.
+        """
+        name, value = self._field(row, "id")
+        if value is not None and type(value) not in (int, str):
+            raise row.error(f"{name!r} is {type(value).__name__}, expected text or an integer")
+        path = self._path(row)
+        own_id = PurePath(path).stem
+        if isinstance(value, str):
+            own_id = value
+        elif value is not None:
+            value = f"{category}-{value:04d}"
+        if mark := steering(value or path):
             raise row.error(
-                f"{name!r} is {given or path!a:.200} with {found}, expected printable text"
+                f"{name!r} is {value or path!a:.200} with {mark}, expected printable text"
             )
-        if given:
-            return ids.named(given)
-        return ids.of_image(path, json.dumps([self.text(row, "image_b64"), instruction]), category)
+        if value:
+            return self.ids.named(value), own_id
+        text = json.dumps([self._text(row, "image_b64"), instruction])
+        return self.ids.of_image(path, text, category), own_id
 
-    def own_id(self, row: Row) -> str:
-        """Return the suite's own name of a pair: its id, else the stem of its image's path."""
-        _, given = self.field(row, "id")
-        if isinstance(given, str):
-            return given
-        return PurePath(self.path(row)).stem
-
-    def path(self, row: Row) -> str:
-        return self.text(row, "image_path") or self.text(row, "image")
-
-    def image(self, row: Row, key: str) -> ImageSource | None:
-        name, value = self.field(row, f"{key}_b64")
+    def _image(self, row: Row, key: str) -> ImageSource | None:
+        name, value = self._field(row, f"{key}_b64")
         if value is not None:
-            self.text(row, f"{key}_b64")
+            self._text(row, f"{key}_b64")
             if row.path.suffix.lower() in INLINE:
                 return Base64Image(value)
             return RowImage(row.path, row.start, row.end, name)
-        relative = self.text(row, key)
-        if relative:
-            return beside(row, relative, self.root)
+        if path := self._text(row, key):
+            return beside(row, path, self.root)
         return None
 
 
+class Ids:
+    """Makes ids of `[A-Za-z0-9._-]{1,128}` out of a suite's `names` and image `paths`, readable
+    where unique.
+
+    The id of a pair depends on all names and paths of the suite, but not on their order.
+    """
+
+    def __init__(self, names: Iterable[str], paths: Iterable[str]) -> None:
+        paths = list(paths)
+        self._names = Counter(map(_readable, {*names}))
+        self._stems = Counter(_readable(PurePath(path).stem) for path in paths)
+        self._paths = Counter(map(_joined, paths))
+
+    def named(self, name: str) -> str:
+        """Return the id for a suite's name of a pair; the same name gives the same id."""
+        readable = _readable(name)
+        if readable and (readable == name or self._names[readable] == 1):
+            return readable
+        return _digested(readable, name)
+
+    def of_image(self, path: str, text: str, category: str) -> str:
+        """Return the id for a pair without a name: the stem of its image's path, or the whole path
+        if two images share the stem.
+
+        Pairs of the same image, and those without a path, get eight hex digits of a SHA-256 over
+        `path` and `text`.
+        """
+        stem = _readable(PurePath(path).stem)
+        if stem and self._stems[stem] == 1:
+            return stem
+        joined = _joined(path)
+        if stem and self._paths[joined] == 1:
+            return joined
+        return _digested(stem or category, f"{path}\n{text}")
+
+
+def _digested(readable: str, text: str) -> str:
+    data = unicodedata.normalize("NFC", text).encode("utf-8", "surrogatepass")
+    return "-".join(filter(None, (readable, hashlib.sha256(data).hexdigest()[:8])))
+
+
+def _joined(path: str) -> str:
+    return _readable("-".join((*PurePath(path).parent.parts, PurePath(path).stem)))
+
+
+def _readable(name: str) -> str:
+    """Leave out what an id cannot hold; return an empty text if nothing remains."""
+    name = unicodedata.normalize("NFC", name)
+    cleaned = _UNSAFE.sub("-", name)
+    if cleaned == name and name.strip(".") and len(name) <= 128:  # "." and ".." would be folders
+        return name
+    joined = _MARKS.sub(lambda marks: "-" if "-" in marks[0] else marks[0], cleaned)
+    return joined.strip("-.")[:_READABLE_LENGTH]
+
+
 def read_seed(text: str) -> int | str:
-    """Return the seed that a table's cell holds; a text that is none stays one."""
-    is_number = (
-        text.isascii() and text.isdigit() and len(text) < 20
-    )  # Python refuses to read thousands of digits
-    if is_number:
+    """Return the seed in a cell of a table; a text that is no number stays as it is."""
+    if text.isascii() and text.isdigit() and len(text) < 20:  # int() refuses thousands of digits
         return int(text)
     return text
 
 
 def split_tags(text: str) -> list[str]:
-    """Return the tags of a table's cell, which `;` separates."""
-    return [tag for part in text.split(";") if (tag := part.strip())]
+    """Return the tags in a cell of a table, which `;` separates."""
+    return [*filter(None, map(str.strip, text.split(";")))]
 
 
 def _short(value: Any) -> str:
-    """Keep a further field as text, if it is short enough to be one; a list or table is kept as its
-    name only.
+    """Return the first 200 characters of a further field; of a list or table only the name is
+    kept.
     """
     if isinstance(value, str | int | float):
         return str(value)[:200]

@@ -12,7 +12,7 @@ from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.pairs import EditPair, category_slug, slug
 from pytest_imgedit.core.sanitize import steering
 from pytest_imgedit.suites.native import beside
-from pytest_imgedit.suites.rows import Problems, Row, make_pairs, read_rows
+from pytest_imgedit.suites.rows import Row, make_pairs, read_rows
 
 FILES = ("data_total.json", "datav2_total_w_subtask.json")
 
@@ -20,25 +20,25 @@ FILES = ("data_total.json", "datav2_total_w_subtask.json")
 def load(argument: str, settings: SuiteSettings) -> Iterator[EditPair]:
     """Return the pairs of a RISEBench folder.
 
-    Categories lose their `_reasoning` (causal, logical, spatial, temporal). `reference_img` is the
-    reference image, `reference` or `reference_txt` the reference text. Raises `UsageError` if the
-    folder or a field is missing.
+    The suffix `_reasoning` of categories (causal, logical, spatial, temporal) is dropped.
+    `reference_img` is the reference image, `reference` or `reference_txt` the reference text.
+    Raises `UsageError` if the folder or a field is missing.
     """
     folder = Path(argument)
     path = next((folder / name for name in FILES if (folder / name).is_file()), None)
     if path is None:
         raise UsageError(f"suite risebench:{argument}: no {' or '.join(FILES)} in {folder}")
-    problems = Problems()
+    problems: list[UsageError] = []
     return make_pairs(read_rows(path, problems), _pair, problems)
 
 
 def _pair(row: Row) -> EditPair:
-    for name in ("index", "category", "instruction", "image"):
-        if not isinstance(row.values.get(name), str) or not row.values[name].strip():
-            raise row.error(f"{name!r} is {row.values.get(name)!r}, expected text")
     values = row.values
-    if found := steering(values["index"]):
-        raise row.error(f"'index' is {values['index']!a} with {found}, expected printable text")
+    for name in ("index", "category", "instruction", "image"):
+        if not isinstance(values.get(name), str) or not values[name].strip():
+            raise row.error(f"{name!r} is {values.get(name)!r}, expected text")
+    if mark := steering(values["index"]):
+        raise row.error(f"'index' is {values['index']!a} with {mark}, expected printable text")
     reference = values.get("reference_img")
     if reference is not None and not isinstance(reference, str):
         raise row.error(f"'reference_img' is {reference!r}, expected text")

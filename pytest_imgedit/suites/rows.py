@@ -1,4 +1,4 @@
-"""Reads rows out of JSON, JSONL, CSV and TOML files one at a time, so that images inside them stay
+"""Reads the rows of JSON, JSONL, CSV and TOML files one at a time, so that the images in them stay
 on disk.
 """
 
@@ -10,11 +10,13 @@ import json
 import mmap
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pytest_imgedit.config.toml_file import ConfigFile
 from pytest_imgedit.core.errors import ImageError, UsageError
 from pytest_imgedit.core.images import Base64Image
 from pytest_imgedit.core.pairs import EditPair
@@ -24,35 +26,17 @@ from pytest_imgedit.core.strict_json import JsonObject, loads
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _MAX_DEPTH = 64
 MAX_SUITE_BYTES = 16 * 2**30
-
-
-class Problems:
-    """Mistakes in the rows of a suite file, told together: the first five, and how many more there
-    are.
-    """
-
-    SHOWN = 5
-
-    def __init__(self) -> None:
-        self._found: list[UsageError] = []
-
-    def add(self, error: UsageError) -> None:
-        self._found.append(error)
-
-    def check(self) -> None:
-        """Raise one `UsageError` for all mistakes, if there are any."""
-        if self._found:
-            more = len(self._found) - self.SHOWN
-            rest = [f"and {more} more"] if more > 0 else []
-            raise UsageError("; ".join([*map(str, self._found[: self.SHOWN]), *rest]))
+_BOM = codecs.BOM_UTF8
+#: Mistakes of a suite file that its error names.
+_PROBLEMS_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row: its values, where its bytes stand in the file, its line, and the category key above
+    """One row: its values, the range of its bytes in the file, its line, and the category key above
     it.
 
-    `number` counts rows from 1 where all are on one line, else it is 0.
+    `number` counts rows from 1 if all are on one line; otherwise it is 0.
     """
 
     path: Path
@@ -65,7 +49,7 @@ class Row:
 
     @property
     def is_text(self) -> bool:
-        """Whether the file's format has no other values than texts."""
+        """Whether all values in the file's format are texts."""
         return self.path.suffix.lower() == ".csv"
 
     def __str__(self) -> str:
@@ -77,7 +61,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class RowImage:
-    """A base64 image that is one field of a row; the row is read again when the image is wanted."""
+    """A base64 image in one field of a row; `read` reads the row again."""
 
     path: Path
     start: int
@@ -99,12 +83,13 @@ class RowImage:
             raise ImageError(f"{self.path}: field {self.name!r}: {error}") from error
 
 
-def read_rows(path: Path, problems: Problems) -> Iterator[Row]:
+def read_rows(path: Path, problems: list[UsageError]) -> Iterator[Row]:
     """Yield the rows of a JSON list, a JSON dict of lists, a JSONL or CSV file, or a TOML file with
     `[[pairs]]`.
 
-    A row that cannot be read is left out and goes to `problems`. Raises `UsageError` with
-    `file:line: what was found, what was expected` where the file as a whole is wrong.
+    A row that cannot be read is left out, and its error is appended to `problems`. Raises
+    `UsageError` with `file:line: what was found, what was expected` if the file as a whole is
+    wrong.
     """
     if not path.is_file():
         raise UsageError(f"{path}: no such file, expected a suite in JSON, JSONL, CSV or TOML")
@@ -116,15 +101,19 @@ def read_rows(path: Path, problems: Problems) -> Iterator[Row]:
     suffix = path.suffix.lower()
     if suffix == ".toml":
         yield from _toml_rows(path)
-        return
-    if suffix == ".csv":
+    elif suffix == ".csv":
         yield from _csv_rows(path)
-        return
-    with path.open("rb") as file:
-        data = mmap.mmap(
-            file.fileno(), 0, access=mmap.ACCESS_READ
-        )  # lives as long as a match object needs it
-    spans = _jsonl_spans(data) if suffix == ".jsonl" else _json_spans(path, data)
+    else:
+        yield from _json_rows(path, suffix, problems)
+
+
+def _json_rows(path: Path, suffix: str, problems: list[UsageError]) -> Iterator[Row]:
+    with path.open("rb") as file:  # the mapping lives as long as a match object needs it
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    first = len(_BOM) * (data[: len(_BOM)] == _BOM)
+    spans = _json_spans(path, data, first)
+    if suffix == ".jsonl":
+        spans = _jsonl_spans(data, first)
     line, counted = 1, 0
     is_one_line = suffix == ".json" and data.find(b"\n", 0, len(data) - 1) < 0
     for number, (start, end, group) in enumerate(spans, 1):
@@ -133,13 +122,13 @@ def read_rows(path: Path, problems: Problems) -> Iterator[Row]:
         try:
             values = _parse(path, line, data[start:end])
         except UsageError as error:
-            problems.add(error)
+            problems.append(error)
             continue
-        yield Row(path, line, start, end, values, group, number if is_one_line else 0)
+        yield Row(path, line, start, end, values, group, number * is_one_line)
 
 
 def make_pairs(
-    rows: Iterable[Row], make: Callable[[Row], EditPair], problems: Problems
+    rows: Iterable[Row], make: Callable[[Row], EditPair], problems: list[UsageError]
 ) -> Iterator[EditPair]:
     """Yield what `make` makes of rows; raises one `UsageError` at the end for all `problems`, those
     of `make` too.
@@ -148,15 +137,24 @@ def make_pairs(
         try:
             pair = make(row)
         except UsageError as error:
-            problems.add(error)
+            problems.append(error)
         else:
             yield pair
-    problems.check()
+    raise_problems(problems)
+
+
+def raise_problems(problems: Sequence[UsageError]) -> None:
+    """Raise one `UsageError` for the mistakes of a suite file, if there are any: the first five,
+    and how many more there are.
+    """
+    if problems:
+        messages = [str(error) for error in problems[:_PROBLEMS_SHOWN]]
+        if len(problems) > _PROBLEMS_SHOWN:
+            messages.append(f"and {len(problems) - _PROBLEMS_SHOWN} more")
+        raise UsageError("; ".join(messages))
 
 
 def _toml_rows(path: Path) -> Iterator[Row]:
-    from pytest_imgedit.config.toml_file import ConfigFile
-
     file = ConfigFile.read(path, "a suite in TOML")
     rows = file.tables.get("pairs")
     if not isinstance(rows, list) or not all(isinstance(values, dict) for values in rows):
@@ -167,12 +165,16 @@ def _toml_rows(path: Path) -> Iterator[Row]:
 
 
 def _csv_rows(path: Path) -> Iterator[Row]:
-    """Yield one row a record, by the names of the first one; blank lines are none."""
+    """Yield one row a record, named by the first record; blank lines are skipped.
+
+    Columns are separated by commas, or if the header has none, by semicolons or tabs.
+    """
     with path.open(newline="", encoding="utf-8-sig") as file:
         try:
             header = file.readline()
             file.seek(0)
-            reader = csv.reader(file, strict=True, delimiter=_delimiter(header))
+            delimiter = next((mark for mark in ",;\t" if mark in header), ",")
+            reader = csv.reader(file, strict=True, delimiter=delimiter)
             names = next(reader, [])
             if len(set(names)) < len(names) or not all(names):
                 raise UsageError(
@@ -195,24 +197,14 @@ def _csv_rows(path: Path) -> Iterator[Row]:
             raise UsageError(f"{path}:{reader.line_num}: not valid CSV: {error}") from error
 
 
-def _delimiter(header: str) -> str:
-    """Return what stands between the columns: a comma, or where the header has none, a semicolon or
-    a tab.
-    """
-    return next((mark for mark in ",;\t" if mark in header), ",")
-
-
 def _encoding(path: Path) -> str:
-    """Name the encoding of a text that is not UTF-8, as far as its first bytes tell."""
     with path.open("rb") as file:
-        is_utf16 = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    if is_utf16:
-        return "UTF-16"
+        if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            return "UTF-16"
     return "not UTF-8"
 
 
-def _jsonl_spans(data: mmap.mmap) -> Iterator[tuple[int, int, None]]:
-    start = 3 if data[:3] == b"\xef\xbb\xbf" else 0
+def _jsonl_spans(data: mmap.mmap, start: int) -> Iterator[tuple[int, int, None]]:
     while start < len(data):
         newline = data.find(b"\n", start)
         end = newline if newline >= 0 else len(data)
@@ -221,17 +213,17 @@ def _jsonl_spans(data: mmap.mmap) -> Iterator[tuple[int, int, None]]:
         start = end + 1
 
 
-def _json_spans(path: Path, data: mmap.mmap) -> Iterator[tuple[int, int, str | None]]:
-    """Find where each row begins and ends by its brackets; `_parse` reads the row itself.
+def _json_spans(path: Path, data: mmap.mmap, first: int) -> Iterator[tuple[int, int, str | None]]:
+    """Find the first and last byte of each row by its brackets; `_parse` reads the row itself.
 
-    What stands around the rows is kept as a skeleton with a 0 for each row, and parsed at the end,
-    so that the file as a whole is strict JSON too.
+    The text around the rows is kept as a skeleton with a 0 for each row, and parsed at the end, so
+    that the file as a whole is strict JSON too.
     """
-    depth, row_depth, start, rows = 0, 2, -1, 0
+    depth, row_depth, start = 0, 2, -1
     group: str | None = None
-    skeleton = _Skeleton(path, data)
+    skeleton = _Skeleton(path, data, first)
     for token in _TOKEN.finditer(data):
-        mark = data[token.start() : token.start() + 1]
+        mark = token[0][:1]
         if mark in (b"[", b"{"):
             depth += 1
             if depth > _MAX_DEPTH:
@@ -245,39 +237,31 @@ def _json_spans(path: Path, data: mmap.mmap) -> Iterator[tuple[int, int, str | N
         elif mark in (b"]", b"}"):
             if depth == row_depth:
                 skeleton.replace(start, token.end())
-                rows += 1
                 yield start, token.end(), group
             depth -= 1
         elif row_depth == 3 and depth == 1:
-            group = _key(token.group())
-    skeleton.check(rows)
-
-
-def _key(token: bytes) -> str | None:
-    """Decode an object's key; what is not valid JSON is found when the skeleton is checked."""
-    try:
-        return str(json.loads(token))
-    except ValueError:
-        return None
+            with suppress(ValueError):  # found when the skeleton is checked
+                group = json.loads(token[0])
+    skeleton.check()
 
 
 class _Skeleton:
     """A JSON file's text with each row replaced by a 0."""
 
-    def __init__(self, path: Path, data: mmap.mmap) -> None:
+    def __init__(self, path: Path, data: mmap.mmap, first: int) -> None:
         self.path, self.data = path, data
         self.text = bytearray()
-        self.read = 3 if data[:3] == b"\xef\xbb\xbf" else 0
-        self.places = [(0, self.read)]
+        self.end = first
+        #: Offsets in the skeleton and in the file behind each row.
+        self.offsets = [(0, first)]
 
     def replace(self, start: int, end: int) -> None:
-        self.text += self.data[self.read : start] + b"0"
-        self.places.append((len(self.text), end))
-        self.read = end
+        self.text += self.data[self.end : start] + b"0"
+        self.offsets.append((len(self.text), end))
+        self.end = end
 
-    def check(self, rows: int) -> None:
-        self.text += self.data[self.read :]
-        expected = "expected a list of objects or a dict of such lists by category"
+    def check(self) -> None:
+        self.text += self.data[self.end :]
         try:
             value = loads(self.text.decode("utf-8"))
         except UnicodeDecodeError as error:
@@ -285,20 +269,21 @@ class _Skeleton:
                 f"{self.path}:{self._line(error.start)}: not UTF-8, expected UTF-8 text"
             ) from error
         except json.JSONDecodeError as error:
-            offset = len(self.text.decode("utf-8")[: error.pos].encode("utf-8"))
-            raise UsageError(
-                f"{self.path}:{self._line(offset)}: not valid JSON: {error.msg}"
-            ) from error
+            line = self._line(len(error.doc[: error.pos].encode()))
+            raise UsageError(f"{self.path}:{line}: not valid JSON: {error.msg}") from error
         except ValueError as error:
             raise UsageError(f"{self.path}:1: not valid JSON: {error}") from error
         lists = list(value.values()) if isinstance(value, dict) else [value]
-        if not all(isinstance(rows, list) for rows in lists) or sum(map(len, lists)) != rows:
-            raise UsageError(f"{self.path}:1: {expected}")
+        rows = len(self.offsets) - 1
+        if not all(isinstance(part, list) for part in lists) or sum(map(len, lists)) != rows:
+            raise UsageError(
+                f"{self.path}:1: expected a list of objects or a dict of such lists by category"
+            )
 
     def _line(self, offset: int) -> int:
         """Return the line in the file of an offset in the skeleton."""
-        at, place = self.places[bisect_right(self.places, (offset, len(self.data))) - 1]
-        return _line(self.data, place + offset - at)
+        at, position = self.offsets[bisect_right(self.offsets, (offset, len(self.data))) - 1]
+        return _line(self.data, position + offset - at)
 
 
 def _line(data: mmap.mmap, position: int) -> int:
@@ -308,6 +293,8 @@ def _line(data: mmap.mmap, position: int) -> int:
 def _parse(path: Path, line: int, data: bytes) -> JsonObject:
     try:
         values = loads(data.decode("utf-8"))
+        if _is_deep(values):
+            raise RecursionError
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}:{line}: not UTF-8, expected UTF-8 text") from error
     except json.JSONDecodeError as error:
@@ -318,21 +305,16 @@ def _parse(path: Path, line: int, data: bytes) -> JsonObject:
         raise UsageError(f"{path}:{line}: not valid JSON: {error}") from error
     except RecursionError as error:
         raise UsageError(f"{path}:{line}: nested deeper than {_MAX_DEPTH} levels") from error
-    if _deep(values):
-        raise UsageError(f"{path}:{line}: nested deeper than {_MAX_DEPTH} levels")
     if not isinstance(values, dict):
         raise UsageError(f"{path}:{line}: {type(values).__name__}, expected an object (one pair)")
     return values
 
 
-def _deep(value: Any) -> bool:
-    """Tell whether lists and objects are nested deeper than `_MAX_DEPTH` levels."""
+def _is_deep(value: Any) -> bool:
     level = [value]
     for _ in range(_MAX_DEPTH):
-        inner = [child for child in level if isinstance(child, list | dict)]
+        boxes = [child for child in level if isinstance(child, list | dict)]
         level = [
-            child for box in inner for child in (box.values() if isinstance(box, dict) else box)
+            child for box in boxes for child in (box.values() if isinstance(box, dict) else box)
         ]
-        if not level:
-            return False
-    return True
+    return bool(level)

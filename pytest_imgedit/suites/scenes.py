@@ -1,6 +1,4 @@
-"""The suite `scenes`: how many pairs of which template, and images that are drawn when they are
-read.
-"""
+"""The suite `scenes`: how many pairs of each template, and images that are drawn on each read."""
 
 from __future__ import annotations
 
@@ -25,7 +23,6 @@ TEMPLATES: dict[str, tuple[Callable[[Random], Scene], ...]] = {
     "causal": causal.TEMPLATES,
     "referential": referential.TEMPLATES,
 }
-_NUMBER = re.compile(r"\d{1,6}", re.ASCII)
 FULL = {"physics": 50, "environment": 50, "social": 70, "causal": 50, "referential": 50}
 
 
@@ -46,7 +43,7 @@ class SceneImage:
 
 @lru_cache(maxsize=64)
 def make_scene(category: str, index: int, seed: int) -> Scene:
-    """Make scene number `index` of a category: the same arguments always give the same scene."""
+    """Return scene number `index` of a category; the same arguments always give the same scene."""
     templates = TEMPLATES[category]
     return templates[index % len(templates)](Random(f"{seed}:{category}-{index:04d}"))
 
@@ -57,15 +54,14 @@ def load(argument: str, settings: SuiteSettings) -> Iterator[EditPair]:
     for category, count in counts.items():
         for index in range(count):
             scene = make_scene(category, index, seed)
-            language = settings.language
             yield EditPair(
                 id=f"{category}-{index:04d}",
                 category=category,
-                instruction=getattr(scene.instruction, language),
+                instruction=getattr(scene.instruction, settings.language),
                 source=SceneImage(category, index, seed, after=False),
-                description=getattr(scene.description, language),
+                description=getattr(scene.description, settings.language),
                 reference=SceneImage(category, index, seed, after=True),
-                reference_text=getattr(scene.result, language),
+                reference_text=getattr(scene.result, settings.language),
                 tags=scene.tags,
                 difficulty=scene.difficulty,
                 seed=seed,
@@ -78,7 +74,11 @@ def _parse(argument: str) -> tuple[dict[str, int], int]:
     values = {"n": 10, "seed": 0}
     for part in filter(None, argument.split(",")):
         key, _, text = part.partition("=")
-        if key not in values or not _NUMBER.fullmatch(text) or (key == "n" and int(text) < 1):
+        if (
+            key not in values
+            or not re.fullmatch(r"[0-9]{1,6}", text)
+            or (key == "n" and int(text) < 1)
+        ):
             expected = "expected full, or n=NUMBER and seed=NUMBER of up to six digits"
             raise UsageError(f"suite scenes:{argument}: {part!r}, {expected}")
         values[key] = int(text)

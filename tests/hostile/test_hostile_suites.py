@@ -19,7 +19,7 @@ from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.images import encode_png
 from pytest_imgedit.suites.base import load_suite
-from pytest_imgedit.suites.rows import Problems, read_rows
+from pytest_imgedit.suites.rows import raise_problems, read_rows
 
 PNG = encode_png(Image.effect_noise((32, 24), 60))
 B64 = base64.b64encode(PNG).decode()
@@ -378,9 +378,9 @@ def test_bad_images_are_errors_of_their_pairs_and_the_others_go_on(bench, tmp_pa
 
 
 def rows_of(file):
-    problems = Problems()
+    problems = []
     rows = [row.values for row in read_rows(file, problems)]
-    problems.check()
+    raise_problems(problems)
     return rows
 
 

@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_imgedit.suites.ids import Ids
+from pytest_imgedit.suites.native import Ids
 
 NAMES = st.lists(st.text(min_size=1), unique=True, max_size=8)
 

@@ -13,15 +13,15 @@ from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.images import decode, encode_png
 from pytest_imgedit.suites.base import load_suite
-from pytest_imgedit.suites.rows import Problems, read_rows
+from pytest_imgedit.suites.rows import raise_problems, read_rows
 
 PNG = base64.b64encode(encode_png(Image.new("RGB", (13, 12), "red"))).decode()
 
 
 def rows_of(path):
-    problems = Problems()
+    problems = []
     rows = [row.values for row in read_rows(path, problems)]
-    problems.check()
+    raise_problems(problems)
     return rows
 
 
