@@ -10,8 +10,7 @@ from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.files import is_folder
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.store.journal import Journal
-from pytest_imgedit.store.records import EditRecord, ModelRecord, VerdictRecord
+from pytest_imgedit.store.journal import EditRecord, Journal, ModelRecord, VerdictRecord
 
 Found = tuple[str, EditRecord | VerdictRecord]
 #: The fewest characters that stand for a key.

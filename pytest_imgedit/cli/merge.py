@@ -40,8 +40,7 @@ from pytest_imgedit.stats.decision import Evidence, decide, summarize_items
 from pytest_imgedit.stats.outcome import outcome
 from pytest_imgedit.store.baselines import Baseline, make_baseline, read_baseline
 from pytest_imgedit.store.documents import read_results
-from pytest_imgedit.store.journal import Journal
-from pytest_imgedit.store.records import EditRecord, ModelRecord, VerdictRecord
+from pytest_imgedit.store.journal import EditRecord, Journal, ModelRecord, VerdictRecord
 from pytest_imgedit.store.store import Store
 
 _BLOB = re.compile(r"[0-9a-f]{64}(\.thumbnail)?\.(png|jpg|webp)")

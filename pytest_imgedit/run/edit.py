@@ -23,7 +23,7 @@ from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.base import Model
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.run.work import Work, halves, in_batches_of, missing_edits, reusable
-from pytest_imgedit.store.records import EditRecord
+from pytest_imgedit.store.journal import EditRecord
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.workers.base import Worker
 from pytest_imgedit.workers.pool import Pool

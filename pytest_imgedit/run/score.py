@@ -22,7 +22,7 @@ from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.protocols.rubric import Rubric
 from pytest_imgedit.run.work import Work, reusable
-from pytest_imgedit.store.records import VerdictRecord
+from pytest_imgedit.store.journal import VerdictRecord
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.workers.base import Worker
 from pytest_imgedit.workers.pool import Pool

@@ -30,7 +30,7 @@ from pytest_imgedit.core.shards import Shard, number_of, shards_of
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.kinds.source import is_unchanged
-from pytest_imgedit.store.records import EditRecord, VerdictRecord
+from pytest_imgedit.store.journal import EditRecord, VerdictRecord
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.suites.base import Suite
 

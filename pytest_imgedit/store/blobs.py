@@ -1,6 +1,6 @@
 """Content-addressed images: `blobs/ab/<sha256>.<png|jpg|webp>`, written once and never changed.
 
-Beside an image lies what reports show in its place, `<sha256>.thumbnail.webp`.
+The thumbnail of an image for reports is beside it: `<sha256>.thumbnail.webp`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pytest_imgedit.core.images import suffix_of
 
 #: The largest image that an editor may return has fewer bytes as a PNG.
 MAX_BLOB_BYTES = 2**29
+_THUMBNAIL = ".thumbnail.webp"
 
 
 class Blobs:
@@ -26,23 +27,22 @@ class Blobs:
         self.folder, self.require_there = folder, require_there
 
     def path(self, sha256: str, suffix: str = ".png") -> Path:
-        """Where a blob is or would be."""
+        """Return the path that a blob has or would have."""
         return self.folder / sha256[:2] / f"{sha256}{suffix}"
 
     def put(self, data: bytes, durable: bool = True) -> str:
-        """Keep an encoded image and return its SHA-256 in hex.
+        """Store an encoded image and return its SHA-256 in hex.
 
-        A durable blob is on disk when this returns (file and folder synced); others may be lost
-        when the machine stops, and serve reports only. Raises `StoreError` if it cannot be written.
+        A durable blob is on disk when this returns (file and folder synced). Others are for reports
+        only, and may be lost when the machine stops. Raises `StoreError` if it cannot be written.
         """
         sha256 = hashlib.sha256(data).hexdigest()
         path = self.path(sha256, suffix_of(data))
         if path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data:
             return sha256
         self.require_there()
-        partial = (
-            self.folder / ".partial"
-        )  # one name, since a store has one writer: a crash leaves one file at most
+        # A store has one writer; with one name, a crash leaves at most one file.
+        partial = self.folder / ".partial"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             partial.unlink(missing_ok=True)
@@ -61,32 +61,27 @@ class Blobs:
         return sha256
 
     def thumbnail(self, sha256: str) -> Path | None:
-        """Return where the thumbnail of a blob is; `None` if it is missing or a link, or was left
-        empty.
-        """
-        path = self._thumbnail_path(sha256)
+        """Return the path of a blob's thumbnail; `None` if it is missing, a link or empty."""
+        path = self.path(sha256, _THUMBNAIL)
         if path.is_file() and not path.is_symlink() and path.stat().st_size:
             return path
         return None
 
     def put_thumbnail(self, sha256: str, data: bytes) -> None:
-        """Keep the thumbnail of a blob, unless there is one; raises `StoreError` if it cannot be
+        """Store the thumbnail of a blob, unless there is one; raises `StoreError` if it cannot be
         written.
 
-        It may be lost when the machine stops; a report makes it anew.
+        It may be lost when the machine stops; a report makes it again.
         """
-        path = self._thumbnail_path(sha256)
+        path = self.path(sha256, _THUMBNAIL)
         try:
             if self.thumbnail(sha256) is None:
                 write_bytes(path, data)
         except OSError as error:
             raise StoreError(f"{path}: {error.strerror}") from error
 
-    def _thumbnail_path(self, sha256: str) -> Path:
-        return self.path(sha256, ".thumbnail.webp")
-
     def get(self, sha256: str, suffix: str = ".png") -> bytes | None:
-        """Return a blob's bytes, or `None` if it is missing or is not what its name says."""
+        """Return a blob's bytes; `None` if it is missing or does not have the hash of its name."""
         try:
             data = read_regular(self.path(sha256, suffix), MAX_BLOB_BYTES, "an image")
         except UsageError:

@@ -1,5 +1,5 @@
-"""An append-only JSONL file of typed records, each with its own checksum and synced before `append`
-returns.
+"""The store's journals: append-only JSONL files of typed records, each with a checksum and synced
+before `append` returns.
 """
 
 from __future__ import annotations
@@ -11,26 +11,103 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from pytest_imgedit.core import strict_json
+from pytest_imgedit.core.environments import Environment
 from pytest_imgedit.core.errors import StoreError, UsageError, first_problem
+from pytest_imgedit.core.results import Sha256, Signature
 from pytest_imgedit.core.sanitize import shorten
+from pytest_imgedit.core.strict_json import JsonObject, loads
 from pytest_imgedit.store.blobs import sync_folder
-from pytest_imgedit.store.records import ModelRecord, Record
 
-R = TypeVar("R", bound=Record | ModelRecord)
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Grade = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+class ModelRecord(BaseModel):
+    """The parts of an editor or judge; the recipes of its edits or verdicts hold its key."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    key: Sha256
+    recipe: JsonObject
+
+
+class Record(ModelRecord):
+    """An edit or a verdict. `content` is the hash of its recipe, `key` that of its recipe and
+    environment.
+    """
+
+    content: Sha256
+    environment: Environment
+
+
+class EditRecord(Record):
+    """One edit; `blob` is its image, `code` holds further files that its class imported, the other
+    fields are those of `Edit`.
+    """
+
+    blob: Sha256
+    seconds: Seconds
+    worker: str
+    near_copy: bool
+    width: Annotated[int, Field(ge=1)]
+    height: Annotated[int, Field(ge=1)]
+    reframed: bool
+    batch_size: Annotated[int, Field(ge=1)]
+    signature: Signature
+    code: dict[str, Sha256] = Field(default_factory=dict)
+
+
+class VerdictRecord(Record):
+    """One verdict. `measured` says that the judge returned a score instead of a reply.
+
+    `asked` counts the questions that were necessary; the last one ended with the text `reminder`.
+    """
+
+    reply: str
+    aspects: dict[str, Finite]
+    score: Grade
+    batch_size: Annotated[int, Field(ge=1)]
+    greedy: Grade | None
+    off_scale: Share | None
+    measured: bool
+    asked: Annotated[int, Field(ge=1)]
+    reminder: str = ""
+    code: dict[str, Sha256] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _has_aspects_of_recipe(self) -> VerdictRecord:
+        """A reply has a grade in [0, 10] for each aspect of the rubric; measured aspects are
+        unrestricted.
+        """
+        if self.measured:
+            return self
+        asked = self.recipe.get("asked")
+        if not isinstance(asked, dict) or sorted(self.aspects) != sorted(
+            map(str, asked.get("aspects") or ())
+        ):
+            raise ValueError(f"aspects are {sorted(self.aspects)}, expected those of the recipe")
+        for name, value in self.aspects.items():
+            if not 0 <= value <= 10:
+                raise ValueError(f"aspect {name!r} is {value}, expected a grade from 0 to 10")
+        return self
+
+
+R = TypeVar("R", bound=ModelRecord)
 
 
 class Journal(Generic[R]):
     """Records by key; a later record of the same key replaces an earlier one.
 
-    A torn last line, as a crash leaves it, is dropped when the file is opened, and `torn` is set;
-    with `reads_only` it stays in the file, since a run may just be writing it. A damaged line
-    before the last, and any line whose checksum is right but which is no record of this `kind`,
-    raises `UsageError` with `file:line`.
+    A torn last line, as a crash leaves it, is dropped when the file is opened, and `torn` is set.
+    With `reads_only` it stays in the file, since a run may be writing it. A damaged line before the
+    last, or a line with a correct checksum that is no record of this `kind`, raises `UsageError`
+    with `file:line`.
     """
 
     def __init__(
@@ -42,7 +119,8 @@ class Journal(Generic[R]):
     ) -> None:
         self.path, self.kind, self.require_there = path, kind, require_there
         self.records: dict[str, R] = {}
-        self._by_content: dict[str, dict[str, R]] = {}
+        #: Keys of records by content, the oldest first.
+        self._keys: dict[str, dict[str, None]] = {}
         self._file: FileIO | None = None
         if path.exists() and not path.is_file():
             raise UsageError(f"{path}: not a regular file, expected the records of the store")
@@ -68,42 +146,44 @@ class Journal(Generic[R]):
         return good
 
     def _parse(self, body: bytes, number: int) -> R:
-        kind: type[Any] = self.kind
-        expected = "expected a record as this version writes it (another store: --imgedit-out=DIR)"
         try:
-            document = strict_json.loads(body.decode())
-            record: R = kind.model_validate(document)
-            return record
+            return self.kind.model_validate(loads(body.decode()))
         except ValidationError as error:
-            what = first_problem(error)
+            problem = first_problem(error)
         except (ValueError, RecursionError) as error:
-            what = f"not strict JSON: {error}"
-        raise UsageError(f"{self.path}:{number}: {shorten(what, 300)}, {expected}")
+            problem = f"not strict JSON: {error}"
+        raise UsageError(
+            f"{self.path}:{number}: {shorten(problem, 300)}, expected a record as this version "
+            "writes it (another store: --imgedit-out=DIR)"
+        )
 
     def _remember(self, record: R) -> None:
         self.records.pop(record.key, None)  # so that the newest stands last
         self.records[record.key] = record
         if isinstance(record, Record):
-            same = self._by_content.setdefault(record.content, {})
-            same.pop(record.key, None)
-            same[record.key] = record
+            keys = self._keys.setdefault(record.content, {})
+            keys.pop(record.key, None)
+            keys[record.key] = None
 
     def of_content(self, content: str) -> list[R]:
-        """Return the records of one recipe, each of another environment, the oldest first."""
-        return list(self._by_content.get(content, {}).values())
+        """Return the records of one recipe in different environments, the oldest first."""
+        return [self.records[key] for key in self._keys.get(content, ())]
 
     def append(self, records: Sequence[R]) -> None:
-        """Write records and sync once; raises `StoreError`, such as for a full disk, with none of
-        them kept.
+        """Write records and sync once; raises `StoreError`, for example if the disk is full, and
+        then keeps none of them.
         """
         self.require_there()
         data = b"".join(map(_pack, records))
         try:
-            file = self._open()
+            if self._file is None:
+                # Without a buffer, what cannot be written is not kept for later.
+                self._file = self.path.open("ab", buffering=0)
+                sync_folder(self.path.parent)
             rest = memoryview(data)
             while rest:
-                rest = rest[file.write(rest) :]
-            os.fsync(file.fileno())
+                rest = rest[self._file.write(rest) :]
+            os.fsync(self._file.fileno())
         except BaseException as error:
             with suppress(OSError):  # else the torn line is dropped when the file is opened next
                 os.truncate(self.path, self._size)
@@ -114,27 +194,18 @@ class Journal(Generic[R]):
         for record in records:
             self._remember(record)
 
-    def _open(self) -> FileIO:
-        """Open the file, without a buffer of its own so that what cannot be written is not kept for
-        later.
-        """
-        if self._file is None:
-            self._file = self.path.open("ab", buffering=0)
-            sync_folder(self.path.parent)
-        return self._file
-
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
 
 
-def _pack(record: Record | ModelRecord) -> bytes:
+def _pack(record: ModelRecord) -> bytes:
     body = json.dumps(record.model_dump(), ensure_ascii=True, sort_keys=True, allow_nan=False)
     return f"{body}\t{zlib.crc32(body.encode()):08x}\n".encode()
 
 
 def _unpack(line: bytes) -> bytes | None:
-    """Return the body of a line; `None` if it is not whole."""
+    """Return the body of a line; `None` if the line is torn or damaged."""
     body, tab, checksum = line.rstrip(b"\n").rpartition(b"\t")
     if not (tab and line.endswith(b"\n")) or f"{zlib.crc32(body):08x}".encode() != checksum:
         return None

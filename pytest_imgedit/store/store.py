@@ -6,6 +6,7 @@ import fcntl
 import os
 import secrets
 import socket
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from io import FileIO
@@ -15,10 +16,9 @@ from pytest_imgedit.core.environments import Environment
 from pytest_imgedit.core.errors import StoreError, UsageError
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.store.blobs import Blobs
-from pytest_imgedit.store.journal import Journal
-from pytest_imgedit.store.records import EditRecord, ModelRecord, VerdictRecord
+from pytest_imgedit.store.journal import EditRecord, Journal, ModelRecord, VerdictRecord
 
-#: Any of these tells that a folder is a store; a lock that a cleaner took away is made anew.
+#: A folder with any of these is a store; a lock that a cleaner removed is made again.
 _KNOWN_BY = frozenset({"lock", "edits.jsonl", "verdicts.jsonl", "models.jsonl", "runs", "blobs"})
 
 
@@ -28,8 +28,8 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.blobs = Blobs(folder / "blobs", self._require_there)
-        self._opened_as: tuple[int, int] | None = None
-        #: Environments of what was read and written, by their digests.
+        self._opened: os.stat_result | None = None
+        #: Environments of the records that were read or written, by their digests.
         self.environments: dict[str, Environment] = {}
         self._lock: FileIO | None = None
 
@@ -47,39 +47,37 @@ class Store:
 
     @property
     def fingerprints(self) -> Path:
-        """The file that remembers digests of weights."""
+        """The file that caches digests of weights."""
         return self.folder / "fingerprints.json"
 
     def remember(self, digest: str, recipe: JsonObject) -> None:
-        """Keep what an editor or judge is made of, which recipes name by its digest; raises
+        """Store the recipe of an editor or judge, which other recipes name by its digest; raises
         `StoreError`.
         """
         if digest not in self.models.records:
             self.models.append([ModelRecord(key=digest, recipe=recipe)])
 
     def __enter__(self) -> Store:
-        """Raises `UsageError` if the folder cannot be written, is no store, or is held by another
+        """Raises `UsageError` if the folder cannot be written, is no store, or is locked by another
         process.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            held = {path.name for path in self.folder.iterdir()} - {".gitignore"}
-            if held and not held & _KNOWN_BY:
+            names = {path.name for path in self.folder.iterdir()} - {".gitignore"}
+            if names and names.isdisjoint(_KNOWN_BY):
                 raise UsageError(
                     f"{self.folder}: holds other files, expected a store or an empty or new folder"
                 )
-            for name in (".gitignore", "lock"):
-                if (self.folder / name).exists() and not (self.folder / name).is_file():
-                    raise UsageError(
-                        f"{self.folder / name}: not a regular file, expected that of a store"
-                    )
-            ignore = self.folder / ".gitignore"
+            ignore, lock = self.folder / ".gitignore", self.folder / "lock"
+            for path in (ignore, lock):
+                if path.exists() and not path.is_file():
+                    raise UsageError(f"{path}: not a regular file, expected that of a store")
             if not ignore.exists() or not ignore.stat().st_size:
                 ignore.write_text("*\n")
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
-            self._lock = os.fdopen(os.open(self.folder / "lock", flags, 0o666), "r+b", buffering=0)
+            self._lock = os.fdopen(os.open(lock, flags, 0o666), "r+b", buffering=0)
             self._take_lock(self._lock)
-            self._opened_as = _identity(self.folder)
+            self._opened = self.folder.stat()
         except OSError as error:
             raise UsageError(
                 f"{self.folder}: {error.strerror}, expected a folder that can be written"
@@ -87,17 +85,13 @@ class Store:
         return self
 
     def _require_there(self) -> None:
-        """Raise `StoreError` if the folder that was opened has been removed or put elsewhere
-        since.
-        """
-        if self._opened_as is None:
+        """Raise `StoreError` if the folder that was opened has been removed or moved since."""
+        if self._opened is None:
             return
-        try:
-            found = _identity(self.folder)
-        except OSError:
-            found = None
-        if found != self._opened_as:
-            raise StoreError(f"{self.folder}: the store is gone, expected it where the run began")
+        with suppress(OSError):
+            if os.path.samestat(self._opened, self.folder.stat()):
+                return
+        raise StoreError(f"{self.folder}: the store is gone, expected it where the run began")
 
     def _take_lock(self, file: FileIO) -> None:
         try:
@@ -110,8 +104,8 @@ class Store:
             ) from None
         file.truncate(0)
         file.write(
-            f"process {os.getpid()} on {socket.gethostname()} since {_now():%Y-%m-%d %H:%M:%S} "
-            "UTC".encode()
+            f"process {os.getpid()} on {socket.gethostname()} since "
+            f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC".encode()
         )
 
     def __exit__(self, *error: object) -> None:
@@ -123,10 +117,11 @@ class Store:
             self._lock.close()
 
     def new_run(self) -> Path:
-        """Make and return the folder of a new run: `runs/<UTC time>-<random id>`; raises
+        """Create and return the folder of a new run, `runs/<UTC time>-<random id>`; raises
         `StoreError`.
         """
-        folder = self.folder / "runs" / f"{_now():%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+        now = datetime.now(UTC)
+        folder = self.folder / "runs" / f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
         try:
             folder.mkdir(parents=True)
         except OSError as error:
@@ -139,12 +134,3 @@ class Store:
 def finished_runs(folder: Path) -> list[Path]:
     """Return the results.json of each finished run of a store, the oldest first."""
     return sorted(folder.glob("runs/*/results.json"), key=lambda path: path.lstat().st_mtime_ns)
-
-
-def _identity(folder: Path) -> tuple[int, int]:
-    status = folder.stat()
-    return status.st_dev, status.st_ino
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

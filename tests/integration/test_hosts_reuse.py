@@ -12,8 +12,7 @@ from model_server import ModelServer
 from PIL import Image
 
 from pytest_imgedit.core.environments import ask_versions
-from pytest_imgedit.store.journal import Journal
-from pytest_imgedit.store.records import ModelRecord
+from pytest_imgedit.store.journal import Journal, ModelRecord
 from pytest_imgedit.workers.agent import Agent
 
 SUITE = (

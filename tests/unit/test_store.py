@@ -16,8 +16,7 @@ from pytest_imgedit.core.files import write_json
 from pytest_imgedit.core.images import encode_png
 from pytest_imgedit.kinds.identity import key
 from pytest_imgedit.store.blobs import Blobs
-from pytest_imgedit.store.journal import Journal
-from pytest_imgedit.store.records import EditRecord, VerdictRecord
+from pytest_imgedit.store.journal import EditRecord, Journal, VerdictRecord
 from pytest_imgedit.store.store import Store
 
 PNG = encode_png(Image.new("RGB", (4, 4), "red"))
