@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pytest_imgedit.run.calls import EditWorkers, RewardModel
     from pytest_imgedit.run.finish import FinishedRun
     from pytest_imgedit.run.session import open_models
-    from pytest_imgedit.store.documents import read_results
+    from pytest_imgedit.store.baselines import read_results
     from pytest_imgedit.suites.base import SuiteLoader
 
 __all__ = [
@@ -98,7 +98,7 @@ _MODULES = {
     "run.calls": ("EditWorkers", "RewardModel"),
     "run.finish": ("FinishedRun",),
     "run.session": ("open_models",),
-    "store.documents": ("read_results",),
+    "store.baselines": ("read_results",),
     "suites.base": ("SuiteLoader",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

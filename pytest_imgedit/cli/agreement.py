@@ -18,7 +18,7 @@ from pytest_imgedit.core.sanitize import counted, interval, number
 from pytest_imgedit.report import terminal
 from pytest_imgedit.report.rows import judge_name
 from pytest_imgedit.stats.agreement import MEASURES, agreement
-from pytest_imgedit.store.documents import read_results
+from pytest_imgedit.store.baselines import read_results
 
 MAX_BYTES = 64 * 2**20
 

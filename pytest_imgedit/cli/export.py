@@ -11,8 +11,8 @@ from pytest_imgedit.core.files import write_json
 from pytest_imgedit.core.results import Item, SeedResult
 from pytest_imgedit.core.sanitize import counted
 from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.store.baselines import read_results
 from pytest_imgedit.store.blobs import Blobs
-from pytest_imgedit.store.documents import read_results
 
 LIST = "edits.json"
 

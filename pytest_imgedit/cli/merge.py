@@ -38,8 +38,7 @@ from pytest_imgedit.stats.comparison import Computed
 from pytest_imgedit.stats.controls import describe_controls
 from pytest_imgedit.stats.decision import Evidence, decide, summarize_items
 from pytest_imgedit.stats.outcome import outcome
-from pytest_imgedit.store.baselines import Baseline, make_baseline, read_baseline
-from pytest_imgedit.store.documents import read_results
+from pytest_imgedit.store.baselines import Baseline, make_baseline, read_baseline, read_results
 from pytest_imgedit.store.journal import EditRecord, Journal, ModelRecord, VerdictRecord
 from pytest_imgedit.store.store import Store
 

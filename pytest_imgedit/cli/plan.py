@@ -19,8 +19,7 @@ from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import terminal
 from pytest_imgedit.stats.estimates import ENOUGH, estimate
 from pytest_imgedit.stats.planning import mde, size_for
-from pytest_imgedit.store.baselines import BaselineItem, reduced
-from pytest_imgedit.store.documents import read_results
+from pytest_imgedit.store.baselines import BaselineItem, read_results, reduced
 
 #: Edits a pair for which is planned.
 SEEDS = (1, 2, 4)

@@ -27,11 +27,11 @@ from pytest_imgedit.store.baselines import (
     Baseline,
     as_baseline,
     read_baseline,
+    read_results,
     unlike_items,
     unlike_judges,
     unlike_losses,
 )
-from pytest_imgedit.store.documents import read_results
 from pytest_imgedit.store.store import finished_runs
 
 

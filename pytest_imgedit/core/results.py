@@ -39,16 +39,12 @@ BlobPath = Annotated[str, Field(pattern=r"^[0-9a-f]{2}/[0-9a-f]{64}\.(png|jpg|we
 
 
 def once(name: str) -> AfterValidator:
-    """Return a check of parts that no two have the same value of this name; it raises
-    `ValueError`.
-    """
+    """Return a validator that raises `ValueError` if two parts have the same value of this name."""
 
     def check(parts: tuple[T, ...]) -> tuple[T, ...]:
-        value, count = (
-            Counter(getattr(part, name) for part in parts).most_common(1)[0] if parts else (None, 0)
-        )
-        if count > 1:
-            raise ValueError(f"{name} {value!r} occurs twice, expected it once")
+        for value, count in Counter(getattr(part, name) for part in parts).most_common(1):
+            if count > 1:
+                raise ValueError(f"{name} {value!r} occurs twice, expected it once")
         return parts
 
     return AfterValidator(check)
@@ -57,7 +53,13 @@ def once(name: str) -> AfterValidator:
 class Part(BaseModel):
     """A part of a results document."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        serialize_by_alias=True,
+        validate_by_name=True,
+    )
 
 
 # What became of a pair
@@ -599,7 +601,7 @@ class Timing(Part):
     worker on, its GPUs computed.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=False, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=False)
 
     edit_s: float = 0.0
     load_s: float = 0.0
@@ -645,14 +647,6 @@ class Section(Part):
 
 class Results(Part):
     """All that a run found. Every selected pair is in `items` exactly once."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        allow_inf_nan=False,
-        serialize_by_alias=True,
-        validate_by_name=True,
-    )
 
     schema_name: Literal["imgedit.results/2"] = Field(default="imgedit.results/2", alias="schema")
     run: RunInfo

@@ -17,7 +17,7 @@ from pytest_imgedit.run.placement import Peak
 from pytest_imgedit.run.work import Work
 from pytest_imgedit.stats.planning import expected_mde
 from pytest_imgedit.stats.sequential import at_the_end
-from pytest_imgedit.store.documents import read_results
+from pytest_imgedit.store.baselines import read_results
 from pytest_imgedit.store.store import Store, finished_runs
 from pytest_imgedit.suites.base import Suite
 

@@ -1,5 +1,6 @@
-"""Baselines: a run's scores with their provenance, in a small JSON file that users commit and
-compare with.
+"""Documents that outlive a run: results.json, and baselines, which users commit and compare with.
+
+A baseline holds a run's scores with their provenance in a small JSON file.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, StrictInt, ValidationError
+from pydantic import Field, StrictInt, ValidationError
 
 from pytest_imgedit.core.errors import UsageError, first_problem
-from pytest_imgedit.core.files import write_text
+from pytest_imgedit.core.files import read_utf8, write_text
 from pytest_imgedit.core.images import look_alike
 from pytest_imgedit.core.pairs import slug
 from pytest_imgedit.core.results import (
@@ -37,16 +38,18 @@ from pytest_imgedit.core.results import (
     once,
 )
 from pytest_imgedit.core.sanitize import did_you_mean
-from pytest_imgedit.store.documents import as_results, read_document
+from pytest_imgedit.core.strict_json import JsonObject, loads
 
 BASELINE_SCHEMA = "imgedit.baseline/2"
-#: Where baselines stand, below pytest's root folder.
+#: The largest document that is read.
+MAX_BYTES = 256 * 2**20
+#: The folder of baselines, below pytest's root folder.
 FOLDER = Path("benchmarks", "baselines")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 def check_name(name: str) -> None:
-    """Raise `UsageError` for a name that `--imgedit-save` cannot make a file of."""
+    """Raise `UsageError` for a name that `--imgedit-save` cannot use as a file name."""
     if not _NAME.fullmatch(name) or name == "latest":
         raise UsageError(
             f"--imgedit-save={name}: expected a name of letters, digits, '.', '_' and '-', not "
@@ -63,19 +66,17 @@ class BaselineSeed(Part):
     signature: Signature | None = None
 
     def is_alike(self, other: BaselineSeed) -> bool:
-        """Tell whether the edits of two runs look alike; those of which one is not known do not."""
+        """Return whether the edits of two runs look alike; `False` if one of them is unknown."""
         if self.edit == other.edit:
             return self.edit is not None
-        return (
-            self.signature is not None
-            and other.signature is not None
-            and look_alike(self.signature, other.signature)
-        )
+        if self.signature is None or other.signature is None:
+            return False
+        return look_alike(self.signature, other.signature)
 
 
 class BaselineItem(Part):
-    """One pair: `sha256` covers what was asked (`content_sha256`), `source` names the blob of its
-    source image.
+    """One pair: `sha256` covers its texts and images (`content_sha256`), `source` names the blob of
+    its source image.
     """
 
     id: PairId
@@ -87,7 +88,7 @@ class BaselineItem(Part):
 
     @property
     def cluster(self) -> str:
-        """What pairs that are not independent share: the source image."""
+        """The source image, which dependent pairs share."""
         return self.source or self.id
 
     @property
@@ -106,14 +107,6 @@ class BaselineCategory(Part):
 
 class Baseline(Part):
     """A run's scores, with their provenance; scores are rounded to six digits."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        allow_inf_nan=False,
-        serialize_by_alias=True,
-        validate_by_name=True,
-    )
 
     schema_name: Literal["imgedit.baseline/2"] = Field(default="imgedit.baseline/2", alias="schema")
     name: str = Field(pattern=r"^[A-Za-z0-9._-]{1,128}$")
@@ -134,7 +127,7 @@ class Baseline(Part):
 
 
 def make_baseline(results: Results, name: str) -> Baseline:
-    """Reduce results to what later runs are compared with."""
+    """Reduce results to the values that later runs are compared with."""
     return Baseline(
         name=name,
         run=results.run.id,
@@ -158,7 +151,7 @@ def make_baseline(results: Results, name: str) -> Baseline:
 
 
 def reduced(item: Item) -> BaselineItem:
-    """Reduce an item of a run to what is compared of it."""
+    """Reduce an item of a run to the values that are compared."""
     return BaselineItem(
         id=item.id,
         category=item.category,
@@ -170,12 +163,12 @@ def reduced(item: Item) -> BaselineItem:
 
 
 def _reduced_seed(result: SeedResult) -> BaselineSeed:
-    reduced: dict[str, object] = {"seed": result.seed}
+    values: JsonObject = {"seed": result.seed}
     if result.verdict is not None:
-        reduced["score"] = _rounded(result.verdict.score)
+        values["score"] = _rounded(result.verdict.score)
     if result.edit is not None:
-        reduced["edit"], reduced["signature"] = result.edit.blob, result.edit.signature or None
-    return BaselineSeed.model_validate(reduced)
+        values |= {"edit": result.edit.blob, "signature": result.edit.signature or None}
+    return BaselineSeed(**values)
 
 
 def _rounded(score: float | None) -> float | None:
@@ -185,15 +178,13 @@ def _rounded(score: float | None) -> float | None:
 
 
 def content_sha256(asked: Sequence[str | None]) -> str:
-    """Hash what was asked about a pair: category, instruction, description, reference text, and
-    images as blobs.
-    """
+    """Hash the category, instruction, description, reference text and image blobs of a pair."""
     return hashlib.sha256(json.dumps(list(asked)).encode()).hexdigest()
 
 
 def write_baseline(folder: Path, baseline: Baseline) -> Path:
-    """Write `folder/NAME.json`, one item a line so that a diff shows which pairs changed; raises
-    `OSError`.
+    """Write `folder/NAME.json` with one item a line, so that a diff shows which pairs changed;
+    raises `OSError`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{baseline.name}.json"
@@ -210,62 +201,91 @@ def read_baseline(reference: str, folder: Path, base: Path) -> Baseline:
     """Read what `--imgedit-compare` names: a NAME in `folder`, `latest` there, or a path below
     `base`.
 
-    A path may be that of a baseline, of a results.json, or of a run's folder. Raises `UsageError`
-    for one that is not there, cannot be read, is of a newer format, or lacks what a comparison
-    needs.
+    A path may be that of a baseline, of a results.json, or of a run's folder. `latest` is the
+    baseline of the run that finished last. Raises `UsageError` for one that is not there, cannot be
+    read, is of a newer format, or lacks what a comparison needs.
     """
+    saved = sorted(folder.glob("*.json"))
     if reference == "latest":
-        return _latest(folder)
+        if not saved:
+            raise UsageError(f"baseline 'latest': no baseline in {folder}, see --imgedit-save")
+        # The modification times of files do not survive a checkout.
+        return max(map(as_baseline, saved), key=lambda baseline: baseline.finished)
+    path = Path(base, reference)
     if _NAME.fullmatch(reference) and not reference.endswith(".json"):
         path = folder / f"{reference}.json"
         if not path.exists():
-            known = sorted(one.stem for one in folder.glob("*.json"))
+            known = sorted(baseline.stem for baseline in saved)
+            expected = "none is saved there, see --imgedit-save"
             if known:
-                have = f"expected one of: {', '.join(known)}"
-            else:
-                have = "none is saved there, see --imgedit-save"
+                expected = f"expected one of: {', '.join(known)}"
             raise UsageError(
-                f"baseline {reference!r}: no {path}; {have}{did_you_mean(reference, known)}"
+                f"baseline {reference!r}: no {path}; {expected}{did_you_mean(reference, known)}"
             )
-        return as_baseline(path)
-    path = Path(base, reference)
-    return as_baseline(path / "results.json" if path.is_dir() else path)
-
-
-def _latest(folder: Path) -> Baseline:
-    """Return the baseline of the run that finished last: times of files do not survive a
-    checkout.
-    """
-    baselines = [as_baseline(path) for path in sorted(folder.glob("*.json"))]
-    if not baselines:
-        raise UsageError(f"baseline 'latest': no baseline in {folder}, see --imgedit-save")
-    return max(baselines, key=lambda baseline: baseline.finished)
+    elif path.is_dir():
+        path /= "results.json"
+    return as_baseline(path)
 
 
 def as_baseline(path: Path) -> Baseline:
-    """Read a baseline, or a results.json as one; raise `UsageError`."""
-    document = read_document(path, (BASELINE_SCHEMA, RESULTS_SCHEMA))
+    """Read a baseline, or make one of a results.json; raise `UsageError`."""
+    document = _read_document(path, (BASELINE_SCHEMA, RESULTS_SCHEMA))
     if document["schema"] == RESULTS_SCHEMA:
-        return make_baseline(as_results(path, document), slug(path.parent.name))
+        return make_baseline(_as_results(path, document), slug(path.parent.name))
     try:
         return Baseline.model_validate(document)
     except ValidationError as error:
-        expected = "expected a baseline as --imgedit-save writes it, or a results.json"
-        raise UsageError(f"{path}: {first_problem(error)}, {expected}") from None
+        raise UsageError(
+            f"{path}: {first_problem(error)}, expected a baseline as --imgedit-save writes it, or "
+            "a results.json"
+        ) from None
+
+
+def read_results(path: Path) -> Results:
+    """Read a results.json; raises `UsageError`, which names the file and the place, for anything
+    else.
+    """
+    return _as_results(path, _read_document(path, (RESULTS_SCHEMA,)))
+
+
+def _as_results(path: Path, document: JsonObject) -> Results:
+    try:
+        return Results.model_validate(document)
+    except ValidationError as error:
+        raise UsageError(f"{path}: not a whole results document: {first_problem(error)}") from None
+
+
+def _read_document(path: Path, schemas: Sequence[str]) -> JsonObject:
+    """Read a JSON object whose `schema` is one of these; raises `UsageError`."""
+    text = read_utf8(path, MAX_BYTES, "a baseline or a results.json")
+    try:
+        document = loads(text)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: not valid JSON: {error}") from None
+    if not isinstance(document, dict):
+        document = {}
+    schema = document.get("schema")
+    if schema not in schemas:
+        expected = " or ".join(map(repr, schemas))
+        raise UsageError(
+            f"{path}: schema {schema!r}, expected {expected}: of another version, or no such file"
+        )
+    return document
 
 
 def unlike_judges(baseline: Baseline, judge: Mapping[str, object], seeds: int) -> str | None:
-    """Say why verdicts cannot be compared, as far as can be told by what is known of a `judge`,
-    fields of `JudgeInfo`.
+    """Say why verdicts cannot be compared, as far as the known fields of `judge`, those of
+    `JudgeInfo`, tell.
 
-    A judge is what its fingerprint says, wherever it lies; its spec counts only where there is no
-    fingerprint.
+    Judges of one fingerprint are the same, whatever their specs; the specs count only if there is
+    no fingerprint.
     """
     there = baseline.judge
     another = f"another judge: {there.spec} there, {judge.get('spec')} here"
-    if "rubric" in judge and (judge["rubric"] is None) != (
-        there.rubric is None
-    ):  # one of them only measures
+    # A judge without a rubric measures.
+    if "rubric" in judge and (judge["rubric"] is None) != (there.rubric is None):
         return another
     names = {
         "params": "judge parameters",
@@ -287,16 +307,15 @@ def unlike_judges(baseline: Baseline, judge: Mapping[str, object], seeds: int) -
 
 
 def unlike_losses(baseline: Baseline, lossy: Sequence[str]) -> str | None:
-    """Say why a gate cannot tell a worse model from a faster one: other parameters that trade
-    quality for speed.
+    """Say why a gate cannot separate a worse model from a faster one: the parameters that trade
+    quality for speed differ.
     """
-    was = baseline.editor.lossy
-    if was == tuple(lossy):
+    if baseline.editor.lossy == tuple(lossy):
         return None
-    named = (", ".join(one) or "nothing" for one in (was, lossy))
+    there, here = (", ".join(names) or "nothing" for names in (baseline.editor.lossy, lossy))
     return (
-        "an editor made faster with loss by {} there, by {} here; a gate on it would mix the "
-        "two".format(*named)
+        f"an editor made faster with loss by {there} there, by {here} here; a gate on it would mix "
+        "the two"
     )
 
 
@@ -310,9 +329,9 @@ def unlike_items(baseline: Baseline, items: Iterable[tuple[str, str, Sequence[in
             return f"pair {name!r} is not in it"
         if known[name].sha256 != sha256:
             return f"pair {name!r} had another category, text or image"
-        theirs = [seed.seed for seed in known[name].seeds]
-        if theirs != list(seeds):
-            return f"pair {name!r} was edited with seeds {theirs}, here with {list(seeds)}"
+        there = [seed.seed for seed in known[name].seeds]
+        if there != list(seeds):
+            return f"pair {name!r} was edited with seeds {there}, here with {list(seeds)}"
     return None
 
 
