@@ -25,7 +25,7 @@ from pytest_imgedit.run.preflight import check_executor, check_models, check_rub
 from pytest_imgedit.run.run import Run, Surroundings
 from pytest_imgedit.run.score import Scorer
 from pytest_imgedit.stats.controls import controls_gate, describe_controls
-from pytest_imgedit.stats.selection import Selection
+from pytest_imgedit.stats.gates import Selection
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.workers.hardware import Hardware

@@ -13,6 +13,7 @@ from pytest_imgedit.config.settings import GatesSettings, RunSettings
 from pytest_imgedit.config.toml_file import configs_of
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.files import is_folder
+from pytest_imgedit.core.pairs import in_order
 from pytest_imgedit.core.sanitize import number
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import tables, terminal
@@ -171,7 +172,9 @@ def compare_runs(
         a, b, f"{before} and {now}", gated=bool(max_drop or max_collapsed is not None)
     )
     observations = differences(a.items, b.items)
-    gates.check_fields("--max-drop", settings.max_drop, gates.categories_of(observations))
+    gates.check_fields(
+        "--max-drop", settings.max_drop, in_order(pair.category for pair in observations)
+    )
     results = gates.max_drop(settings, observations, a.name)
     tail, fallen = collapse.max_collapsed(
         settings, collapse.moves_between(a.items, b.items), a.name

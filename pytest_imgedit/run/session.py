@@ -32,8 +32,8 @@ from pytest_imgedit.run.pools import SessionWorkers, Silence, is_remote
 from pytest_imgedit.run.preflight import Baselines
 from pytest_imgedit.run.run import BlockRun, Run, Surroundings
 from pytest_imgedit.run.work import SelectedShard
+from pytest_imgedit.stats.gates import Selection, narrow
 from pytest_imgedit.stats.outcome import Outcome, outcome
-from pytest_imgedit.stats.selection import Selection, narrow
 from pytest_imgedit.store.baselines import check_name
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.suites.base import Suite, load_suite

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_imgedit.core.environments import Environment
+from pytest_imgedit.core.pairs import in_order
 from pytest_imgedit.core.results import (
     ComparedPair,
     Comparison,
@@ -20,7 +21,7 @@ from pytest_imgedit.core.results import (
 )
 from pytest_imgedit.stats.collapse import are_alike
 from pytest_imgedit.stats.estimates import Estimate
-from pytest_imgedit.stats.gates import Observation, categories_of, estimate_field
+from pytest_imgedit.stats.gates import Observation, estimate_field
 from pytest_imgedit.stats.holm import holm
 from pytest_imgedit.store.baselines import Baseline, BaselineItem
 
@@ -99,7 +100,7 @@ def _rows(
     gates: Sequence[GateResult],
 ) -> dict[str, ComparisonRow]:
     """One row for `overall` and each category; p values are adjusted over all of them."""
-    fields = ["overall", *categories_of(observations)]
+    fields = ["overall", *in_order(pair.category for pair in observations)]
     estimates = {field: estimate_field(field, observations) for field in fields}
     drops = holm([1.0 if one is None else one.p_below(0) for one in estimates.values()])
     rises = holm([1.0 if one is None else one.p_above(0) for one in estimates.values()])

@@ -1,31 +1,35 @@
-"""Gates on scores and on drops: when one fails, and what it says."""
+"""Gates on mean scores and drops: which apply to the selected pairs, when one fails, and what it
+says.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
+from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.core.pairs import category_slug, in_order
+from pytest_imgedit.core.pairs import category_slug
 from pytest_imgedit.core.results import GateOptions, GateResult, State
 from pytest_imgedit.core.sanitize import did_you_mean, p_value
 from pytest_imgedit.stats.estimates import ENOUGH, Estimate, estimate
 from pytest_imgedit.stats.holm import holm
 from pytest_imgedit.stats.planning import pairs_needed
 
-#: Steps in which pairs without a number are moved from the lowest that they could have to the
-#: highest.
+MeanGate = Literal["fail_under", "max_drop"]
+#: Steps in which the missing values of pairs are moved from the lowest possible to the highest.
 STEPS = 20
 
 
 @dataclass(frozen=True)
 class Observation:
-    """One number of one pair: its score, or its difference to a baseline.
+    """One value of one pair: its score, or its difference from a baseline.
 
-    `value` is `None` for a pair without one; it would have been somewhere from `lowest` to
-    `highest`. `alike` says that the pair's edits look as in the baseline, and `before` is the score
-    of a difference there.
+    `value` is `None` for a pair without one; it would have been between `lowest` and `highest`.
+    `alike` says that the pair's edits look as in the baseline. `before` is the baseline's score of
+    a difference.
     """
 
     category: str
@@ -41,12 +45,11 @@ def estimate_field(field: str, observations: Sequence[Observation]) -> Estimate 
     """Estimate the mean of a category, or the macro mean for `overall`; `None` where a category has
     no value.
     """
-    mine = [one for one in observations if field in ("overall", one.category)]
-    known = [(one.value, one.cluster, one.category) for one in mine if one.value is not None]
-    if not known or {category for _, _, category in known} != {one.category for one in mine}:
+    pairs = [pair for pair in observations if field in ("overall", pair.category)]
+    known = [(pair.value, pair.cluster, pair.category) for pair in pairs if pair.value is not None]
+    if not known or {category for _, _, category in known} != {pair.category for pair in pairs}:
         return None
-    values, clusters, categories = zip(*known, strict=True)
-    return estimate(values, clusters, categories)
+    return estimate(*zip(*known, strict=True))
 
 
 def check_fields(name: str, fields: Iterable[str], categories: Iterable[str]) -> None:
@@ -56,16 +59,14 @@ def check_fields(name: str, fields: Iterable[str], categories: Iterable[str]) ->
     known = ["overall", *categories]
     for field in fields:
         if field != "overall" and category_slug(field) not in known:
-            near = did_you_mean(field, known)
             raise UsageError(
-                f"{name}: unknown field {field!r}, expected one of: {', '.join(known)}{near}"
+                f"{name}: unknown field {field!r}, expected one of: {', '.join(known)}"
+                f"{did_you_mean(field, known)}"
             )
 
 
 def check_counts(name: str, fields: Iterable[str], counts: Mapping[str, int]) -> None:
-    """Raise `UsageError` if a gated category has fewer than the two pairs that make a mean worth
-    gating.
-    """
+    """Raise `UsageError` if a gated category has fewer than two of the selected pairs."""
     for field in map(category_slug, fields):
         if field != "overall" and counts.get(field, 0) < 2:
             raise UsageError(
@@ -74,12 +75,78 @@ def check_counts(name: str, fields: Iterable[str], counts: Mapping[str, int]) ->
             )
 
 
+@dataclass(frozen=True)
+class Selection:
+    """Numbers of selected pairs and of all pairs, by category.
+
+    Pairs that a user's mark skips are in neither. `skipped` is their number.
+    """
+
+    selected: Mapping[str, int]
+    whole: Mapping[str, int]
+    skipped: int = 0
+
+    @classmethod
+    def of(
+        cls, selected: Iterable[str], counts: Mapping[str, int], skipped: Iterable[str]
+    ) -> Selection:
+        """Count pairs, from the categories of the selected and of the skipped pairs, and the
+        `counts` of all pairs by category.
+        """
+        skips = Counter(skipped)
+        return cls(Counter(selected), Counter(counts) - skips, skips.total())
+
+    def counts(self, field: str) -> tuple[int, int]:
+        """Return the numbers of selected pairs and of all pairs of a gate's field."""
+        if field == "overall":
+            return sum(self.selected.values()), sum(self.whole.values())
+        return self.selected.get(field, 0), self.whole.get(field, 0)
+
+
+def narrow(
+    gates: GatesSettings, selection: Selection, asked: Collection[str]
+) -> tuple[GatesSettings, list[GateResult]]:
+    """Split gates into those that the selected pairs decide, and those that are NOT SELECTED.
+
+    Gates of the command line (`asked`) are decided on whatever is selected. A gate of a config is
+    not selected if none of its pairs is, or only some and `gates.partial` is `skip`.
+    """
+    update: dict[str, Any] = {"fail_under": {}, "max_drop": {}}
+    resting: list[GateResult] = []
+    kinds: tuple[MeanGate, ...] = ("fail_under", "max_drop")
+    for kind in kinds:
+        for field, limit in getattr(gates, kind).items():
+            some, whole = selection.counts(field)
+            is_whole = some == whole > 0 and (some >= 2 or field == "overall")
+            if f"gates.{kind}" in asked or is_whole or (gates.partial == "decide" and some >= 2):
+                update[kind][field] = limit
+            else:
+                why = f"{field}: {some} of its {whole} pairs are selected"
+                resting.append(GateResult(field, kind, limit, None, "NOT SELECTED", why))
+    if not (update["fail_under"] or update["max_drop"]) and "gates.until" not in asked:
+        update["until"] = "all"
+    some, whole = selection.counts("overall")
+    least = gates.min_coverage
+    is_skipped = gates.partial == "skip" and "gates.min_coverage" not in asked
+    if least and is_skipped and some < whole:
+        update["min_coverage"] = 0.0
+        why = f"min_coverage: {some} of {whole} pairs are selected"
+        resting.append(GateResult("overall", "min_coverage", least, None, "NOT SELECTED", why))
+    return gates.model_copy(update=update), resting
+
+
 def fail_under(settings: GateOptions, scores: Sequence[Observation]) -> list[GateResult]:
     """Evaluate all `--imgedit-fail-under` gates: H0 of each is that the true mean is not under its
     limit.
     """
     return _Family(
-        "fail_under", settings, settings.fail_under, scores, 1, 0.0, Words("fail_under", "", {})
+        "fail_under",
+        settings,
+        settings.fail_under,
+        scores,
+        1,
+        0.0,
+        GateWording("fail_under", "", {}),
     ).evaluate()
 
 
@@ -89,38 +156,31 @@ def max_drop(
     """Evaluate all `--imgedit-max-drop` gates: H0 of each is that the true difference is not under
     minus its limit.
     """
-    words = Words("max_drop", baseline, means_before(settings.max_drop, differences))
+    wording = GateWording("max_drop", baseline, means_before(settings.max_drop, differences))
     return _Family(
-        "max_drop", settings, settings.max_drop, differences, -1, -10.0, words
+        "max_drop", settings, settings.max_drop, differences, -1, -10.0, wording
     ).evaluate()
 
 
 def means_before(fields: Iterable[str], differences: Sequence[Observation]) -> dict[str, float]:
-    """Return the mean that each field had in the baseline, over the pairs that have a
-    difference.
-    """
+    """Return the baseline's mean of each field, over the pairs that have a difference."""
     known = [replace(pair, value=pair.before) for pair in differences if pair.value is not None]
     estimates = {field: estimate_field(field, known) for field in fields}
-    return {field: found.mean for field, found in estimates.items() if found is not None}
+    return {field: before.mean for field, before in estimates.items() if before is not None}
 
 
 @dataclass(frozen=True)
-class Words:
-    """How gates of a kind say what they found; those on drops name the `baseline`, and its means by
-    field.
+class GateWording:
+    """The words in which gates of a kind report a mean; those on drops name the `baseline`, and its
+    means by field.
     """
 
-    kind: Literal["fail_under", "max_drop"]
+    kind: MeanGate
     baseline: str
     before: Mapping[str, float]
 
-    @property
-    def doubt(self) -> str:
-        """That nothing is certain."""
-        return f"not shown to be {'under' if self.kind == 'fail_under' else 'more than'}"
-
     def measured(self, field: str, value: float) -> str:
-        """What was found."""
+        """Report the mean of a field."""
         if self.kind == "fail_under":
             return f"{field} {value:.2f}"
         size = f"{abs(value):.2f}" if abs(value) >= 0.005 else f"{abs(value):.1g}"
@@ -133,190 +193,184 @@ class Words:
         return f"{field} {before + value:.2f}, was {before:.2f} in {self.baseline}: {moved}"
 
     def related(self, value: float, limit: float) -> str:
-        """How that is to the limit."""
+        """Relate a mean to its limit."""
         if self.kind == "fail_under":
             return f" {'>=' if value >= limit else '<'} {limit:g}"
         return f", {limit:g} allowed"
 
+    def doubted(self, limit: float) -> str:
+        """Report that a breach of the limit is not certain."""
+        if self.kind == "fail_under":
+            return f", not shown to be under {limit:g}"
+        return f", not shown to be more than {limit:g}"
+
 
 @dataclass(frozen=True)
 class _Family:
-    """Gates of one kind, which share one chance of a false alarm; the threshold of each is `sign`
-    times its limit.
+    """Gates of one kind, which share one chance of a false alarm.
+
+    The threshold of each gate is `sign` times its limit; `lowest` is the lowest possible value.
     """
 
-    kind: Literal["fail_under", "max_drop"]
+    kind: MeanGate
     settings: GateOptions
     limits: Mapping[str, float]
     observations: Sequence[Observation]
     sign: Literal[1, -1]
     lowest: float
-    words: Words
-
-    def evaluate(self) -> list[GateResult]:
-        """Evaluate with what there is; pairs without a number that could turn a gate leave it
-        inconclusive.
-
-        They are given a number at every twentieth of the way from the lowest that they could have
-        to the highest, all the same way along: the ends alone would not do, as an outlier widens
-        the interval.
-        """
-        gates = [self._explained(gate) for gate in self._evaluate(self.observations)]
-        missing = sum(one.value is None for one in self.observations)
-        if not missing:
-            return gates
-        fills = [
-            self._evaluate(filled(self.observations, step / STEPS)) for step in range(STEPS + 1)
-        ]
-        why = f"which the pairs without a score ({missing} in the run) could turn"
-        for place, gate in enumerate(gates):
-            if any(self._turns(gate, fill[place]) for fill in fills):
-                told = f"{gate.why}: {gate.state}, {why}"
-                gates[place] = replace(gate, state="INCONCLUSIVE", why=told)
-        return gates
-
-    def _turns(self, gate: GateResult, filled: GateResult) -> bool:
-        """Tell whether a gate would be in another state with some number for the pairs that have
-        none.
-
-        A PASS that rests on doubt (not `strict`) also falls if they could take the mean `margin`
-        beyond the limit.
-        """
-        if gate.state in ("INVALID", "INCONCLUSIVE"):
-            return False
-        if self.settings.strict or "FAIL" in (gate.state, filled.state):
-            return gate.state != filled.state
-        return (
-            filled.value is not None
-            and filled.value < self.sign * self.limits[gate.field] - self.settings.margin
-        )
-
-    def _evaluate(self, observations: Sequence[Observation]) -> list[GateResult]:
-        found = {field: estimate_field(field, observations) for field in self.limits}
-        below = [
-            1.0 if one is None else one.p_below(self.sign * self.limits[field])
-            for field, one in found.items()
-        ]
-        adjusted = dict(zip(found, holm(below), strict=True))
-        return [self._gate(field, one, adjusted[field]) for field, one in found.items()]
-
-    def _gate(self, field: str, found: Estimate | None, p: float) -> GateResult:
-        limit = self.limits[field]
-        if found is None:
-            why = (
-                f"{field} has no mean {'score' if self.kind == 'fail_under' else 'difference'} "
-                "in this run"
-            )
-            return GateResult(field, self.kind, limit, None, "INVALID", why)
-        mde = found.mde(self.alpha)
-        threshold = self.sign * limit
-        state = self._state(found, p, mde, threshold)
-        if self._is_unchanged(field):
-            state = "PASS"
-        why = self.words.measured(field, found.mean)
-        if state == "PASS" and found.mean < threshold:
-            why += f", {self.words.doubt} {limit:g} ({p_value(p)})"
-        else:
-            why += self.words.related(found.mean, limit)
-        if state == "FAIL":
-            why += f" ({p_value(p)})"
-        return GateResult(field, self.kind, limit, found.mean, state, why, p, mde)
+    wording: GateWording
 
     @property
     def alpha(self) -> float:
         """The share of α that each gate has where all must be shown."""
         return self.settings.alpha_of(self.kind) / len(self.limits)
 
-    def _state(self, found: Estimate, p: float, mde: float | None, threshold: float) -> State:
-        if threshold <= self.lowest:  # no score breaks it
+    def evaluate(self) -> list[GateResult]:
+        """Evaluate all gates; pairs without a value that could turn a gate leave it inconclusive.
+
+        These pairs are given the values at every twentieth of the way from their lowest to their
+        highest, all at the same time. The two ends alone would not do, since an outlier widens the
+        interval.
+        """
+        gates = [self._gate(*test) for test in self._tests(self.observations)]
+        missing = sum(pair.value is None for pair in self.observations)
+        if not missing:
+            return gates
+        fills = [self._tests(filled(self.observations, step / STEPS)) for step in range(STEPS + 1)]
+        for position, gate in enumerate(gates):
+            if any(self._turns(gate, *tests[position]) for tests in fills):
+                why = f"which the pairs without a score ({missing} in the run) could turn"
+                gates[position] = replace(
+                    gate, state="INCONCLUSIVE", why=f"{gate.why}: {gate.state}, {why}"
+                )
+        return gates
+
+    def _tests(
+        self, observations: Sequence[Observation]
+    ) -> list[tuple[str, Estimate | None, float]]:
+        """Return each field with its estimate and its p value after Holm."""
+        estimates = {field: estimate_field(field, observations) for field in self.limits}
+        p_values = [
+            1.0 if estimate is None else estimate.p_below(self.sign * self.limits[field])
+            for field, estimate in estimates.items()
+        ]
+        return list(zip(estimates, estimates.values(), holm(p_values), strict=True))
+
+    def _turns(self, gate: GateResult, field: str, estimate: Estimate | None, p: float) -> bool:
+        """Tell whether a gate would be in another state with the estimate of filled values.
+
+        A PASS that rests on doubt (not `strict`) also turns if their mean is more than `margin`
+        beyond the limit.
+        """
+        if gate.state in ("INVALID", "INCONCLUSIVE"):
+            return False
+        state = self._state(field, estimate, p)
+        if self.settings.strict or "FAIL" in (gate.state, state):
+            return gate.state != state
+        limit = self.sign * self.limits[field] - self.settings.margin
+        return estimate is not None and estimate.mean < limit
+
+    def _state(self, field: str, estimate: Estimate | None, p: float) -> State:
+        if estimate is None:
+            return "INVALID"
+        threshold = self.sign * self.limits[field]
+        pairs = self._pairs_of(field)
+        is_unchanged = all(pair.alike and pair.value == 0 for pair in pairs)
+        if is_unchanged or threshold <= self.lowest:  # no value is under the lowest
             return "PASS"
         if p <= self.settings.alpha_of(self.kind):
             return "FAIL"
-        if found.p_shown_above(threshold, self.lowest, 10.0) <= self.alpha:
+        if estimate.p_shown_above(threshold, self.lowest, 10.0) <= self.alpha:
             return "PASS"
-        doubtful = not self.settings.strict and mde is not None and mde <= self.settings.margin
-        if doubtful:
+        if not self.settings.strict and self._finds_margin(estimate):
             return "PASS"
         return "INCONCLUSIVE"
 
-    def _is_unchanged(self, field: str) -> bool:
-        """Tell whether all edits look as in the baseline, and have its scores."""
-        mine = [pair for pair in self.observations if field in ("overall", pair.category)]
-        return all(pair.alike and pair.value == 0 for pair in mine)
+    def _finds_margin(self, estimate: Estimate) -> bool:
+        """Tell whether so many pairs would find a mean `margin` beyond the limit."""
+        mde = estimate.mde(self.alpha)
+        return mde is not None and mde <= self.settings.margin
 
-    def _explained(self, gate: GateResult) -> GateResult:
-        """Say, where a gate is open, why these pairs do not decide it, and what would."""
-        found = estimate_field(gate.field, self.observations)
-        if gate.state != "INCONCLUSIVE" or found is None:
-            return gate
-        return replace(gate, why=f"{gate.why}: {self._reason(gate.field, found, gate.mde)}")
+    def _pairs_of(self, field: str) -> list[Observation]:
+        return [pair for pair in self.observations if field in ("overall", pair.category)]
 
-    def _reason(self, field: str, found: Estimate, mde: float | None) -> str:
-        alpha, few = (
-            self.settings.alpha_of(self.kind),
-            "pairs" if found.clusters == found.n else "source images",
-        )
-        spent = "" if self.settings.until == "all" else ", what the looks left of it"
-        if found.clusters < ENOUGH or 0.5**found.clusters > self.alpha:
-            return f"too few {few} ({found.clusters}) to show anything at alpha {alpha:g}{spent}"
-        if not found.alone and not found.can_show(self.alpha):
-            worth = (
-                f"of unequal weight, worth {found.even_clusters:.1f} equal ones: {ENOUGH} are "
-                "needed"
+    def _gate(self, field: str, estimate: Estimate | None, p: float) -> GateResult:
+        limit = self.limits[field]
+        if estimate is None:
+            noun = "score" if self.kind == "fail_under" else "difference"
+            why = f"{field} has no mean {noun} in this run"
+            return GateResult(field, self.kind, limit, None, "INVALID", why)
+        state = self._state(field, estimate, p)
+        why = self.wording.measured(field, estimate.mean)
+        if state == "PASS" and estimate.mean < self.sign * limit:
+            why += f"{self.wording.doubted(limit)} ({p_value(p)})"
+        else:
+            why += self.wording.related(estimate.mean, limit)
+        if state == "FAIL":
+            why += f" ({p_value(p)})"
+        elif state == "INCONCLUSIVE":
+            why += f": {self._reason(field, estimate)}"
+        mde = estimate.mde(self.alpha)
+        return GateResult(field, self.kind, limit, estimate.mean, state, why, p, mde)
+
+    def _reason(self, field: str, estimate: Estimate) -> str:
+        """Say why these pairs do not decide a gate, and how many would."""
+        clusters = estimate.clusters
+        unit = "pairs" if clusters == estimate.n else "source images"
+        if clusters < ENOUGH or 0.5**clusters > self.alpha:
+            alpha = f"{self.settings.alpha_of(self.kind):g}"
+            if self.settings.until != "all":
+                alpha += ", what the looks left of it"
+            return f"too few {unit} ({clusters}) to show anything at alpha {alpha}"
+        if estimate.alone:
+            verb = "has a" if len(estimate.alone) == 1 else "have each a"
+            names = ", ".join(estimate.alone)
+            return f"{names} {verb} single source image, whose spread is not known"
+        if not estimate.can_show(self.alpha):
+            return (
+                f"{clusters} source images of unequal weight, worth {estimate.even_clusters:.1f} "
+                f"equal ones: {ENOUGH} are needed"
             )
-            return f"{found.clusters} source images {worth}"
-        if found.alone:
-            verb = "has a" if len(found.alone) == 1 else "have each a"
-            return f"{', '.join(found.alone)} {verb} single source image, whose spread is not known"
+        mde = estimate.mde(self.alpha)
         if mde is None:
             return (
-                f"no spread seen in {found.clusters} {few}, so that nothing says what others "
-                "would give"
+                f"no spread seen in {clusters} {unit}, so that nothing says what others would give"
             )
-        needed = self._pairs_needed(field)
-        if needed:
+        more = "16 times the pairs would not decide"
+        if needed := self._pairs_needed(field):
             more = f"about {needed} pairs like these would decide"
-        else:
-            more = "16 times the pairs would not decide"
         if self.settings.strict:
             return f"not shown (gates.strict); {more}"
-        margin = f"gates.margin is {self.settings.margin:g}"
-        return f"{found.n} pairs would show {mde:.2f} beyond the limit at best, {margin}; {more}"
+        return (
+            f"{estimate.n} pairs would show {mde:.2f} beyond the limit at best, gates.margin is "
+            f"{self.settings.margin:g}; {more}"
+        )
 
     def _pairs_needed(self, field: str) -> int | None:
         """Simulate how many pairs like these would decide a gate in 80% of runs."""
-        pairs = [
-            pair
-            for pair in self.observations
-            if field in ("overall", pair.category) and pair.value is not None
-        ]
         threshold = self.sign * self.limits[field]
 
         def decides(drawn: list[tuple[Observation, str]]) -> bool:
-            found = estimate_field(field, [replace(pair, cluster=name) for pair, name in drawn])
-            if found is None or found.student_below(threshold) <= self.alpha:
-                return found is not None
+            estimate = estimate_field(field, [replace(pair, cluster=name) for pair, name in drawn])
+            if estimate is None:
+                return False
+            if estimate.student_below(threshold) <= self.alpha:
+                return True
             if self.settings.strict:
-                return found.p_shown_above(threshold, self.lowest, 10.0) <= self.alpha
-            mde = found.mde(self.alpha)
-            return mde is not None and mde <= self.settings.margin
+                return estimate.p_shown_above(threshold, self.lowest, 10.0) <= self.alpha
+            return self._finds_margin(estimate)
 
+        pairs = [pair for pair in self._pairs_of(field) if pair.value is not None]
         return pairs_needed(pairs, lambda pair: pair.cluster, lambda pair: pair.category, decides)
 
 
 def filled(observations: Sequence[Observation], part: float) -> list[Observation]:
-    """Give those without a value one that lies this `part` of the way from their lowest to their
+    """Give those without a value the one this `part` of the way from their lowest to their
     highest.
     """
-    numbers = []
-    for observation in observations:
-        if observation.value is None:
-            width = observation.highest - observation.lowest
-            observation = replace(observation, value=observation.lowest + part * width)
-        numbers.append(observation)
-    return numbers
-
-
-def categories_of(observations: Sequence[Observation]) -> list[str]:
-    """List the categories of observations in their usual order."""
-    return in_order(one.category for one in observations)
+    return [
+        replace(pair, value=pair.lowest + part * (pair.highest - pair.lowest))
+        if pair.value is None
+        else pair
+        for pair in observations
+    ]

@@ -47,7 +47,8 @@ def test_parts_are_alike_in_categories_and_keep_sources_whole(rows):
     for number, part in enumerate(parts):
         for place in part:
             assert of_source.setdefault(place.cluster, number) == number
-    for weights, part in zip(weights_of(parts, "overall"), parts, strict=True):
+    weights = weights_of(parts, "overall")
+    for part in parts:
         sums = Counter()
         for place in part:
             sums[place.category] += weights[place.pair]
@@ -85,8 +86,8 @@ def test_evidence_seldom_reaches_20_at_any_look_where_the_limit_is_the_truth(kin
                 Evidence(side, truth, (0.0, 10.0) if kind == "fail_under" else None),
                 0.0,
             )
-            for part, own in zip(PARTS, weights, strict=True):
-                claim.see(part, own, values)
+            for part in PARTS:
+                claim.see(part, weights, values)
                 highest = max(highest, claim.value)
             alarms[side] += highest >= 20
     assert max(alarms.values()) <= 150 * 0.05 + 2 * (150 * 0.05 * 0.95) ** 0.5

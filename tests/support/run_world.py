@@ -19,7 +19,7 @@ from pytest_imgedit.run.hooks import RunHooks
 from pytest_imgedit.run.plan import Models, Request, make_plan
 from pytest_imgedit.run.pools import Launcher
 from pytest_imgedit.run.run import Run, Surroundings
-from pytest_imgedit.stats.selection import Selection
+from pytest_imgedit.stats.gates import Selection
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.suites.base import Suite
 from pytest_imgedit.workers.base import Slot, Worker
