@@ -16,7 +16,7 @@ from pytest_imgedit.core.files import read_utf8
 from pytest_imgedit.core.pairs import in_order
 from pytest_imgedit.core.sanitize import counted, interval, number
 from pytest_imgedit.report import terminal
-from pytest_imgedit.report.rows import judge_name
+from pytest_imgedit.report.tables import judge_name
 from pytest_imgedit.stats.agreement import MEASURES, agreement
 from pytest_imgedit.store.baselines import read_results
 

@@ -17,7 +17,7 @@ from pytest_imgedit.core.pairs import in_order
 from pytest_imgedit.core.sanitize import number
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import tables, terminal
-from pytest_imgedit.report.rows import human_time
+from pytest_imgedit.report.tables import human_time
 from pytest_imgedit.report.write import write_reports
 from pytest_imgedit.run.preflight import check_copies
 from pytest_imgedit.stats import collapse, gates

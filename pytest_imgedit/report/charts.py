@@ -16,19 +16,20 @@ BINS = 20
 LABEL = 20
 
 
-def x_of(score: float) -> float:
-    """Place a score in [0, 10] on the axis."""
+def x_of(score: float | None) -> float | None:
+    """Place a score in [0, 10] on the axis; `None` stays `None`."""
+    if score is None:
+        return None
     return round(LEFT + (RIGHT - LEFT) * score / 10, 1)
 
 
 def category_chart(results: Results) -> dict[str, Any]:
-    """One row a category and the overall score: mean, 95% interval and, where there is one, the
+    """One row a category and the overall score: mean, 95% interval and, if there is one, the
     baseline's mean.
     """
+    before = {}
     if results.comparison:
         before = {name: row.before for name, row in results.comparison.rows.items()}
-    else:
-        before = {}
     summaries = {**results.categories, "overall": results.overall.macro}
     rows = [
         {
@@ -36,20 +37,20 @@ def category_chart(results: Results) -> dict[str, Any]:
             "label": name
             if cell_len(name) <= LABEL
             else f"{set_cell_size(name, LABEL - 1).rstrip()}…",
-            "y": ROW * place + ROW / 2,
-            "mean": None if row.mean is None else x_of(row.mean),
+            "y": ROW * position + ROW / 2,
+            "mean": x_of(row.mean),
             "text": "no score" if row.mean is None else f"{row.mean:.2f}",
             "low": row.ci95 and x_of(row.ci95[0]),
             "high": row.ci95 and x_of(row.ci95[1]),
-            "before": None if (was := before.get(name)) is None else x_of(was),
+            "before": x_of(before.get(name)),
         }
-        for place, (name, row) in enumerate(summaries.items())
+        for position, (name, row) in enumerate(summaries.items())
     ]
     return {"rows": rows, "height": ROW * len(rows), "ticks": _ticks(), "has_before": bool(before)}
 
 
 def histogram(results: Results) -> dict[str, Any]:
-    """Counts of pairs by score, in bins half a point wide; the last holds 10 as well."""
+    """Counts of pairs by score, in bins half a point wide; the last one includes 10."""
     counts = [0] * BINS
     for item in results.items:
         if item.score is not None:
@@ -58,17 +59,17 @@ def histogram(results: Results) -> dict[str, Any]:
     width = (RIGHT - LEFT) / BINS
     bars = [
         {
-            "x": round(LEFT + width * place + 1, 1),
+            "x": round(LEFT + width * position + 1, 1),
             "width": round(width - 2, 1),
             "y": round(BIN_HEIGHT * (1 - count / most) + TOP, 1),
             "height": round(BIN_HEIGHT * count / most, 1),
             "count": count,
-            "range": f"{place * 10 / BINS:g} to {(place + 1) * 10 / BINS:g}",
+            "range": f"{position * 10 / BINS:g} to {(position + 1) * 10 / BINS:g}",
         }
-        for place, count in enumerate(counts)
+        for position, count in enumerate(counts)
     ]
     return {"bars": bars, "height": BIN_HEIGHT + TOP, "ticks": _ticks()}
 
 
-def _ticks() -> list[dict[str, float]]:
+def _ticks() -> list[dict[str, float | None]]:
     return [{"x": x_of(score), "score": score} for score in range(0, 11, 2)]

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from pytest_imgedit.core.results import Results
 from pytest_imgedit.core.sanitize import printable
-from pytest_imgedit.report import rows, tables
-from pytest_imgedit.report.rows import WORDS
+from pytest_imgedit.report import tables
 from pytest_imgedit.stats.outcome import outcome
 
 #: Where GitHub would make a link of a bare address: the slash after a scheme's colon, and the dot
@@ -18,16 +17,13 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&@])")
 
 
 def escape(text: str) -> str:
-    """Escape a text from data or a judge so that it stays plain text in Markdown, in a table
-    too.
-    """
+    """Escape a text from data or a judge, so that Markdown shows it as plain text."""
     return _LINK.sub(r"\\\g<0>", _SPECIAL.sub(r"\\\1", printable(text)))
 
 
 def render(results: Results) -> str:
     """Render results as Markdown."""
     run = results.run
-    failing = [gate for gate in results.gates if gate.state not in ("PASS", "NOT SELECTED")]
     lines = [
         f"# Image editing run {escape(run.id)}",
         "",
@@ -35,44 +31,36 @@ def render(results: Results) -> str:
         "",
         f"- suite: {escape(results.suite.name)} ({results.suite.pairs} pairs)",
         f"- started {escape(run.started)}, finished {escape(run.finished)}",
-        *(f"- {escape(line)}" for line in rows.provenance_lines(results)),
+        *(f"- {escape(line)}" for line in tables.provenance_lines(results)),
         "",
-        *_table(rows.CATEGORY_HEADER, [*rows.category_rows(results), *rows.overall_rows(results)]),
+        *_table(
+            tables.CATEGORY_HEADER, [*tables.category_rows(results), *tables.overall_rows(results)]
+        ),
         "",
     ]
-    for line in rows.remarks(results):
+    for line in tables.remarks(results):
         lines += [escape(line), ""]
     for table in tables.further_tables(results):
         lines += [f"## {escape(table.title)}", "", *_table(table.header, table.rows), ""]
         for line in table.notes:
             lines += [escape(line), ""]
-    lines += [escape(rows.timing_line(results)), ""]
+    lines += [escape(tables.timing_line(results)), ""]
     if results.workers:
-        lines += [*_table(rows.WORKER_HEADER, rows.worker_rows(results)), ""]
-    if failing:
-        lines += [
-            "## Gates that did not pass",
-            "",
-            *(f"- {escape(gate.state)}: {escape(gate.why)}" for gate in failing),
-            "",
-        ]
-    if errors := rows.error_lines(results, most=50):
+        lines += [*_table(tables.WORKER_HEADER, tables.worker_rows(results)), ""]
+    if failing := [gate for gate in results.gates if gate.state not in ("PASS", "NOT SELECTED")]:
+        whys = (f"- {escape(gate.state)}: {escape(gate.why)}" for gate in failing)
+        lines += ["## Gates that did not pass", "", *whys, ""]
+    if errors := tables.error_lines(results, most=50):
         lines += ["## Pairs without a score", "", *(f"- {escape(line)}" for line in errors), ""]
-    for title, body in ((section.title, section.body) for section in results.sections):
-        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", body)), default=0))
-        lines += [
-            f"## {escape(title)}",
-            "",
-            fence,
-            *map(printable, body.strip().splitlines()),
-            fence,
-            "",
-        ]
+    for section in results.sections:
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", section.body)), default=0))
+        body = map(printable, section.body.strip().splitlines())
+        lines += [f"## {escape(section.title)}", "", fence, *body, fence, ""]
     return "\n".join(lines)
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    marks = ["---" if name in WORDS else "---:" for name in header]
+    marks = ["---" if name in tables.WORDS else "---:" for name in header]
     return [
         f"| {' | '.join(row)} |"
         for row in (header, marks, *([escape(cell) for cell in row] for row in rows))

@@ -13,33 +13,35 @@ from functools import cache
 from pathlib import Path, PurePath
 from urllib.parse import quote
 
+from pytest_imgedit.core.errors import ImageError, StoreError
+from pytest_imgedit.core.images import decode, thumbnail
+from pytest_imgedit.store.blobs import Blobs
+
 _BLOB = re.compile(r"[0-9a-f]{2}/([0-9a-f]{64})\.(?:png|jpg|webp)")
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """URLs of an image: of its thumbnail, and of all its pixels where a page can lead to them."""
+    """URLs of an image: its thumbnail, and the full image if a page can link to it."""
 
     thumbnail: str
     full: str | None
 
 
-#: Gives the picture for the name of a blob below the store's `blobs` folder; `None` where there is
-#: none.
+#: Returns the picture of a blob by its name below the store's `blobs` folder; `None` if the name is
+#: not that of an image.
 Locate = Callable[[str], Picture | None]
 
 
 def linked(blobs: Path, page: Path) -> Locate:
-    """Find images where the store has them, by their paths from the page's folder."""
-    prefix = _way(blobs, page)
-
-    def locate(name: str) -> Picture | None:
-        thumbnail = _thumbnail(blobs, name)
-        if thumbnail is None:
-            return None
-        return Picture(f"{prefix}/{thumbnail.relative_to(blobs)}", f"{prefix}/{name}")
-
-    return locate
+    """Link to the images in the store, by their paths from the page's folder."""
+    prefix = _store_url(blobs, page)
+    return _by_thumbnail(
+        blobs,
+        lambda thumbnail, name: Picture(
+            f"{prefix}/{thumbnail.relative_to(blobs)}", f"{prefix}/{name}"
+        ),
+    )
 
 
 def copied(blobs: Path, page: Path) -> Locate:
@@ -48,55 +50,49 @@ def copied(blobs: Path, page: Path) -> Locate:
 
     The images themselves stay in the store.
     """
-    folder, prefix = page.with_name(f"{page.stem}_files"), _way(blobs, page)
+    folder, prefix = page.with_name(f"{page.stem}_files"), _store_url(blobs, page)
 
-    def locate(name: str) -> Picture | None:
-        thumbnail = _thumbnail(blobs, name)
-        if thumbnail is None:
-            return None
+    def copy(thumbnail: Path, name: str) -> Picture:
         folder.mkdir(exist_ok=True)
         shutil.copyfile(thumbnail, folder / thumbnail.name)
         return Picture(quote(f"{folder.name}/{thumbnail.name}"), f"{prefix}/{name}")
 
-    return locate
+    return _by_thumbnail(blobs, copy)
 
 
-def _way(blobs: Path, page: Path) -> str:
+def embedded(blobs: Path) -> Locate:
+    """Embed thumbnails in the page itself; each is read once."""
+
+    def embed(thumbnail: Path, _: str) -> Picture:
+        data = base64.b64encode(thumbnail.read_bytes()).decode()
+        return Picture(f"data:image/webp;base64,{data}", None)
+
+    return cache(_by_thumbnail(blobs, embed))
+
+
+def _store_url(blobs: Path, page: Path) -> str:
     """Return the URL of the store's `blobs` from the page's folder."""
     return quote(os.path.relpath(blobs.resolve(), page.parent.resolve()))
 
 
-def embedded(blobs: Path) -> Locate:
-    """Put thumbnails into the page itself."""
+def _by_thumbnail(blobs: Path, picture: Callable[[Path, str], Picture]) -> Locate:
+    """Make pictures from the thumbnail and the name of a blob; create the thumbnail if it is
+    missing.
+    """
 
-    @cache
     def locate(name: str) -> Picture | None:
-        thumbnail = _thumbnail(blobs, name)
-        if thumbnail is None:
+        match = _BLOB.fullmatch(name)
+        if match is None or not (blobs / name).is_file():
             return None
-        return Picture(
-            f"data:image/webp;base64,{base64.b64encode(thumbnail.read_bytes()).decode()}", None
-        )
+        store, sha256 = Blobs(blobs), match[1]
+        if store.thumbnail(sha256) is None:
+            with suppress(ImageError, StoreError):
+                # `get` returns only bytes that have this digest
+                data = store.get(sha256, PurePath(name).suffix) or b""
+                store.put_thumbnail(sha256, thumbnail(decode(data)))
+        path = store.thumbnail(sha256)
+        if path is None:
+            return None
+        return picture(path, name)
 
     return locate
-
-
-def _thumbnail(blobs: Path, name: str) -> Path | None:
-    """Return the thumbnail of a blob, made now if it is missing; `None` for what is no blob or no
-    image.
-    """
-    from pytest_imgedit.core.errors import ImageError, StoreError
-    from pytest_imgedit.core.images import decode, thumbnail
-    from pytest_imgedit.store.blobs import Blobs
-
-    match = _BLOB.fullmatch(name)
-    if match is None or not (blobs / name).is_file():
-        return None
-    store, sha256 = Blobs(blobs), match[1]
-    if store.thumbnail(sha256) is None:
-        data = (
-            store.get(sha256, PurePath(name).suffix) or b""
-        )  # of no other bytes than its name says
-        with suppress(ImageError, StoreError):
-            store.put_thumbnail(sha256, thumbnail(decode(data)))
-    return store.thumbnail(sha256)

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -19,30 +19,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.redaction import mask_shapes
-from pytest_imgedit.core.results import ItemError
-from pytest_imgedit.core.sanitize import printable
+from pytest_imgedit.core.sanitize import first_of, printable
 from pytest_imgedit.workers.base import Slot, Worker
 
-#: Seconds between lines where there is no terminal.
+if TYPE_CHECKING:
+    from pytest_imgedit.run.work import Work
+
+#: Seconds between lines without a terminal.
 INTERVAL = 15.0
 _NAMES = {"waiting": "waiting to load", "dead": "gone"}
-
-
-class Done(Protocol):
-    """An edit or a verdict that is done: of which pair and seed, and its error, if it ended in
-    one.
-    """
-
-    @property
-    def pair(self) -> EditPair: ...
-
-    @property
-    def seed(self) -> int: ...
-
-    @property
-    def error(self) -> ItemError | None: ...
 
 
 @dataclass
@@ -64,9 +50,9 @@ class _Stage:
 
 
 class RunProgress:
-    """Follows one run. `file` is where lines go; the display is live if that is a terminal.
+    """Follows one run. Lines go to `file`, and the display is live if that is a terminal.
 
-    What is shown and logged holds nothing that steers a terminal.
+    Neither the display nor the log holds text that steers a terminal.
     """
 
     def __init__(self, log: Path, file: TextIO, quiet: bool) -> None:
@@ -76,10 +62,14 @@ class RunProgress:
         self._quiet = quiet
         self._live: Live | None = None
         self._workers: dict[str, tuple[Slot, str]] = {}
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        rate = TextColumn("{task.fields[rate]}")
         self._bar = Bar(
-            *columns, rate, TimeRemainingColumn(), console=self._console, auto_refresh=False
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+            console=self._console,
+            auto_refresh=False,
         )
         self._stages: dict[str, _Stage] = {}
         self._lock = threading.RLock()  # scoring may run beside editing, in a thread of its own
@@ -109,8 +99,8 @@ class RunProgress:
                 self._bar.remove_task(stage.task)
                 self.note(f"{name}: {stage}")
 
-    def advance(self, name: str, work: Done) -> None:
-        """Count one finished edit or verdict of a stage."""
+    def advance(self, name: str, work: Work) -> None:
+        """Count one finished edit or verdict of a stage, and log its error, if any."""
         with self._lock:
             stage = self._stages[name]
             stage.done += 1
@@ -123,24 +113,24 @@ class RunProgress:
                 self.note(f"{name}: {stage}, {(stage.total - stage.done) / stage.rate:.0f} s left")
 
     def note(self, text: str) -> None:
-        """Say one line to the user and to the log."""
+        """Write one line for the user and to the log."""
         text = self._write(text)
         if not self._quiet:
             self._console.print(f"imgedit: {text}", markup=False, soft_wrap=True)
 
     def worker_changed(self, worker: Worker) -> None:
-        """Follow what a worker does."""
+        """Show what a worker does, and log it unless it is busy or idle."""
         state = _NAMES.get(worker.state, worker.state)
         if worker.state == "busy":
-            jobs = worker.job
-            state = ", ".join(work.pair.id for work in jobs[:3]) + (", …" if len(jobs) > 3 else "")
-            state += f", step {worker.step[0]} of {worker.step[1]}" if worker.step else ""
+            state = first_of([work.pair.id for work in worker.job], 3)
+            if worker.step:
+                state += f", step {worker.step[0]} of {worker.step[1]}"
         elif state != "idle":
             self._write(f"{worker.slot.name} ({worker.slot.label}): {state}")
         self._workers[worker.slot.name] = (worker.slot, state)
 
     def worker_said(self, slot: Slot, line: str) -> None:
-        """Keep a line that a worker printed."""
+        """Log a line that a worker printed."""
         self._write(f"{slot.name} | {line}")
 
     def __rich__(self) -> Group:

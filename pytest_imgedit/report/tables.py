@@ -1,15 +1,49 @@
-"""Tables beside that of the scores: the comparison with a baseline, controls, and the judge's
-noise.
-"""
+"""The tables and lines that every report shows of a run's results."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from operator import itemgetter
 from typing import NamedTuple
 
-from pytest_imgedit.core.results import Comparison, Controls, Noise, Results
-from pytest_imgedit.core.sanitize import counted, interval, number, signed
+from pytest_imgedit.core.results import (
+    Comparison,
+    Controls,
+    EditorInfo,
+    JudgeInfo,
+    Noise,
+    Results,
+    Summary,
+)
+from pytest_imgedit.core.sanitize import counted, first_of, interval, number, printable, signed
+from pytest_imgedit.stats.outcome import copies_line, outcome
 
+CATEGORY_HEADER = (
+    "category",
+    "n",
+    "scored",
+    "errors",
+    "mean",
+    "95% CI",
+    "std",
+    "median",
+    "min",
+    "max",
+)
+WORKER_HEADER = (
+    "worker",
+    "device",
+    "stage",
+    "done",
+    "a call",
+    "busy s",
+    "load s",
+    "GPU GiB",
+    "host GiB",
+)
 COMPARISON_HEADER = (
     "category",
     "n",
@@ -21,12 +55,234 @@ COMPARISON_HEADER = (
     "finding",
     "MDE",
 )
-#: How notes begin that are for reports and `-v`: what statistics mean, and what the outcome says
-#: too.
-DETAILS = ("p-values: ", "collapsed: ")
 CONTROLS_HEADER = ("control", "n", "errors", "pending", "mean", "95% CI", "AUC", "judge")
 NOISE_HEADER = ("judged again", "n", "errors", "pending", "changed", "SD", "shift")
-_TOLD = {"PASS": "told apart", "INVALID": "not told apart", "INCONCLUSIVE": "not shown"}
+#: Columns of words, which are aligned to the left.
+WORDS = (
+    *("run", "commit", "finished", "chart", "suite", "editor", "state", "GPU", "product"),
+    *("category", "gate", "worker", "device", "stage", "finding", "control", "judge"),
+    "judged again",
+)
+#: How notes begin that only reports and `-v` show: what statistics mean, and what the outcome says
+#: too.
+DETAILS = ("p-values: ", "collapsed: ")
+#: Number of pairs that are named for a reason that several have.
+NAMED = 3
+#: Number of collapsed pairs that are named.
+COLLAPSED = 5
+_SHOWN = {"PASS": "told apart", "INVALID": "not told apart", "INCONCLUSIVE": "not shown"}
+
+
+def human_time(text: str) -> str:
+    """Write an ISO 8601 time as a person would, in UTC; any other text stays as it is."""
+    try:
+        return f"{datetime.fromisoformat(text).astimezone(UTC):%d %b %Y, %H:%M} UTC"
+    except ValueError:
+        return printable(text)
+
+
+def judge_name(results: Results) -> str:
+    """Name the judge and its rubric, if it has one."""
+    judge = results.judge
+    if judge.rubric is None:
+        return str(judge.spec)
+    name = f"{judge.spec}, rubric {judge.rubric}"
+    if judge.params.get("scoring") == "expected":
+        name += ", expected grades"
+    return name
+
+
+def category_rows(results: Results) -> list[tuple[str, ...]]:
+    """One row a category, in the columns of `CATEGORY_HEADER`."""
+    return [_row(name, summary) for name, summary in results.categories.items()]
+
+
+def overall_rows(results: Results) -> list[tuple[str, ...]]:
+    """Macro (every category weighs the same) and micro (every pair weighs the same)."""
+    overall = results.overall
+    return [_row("overall (macro)", overall.macro), _row("overall (micro)", overall.micro)]
+
+
+def _row(name: str, summary: Summary) -> tuple[str, ...]:
+    return (
+        name,
+        *map(str, (summary.n, summary.scored, summary.errors)),
+        number(summary.mean),
+        interval(summary.ci95),
+        *map(number, (summary.std, summary.median, summary.min, summary.max)),
+    )
+
+
+def worker_rows(results: Results) -> list[tuple[str, ...]]:
+    """What each worker did, in the columns of `WORKER_HEADER`; memory is its peak."""
+    return [
+        (
+            *(worker.name, worker.device, worker.stage, str(worker.jobs), str(worker.batch_size)),
+            *(number(worker.busy_s, 1), number(worker.load_s, 1)),
+            *map(_gib, (worker.gpu_peak, worker.host_peak)),
+        )
+        for worker in results.workers
+    ]
+
+
+def _gib(size: int | None) -> str:
+    if size is None:
+        return "–"
+    return f"{size / 2**30:.1f}"
+
+
+def remarks(results: Results, verbose: bool = True) -> Iterator[str]:
+    """Lines that follow the table of scores; the MDE is among them if `verbose` or if there is a
+    noise floor to compare it with.
+    """
+    yield from _spread(results)
+    yield from _edits(results)
+    yield from _expected_grades(results)
+    if verbose or results.noise is not None:
+        yield from _sensitivity(results)
+    if usage := results.judge.usage:
+        cost = "" if usage.cost is None else f", cost {usage.cost:.4g}"
+        yield f"judge: {usage.tokens_in:,} tokens in, {usage.tokens_out:,} out{cost}"
+
+
+def _spread(results: Results) -> Iterator[str]:
+    """Name the best and the worst category if they differ; report scores that are all the same."""
+    means = [(name, row.mean) for name, row in results.categories.items() if row.mean is not None]
+    if means:
+        best, highest = max(means, key=itemgetter(1))
+        worst, lowest = min(means, key=itemgetter(1))
+        if highest != lowest:
+            yield f"best: {best} {highest:.2f} · worst: {worst} {lowest:.2f}"
+    scores = [item.score for item in results.items if item.score is not None]
+    if len(scores) >= 3 and len(set(scores)) == 1:
+        yield f"no spread: all {len(scores)} scores are {scores[0]:.2f}"
+
+
+def _edits(results: Results) -> Iterator[str]:
+    """Count near-copies, edits of another aspect ratio, and what other environments computed."""
+    edits = [edit for item in results.items for edit in item.edits]
+    copies, reframed = sum(edit.near_copy for edit in edits), sum(edit.reframed for edit in edits)
+    line = copies_line(copies, len(edits))
+    if copies and line not in outcome(results).line:
+        yield f"near-copies: {line}"
+    if reframed:
+        yield (
+            f"reframed: {reframed} of {len(edits)} edits have another aspect ratio than their "
+            "source (over 3%)"
+        )
+    reuse = results.reuse
+    numbers = ((reuse.edits, "edits"), (reuse.verdicts, "verdicts"))
+    if counts := [f"{count} {name}" for count, name in numbers if count]:
+        yield f"other environments: {' and '.join(counts)} ({'; '.join(reuse.differences)})"
+
+
+def _expected_grades(results: Results) -> Iterator[str]:
+    """Compare scores that are expectations with those of the greedy replies."""
+    verdicts = [
+        (verdict.score, verdict.greedy, verdict.off_scale or 0.0)
+        for item in results.items
+        for verdict in item.verdicts
+        if verdict.greedy is not None
+    ]
+    if verdicts:
+        expected, greedy, off_scale = zip(*verdicts, strict=True)
+        yield (
+            f"scores are made of expected grades: mean {sum(expected) / len(verdicts):.2f}, of "
+            f"the greedy replies {sum(greedy) / len(verdicts):.2f}; at most {max(off_scale):.1%} "
+            "off the scale"
+        )
+
+
+def _sensitivity(results: Results) -> Iterator[str]:
+    """Say what these pairs could show, and how far the judge's own noise reaches."""
+    parts = []
+    macro = results.overall.macro
+    if macro.mde:  # zero says only that no spread was seen
+        known = [(name, row.mde) for name, row in results.categories.items() if row.mde]
+        part = f"{macro.mde:.2f} below a threshold"
+        if len(known) > 1:
+            name, widest = max(known, key=itemgetter(1))
+            part += f" ({name} {widest:.2f})"
+        parts.append(part)
+    if results.comparison is not None and (mde := results.comparison.rows["overall"].mde):
+        parts.append(f"{mde:.2f} below the baseline")
+    lines = []
+    if parts:
+        lines.append(f"MDE of the overall score, at 80% power: {', '.join(parts)}")
+    if results.noise is not None and results.noise.floor is not None:
+        lines.append(f"judge's noise floor {results.noise.floor:.2f}")
+    if lines:
+        yield " · ".join(lines)
+
+
+def timing_line(results: Results) -> str:
+    """Say how long each stage took and what came from the store."""
+    timing = results.timing
+    parts = [
+        f"edit {timing.edit_s:.1f} s ({timing.edits} edited, {timing.edits_cached} from the store)"
+    ]
+    if timing.swaps:
+        parts.append(f"swap {timing.swap_s:.1f} s ({counted(timing.swaps, 'swap')})")
+    parts.append(
+        f"score {timing.score_s:.1f} s ({timing.verdicts} scored, {timing.verdicts_cached} from "
+        "the store)"
+    )
+    if timing.trials_s:
+        parts.append(f"trials of the judge {timing.trials_s:.1f} s")
+    shares = [("editing", timing.edit_gpu_busy), ("scoring", timing.score_gpu_busy)]
+    if busy := [f"{share:.0%} while {stage}" for stage, share in shares if share is not None]:
+        parts.append(f"GPUs busy {', '.join(busy)}")
+    return " · ".join(parts)
+
+
+def error_lines(results: Results, most: int = 10) -> list[str]:
+    """One line for each of the first `most` reasons why pairs have no score, with these pairs."""
+    pairs: dict[str, list[str]] = {}
+    for item in results.items:
+        if item.status in ("edit_error", "judge_error"):
+            pairs.setdefault(str(item.error), []).append(item.id)
+    lines = [f"{_named(ids)}: {reason}" for reason, ids in pairs.items()]
+    if others := sum(map(len, list(pairs.values())[most:])):
+        return [*lines[:most], f"… and {counted(others, 'pair')} more"]
+    return lines
+
+
+def _named(ids: Sequence[str]) -> str:
+    if len(ids) == 1:
+        return ids[0]
+    return f"{len(ids)} pairs ({first_of(ids, NAMED)})"
+
+
+def provenance_lines(results: Results) -> list[str]:
+    """Name the models and the software that made the edits and verdicts, so that a reader can
+    repeat the run.
+    """
+    run, made_with = results.run, []
+    if run.commit:
+        changes = " with changes" if run.commit.dirty else ""
+        made_with.append(f"commit {run.commit.sha[:10]}{changes}")
+    gpus = ", ".join(f"{count} x {name}" for name, count in Counter(run.machine.gpus).items())
+    made_with += [gpus or "CPU", *(f"{name} {version}" for name, version in run.versions.items())]
+    editor, seeds = results.editor, counted(run.options.editor.seeds, "seed")
+    lines = (
+        f"editor: {_model(editor.spec, editor)}, {seeds} a pair",
+        f"judge: {_model(judge_name(results), results.judge)}",
+        "; ".join(made_with),
+    )
+    return list(map(printable, lines))
+
+
+def _model(name: str, model: EditorInfo | JudgeInfo) -> str:
+    """Write a model's name with its parameters, number format and fingerprint."""
+    parts = [name]
+    parts += [
+        f"{key} {json.dumps(value, ensure_ascii=False)}" for key, value in model.params.items()
+    ]
+    if model.dtype:
+        parts.append(model.dtype)
+    if model.fingerprint:
+        parts.append(f"fingerprint {model.fingerprint[:12]}")
+    return ", ".join(parts)
 
 
 class Table(NamedTuple):
@@ -51,7 +307,7 @@ def further_tables(results: Results) -> list[Table]:
 
 
 def comparison_table(comparison: Comparison, pairs: int) -> Table:
-    """One row a category and `overall` against the baseline, of a run with so many pairs."""
+    """One row a category and `overall` against the baseline, for a run of so many `pairs`."""
     rows = [
         (
             field,
@@ -66,34 +322,35 @@ def comparison_table(comparison: Comparison, pairs: int) -> Table:
         )
         for field, row in sorted(comparison.rows.items(), key=lambda row: row[0] == "overall")
     ]
-    commit = f", commit {comparison.commit.sha[:10]}" if comparison.commit else ""
-    part = "" if comparison.size == pairs else f" ({pairs} of its {comparison.size} pairs)"
-    baseline = f"{comparison.name}: editor {comparison.editor}, run {comparison.run}{commit}{part}"
-    return Table(
-        f"against baseline {baseline}", COMPARISON_HEADER, rows, _comparison_notes(comparison)
-    )
+    title = f"against baseline {comparison.name}: editor {comparison.editor}, run {comparison.run}"
+    if comparison.commit:
+        title += f", commit {comparison.commit.sha[:10]}"
+    if comparison.size != pairs:
+        title += f" ({pairs} of its {comparison.size} pairs)"
+    return Table(title, COMPARISON_HEADER, rows, list(_comparison_notes(comparison)))
 
 
-def _comparison_notes(comparison: Comparison) -> list[str]:
-    """Say what the p-values are, and which pairs fell and rose most."""
-    notes = ["p-values: one-sided, Holm-corrected; intervals: two-sided, uncorrected"]
+def _comparison_notes(comparison: Comparison) -> Iterator[str]:
+    yield "p-values: one-sided, Holm-corrected; intervals: two-sided, uncorrected"
     alike = sum(pair.alike for pair in comparison.pairs.values())
-    notes.append(f"edits of {alike} of {counted(len(comparison.pairs), 'pair')} look as they did")
+    yield f"edits of {alike} of {counted(len(comparison.pairs), 'pair')} look as they did"
     if comparison.environment:
-        notes.append(f"computed in other environments: {'; '.join(comparison.environment)}")
-    if comparison.collapsed:
-        notes.append(f"collapsed: {_first(comparison.collapsed)}")
+        yield f"computed in other environments: {'; '.join(comparison.environment)}"
+    if collapsed := comparison.collapsed:
+        note = f"collapsed: {', '.join(collapsed[:COLLAPSED])}"
+        if len(collapsed) > COLLAPSED:
+            note += f" and {len(collapsed) - COLLAPSED} more"
+        yield note
     for verb, moved in (("fell", comparison.fell), ("rose", comparison.rose)):
         if moved:
             pairs = (f"{pair.id} {pair.before:.2f} → {pair.now:.2f}" for pair in moved)
-            notes.append(f"{verb} most: {', '.join(pairs)}")
-    return notes
+            yield f"{verb} most: {', '.join(pairs)}"
 
 
-def _first(names: Sequence[str], most: int = 5) -> str:
-    """List the first names, and count the others."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+def _p_value(p: float | None) -> str:
+    if p is not None and p < 0.001:
+        return "<0.001"
+    return number(p, 3)
 
 
 def controls_table(controls: Controls) -> Table:
@@ -101,22 +358,16 @@ def controls_table(controls: Controls) -> Table:
     rows = [
         (
             row.control,
-            str(row.n),
-            str(row.errors),
-            str(row.pending),
+            *map(str, (row.n, row.errors, row.pending)),
             number(row.mean),
             interval(row.ci95),
             "–" if row.auc is None else f"{row.auc:.2f} ({interval(row.auc_ci95)})",
-            "not all asked" if row.pending else _TOLD.get(row.state or "", "–"),
+            "not all asked" if row.pending else _SHOWN.get(row.state or "", "–"),
         )
         for row in controls.rows
     ]
-    return Table(
-        f"controls: the judge on edits of known quality, {controls.pairs} pairs",
-        CONTROLS_HEADER,
-        rows,
-        [],
-    )
+    title = f"controls: the judge on edits of known quality, {controls.pairs} pairs"
+    return Table(title, CONTROLS_HEADER, rows, [])
 
 
 def noise_table(noise: Noise) -> Table:
@@ -124,10 +375,7 @@ def noise_table(noise: Noise) -> Table:
     rows = [
         (
             row.perturbation,
-            str(row.n),
-            str(row.errors),
-            str(row.pending),
-            str(row.changed),
+            *map(str, (row.n, row.errors, row.pending, row.changed)),
             number(row.sd),
             signed(row.shift),
         )
@@ -135,11 +383,3 @@ def noise_table(noise: Noise) -> Table:
     ]
     floor = "the noise floor is that of all rows but order, in which no two runs differ"
     return Table("judge's noise: the same edits judged again", NOISE_HEADER, rows, [floor])
-
-
-def _p_value(p: float | None) -> str:
-    if p is None:
-        return "–"
-    if p < 0.001:
-        return "<0.001"
-    return f"{p:.3f}"

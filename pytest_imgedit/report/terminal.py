@@ -13,32 +13,19 @@ from rich.text import Text
 
 from pytest_imgedit.core.results import Results
 from pytest_imgedit.core.sanitize import printable
-from pytest_imgedit.report import rows, tables
-from pytest_imgedit.report.rows import WORDS
+from pytest_imgedit.report import tables
 
-#: Columns that a narrow terminal goes without, the first one first.
+Rows = Sequence[Sequence[str]]
+#: Columns that a narrow terminal omits, the first one first.
 DROPPED_FIRST = (
-    *(
-        "std",
-        "median",
-        "busy s",
-        "load s",
-        "min",
-        "max",
-        "device",
-        "before",
-        "pending",
-        "errors",
-        "scored",
-        "finding",
-    ),
-    *("MDE", "p of drop", "95% CI"),
+    *("std", "median", "busy s", "load s", "min", "max", "device", "before", "pending"),
+    *("errors", "scored", "finding", "MDE", "p of drop", "95% CI"),
 )
 #: Columns that only `-v` and the reports show.
 ONLY_VERBOSE = ("scored", "std", "median", "AUC")
-#: Columns that are left out where every row has a zero.
+#: Columns that are omitted if every row has a zero.
 ONLY_COUNTS = ("errors", "pending")
-#: Pairs of a category from which on its interval is shown without `-v`.
+#: Smallest number of pairs of a category whose interval is shown without `-v`.
 ENOUGH_FOR_AN_INTERVAL = 20
 
 
@@ -54,22 +41,17 @@ def render(results: Results, width: int, color: bool, verbose: bool = False) -> 
         color_system="standard" if color else None,
         highlight=False,
     )
-    editor, judge = results.editor.spec, rows.judge_name(results)
+    editor, judge = results.editor.spec, tables.judge_name(results)
     console.print(Text(printable(f"suite {results.suite.name} · editor {editor} · judge {judge}")))
-    has_scores = bool(results.overall.micro.scored)
-    if has_scores and verbose:
-        _print_table(
-            console, rows.CATEGORY_HEADER, rows.category_rows(results), rows.overall_rows(results)
-        )
-    elif has_scores:
-        _print_scores(console, results)
-    for line in rows.remarks(results, verbose):
+    if results.overall.micro.scored:
+        _print_scores(console, results, verbose)
+    for line in tables.remarks(results, verbose):
         console.print(Text(line))
     _print_further(console, tables.further_tables(results), verbose)
-    console.print(Text(rows.timing_line(results)))
+    console.print(Text(tables.timing_line(results)))
     if verbose and results.workers:
-        _print_table(console, rows.WORKER_HEADER, rows.worker_rows(results))
-    for line in rows.error_lines(results):
+        _print_table(console, tables.WORKER_HEADER, tables.worker_rows(results))
+    for line in tables.error_lines(results):
         console.print(Text(printable(line), style="yellow"))
     for section in results.sections:
         console.print(Text(f"\n{printable(section.title)}", style="bold"))
@@ -77,44 +59,29 @@ def render(results: Results, width: int, color: bool, verbose: bool = False) -> 
     return buffer.getvalue()
 
 
-def _print_scores(console: Console, results: Results) -> None:
-    """Print the scores of categories and of the whole: intervals only where there are pairs
-    enough.
+def _print_scores(console: Console, results: Results, verbose: bool) -> None:
+    """Print the scores of categories and of the whole; without `verbose`, intervals need enough
+    pairs.
     """
-    place = rows.CATEGORY_HEADER.index("95% CI")
-    categories, has_few = [], False
-    for row, summary in zip(rows.category_rows(results), results.categories.values(), strict=True):
-        is_few = summary.n < ENOUGH_FOR_AN_INTERVAL
-        has_few |= is_few
-        categories.append((*row[:place], "", *row[place + 1 :]) if is_few else row)
-    macro, micro = rows.overall_rows(results)
-    extremes = rows.CATEGORY_HEADER.index("min")  # of pairs, not of means of categories
+    header, categories = tables.CATEGORY_HEADER, list(map(list, tables.category_rows(results)))
+    macro, micro = tables.overall_rows(results)
+    if verbose:
+        _print_table(console, header, categories, [macro, micro])
+        return
+    few = [
+        row
+        for row, summary in zip(categories, results.categories.values(), strict=True)
+        if summary.n < ENOUGH_FOR_AN_INTERVAL
+    ]
+    for row in few:
+        row[header.index("95% CI")] = ""
+    extremes = header.index("min")  # of pairs, not of means of categories
     overall = ("overall", *macro[1:extremes], *micro[extremes:])
-    _print_table(console, *_brief(rows.CATEGORY_HEADER, categories, [overall]))
-    if has_few:
+    _print_table(console, header, categories, [overall], brief=True)
+    if few:
         console.print(
             Text(f"no interval for fewer than {ENOUGH_FOR_AN_INTERVAL} pairs (-v shows it)")
         )
-
-
-Rows = Sequence[Sequence[str]]
-
-
-def _brief(
-    header: Sequence[str], rows: Rows, totals: Rows = ()
-) -> tuple[Sequence[str], Rows, Rows]:
-    """Leave out columns of statistics, and those that hold nothing."""
-    shown = []
-    for place, name in enumerate(header):
-        cells = {row[place] for row in (*rows, *totals)}
-        is_empty = cells == {"–"} or (name in ONLY_COUNTS and cells == {"0"})
-        if name not in ONLY_VERBOSE and not is_empty:
-            shown.append(place)
-    return _columns([header], shown)[0], _columns(rows, shown), _columns(totals, shown)
-
-
-def _columns(rows: Rows, places: Sequence[int]) -> Rows:
-    return [[row[place] for place in places] for row in rows]
 
 
 def render_tables(further: Sequence[tables.Table], width: int = 120) -> str:
@@ -124,7 +91,7 @@ def render_tables(further: Sequence[tables.Table], width: int = 120) -> str:
     return buffer.getvalue()
 
 
-def render_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int = 160) -> str:
+def render_table(header: Sequence[str], rows: Rows, width: int = 160) -> str:
     """Render one table as text."""
     buffer = io.StringIO()
     _print_table(Console(file=buffer, width=width, highlight=False), header, rows)
@@ -134,57 +101,54 @@ def render_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: in
 def _print_further(console: Console, further: Sequence[tables.Table], verbose: bool) -> None:
     for table in further:
         console.print(Text(f"\n{printable(table.title)}", style="bold"))
-        header, lines = table.header, table.rows
-        _print_table(console, *((header, lines) if verbose else _brief(header, lines)))
+        _print_table(console, table.header, table.rows, brief=not verbose)
         for note in table.notes:
             if verbose or not note.startswith(tables.DETAILS):
                 console.print(Text(printable(note)))
 
 
 def _print_table(
-    console: Console,
-    header: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    totals: Sequence[Sequence[str]] = (),
+    console: Console, header: Sequence[str], rows: Rows, totals: Rows = (), brief: bool = False
 ) -> None:
-    """Print a table that fits: where it would not, whole columns are left out and named below."""
-    kept, dropped = _fitting(header, [*rows, *totals], console.width)
-    console.print(_table(_columns([header], kept)[0], _columns(rows, kept), _columns(totals, kept)))
+    """Print a table without the columns that do not fit, which are named below it.
+
+    If `brief`, columns of statistics and those that hold nothing are omitted too.
+    """
+    columns = list(range(len(header)))
+    if brief:
+        columns = [
+            column
+            for column in columns
+            if _is_brief(header[column], {row[column] for row in (*rows, *totals)})
+        ]
+    widths = [max(map(cell_len, cells)) for cells in zip(header, *rows, *totals, strict=True)]
+    dropped = []
+    for name in DROPPED_FIRST:
+        if sum(widths[column] + 1 for column in columns) - 1 <= console.width:
+            break
+        if name in header and header.index(name) in columns:
+            columns.remove(header.index(name))
+            dropped.append(name)
+    table = Table(
+        box=SIMPLE_HEAD, padding=(0, 0), pad_edge=False, show_edge=False, header_style="bold"
+    )
+    for name in (header[column] for column in columns):
+        is_text = name in tables.WORDS
+        table.add_column(
+            name, justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold"
+        )
+    for row in rows:
+        table.add_row(*(printable(row[column]) for column in columns))
+    if totals:
+        table.add_section()
+    for row in totals:
+        table.add_row(*(row[column] for column in columns), style="bold")
+    console.print(table)
     if dropped:
         console.print(Text(f"too narrow for: {', '.join(dropped)}"))
 
 
-def _fitting(
-    header: Sequence[str], rows: Sequence[Sequence[str]], width: int
-) -> tuple[list[int], list[str]]:
-    """Return the places of the columns that fit beside each other, and the names of those that do
-    not.
-    """
-    widths = [max(map(cell_len, column)) for column in zip(header, *rows, strict=True)]
-    kept, dropped = list(range(len(header))), []
-    for name in (name for name in DROPPED_FIRST if name in header):
-        if sum(widths[place] + 1 for place in kept) - 1 <= width:
-            break
-        kept.remove(header.index(name))
-        dropped.append(name)
-    return kept, dropped
-
-
-def _table(
-    header: Sequence[str], rows: Sequence[Sequence[str]], totals: Sequence[Sequence[str]]
-) -> Table:
-    table = Table(
-        box=SIMPLE_HEAD, padding=(0, 0), pad_edge=False, show_edge=False, header_style="bold"
-    )
-    for name in header:
-        table.add_column(
-            name,
-            justify="left" if name in WORDS else "right",
-            no_wrap=name not in WORDS,
-            overflow="fold",
-        )
-    for index, row in enumerate(rows):
-        table.add_row(*map(printable, row), end_section=bool(totals) and index == len(rows) - 1)
-    for row in totals:
-        table.add_row(*row, style="bold")
-    return table
+def _is_brief(name: str, cells: set[str]) -> bool:
+    if name in ONLY_VERBOSE or cells == {"–"}:
+        return False
+    return name not in ONLY_COUNTS or cells != {"0"}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pytest_imgedit.core.sanitize import interval, number, printable
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report.html import csp_hash, environment
-from pytest_imgedit.report.rows import WORDS, human_time
+from pytest_imgedit.report.tables import WORDS, human_time
 
 #: Size of a plot in SVG units, and the room for its labels at the left.
 WIDTH, HEIGHT, LEFT, TOP = 660, 180, 60, 10

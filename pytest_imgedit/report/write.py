@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pytest_imgedit.config.settings import RunSettings
@@ -17,11 +18,11 @@ from pytest_imgedit.report.pictures import copied, embedded, linked
 def write_reports(
     results: Results, folder: Path, blobs: Path, settings: RunSettings
 ) -> dict[str, str]:
-    """Write report.md and report.html beside results.json, and copies; return where each of the
-    three is, by name.
+    """Write report.md and report.html beside results.json, and copies; return the paths of the
+    three by name.
 
     Raises `StoreError` if one of the run's own files cannot be written, and `UsageError` for a
-    copy, where they are there by then.
+    copy, after the run's own files are written.
     """
     text = markdown.render(results)
     files = {
@@ -29,16 +30,12 @@ def write_reports(
         "markdown": folder / "report.md",
         "html": folder / "report.html",
     }
-    try:
+    locate = linked(blobs, files["html"])
+    if settings.html_embed:
+        locate = embedded(blobs)
+    with _store_errors(folder):
         write_text(files["markdown"], text)
-        inside = (
-            embedded(blobs) if settings.html_embed else None
-        )  # remembers each image, for the copy too
-        write_text(files["html"], html.render(results, inside or linked(blobs, files["html"])))
-    except OSError as error:
-        raise StoreError(
-            f"{folder}: {error.strerror}, so that the reports are not all there"
-        ) from error
+        write_text(files["html"], html.render(results, locate))
     for path in settings.copies:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,9 +44,9 @@ def write_reports(
             elif path == settings.md_path:
                 path.write_text(text, encoding="utf-8")
             else:
-                path.write_text(
-                    html.render(results, inside or copied(blobs, path)), encoding="utf-8"
-                )
+                if not settings.html_embed:
+                    locate = copied(blobs, path)
+                path.write_text(html.render(results, locate), encoding="utf-8")
         except OSError as error:
             raise UsageError(
                 f"{path}: {error.strerror}; the run's reports are in {folder}"
@@ -59,8 +56,14 @@ def write_reports(
 
 def write_results(results: Results, folder: Path) -> None:
     """Write results.json, from which reports can be made at any time; raises `StoreError`."""
-    try:
+    with _store_errors(folder):
         write_json(folder / "results.json", results.model_dump(mode="json"))
+
+
+@contextmanager
+def _store_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise StoreError(
             f"{folder}: {error.strerror}, so that the reports are not all there"
@@ -81,7 +84,7 @@ def check_writable(path: Path) -> None:
     try:
         folder = next(parent for parent in path.absolute().parents if parent.exists())
         target = path if path.exists() else folder
-    except OSError as error:  # such as a name that is too long
+    except OSError as error:  # for example, the name is too long
         raise UsageError(
             f"{str(path)[:200]}: {error.strerror}, expected the path of a file"
         ) from None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pytest_imgedit.core.results import Comparison, GateResult, ItemError
 from pytest_imgedit.report import charts, html, markdown, terminal
 from pytest_imgedit.report.pictures import Picture
-from pytest_imgedit.report.rows import error_lines
+from pytest_imgedit.report.tables import error_lines
 from pytest_imgedit.stats.estimates import summarize
 from pytest_imgedit.stats.outcome import Outcome, outcome
 

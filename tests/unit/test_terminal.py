@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from pytest_imgedit.report import rows, terminal
-from pytest_imgedit.report.tables import COMPARISON_HEADER
+from pytest_imgedit.report import terminal
+from pytest_imgedit.report.tables import CATEGORY_HEADER, COMPARISON_HEADER
 
 ROWS = [
     ("environment", "10", "10", "0", "10.00", "6.94 to 10.00", "0.41", "10.00", "8.94", "10.00"),
@@ -28,7 +28,7 @@ ROWS = [
 
 @pytest.mark.parametrize("width", range(40, 140, 7))
 def test_names_and_numbers_stay_whole_at_every_width(width):
-    text = terminal.render_table(rows.CATEGORY_HEADER, ROWS, width)
+    text = terminal.render_table(CATEGORY_HEADER, ROWS, width)
     lines = text.splitlines()
     assert max(map(len, lines)) <= width
     assert lines[0].split()[0] == "category"
@@ -37,16 +37,16 @@ def test_names_and_numbers_stay_whole_at_every_width(width):
         assert cells[0] == row[0]
         assert {cell.replace("_to_", " to ") for cell in cells} <= set(row)
     dropped = re.search(r"too narrow for: (.+)", text.replace("\n", " "))
-    shown = {name for name in rows.CATEGORY_HEADER if name in lines[0]}
-    assert shown | set(dropped[1].split(", ") if dropped else ()) >= set(rows.CATEGORY_HEADER)
+    shown = {name for name in CATEGORY_HEADER if name in lines[0]}
+    assert shown | set(dropped[1].split(", ") if dropped else ()) >= set(CATEGORY_HEADER)
 
 
 def test_a_wide_terminal_drops_nothing():
-    assert "too narrow" not in terminal.render_table(rows.CATEGORY_HEADER, ROWS, 100)
+    assert "too narrow" not in terminal.render_table(CATEGORY_HEADER, ROWS, 100)
 
 
 def test_the_mean_is_never_dropped():
-    text = terminal.render_table(rows.CATEGORY_HEADER, ROWS, 40)
+    text = terminal.render_table(CATEGORY_HEADER, ROWS, 40)
     assert text.splitlines()[0].split() == ["category", "n", "mean"]
 
 
