@@ -1,5 +1,5 @@
-"""Summary statistics and tests of scores, which respect pairs that share a source image; plain
-numbers in and out.
+"""Estimates of mean scores: errors and tests clustered by source image, and bounds from the ends of
+the scale, beyond which no unseen score can lie.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import (
-    stdtr,
-    stdtrit,
-)  # scipy.stats has them too, and takes half a second to import
+
+# scipy.stats has the functions of Student's t too, and takes half a second to import
+from scipy.special import logsumexp, stdtr, stdtrit
 
 from pytest_imgedit.core.results import Summary
-from pytest_imgedit.stats.bounded import evidence_above, interval, strata
 from pytest_imgedit.stats.planning import mde
 
 Floats = NDArray[np.float64]
+#: Values, and a weight in (0, 1] for each.
+Stratum = tuple[Floats, Floats]
 
 #: A standard error under this, in points, is what rounding leaves of none.
 ROUNDING = 1e-9
@@ -28,6 +28,13 @@ ENOUGH = 8
 #: Up to so many clusters all 2^G sign flips are counted, beyond it `FLIPS` random ones.
 EXACT_CLUSTERS = 13
 FLIPS = 10_000
+#: Shares of the largest possible bet over which `evidence_above` averages.
+BETS = (np.arange(24) + 0.5) / 24
+#: Steps of a category's mean, from one end of the scale to the other, in the search for the least
+#: favourable means.
+STEPS = 200
+#: Resamples of `bounded_interval`; always the same random numbers.
+RESAMPLES = 8_000
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,7 @@ class Estimate:
     degrees of freedom of Student's t. `sums`, `deviations` and `weights` hold for each cluster the
     sums of weighted values, of their deviations from their category's mean, and of the weights,
     which add up to 1. `centers` are the lowest and the highest mean of a category; `strata`
-    independent values with their weights, as `bounded.strata` says.
+    independent values with their weights, as `strata` returns them.
     """
 
     n: int
@@ -57,15 +64,15 @@ class Estimate:
         return len(self.sums)
 
     def can_show(self, alpha: float) -> bool:
-        """Tell whether so many clusters can show anything at `alpha`, and enough of it to say that
-        nothing is there.
+        """Tell whether so many clusters can reach a p value of `alpha`, and are worth `ENOUGH` of
+        equal weight.
         """
         return self.even_clusters > ENOUGH - ROUNDING and 0.5**self.clusters <= alpha
 
     @property
     def even_clusters(self) -> float:
-        """Number of clusters of equal weight that are worth these, 1/Σw²: 4 where one has half of
-        the weight.
+        """Number of clusters of equal weight that give the same precision, 1/Σw²: at most 4 if one
+        has half of the weight.
         """
         return float(1 / (self.weights**2).sum())
 
@@ -77,13 +84,17 @@ class Estimate:
         return (self.mean - half, self.mean + half)
 
     def bounded_interval(self, lowest: float, highest: float) -> tuple[float, float] | None:
-        """Two-sided 95% interval of the mean of values from `lowest` to `highest`, rare ones of
-        which may be unseen.
+        """Two-sided 95% interval of the mean of values from `lowest` to `highest`, which allows for
+        rare values that were not seen.
         """
         if self.se is None:
             return None
-        falls = (lowest - self.centers[1], highest - self.centers[0])
-        low, high = interval(self.mean, self.deviations, self.weights, falls)
+        low, high = bounded_interval(
+            self.mean,
+            self.deviations,
+            self.weights,
+            (lowest - self.centers[1], highest - self.centers[0]),
+        )
         return (max(lowest, low), min(highest, high))
 
     def p_below(self, limit: float) -> float:
@@ -148,21 +159,17 @@ def estimate(
     `ENOUGH` clusters has at least the variance that is usual in all.
     """
     scores = np.asarray(values, dtype=np.float64)
-    kinds, kind = np.unique(
-        np.asarray(categories if categories is not None else [""] * len(scores)),
-        return_inverse=True,
-    )
-    names, cluster = np.unique(np.asarray(clusters), return_inverse=True)
+    kinds, kind = np.unique(categories or [""] * len(scores), return_inverse=True)
+    names, cluster = np.unique(clusters, return_inverse=True)
     counts = np.bincount(kind).astype(np.float64)
     means = _by_cluster(kind, scores) / counts
     share = 1 / (len(kinds) * counts[kind])
-    deviations = np.where(
-        np.ptp(scores) == 0, 0.0, (scores - means[kind]) * share
-    )  # not what rounding leaves
+    # of equal scores not what rounding leaves
+    deviations = np.where(np.ptp(scores) == 0, 0.0, (scores - means[kind]) * share)
     weights = _by_cluster(cluster, share)
     errors, parts, alone = np.zeros(len(names)), [], []
-    for place, name in enumerate(kinds.tolist()):
-        members = np.flatnonzero(kind == place)
+    for index, name in enumerate(kinds.tolist()):
+        members = np.flatnonzero(kind == index)
         inside, inverse = np.unique(cluster[members], return_inverse=True)
         if len(inside) == 1:
             alone.append(name)
@@ -171,65 +178,45 @@ def estimate(
         moves = np.sqrt(scales) * np.bincount(inverse, weights=deviations[members])
         errors[inside] += moves
         parts.append(
-            _Part(float((moves**2).sum()), freedom, len(inside), float((share[members] ** 2).sum()))
+            (float((moves**2).sum()), freedom, len(inside), float((share[members] ** 2).sum()))
         )
     error, freedom = None, 1.0
     if not alone:
-        least = _least(parts)
-        added = sum(part.variance for part in least) - sum(part.variance for part in parts)
-        error = float(np.sqrt((errors**2).sum() + added))
-        error = 0.0 if error < ROUNDING else error
-        fourths = sum(part.variance**2 / part.freedom for part in least)
-        # Equal values everywhere leave the degrees of freedom undefined and the standard error
-        # zero.
-        freedom = sum(part.variance for part in least) ** 2 / fourths if error else 1.0
-        if sum(part.clusters for part in parts) > len(names):
+        error, freedom = _standard_error(errors, np.array(parts))
+        if sum(part[2] for part in parts) > len(names):
             freedom = max(1.0, min(freedom, _working_models(weights)[1]))
     return Estimate(
-        len(scores),
-        float(scores[0]) if np.ptp(scores) == 0 else float(means.mean()),
-        error,
-        freedom,
-        tuple(alone),
-        _by_cluster(cluster, scores * share),
-        _by_cluster(cluster, deviations),
-        weights,
-        (float(means.min()), float(means.max())),
-        tuple(strata(cluster, kind, scores)),
+        n=len(scores),
+        mean=float(scores[0]) if np.ptp(scores) == 0 else float(means.mean()),
+        se=error,
+        freedom=freedom,
+        alone=tuple(alone),
+        sums=_by_cluster(cluster, scores * share),
+        deviations=_by_cluster(cluster, deviations),
+        weights=weights,
+        centers=(float(means.min()), float(means.max())),
+        strata=tuple(strata(cluster, kind, scores)),
     )
 
 
-@dataclass(frozen=True)
-class _Part:
-    """What a category adds to the variance of the mean: with which degrees of freedom, from how
-    many clusters.
+def _standard_error(errors: Floats, parts: Floats) -> tuple[float, float]:
+    """Standard error of the mean, with its degrees of freedom.
 
-    `share` is the sum of squared weights of its pairs, to which its variance is in proportion where
-    pairs are alike.
+    A row of `parts` is a category's variance, degrees of freedom, number of clusters, and sum of
+    squared weights, to which the variance is in proportion where pairs are alike. Categories of few
+    clusters have at least the variance that is usual in all: a few values that happen to be near
+    each other say little of their spread, and would have Student's t promise too much where they
+    make most of the error.
     """
-
-    variance: float
-    freedom: float
-    clusters: int
-    share: float
-
-
-def _least(parts: Sequence[_Part]) -> list[_Part]:
-    """Give categories of few clusters at least the variance that pairs of all categories have on
-    average.
-
-    A few values that happen to be near each other say little of their spread, and would have
-    Student's t promise too much where they make most of the error.
-    """
-    freedom = sum(part.freedom for part in parts)
-    average = sum(part.freedom * part.variance / part.share for part in parts) / freedom
-    raised = []
-    for part in parts:
-        least = average * part.share
-        if part.clusters < ENOUGH and part.variance < least:
-            part = replace(part, variance=least, freedom=freedom)
-        raised.append(part)
-    return raised
+    variances, freedoms, clusters, shares = parts.T
+    usual = sum(freedoms * variances / shares) / sum(freedoms) * shares
+    is_raised = (clusters < ENOUGH) & (variances < usual)
+    raised = np.where(is_raised, usual, variances)
+    error = float(np.sqrt((errors**2).sum() + (sum(raised) - sum(variances))))
+    if error < ROUNDING:  # equal values everywhere leave the degrees of freedom undefined
+        return 0.0, 1.0
+    freedoms = np.where(is_raised, sum(freedoms), freedoms)
+    return error, float(sum(raised) ** 2 / sum(raised**2 / freedoms))
 
 
 def _by_cluster(inverse: NDArray[np.intp], values: Floats) -> Floats:
@@ -266,8 +253,7 @@ def sign_flip(contributions: Floats) -> float:
     Exact up to `EXACT_CLUSTERS` clusters; beyond, the share of `FLIPS` random flips, which are
     always the same. What never occurs among them is given the smallest p that there is, 2^-G.
     """
-    observed = contributions.sum()
-    limit = observed + 1e-9 * max(1e-300, float(np.abs(contributions).sum()))
+    limit = contributions.sum() + 1e-9 * max(1e-300, float(np.abs(contributions).sum()))
     flips = signs(len(contributions))
     count = sum(
         int((block @ contributions <= limit).sum())
@@ -286,6 +272,112 @@ def signs(clusters: int) -> NDArray[np.int8]:
     else:
         bits = np.random.default_rng(0).integers(0, 2, size=(FLIPS, clusters), dtype=np.int8)
     return (1 - 2 * bits).astype(np.int8)
+
+
+def evidence_above(strata: Sequence[Stratum], limit: float, lowest: float, highest: float) -> float:
+    """E-value against "the mean of the strata's means is not over `limit`", for values from
+    `lowest` to `highest`.
+
+    What a gambler has made of a stake of 1 who bets on every value being over the mean m of its
+    stratum: the mean over bets of Π(1 + bet·w·(x − m)/(m − lowest)), with the strata's means m that
+    are worst for the gambler of all whose mean is the limit. Under the hypothesis no strategy gains
+    on average, so that the e-value reaches 1/α with a chance of α at most, whatever the
+    distributions (Waudby-Smith and Ramdas, JRSS B 2024).
+    """
+    if limit - lowest < 1e-9 and any((values > limit).any() for values, _ in strata):
+        return float("inf")
+    if limit - lowest < 1e-9 or limit >= highest:
+        return 1.0
+    if len(strata) == 1:
+        logs = _log_gains(strata[0], np.array([limit - lowest]), lowest)[:, 0]
+    else:
+        logs = _log_least_gains(strata, limit, lowest, highest)
+    gain = logsumexp(logs) - np.log(len(BETS))
+    assert not np.isnan(gain), "a value beyond the scale"
+    return float(np.exp(min(700.0, gain)))
+
+
+def _log_least_gains(
+    strata: Sequence[Stratum], limit: float, lowest: float, highest: float
+) -> Floats:
+    """Logarithm of the gain of each bet under the strata's means that are worst for it.
+
+    The logarithm of a stratum's gain is convex and falls with its mean, so that the worst means are
+    found by raising, step by step, the mean that costs most. Means are rounded up, which takes from
+    the gain.
+    """
+    step = (highest - lowest) / STEPS
+    means = step * np.arange(1.0, STEPS + 1)
+    gains = np.stack([_log_gains(stratum, means, lowest) for stratum in strata], axis=1)
+    raises = min(
+        len(strata) * STEPS, int(np.ceil((limit - lowest) * len(strata) / step)) + len(strata)
+    ) - len(strata)
+    steps = np.sort(np.diff(gains, axis=2).reshape(len(BETS), -1), axis=1)
+    return np.asarray(gains[:, :, 0].sum(axis=1) + steps[:, :raises].sum(axis=1))
+
+
+def _log_gains(stratum: Stratum, means: Floats, lowest: float) -> Floats:
+    """Logarithm of the gain of each bet (row) for each mean, less the `lowest` value (column)."""
+    values, weights = stratum
+    gains = np.zeros((len(BETS), len(means)))
+    for value, weight in zip(values - lowest, weights, strict=True):
+        gains += np.log1p(BETS[:, None] * weight * (value / means - 1))
+    return gains
+
+
+def bounded_interval(
+    mean: float,
+    deviations: Floats,
+    weights: Floats,
+    falls: tuple[float, float],
+    level: float = 0.95,
+) -> tuple[float, float]:
+    """Two-sided interval of a weighted mean over independent clusters of values on a bounded scale.
+
+    A Bayesian bootstrap over clusters (exponential weights), with one cluster more than was seen:
+    it lies at the lower end of the scale for the lower limit, at the upper end for the upper
+    (Gaffke 2005; Learned-Miller and Thomas, arXiv 1905.06208). `deviations` are the clusters'
+    weighted sums of deviations from the mean, `falls` how far the ends of the scale lie from the
+    mean. The unseen cluster weighs Σw²: as much as each, where all weigh the same.
+    """
+    shares = _shares(len(weights))
+    unseen = shares[:, 0] * (weights**2).sum()
+    total = shares[:, 1:] @ weights + unseen
+    moves = shares[:, 1:] @ deviations
+    low, high = (1 - level) / 2, (1 + level) / 2
+    return (
+        mean + float(np.quantile((moves + unseen * falls[0]) / total, low)),
+        mean + float(np.quantile((moves + unseen * falls[1]) / total, high)),
+    )
+
+
+@lru_cache(maxsize=4)
+def _shares(clusters: int) -> NDArray[np.float32]:
+    return np.random.default_rng(0).standard_exponential(
+        (RESAMPLES, clusters + 1), dtype=np.float32
+    )
+
+
+def strata(cluster: NDArray[np.intp], category: NDArray[np.intp], scores: Floats) -> list[Stratum]:
+    """Divide pairs into strata of independent values, whose means have the macro mean as their
+    mean.
+
+    A stratum is a category, and a value the mean of a cluster, which weighs as many pairs as it
+    has. Where categories share clusters there is one stratum: a value is the weighted mean of a
+    cluster, which weighs what its pairs weigh in the macro mean. Since Σ w·(μ − m) = 0 holds for
+    the clusters' means μ, no bet on them gains either.
+    """
+    counts, sums = np.zeros((2, cluster.max() + 1, category.max() + 1))
+    np.add.at(counts, (cluster, category), 1)
+    np.add.at(sums, (cluster, category), scores)
+    if ((counts > 0).sum(axis=1) > 1).any():
+        shares = 1 / counts.sum(axis=0)
+        weights = counts @ shares
+        return [(sums @ shares / weights, weights / weights.max())]
+    return [
+        (total[count > 0] / count[count > 0], count[count > 0] / count.max())
+        for total, count in zip(sums.T, counts.T, strict=True)
+    ]
 
 
 def summarize(
@@ -319,17 +411,17 @@ def macro(
     return _summary(whole, means, counts)
 
 
-def _summary(found: Estimate, spread: Sequence[float], counts: tuple[int, int, int]) -> Summary:
+def _summary(estimate: Estimate, spread: Sequence[float], counts: tuple[int, int, int]) -> Summary:
     """Summarize an estimate; `std`, `median`, `min` and `max` are those of `spread`."""
     return Summary(
         *counts,
-        mean=found.mean,
+        mean=estimate.mean,
         std=float(np.std(spread, ddof=1)) if len(spread) > 1 else None,
         median=float(np.median(spread)),
         min=float(min(spread)),
         max=float(max(spread)),
-        ci95=found.bounded_interval(0.0, 10.0),
-        se=found.se,
-        mde=found.mde(0.05),
-        clusters=found.clusters,
+        ci95=estimate.bounded_interval(0.0, 10.0),
+        se=estimate.se,
+        mde=estimate.mde(0.05),
+        clusters=estimate.clusters,
     )

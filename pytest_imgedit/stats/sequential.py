@@ -15,8 +15,7 @@ import numpy as np
 
 from pytest_imgedit.core.results import GateOptions, GateResult
 from pytest_imgedit.core.sanitize import p_value
-from pytest_imgedit.stats.bounded import BETS
-from pytest_imgedit.stats.estimates import Estimate
+from pytest_imgedit.stats.estimates import BETS, Estimate
 from pytest_imgedit.stats.gates import (
     GateWording,
     MeanGate,
