@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.config.settings import Settings, make_settings, read_tables
 from pytest_imgedit.core import provenance
 from pytest_imgedit.core.errors import UsageError
@@ -25,29 +25,29 @@ from pytest_imgedit.run.preflight import check_executor, check_models, naming_gp
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.workers.hardware import Hardware
 
+_FITS = {True: "fits", False: "does not fit", None: "whether they fit is not known"}
 
-def examine(config: Path | None) -> Printed:
+
+def examine(config: Path | None) -> tuple[JsonObject, str, int]:
     """Look at packages, memory and GPUs, and at the models of a config (without one: the embedded
     ones).
     """
-    problems: list[str] = []
     settings, machine = make_settings(read_tables(config)), Hardware.here("auto")
-    gpus = machine.gpus
     document: JsonObject = {
         "versions": provenance.versions(),
-        "machine": provenance.machine(gpu.product for gpu in gpus).model_dump(mode="json"),
+        "machine": provenance.machine(gpu.product for gpu in machine.gpus).model_dump(mode="json"),
         "memory_gib": round(_host_memory(), 1),
         "disk_free_gib": round(shutil.disk_usage(Path.cwd()).free / GIB, 1),
-        "gpus": [asdict(gpu) for gpu in gpus],
-        "elsewhere": _elsewhere(settings),
+        "gpus": [asdict(gpu) for gpu in machine.gpus],
+        "elsewhere": None,
         "models": [],
     }
-    problems += _package_problems()
+    if is_remote(settings):
+        document["elsewhere"] = settings.workers.ray_address or "a Ray cluster"
+    problems = list(_package_problems())
     try:
-        document["suite"] = {
-            "spec": settings.suite.spec,
-            "pairs": len(load_suite(settings.suite).pairs),
-        }
+        pairs = load_suite(settings.suite).pairs
+        document["suite"] = {"spec": settings.suite.spec, "pairs": len(pairs)}
     except UsageError as error:
         problems.append(str(error))
     models: list[Model] = []
@@ -69,14 +69,7 @@ def examine(config: Path | None) -> Printed:
         except UsageError as error:
             problems.append(f"{model.role}: {error}")
     document["problems"] = list(dict.fromkeys(problems))
-    return Printed(document, _text(document), int(bool(document["problems"])))
-
-
-def _elsewhere(settings: Settings) -> str | None:
-    """Where workers run if not on this machine."""
-    if settings.workers.executor == "ray":
-        return settings.workers.ray_address or "a Ray cluster"
-    return None
+    return document, _text(document), int(bool(problems))
 
 
 def _host_memory() -> float:
@@ -84,31 +77,31 @@ def _host_memory() -> float:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
 
 
-def _package_problems() -> list[str]:
+def _package_problems() -> Iterator[str]:
     """Name the requirements of this package that the environment does not meet."""
     try:
-        needs = [Requirement(text) for text in requires("pytest-imgedit") or ()]
+        requirements = list(map(Requirement, requires("pytest-imgedit") or ()))
     except PackageNotFoundError:
-        return ["package pytest-imgedit is not installed, so that pytest does not find the plugin"]
-    problems = []
-    for need in needs:
-        if need.marker is not None and not need.marker.evaluate({"extra": ""}):
+        yield "package pytest-imgedit is not installed, so that pytest does not find the plugin"
+        return
+    for requirement in requirements:
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue
+        name, specifier = requirement.name, requirement.specifier
         try:
-            found = version(need.name)
+            installed = version(name)
         except PackageNotFoundError:
-            problems.append(f"package {need.name} is not installed, expected {need.specifier}")
+            yield f"package {name} is not installed, expected {specifier}"
             continue
-        if not need.specifier.contains(found, prereleases=True):
-            problems.append(f"package {need.name} is {found}, expected {need.specifier}")
-    return problems
+        if not specifier.contains(installed, prereleases=True):
+            yield f"package {name} is {installed}, expected {specifier}"
 
 
 def _model(model: Model, settings: Settings, hardware: Hardware, problems: list[str]) -> JsonObject:
     """Describe an editor or judge: where its weights are, what they take, and whether its GPUs hold
     that.
     """
-    found: JsonObject = {
+    row: JsonObject = {
         "role": model.role,
         "spec": model.spec,
         "weights_gib": None,
@@ -116,33 +109,31 @@ def _model(model: Model, settings: Settings, hardware: Hardware, problems: list[
         "fits": None,
     }
     if model.checkpoint is None:
-        return found
-    folder = model.checkpoint.local_folder
+        return row
+    row["folder"] = str(model.checkpoint.local_folder)
     if not hardware.has_gpus and "dtype" not in model.params:
         model = model.with_params(dtype="float32")
-    found |= {"weights_gib": round((model.memory().reads or 0) / GIB, 2), "folder": str(folder)}
+    row["weights_gib"] = round((model.memory().reads or 0) / GIB, 2)
     if is_remote(settings):
-        return found
+        return row
     model = settle(model, 0, hardware)
     need = need_of(model, hardware)
     totals = {gpu.name: gpu.total_gib for gpu in hardware.gpus}
-    room = [
+    memories = [
         sum(totals[name] for name in group)
         for _, group in need.groups
         if all(name in totals for name in group)
     ]
-    needed, where = need.memory.weights, " of GPU memory" + need.hint
-    if (
-        not need.groups or needed is None
-    ):  # on the CPU, or moved from host memory to a GPU part by part
-        kept = need.memory.kept * len(need.groups)
-        needed, room, where = kept or model.memory().reads or 0, [_host_memory()], " of host memory"
-    if room:
-        found["fits"] = needed / GIB <= min(room)
-        if not found["fits"]:
-            sizes = f"{needed / GIB:.1f} GiB of weights do not fit into {min(room):.1f} GiB"
+    needed, where = need.memory.weights, f" of GPU memory{need.hint}"
+    if not need.groups or needed is None:  # on the CPU, or offloaded to host memory
+        needed = need.memory.kept * len(need.groups) or model.memory().reads or 0
+        memories, where = [_host_memory()], " of host memory"
+    if memories:
+        row["fits"] = needed / GIB <= min(memories)
+        if not row["fits"]:
+            sizes = f"{needed / GIB:.1f} GiB of weights do not fit into {min(memories):.1f} GiB"
             problems.append(f"{model.role} {model.spec}: {sizes}{where}")
-    return found
+    return row
 
 
 def _text(document: JsonObject) -> str:
@@ -155,8 +146,8 @@ def _text(document: JsonObject) -> str:
     ]
     if document["gpus"]:
         rows = [
-            (g["name"], g["product"], str(g["free_gib"]), str(g["total_gib"]))
-            for g in document["gpus"]
+            (gpu["name"], gpu["product"], str(gpu["free_gib"]), str(gpu["total_gib"]))
+            for gpu in document["gpus"]
         ]
         lines.append(terminal.render_table(("GPU", "product", "free GiB", "total GiB"), rows))
     else:
@@ -168,18 +159,14 @@ def _text(document: JsonObject) -> str:
         )
     if "suite" in document:
         lines.append(f"suite {document['suite']['spec']}: {document['suite']['pairs']} pairs")
-    for found in document["models"]:
-        lines.append(f"{found['role']} {found['spec']}: " + _weights(found))
-    problems = document["problems"]
-    return "\n".join(
-        [*lines, *(f"problem: {text}" for text in problems), "" if problems else "no problem found"]
-    ).rstrip()
+    lines += [f"{row['role']} {row['spec']}: {_weights(row)}" for row in document["models"]]
+    lines += [f"problem: {problem}" for problem in document["problems"]]
+    if not document["problems"]:
+        lines.append("no problem found")
+    return "\n".join(lines).rstrip()
 
 
-def _weights(found: JsonObject) -> str:
-    if found["weights_gib"] is None:
+def _weights(row: JsonObject) -> str:
+    if row["weights_gib"] is None:
         return "no weights to look for"
-    fits = {True: "fits", False: "does not fit", None: "whether they fit is not known"}[
-        found["fits"]
-    ]
-    return f"{found['weights_gib']} GiB of weights in {found['folder']}, {fits}"
+    return f"{row['weights_gib']} GiB of weights in {row['folder']}, {_FITS[row['fits']]}"

@@ -14,7 +14,6 @@ from typing import Any
 
 import yaml
 
-from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.files import read_object, read_utf8, write_text
 from pytest_imgedit.core.pairs import CATEGORIES, category_slug
@@ -84,7 +83,7 @@ class _Entry:
     problem: str = ""
 
 
-def import_file(path: Path, to: Path) -> Printed:
+def import_file(path: Path, to: Path) -> tuple[JsonObject, str, int]:
     """Read a YAML config, and write what has a counterpart to a TOML config; or print the table of
     a report.
     """
@@ -93,7 +92,7 @@ def import_file(path: Path, to: Path) -> Printed:
     return _config(path, to)
 
 
-def _config(path: Path, to: Path) -> Printed:
+def _config(path: Path, to: Path) -> tuple[JsonObject, str, int]:
     entries = list(_entries(path))
     if not any(
         entry.key.startswith(("diffusion_model.", "reward_model.", "benchmark."))
@@ -138,7 +137,7 @@ def _config(path: Path, to: Path) -> Printed:
     write_text(to, text)
     lines = [_line(row) for row in rows]
     lines += [f"wrote {to}; next: pytest --imgedit --imgedit-config={to}"]
-    return Printed({"config": str(to), "keys": rows}, "\n".join(lines), 0)
+    return {"config": str(to), "keys": rows}, "\n".join(lines), 0
 
 
 def _line(row: Mapping[str, Any]) -> str:
@@ -286,7 +285,7 @@ def _toml(sections: Mapping[str, JsonObject]) -> str:
     return "\n".join(parts)
 
 
-def _report(path: Path) -> Printed:
+def _report(path: Path) -> tuple[JsonObject, str, int]:
     """Print the table of an `evaluation_report_*.json`."""
     document = read_object(path, "a report of image_edit_benchmark")
     statistics, overall = document.get("category_statistics"), document.get("overall_statistics")
@@ -319,7 +318,7 @@ def _report(path: Path) -> Printed:
         "be a baseline",
     ]
     text = "\n".join([terminal.render_table(("category", "n", *_NUMBERS), shown), *notes])
-    return Printed({"statistics": rows, "notes": notes}, text, 0)
+    return {"statistics": rows, "notes": notes}, text, 0
 
 
 _NUMBERS = ("mean", "std", "median", "min", "max")

@@ -17,7 +17,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from pytest_imgedit.cli.guess import Guess, guess_suite, to_jsonl
-from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.cli.requirement import requirement
 from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core.errors import UsageError
@@ -80,7 +79,7 @@ def configs() -> list[str]:
 
 def init(
     data: Path | None, config: str | None, ci: str, editor: str | None, judge: str | None
-) -> Printed:
+) -> tuple[JsonObject, str, int]:
     """Write what a repository lacks in order to run `pytest benchmarks`; a file that is there stays
     as it is.
     """
@@ -115,7 +114,7 @@ def init(
         "notes": notes,
         "to_do": to_do,
     }
-    return Printed(document, _text(document), 0)
+    return document, _text(document), 0
 
 
 def _check(guess: Guess) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain, starmap
 from pathlib import Path
 from typing import Any
 
-from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.cli.runs import baselines_folder, find_run, refuse_to_compare
 from pytest_imgedit.config.settings import RunSettings
 from pytest_imgedit.core import provenance
@@ -32,6 +31,7 @@ from pytest_imgedit.core.results import (
     Usage,
 )
 from pytest_imgedit.core.shards import Shard, shards_of
+from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import terminal
 from pytest_imgedit.report.write import add_to_github_summary, write_reports, write_results
 from pytest_imgedit.stats.comparison import Computed
@@ -39,7 +39,7 @@ from pytest_imgedit.stats.controls import describe_controls
 from pytest_imgedit.stats.decision import Evidence, decide, summarize_items
 from pytest_imgedit.stats.outcome import outcome
 from pytest_imgedit.store.baselines import Baseline, make_baseline, read_baseline, read_results
-from pytest_imgedit.store.journal import EditRecord, Journal, ModelRecord, VerdictRecord
+from pytest_imgedit.store.journal import Journal
 from pytest_imgedit.store.store import Store
 
 _BLOB = re.compile(r"[0-9a-f]{64}(\.thumbnail)?\.(png|jpg|webp)")
@@ -47,20 +47,12 @@ _BLOB = re.compile(r"[0-9a-f]{64}(\.thumbnail)?\.(png|jpg|webp)")
 
 @dataclass(frozen=True)
 class ShardRun:
-    """A finished shard: its results.json, and what that holds."""
+    """A finished shard: its results.json, what that holds, and the folder of its store."""
 
     path: Path
     results: Results
-
-    @property
-    def info(self) -> ShardInfo:
-        assert self.results.selection.shard is not None
-        return self.results.selection.shard
-
-    @property
-    def store(self) -> Path:
-        """The folder of the store that the run is in."""
-        return self.path.absolute().parent.parent.parent
+    info: ShardInfo
+    store: Path
 
 
 def read_shards(paths: Iterable[Path]) -> list[ShardRun]:
@@ -69,9 +61,8 @@ def read_shards(paths: Iterable[Path]) -> list[ShardRun]:
     Raises `UsageError` for a run that is no whole shard, for shards of unlike runs, and if one is
     missing or twice.
     """
-    shards = [ShardRun(path, read_results(path)) for path in paths]
-    for shard in shards:
-        _refuse_unfinished(shard)
+    runs = [(path, read_results(path)) for path in paths]
+    shards = list(starmap(_finished_shard, runs))
     first = shards[0]
     for shard in shards[1:]:
         _refuse_unlike(first, shard)
@@ -92,49 +83,39 @@ def read_shards(paths: Iterable[Path]) -> list[ShardRun]:
     return [by_index[index] for index in sorted(by_index)]
 
 
-def _refuse_unfinished(shard: ShardRun) -> None:
-    results = shard.results
-    if results.selection.shard is None:
-        raise UsageError(
-            f"{shard.path}: a run of all its pairs, expected one with --imgedit-shard=I/N"
-        )
+def _finished_shard(path: Path, results: Results) -> ShardRun:
+    """Return a run as a shard; raise `UsageError` unless it is one, finished and in a store."""
+    info, store = results.selection.shard, path.absolute().parent.parent.parent
+    if info is None:
+        raise UsageError(f"{path}: a run of all its pairs, expected one with --imgedit-shard=I/N")
     if results.run.status != "complete":
         raise UsageError(
-            f"{shard.path}: shard {shard.info} was stopped by {results.run.stopped_by}, run it "
-            "again"
+            f"{path}: shard {info} was stopped by {results.run.stopped_by}, run it again"
         )
-    part = Shard(shard.info.index, shard.info.count)
-    expected = {pair_id for pair_id in shard.info.ids if part.has(pair_id)}
-    unexpected = expected ^ {item.id for item in results.items}
+    shard = Shard(info.index, info.count)
+    unexpected = set(filter(shard.has, info.ids)) ^ {item.id for item in results.items}
     if unexpected:
-        raise UsageError(
-            f"{shard.path}: pair {min(unexpected)!r} is not in the shard that it belongs to"
-        )
-    if not is_folder(shard.store / "blobs"):
-        raise UsageError(f"{shard.path}: not in a store, which has the images")
+        raise UsageError(f"{path}: pair {min(unexpected)!r} is not in the shard that it belongs to")
+    if not is_folder(store / "blobs"):
+        raise UsageError(f"{path}: not in a store, which has the images")
+    return ShardRun(path, results, info, store)
 
 
 def _refuse_unlike(first: ShardRun, other: ShardRun) -> None:
     """Raise `UsageError` if two shards cannot be of one run."""
-    one, two = first.results, other.results
-    facts: dict[str, Callable[[Results], object]] = {
-        "suite": lambda results: results.suite.sha256,
-        "number of shards": lambda results: (
-            results.selection.shard and results.selection.shard.count
-        ),
-        "selection": lambda results: (
-            results.selection.shard and results.selection.shard.ids,
-            results.selection.whole,
-        ),
-        "stage": lambda results: results.run.options.run.stage,
-        "editor": lambda results: _identified(results.editor, compiled=None, batch_sizes=()),
-        "judge": lambda results: _identified(results.judge, usage=None),
-        "seeds or batch size of the editor": lambda results: results.run.options.editor,
-        "options of the judge": lambda results: results.run.options.judge,
-        "gates": lambda results: results.run.options.gates,
+    facts: dict[str, Callable[[ShardRun], object]] = {
+        "suite": lambda shard: shard.results.suite.sha256,
+        "number of shards": lambda shard: shard.info.count,
+        "selection": lambda shard: (shard.info.ids, shard.results.selection.whole),
+        "stage": lambda shard: shard.results.run.options.run.stage,
+        "editor": lambda shard: _identified(shard.results.editor, compiled=None, batch_sizes=()),
+        "judge": lambda shard: _identified(shard.results.judge, usage=None),
+        "seeds or batch size of the editor": lambda shard: shard.results.run.options.editor,
+        "options of the judge": lambda shard: shard.results.run.options.judge,
+        "gates": lambda shard: shard.results.run.options.gates,
     }
     for name, fact in facts.items():
-        if fact(one) != fact(two):
+        if fact(first) != fact(other):
             raise UsageError(
                 f"{other.path}: another {name} than in {first.path}, expected shards of one run"
             )
@@ -150,18 +131,20 @@ def _refuse_environments(shards: Sequence[ShardRun]) -> None:
     (`--imgedit-reuse`).
     """
     for kind in ("edits", "verdicts"):
-        first: ComputedIn | None = None
-        for shard in shards:
-            for environment in shard.results.environments.values():
-                if not getattr(environment, kind):
-                    continue
-                first = first or environment
-                if not environment.bare.serves(first.bare, shard.results.reuse.policy):
-                    unlike = "; ".join(environment.differences(first))
-                    raise UsageError(
-                        f"{shard.path}: {kind} of another environment than in {shards[0].path}: "
-                        f"{unlike}"
-                    )
+        computed = [
+            (shard, environment)
+            for shard in shards
+            for environment in shard.results.environments.values()
+            if getattr(environment, kind)
+        ]
+        for shard, environment in computed:
+            first = computed[0][1]
+            if not environment.bare.serves(first.bare, shard.results.reuse.policy):
+                unlike = "; ".join(environment.differences(first))
+                raise UsageError(
+                    f"{shard.path}: {kind} of another environment than in {shards[0].path}: "
+                    f"{unlike}"
+                )
 
 
 def merge_results(shards: Sequence[ShardRun], baseline: Baseline | None) -> Results:
@@ -181,6 +164,7 @@ def merge_results(shards: Sequence[ShardRun], baseline: Baseline | None) -> Resu
         _controls(shards, items),
     )
     gates, comparison = decide(evidence)
+    differences = chain.from_iterable(shard.results.reuse.differences for shard in shards)
     decided = {(gate.kind, gate.field) for gate in gates}
     resting = tuple(gate for gate in first.gates if (gate.kind, gate.field) not in decided)
     categories, overall = summarize_items(items)
@@ -191,7 +175,12 @@ def merge_results(shards: Sequence[ShardRun], baseline: Baseline | None) -> Resu
             "editor": computed.editor,
             "judge": computed.judge,
             "environments": dict(computed.environments),
-            "reuse": _reuse(shards),
+            "reuse": ReuseInfo(
+                policy=first.reuse.policy,
+                edits=sum(shard.results.reuse.edits for shard in shards),
+                verdicts=sum(shard.results.reuse.verdicts for shard in shards),
+                differences=tuple(dict.fromkeys(differences)),
+            ),
             "timing": _timing([shard.results.timing for shard in shards]),
             "workers": tuple(
                 worker.model_copy(update={"device": f"{worker.device}, shard {shard.info}"})
@@ -211,25 +200,26 @@ def merge_results(shards: Sequence[ShardRun], baseline: Baseline | None) -> Resu
 
 def _computed(shards: Sequence[ShardRun]) -> Computed:
     parts = [shard.results for shard in shards]
-    first = parts[0]
+    editor, judge = parts[0].editor, parts[0].judge
     compiled = {part.editor.compiled for part in parts}
     sizes = sorted({size for part in parts for size in part.editor.batch_sizes})
-    editor = first.editor.model_copy(
-        update={
-            "compiled": first.editor.compiled if len(compiled) == 1 else None,
-            "batch_sizes": tuple(sizes),
-        }
-    )
-    edits, verdicts = Counter[str](), Counter[str]()
     environments: dict[str, ComputedIn] = {}
-    for part in parts:
-        for digest, environment in part.environments.items():
-            edits[digest] += environment.edits
-            verdicts[digest] += environment.verdicts
-            counts = {"edits": edits[digest], "verdicts": verdicts[digest]}
-            environments[digest] = environment.model_copy(update=counts)
-    judge = first.judge.model_copy(update={"usage": _usage([part.judge for part in parts])})
-    return Computed(editor, judge, environments)
+    for digest, environment in chain.from_iterable(part.environments.items() for part in parts):
+        counts = {"edits": environment.edits, "verdicts": environment.verdicts}
+        if digest in environments:
+            counts["edits"] += environments[digest].edits
+            counts["verdicts"] += environments[digest].verdicts
+        environments[digest] = environment.model_copy(update=counts)
+    return Computed(
+        editor.model_copy(
+            update={
+                "compiled": editor.compiled if len(compiled) == 1 else None,
+                "batch_sizes": tuple(sizes),
+            }
+        ),
+        judge.model_copy(update={"usage": _usage([part.judge for part in parts])}),
+        environments,
+    )
 
 
 def _usage(judges: Sequence[JudgeInfo]) -> Usage | None:
@@ -245,16 +235,12 @@ def _usage(judges: Sequence[JudgeInfo]) -> Usage | None:
 
 
 def _controls(shards: Sequence[ShardRun], items: Sequence[Item]) -> Controls | None:
-    trials = [
-        trial
-        for shard in shards
-        if shard.results.controls
-        for trial in shard.results.controls.trials
-    ]
+    controls = [shard.results.controls for shard in shards if shard.results.controls]
+    trials = list(chain.from_iterable(part.trials for part in controls))
     if not trials:
         return None
-    own = {item.id: item.score for item in items if item.score is not None}
-    return describe_controls(trials, own, shards[0].results.run.options.gates.alpha)
+    scores = {item.id: item.score for item in items if item.score is not None}
+    return describe_controls(trials, scores, shards[0].results.run.options.gates.alpha)
 
 
 def _run_info(shards: Sequence[ShardRun]) -> RunInfo:
@@ -272,18 +258,6 @@ def _run_info(shards: Sequence[ShardRun]) -> RunInfo:
             ),
             "commit": runs[0].commit if len(commits) == 1 else None,
         }
-    )
-
-
-def _reuse(shards: Sequence[ShardRun]) -> ReuseInfo:
-    parts = [shard.results.reuse for shard in shards]
-    return ReuseInfo(
-        policy=parts[0].policy,
-        edits=sum(part.edits for part in parts),
-        verdicts=sum(part.verdicts for part in parts),
-        differences=tuple(
-            dict.fromkeys(difference for part in parts for difference in part.differences)
-        ),
     )
 
 
@@ -305,18 +279,16 @@ def collect(shards: Sequence[ShardRun], store: Store) -> None:
 
     Raises `StoreError` if they cannot be written.
     """
+    journals: tuple[Journal[Any], ...] = (store.edits, store.verdicts, store.models)
     for folder in dict.fromkeys(shard.store for shard in shards):
         for path in (folder / "blobs").glob("??/*"):
             if _BLOB.fullmatch(path.name) and path.is_file() and not path.is_symlink():
                 _link(path, store.blobs.folder / path.parent.name / path.name)
-        journals: tuple[tuple[Journal[Any], type[Any]], ...] = (
-            (store.edits, EditRecord),
-            (store.verdicts, VerdictRecord),
-            (store.models, ModelRecord),
-        )
-        for journal, kind in journals:
-            found = Journal(folder / journal.path.name, kind, reads_only=True).records
-            journal.append([record for key, record in found.items() if key not in journal.records])
+        for journal in journals:
+            records = Journal(folder / journal.path.name, journal.kind, reads_only=True).records
+            journal.append(
+                [record for key, record in records.items() if key not in journal.records]
+            )
 
 
 def _link(path: Path, target: Path) -> None:
@@ -332,7 +304,7 @@ def _link(path: Path, target: Path) -> None:
         raise StoreError(f"{target}: {error.strerror}") from error
 
 
-def merge(references: Sequence[str], out: Path) -> Printed:
+def merge(references: Sequence[str], out: Path) -> tuple[JsonObject, str, int]:
     """Join shards to one run in the new store `out`, write its reports, and decide its gates.
 
     A reference is a run, or a store, which means its newest run. Raises `UsageError` for shards of
@@ -341,38 +313,39 @@ def merge(references: Sequence[str], out: Path) -> Printed:
     shards = read_shards(map(_find, references))
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out}: is there already, expected a new or an empty folder")
-    name = shards[0].results.run.options.gates.compare
+    gates = shards[0].results.run.options.gates
+    name = gates.compare
     baseline = None if name is None else read_baseline(name, baselines_folder(), Path.cwd())
     results = merge_results(shards, baseline)
     if baseline is not None:
-        is_gated = bool(results.run.options.gates.max_drop)
         refuse_to_compare(
-            baseline, make_baseline(results, "merge"), f"{name} and these runs", is_gated
+            baseline,
+            make_baseline(results, "merge"),
+            f"{name} and these runs",
+            gated=bool(gates.max_drop),
         )
     with Store(out) as store:
         folder = store.new_run()
-        results = results.model_copy(
-            update={"run": results.run.model_copy(update={"id": folder.name})}
-        )
+        run = results.run.model_copy(update={"id": folder.name})
+        results = results.model_copy(update={"run": run})
         collect(shards, store)
         write_results(results, folder)
         reports = write_reports(results, folder, store.blobs.folder, RunSettings())
     add_to_github_summary(results)
-    verdict = outcome(results)
+    width = shutil.get_terminal_size().columns
+    conclusion = outcome(results)
     lines = [
-        terminal.render(
-            results, shutil.get_terminal_size().columns, color=False, verbose=False
-        ).rstrip(),
-        f"imgedit: {verdict.line}",
+        terminal.render(results, width, color=False, verbose=False).rstrip(),
+        f"imgedit: {conclusion.line}",
         *(f"{report}: {path}" for report, path in reports.items()),
     ]
     document = {
         "run": results.run.id,
         "reports": reports,
-        "state": verdict.state,
-        "outcome": verdict.line,
+        "state": conclusion.state,
+        "outcome": conclusion.line,
     }
-    return Printed(document, "\n".join(lines), int(verdict.fails))
+    return document, "\n".join(lines), int(conclusion.fails)
 
 
 def _find(reference: str) -> Path:

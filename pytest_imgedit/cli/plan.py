@@ -1,20 +1,20 @@
-"""`imgedit plan`: pairs, seeds and GPU hours for a wanted MDE, before anything is spent."""
+"""`imgedit plan`: pairs, seeds and GPU hours for a target MDE, before anything is spent."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 
-from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.cli.runs import find_run, read_either, refuse_to_compare
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.pairs import category_slug, in_order
 from pytest_imgedit.core.results import Results
-from pytest_imgedit.core.sanitize import number
+from pytest_imgedit.core.sanitize import counted, number
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import terminal
 from pytest_imgedit.stats.estimates import ENOUGH, estimate
@@ -23,16 +23,15 @@ from pytest_imgedit.store.baselines import BaselineItem, read_results, reduced
 
 #: Edits a pair for which is planned.
 SEEDS = (1, 2, 4)
-HEADER = ("gate", "seeds", "pairs now", "MDE now", "pairs needed", "edits", "hours")
+HEADER = ("gate", "seeds", "pairs now", "MDE now", "pairs needed", "edits")
 
 
 @dataclass(frozen=True)
 class Spread:
     """What is known of a gate's number: its standard error with `pairs` pairs, and how much of it
-    is the seeds'.
+    comes from the seeds.
 
-    `noise` is the share of the variance that seeds make with `seeds` of them, `None` where that is
-    not known.
+    `noise` is the share of the variance that comes from `seeds` seeds, or `None` if it is unknown.
     """
 
     gate: str
@@ -43,7 +42,7 @@ class Spread:
     noise: float | None
 
     def error_with(self, seeds: int) -> float | None:
-        """Standard error with so many seeds a pair; `None` where that is not known."""
+        """Return the standard error with so many seeds a pair, or `None` if it is unknown."""
         if seeds == self.seeds:
             return self.error
         if self.noise is None:
@@ -59,165 +58,162 @@ def plan(
     power: float,
     alpha: float,
     out: Path,
-) -> Printed:
+) -> tuple[JsonObject, str, int]:
     """Say with how many pairs gates would find `power` points, by a stored run or by a stated
     `spread` of a pair.
     """
-    fields, effect = [*dict.fromkeys(map(category_slug, gate))], power
-    if not 0 < effect <= 10:
-        raise UsageError(f"--power={effect:g}: expected points on the 0..10 scale")
+    fields = list(dict.fromkeys(map(category_slug, gate)))
+    if not 0 < power <= 10:
+        raise UsageError(f"--power={power:g}: expected points on the 0..10 scale")
     if not 0 < alpha < 0.5:
         raise UsageError(f"--alpha={alpha:g}: expected a number over 0 and under 0.5")
     if (reference is None) == (spread is None):
         raise UsageError(
             "expected a RUN to go by, or --spread=SD, the standard deviation of a pair's number"
         )
-    cost = None
+    cost, hours, share = None, "hours", alpha
     if reference is None:
         if before is not None or spread is None or not 0 < spread <= 10:
             raise UsageError(
                 f"--spread={spread}: expected points over 0, up to 10, and no --before"
             )
-        found = [Spread(f"of spread {spread:g}", 100, spread / 10, 99.0, 1, None)]
-        origin, hours = f"pairs whose number has a standard deviation of {spread:g}", "hours"
+        spreads = [Spread(f"of spread {spread:g}", 100, spread / 10, 99.0, 1, None)]
+        origin = f"pairs whose number has a standard deviation of {spread:g}"
     else:
         run = read_results(find_run(reference, out))
-        found = _spreads(
-            run, None if before is None else _earlier(before, reference, run, out), fields
-        )
+        origin, earlier = f"run {run.run.id}", None
+        if before is not None:
+            baseline = read_either(before, out)
+            refuse_to_compare(baseline, read_either(reference, out), f"{before} and {run.run.id}")
+            earlier = {item.id: item for item in baseline.items if item.score is not None}
+            origin += f" against {before}"
+            share = alpha / 2  # gates on drops share α with the gate on the tail
+        spreads = list(_spreads(run, earlier, fields))
         cost = _cost(run)
-        origin = f"run {run.run.id}" + ("" if before is None else f" against {before}")
         hours = "GPU hours" if run.run.machine.gpus else "worker hours"
         if unneeded := sum(item.status == "not_needed" for item in run.items):
             origin += f", which ended early and left out {unneeded} of its {len(run.items)} pairs"
     gates = max(1, len(fields))
-    share = alpha if before is None else alpha / 2  # gates on drops share α with that on the tail
-    rows = [_row(one, seeds, effect, share / gates, cost) for one in found for seeds in SEEDS]
-    rows = [row for row in rows if row["mde"] is not None]
+    rows = list(_rows(spreads, power, share / gates, cost))
     table = [
         (
             row["gate"],
             str(row["seeds"]),
             "–" if spread else str(row["pairs_now"]),
-            "–" if spread else f"{row['mde']:.2f}",
+            "–" if spread else number(row["mde"]),
             f"{row['pairs']:,}" if row["pairs"] else "over a million",
             f"{row['edits']:,}" if row["edits"] else "–",
             number(row["hours"]),
         )
         for row in rows
     ]
-    family = f"{gates} gate{'s' * (gates > 1)}"
-    odds = f"80% of runs at alpha {alpha:g} over {family}"
-    note = f"for an MDE of {effect:g} points in {odds}, by {origin}"
-    lines = [note, terminal.render_table((*HEADER[:-1], hours), table).rstrip()]
-    if any(one.noise is None for one in found):
+    lines = [
+        f"for an MDE of {power:g} points in 80% of runs at alpha {alpha:g} over "
+        f"{counted(gates, 'gate')}, by {origin}",
+        terminal.render_table((*HEADER, hours), table).rstrip(),
+    ]
+    if any(known.noise is None for known in spreads):
         lines.append(
             "what further seeds would do is known only from a run with two or more of them"
         )
-    return Printed({"mde": effect, "alpha": alpha, "by": origin, "rows": rows}, "\n".join(lines), 0)
+    return {"mde": power, "alpha": alpha, "by": origin, "rows": rows}, "\n".join(lines), 0
 
 
-def _earlier(before: str, reference: str, run: Results, out: Path) -> dict[str, BaselineItem]:
-    earlier, now = read_either(before, out), read_either(reference, out)
-    refuse_to_compare(earlier, now, f"{before} and {run.run.id}")
-    return {item.id: item for item in earlier.items}
-
-
-def _row(spread: Spread, seeds: int, effect: float, alpha: float, cost: float | None) -> JsonObject:
-    error = spread.error_with(seeds)
-    factor = None if error is None else size_for(effect, error, spread.freedom, alpha)
-    pairs = None if factor is None else max(ENOUGH, math.ceil(factor * spread.pairs))
-    edits = None if pairs is None else pairs * seeds
-    return {
-        "gate": spread.gate,
-        "seeds": seeds,
-        "pairs_now": spread.pairs,
-        "mde": None if error is None else mde(error, spread.freedom, alpha),
-        "pairs": pairs,
-        "edits": edits,
-        "hours": None if edits is None or cost is None else edits * cost / 3600,
-    }
+def _rows(
+    spreads: Sequence[Spread], power: float, alpha: float, cost: float | None
+) -> Iterator[JsonObject]:
+    """Yield a row for each spread and each number of seeds for which its error is known."""
+    for spread, seeds in product(spreads, SEEDS):
+        error = spread.error_with(seeds)
+        if error is None:
+            continue
+        row: JsonObject = {
+            "gate": spread.gate,
+            "seeds": seeds,
+            "pairs_now": spread.pairs,
+            "mde": mde(error, spread.freedom, alpha),
+            "pairs": None,
+            "edits": None,
+            "hours": None,
+        }
+        factor = size_for(power, error, spread.freedom, alpha)
+        if factor is not None:
+            row["pairs"] = max(ENOUGH, math.ceil(factor * spread.pairs))
+            row["edits"] = row["pairs"] * seeds
+            if cost is not None:
+                row["hours"] = row["edits"] * cost / 3600
+        yield row
 
 
 def _spreads(
-    run: Results, earlier: dict[str, BaselineItem] | None, fields: Sequence[str]
-) -> list[Spread]:
-    """Take the spread of scores, or of differences to `earlier` items by id, from a run's items."""
+    run: Results, earlier: Mapping[str, BaselineItem] | None, fields: Sequence[str]
+) -> Iterator[Spread]:
+    """Yield the spread of a run's scores, or of their differences to the scored `earlier` items by
+    id.
+    """
     items = [item for item in map(reduced, run.items) if item.score is not None]
     if earlier is not None:
-        items = [
-            item for item in items if item.id in earlier and earlier[item.id].score is not None
-        ]
+        items = [item for item in items if item.id in earlier]
     if not items:
-        raise UsageError(
-            f"run {run.run.id}: no pair has a score{' on both sides' if earlier else ''}"
-        )
-    known, found = ["overall", *in_order(item.category for item in items)], []
+        where = "" if earlier is None else " on both sides"
+        raise UsageError(f"run {run.run.id}: no pair has a score{where}")
+    known = ["overall", *in_order(item.category for item in items)]
     for field in fields or ["overall"]:
         if field not in known:
             raise UsageError(f"--gate={field}: expected one of: {', '.join(known)}")
-        mine = [item for item in items if field in ("overall", item.category)]
-        values = [round((item.score or 0.0) - _score(earlier, item.id), 6) for item in mine]
-        whole = estimate(values, [item.cluster for item in mine], [item.category for item in mine])
-        if not whole.se:
+        members = [item for item in items if field in ("overall", item.category)]
+        sides, kind = [members], "fail_under"
+        if earlier is not None:
+            sides.append([earlier[item.id] for item in members])
+            kind = "max_drop"
+        mean = estimate(
+            [round((item.score or 0.0) - _score(earlier, item.id), 6) for item in members],
+            [item.cluster for item in members],
+            [item.category for item in members],
+        )
+        if not mean.se:
             raise UsageError(
-                f"--gate={field}: no spread seen in {len(mine)} pairs, which tells nothing of "
+                f"--gate={field}: no spread seen in {len(members)} pairs, which tells nothing of "
                 "others"
             )
-        sides = [mine] if earlier is None else [mine, [earlier[item.id] for item in mine]]
-        seeds = len(mine[0].seeds)
-        noise = None
+        seeds, noise = len(members[0].seeds), None
         if seeds > 1:
-            within = (
-                sum(
-                    float(np.mean([np.var(_scores(item), ddof=1) for item in side]))
-                    for side in sides
-                )
-                / seeds
-            )
-            noise = min(1.0, within / max(within, whole.se**2 * len(mine)))
-        gate = f"{'fail_under' if earlier is None else 'max_drop'} {field}"
-        found.append(Spread(gate, len(mine), whole.se, whole.freedom, seeds, noise))
+            within = sum(float(np.mean(list(map(_variance, side)))) for side in sides) / seeds
+            noise = min(1.0, within / max(within, mean.se**2 * len(members)))
+        spread = Spread(f"{kind} {field}", len(members), mean.se, mean.freedom, seeds, noise)
+        yield spread
         if noise and earlier is None:
-            error = whole.se * math.sqrt(2 * noise)
-            found.append(
-                Spread(
-                    f"max_drop {field}, if seeds alone differ",
-                    len(mine),
-                    error,
-                    whole.freedom,
-                    seeds,
-                    1.0,
-                )
+            yield replace(
+                spread,
+                gate=f"max_drop {field}, if seeds alone differ",
+                error=mean.se * math.sqrt(2 * noise),
+                noise=1.0,
             )
-    return found
 
 
-def _score(items: dict[str, BaselineItem] | None, name: str) -> float:
-    """Score of a pair in an earlier run, 0 without one."""
+def _score(items: Mapping[str, BaselineItem] | None, pair_id: str) -> float:
+    """Return the score of a pair in an earlier run, 0 without one."""
     if items is None:
         return 0.0
-    return items[name].score or 0.0
+    return items[pair_id].score or 0.0
 
 
-def _scores(item: BaselineItem) -> list[float]:
-    """Scores of an item's repetitions."""
-    return [seed.score for seed in item.seeds if seed.score is not None]
+def _variance(item: BaselineItem) -> float:
+    """Return the sample variance of the scores of an item's seeds."""
+    return float(np.var([seed.score for seed in item.seeds if seed.score is not None], ddof=1))
 
 
 def _cost(run: Results) -> float | None:
-    """Seconds, times GPUs, that an edit and its verdict took workers; `None` where that is not
-    known.
+    """Return the seconds, times GPUs, that an edit and its verdict took; `None` without any edit.
 
     Verdicts of a run that took them all from its store count as free.
     """
     options = run.run.options
-    made = [edit.seconds for item in run.items for edit in item.edits]
-    judging = [worker for worker in run.workers if worker.stage == "score" and worker.jobs]
-    verdict = sum(worker.busy_s for worker in judging) / max(
-        1, sum(worker.jobs for worker in judging)
-    )
-    if not made:
+    edit_seconds = [edit.seconds for item in run.items for edit in item.edits]
+    if not edit_seconds:
         return None
-    edit = options.workers["gpus_per_worker"] * float(np.mean(made))
-    return float(edit + options.judge["gpus_per_replica"] * verdict)
+    judging = [worker for worker in run.workers if worker.stage == "score" and worker.jobs]
+    verdicts = max(1, sum(worker.jobs for worker in judging))
+    verdict_seconds = sum(worker.busy_s for worker in judging) / verdicts
+    edit_cost = options.workers["gpus_per_worker"] * float(np.mean(edit_seconds))
+    return float(edit_cost + options.judge["gpus_per_replica"] * verdict_seconds)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 
-from pytest_imgedit.cli.printed import Printed
-from pytest_imgedit.config.options import assign
+from pytest_imgedit.config.options import Tables, assign
 from pytest_imgedit.config.settings import Settings, make_settings, read_tables
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.results import JudgeInfo, SuiteInfo
-from pytest_imgedit.kinds.base import Role
-from pytest_imgedit.protocols.rubric import load_rubric
+from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.kinds.identity import Identity
+from pytest_imgedit.protocols.rubric import Rubric, load_rubric
 from pytest_imgedit.report import tables, terminal
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run.controls import Trials, control_trials
@@ -29,7 +31,6 @@ from pytest_imgedit.stats.gates import Selection
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.workers.hardware import Hardware
-from pytest_imgedit.workers.pool import Pool
 
 
 def qualify(
@@ -39,12 +40,21 @@ def qualify(
     config: Path | None,
     assigned: Sequence[str],
     out: Path,
-) -> Printed:
-    """Have a judge score the controls of a suite; what is given here goes before the config.
+) -> tuple[JsonObject, str, int]:
+    """Have a judge score the controls of a suite; arguments take precedence over the config.
 
     Verdicts are kept in the store `out`, where runs with gates find them.
     """
-    settings = _settings(judge, suite, gpus, config, assigned)
+    raw = read_tables(config)
+    assign(raw, assigned, "--set")
+    for section, key, value in (
+        ("judge", "spec", judge),
+        ("suite", "spec", suite),
+        ("workers", "gpus", gpus),
+    ):
+        if value is not None:
+            raw.setdefault(section, {})[key] = value
+    settings = _settings(raw)
     models, hardware = (
         Models.of(settings),
         Hardware.here("none" if is_remote(settings) else settings.workers.gpus),
@@ -56,24 +66,22 @@ def qualify(
         groups_of(models.judge, hardware)
     pairs = load_suite(settings.suite)
     check_rubric(settings, pairs)
+    request = Request(settings, models, pairs, pairs.pairs, Selection({}, {}))
     with Store(out) as store:
-        plan, trials = _try(
-            Request(settings, models, pairs, pairs.pairs, Selection({}, {})), store, hardware
-        )
-        verdicts = [
-            work.verdict for works in trials.controls.values() for work in works if work.verdict
-        ]
-        made_in = {
-            verdict.environment: store.environments[verdict.environment] for verdict in verdicts
+        identity, rubric, trials = _try(request, store, hardware)
+        works = chain.from_iterable(trials.controls.values())
+        environments = {
+            work.verdict.environment: store.environments[work.verdict.environment]
+            for work in works
+            if work.verdict
         }
     controls = describe_controls(control_trials(trials.controls), {}, settings.gates.alpha)
-    gate, identity = controls_gate(controls), plan.judge
-    assert identity is not None
+    gate = controls_gate(controls)
     judged = JudgeInfo(
         spec=identity.model.spec,
         **identity.told,
         rubric=settings.judge.rubric,
-        rubric_sha256=plan.rubric.sha256,
+        rubric_sha256=rubric.sha256,
     )
     suite_info = SuiteInfo(
         name=pairs.name, sha256=pairs.sha256, pairs=len(pairs.pairs), remarks=pairs.remarks
@@ -82,7 +90,7 @@ def qualify(
         "judge": judged.model_dump(mode="json"),
         "suite": suite_info.model_dump(mode="json"),
         "environments": {
-            digest: environment.model_dump() for digest, environment in made_in.items()
+            digest: environment.model_dump() for digest, environment in environments.items()
         },
         "controls": controls.model_dump(mode="json"),
         "gate": asdict(gate),
@@ -90,63 +98,48 @@ def qualify(
     lines = [
         f"judge {judged.spec}, rubric {settings.judge.rubric}, on suite {pairs.name}",
         f"fingerprint {judged.fingerprint}",
-        *map(str, made_in.values()),
+        *map(str, environments.values()),
         terminal.render_tables([tables.controls_table(controls)]).rstrip(),
         f"{gate.state}: {gate.why}",
     ]
-    return Printed(document, "\n".join(lines), int(gate.state != "PASS"))
+    return document, "\n".join(lines), int(gate.state != "PASS")
 
 
-def _try(request: Request, store: Store, hardware: Hardware) -> tuple[RunPlan, Trials]:
-    """Have the judge score the controls; returns the plan, which has no work of an editor, and the
-    trials.
+def _settings(raw: Tables) -> Settings:
+    """Check settings for the judge alone; raise `UsageError` for those of a judge that scores
+    nothing.
     """
-    settings, models = request.settings, request.models
-    folder = store.new_run()
-    progress = RunProgress(folder / "run.log", sys.stderr, quiet=False)
-    try:
-        with connected(settings) as hosts:
-            hardware = hardware if hosts is None else hosts.hardware
-            launcher = Launcher(settings, hardware, hosts, folder, progress)
-            editor, judge = (launcher.identify(model, store.fingerprints) for model in models)
-            rubric = load_rubric(settings.judge.rubric, settings.rubrics)
-            scorer = Scorer(settings.judge, judge, rubric, store, settings.redactor)
-            by_role = {model.role: model for model in models}
-            plan = RunPlan(request, store, hardware, by_role, editor, judge, rubric, (), scorer)
-            ask_servers(plan)
-
-            def launch(role: Role) -> Pool:
-                return launcher.pool(judge.model, judge)
-
-            run = Run(plan, Surroundings(launch, progress, RunHooks()))
-            run.execute()
-    finally:
-        progress.close()
-    assert run.trials is not None
-    return plan, run.trials
-
-
-def _settings(
-    judge: str | None,
-    suite: str | None,
-    gpus: str | None,
-    config: Path | None,
-    assigned: Sequence[str],
-) -> Settings:
-    raw = read_tables(config)
-    assign(raw, assigned, "--set")
-    for section, key, value in (
-        ("judge", "spec", judge),
-        ("suite", "spec", suite),
-        ("workers", "gpus", gpus),
-    ):
-        if value is not None:
-            raw.setdefault(section, {})[key] = value
     raw["editor"] = {"spec": "identity"}  # none of the config's is needed
     settings = make_settings(raw)
     if not settings.judge.scores:
         raise UsageError(f"judge {settings.judge.spec!r} scores nothing, name another one")
-    judging = settings.judge.model_copy(update={"controls": True, "repeats": 0})
-    if str(Path.cwd()) not in sys.path:  # where a judge of the user's own may stand
+    if str(Path.cwd()) not in sys.path:  # where the module of a custom judge may be
         sys.path.append(str(Path.cwd()))
-    return settings.model_copy(update={"judge": judging})
+    judge = settings.judge.model_copy(update={"controls": True, "repeats": 0})
+    return settings.model_copy(update={"judge": judge})
+
+
+def _try(request: Request, store: Store, hardware: Hardware) -> tuple[Identity, Rubric, Trials]:
+    """Have the judge score the controls; return its identity, its rubric and the trials."""
+    settings, models = request.settings, request.models
+    folder = store.new_run()
+    with (
+        closing(RunProgress(folder / "run.log", sys.stderr, quiet=False)) as progress,
+        connected(settings) as hosts,
+    ):
+        if hosts is not None:
+            hardware = hosts.hardware
+        launcher = Launcher(settings, hardware, hosts, folder, progress)
+        editor, judge = (launcher.identify(model, store.fingerprints) for model in models)
+        rubric = load_rubric(settings.judge.rubric, settings.rubrics)
+        scorer = Scorer(settings.judge, judge, rubric, store, settings.redactor)
+        by_role = {model.role: model for model in models}
+        plan = RunPlan(request, store, hardware, by_role, editor, judge, rubric, (), scorer)
+        ask_servers(plan)
+        run = Run(
+            plan,
+            Surroundings(lambda role: launcher.pool(judge.model, judge), progress, RunHooks()),
+        )
+        run.execute()
+    assert run.trials is not None
+    return judge, rubric, run.trials

@@ -1,4 +1,4 @@
-"""`imgedit compare`, `report` and `runs`: what finished runs tell."""
+"""`imgedit compare`, `export`, `report`, `runs` and `schema`: what finished runs hold."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from pytest_imgedit.cli.printed import Printed
 from pytest_imgedit.config.settings import GatesSettings, RunSettings
 from pytest_imgedit.config.toml_file import configs_of
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.core.files import is_folder
+from pytest_imgedit.core.files import is_folder, to_json, write_json
 from pytest_imgedit.core.pairs import in_order
-from pytest_imgedit.core.sanitize import number
+from pytest_imgedit.core.results import Item, Results, SeedResult
+from pytest_imgedit.core.sanitize import counted, number
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import tables, terminal
 from pytest_imgedit.report.tables import human_time
@@ -33,7 +33,11 @@ from pytest_imgedit.store.baselines import (
     unlike_judges,
     unlike_losses,
 )
+from pytest_imgedit.store.blobs import Blobs
 from pytest_imgedit.store.store import finished_runs
+
+#: The list of the edits that `imgedit export` writes.
+LIST = "edits.json"
 
 
 def find_run(reference: str, out: Path) -> Path:
@@ -74,7 +78,7 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def list_runs(out: Path) -> Printed:
+def list_runs(out: Path) -> tuple[JsonObject, str, int]:
     """List the finished runs of a store."""
     if not is_folder(out):
         raise UsageError(f"{str(out)[:200]}: no such folder, expected a store")
@@ -86,7 +90,7 @@ def list_runs(out: Path) -> Printed:
         except UsageError as error:
             broken.append(str(error))
             continue
-        found = outcome(results)
+        conclusion = outcome(results)
         rows.append(
             {
                 "id": results.run.id,
@@ -96,50 +100,117 @@ def list_runs(out: Path) -> Printed:
                 "judge": results.judge.spec,
                 "pairs": len(results.items),
                 "overall": results.overall.macro.mean,
-                "state": found.state,
-                "outcome": found.line,
+                "state": conclusion.state,
+                "outcome": conclusion.line,
             }
         )
     table = [
         (
-            *(
-                row["id"],
-                human_time(row["finished"]),
-                row["suite"],
-                row["editor"],
-                str(row["pairs"]),
-            ),
-            *(number(row["overall"]), row["state"]),
+            row["id"],
+            human_time(row["finished"]),
+            row["suite"],
+            row["editor"],
+            str(row["pairs"]),
+            number(row["overall"]),
+            row["state"],
         )
         for row in rows
     ]
     header = ("run", "finished", "suite", "editor", "pairs", "overall", "state")
     text = terminal.render_table(header, table) if rows else f"{out}: no finished run"
-    return Printed({"runs": rows, "broken": broken}, "\n".join([text, *broken]), int(bool(broken)))
+    return {"runs": rows, "broken": broken}, "\n".join([text, *broken]), int(bool(broken))
 
 
 def render_again(
     reference: str, out: Path, html: Path | None, md: Path | None, html_embed: bool
-) -> Printed:
+) -> tuple[JsonObject, str, int]:
     """Write the reports of a run anew, from its results.json and the images in its store."""
     path = find_run(reference, out)
     results = read_results(path)
     settings = RunSettings(html_path=html, md_path=md, html_embed=html_embed)
-    own = path.absolute().parent.parent.parent
-    check_copies(settings.copies, own if path.name == "results.json" else path)
-    blobs = next((store / "blobs" for store in (own, out) if (store / "blobs").is_dir()), None)
+    store = path.absolute().parent.parent.parent
+    check_copies(settings.copies, store if path.name == "results.json" else path)
+    blobs = next(filter(Path.is_dir, (store / "blobs", out / "blobs")), None)
     if blobs is None:
         raise UsageError(
             f"{path}: not in a store, and {out} is none: expected the run's store as --out"
         )
     reports = {**write_reports(results, path.parent, blobs, settings), "results": str(path)}
-    found = outcome(results)
-    copies = [str(copy) for copy in settings.copies]
-    text = "\n".join(
-        [*(f"{name}: {where}" for name, where in reports.items()), *copies, found.line]
-    )
-    document = {"reports": reports, "copies": copies, "state": found.state, "outcome": found.line}
-    return Printed(document, text, int(found.fails))
+    conclusion = outcome(results)
+    copies = list(map(str, settings.copies))
+    lines = [*(f"{name}: {report}" for name, report in reports.items()), *copies, conclusion.line]
+    document = {
+        "reports": reports,
+        "copies": copies,
+        "state": conclusion.state,
+        "outcome": conclusion.line,
+    }
+    return document, "\n".join(lines), int(conclusion.fails)
+
+
+def export(reference: str, folder: Path, out: Path) -> tuple[JsonObject, str, int]:
+    """Copy the edits of a run to `<category>/<id>.png`, with a list of them in `edits.json`.
+
+    The second and further edits of a pair, those of other seeds, are `<category>/seed<N>/<id>.png`.
+    The editor `folder:DIR` reads such a folder. An edit that failed, or is not whole in the store
+    any more, is in the list without a file. Raises `UsageError` for a folder that holds anything,
+    so that no edit of another run stays between these.
+    """
+    path = find_run(reference, out)
+    results = read_results(path)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder}: is there already, expected a new or an empty folder")
+    blobs = Blobs(path.absolute().parent.parent.parent / "blobs")
+    if not blobs.folder.is_dir():
+        raise UsageError(f"{path}: not in a store, which has the edits")
+    rows = [
+        _export(item, index, result, blobs, folder)
+        for item in results.items
+        for index, result in enumerate(item.seeds)
+    ]
+    document = {
+        "run": results.run.id,
+        "suite": results.suite.name,
+        "editor": results.editor.spec,
+        "edits": rows,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / LIST, document)
+    missing = [row for row in rows if row["file"] is None]
+    lines = [
+        f"wrote {counted(len(rows) - len(missing), 'edit')} of run {results.run.id} and {LIST} to "
+        f"{folder}"
+    ]
+    lines += [f"no edit of {row['id']} (seed {row['seed']}): {row['error']}" for row in missing]
+    return document, "\n".join(lines), int(bool(missing))
+
+
+def _export(item: Item, index: int, result: SeedResult, blobs: Blobs, folder: Path) -> JsonObject:
+    """Copy the edit at an index of a pair's seeds; return its row of the list."""
+    row: JsonObject = {
+        "id": item.id,
+        "category": item.category,
+        "instruction": item.instruction,
+        "seed": result.seed,
+        "file": None,
+        "score": None,
+        "aspects": {},
+        "error": None,
+    }
+    if result.verdict is not None:
+        row |= {"score": result.verdict.score, "aspects": dict(result.verdict.aspects)}
+    if result.error is not None:
+        row["error"] = str(result.error)
+    if result.edit is None:
+        return row
+    data = blobs.get(result.edit.blob)
+    if data is None:
+        path = blobs.path(result.edit.blob)
+        return {**row, "error": f"{path} is not in the store any more, or damaged"}
+    name = Path(item.category, f"seed{result.seed}" if index else "", f"{item.id}.png")
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(data)
+    return {**row, "file": str(name)}
 
 
 def compare_runs(
@@ -150,7 +221,7 @@ def compare_runs(
     alpha: float,
     margin: float,
     out: Path,
-) -> Printed:
+) -> tuple[JsonObject, str, int]:
     """Compare two runs or baselines pair by pair, and apply gates on drops and on collapsed
     pairs.
     """
@@ -167,7 +238,7 @@ def compare_runs(
         first = error.errors()[0]
         name = str(first["loc"][0]).replace("_", "-")
         raise UsageError(f"--{name}: {first['msg'].removeprefix('Value error, ')}") from None
-    a, b = (read_either(reference, out) for reference in (before, now))
+    a, b = read_either(before, out), read_either(now, out)
     refuse_to_compare(
         a, b, f"{before} and {now}", gated=bool(max_drop or max_collapsed is not None)
     )
@@ -189,7 +260,7 @@ def compare_runs(
         "comparison": comparison.model_dump(mode="json"),
         "gates": [asdict(gate) for gate in results],
     }
-    return Printed(document, "\n".join(lines), int(any(gate.state != "PASS" for gate in results)))
+    return document, "\n".join(lines), int(any(gate.state != "PASS" for gate in results))
 
 
 def refuse_to_compare(a: Baseline, b: Baseline, names: str, gated: bool = False) -> None:
@@ -208,8 +279,7 @@ def baselines_folder() -> Path:
     """Return the folder of the baselines that the config of this repository names, or the usual
     one.
     """
-    here = Path.cwd()
-    for file in configs_of(here, here).values():
+    for file in configs_of(Path.cwd(), Path.cwd()).values():
         folder = file.tables.get("gates", {}).get("baselines")
         if isinstance(folder, str):
             return Path(folder)
@@ -225,6 +295,12 @@ def read_either(reference: str, out: Path) -> Baseline:
             raise
         try:
             return read_baseline(reference, baselines_folder(), Path.cwd())
-        except UsageError as other:
-            raise UsageError(f"{error}; and {other}") from None
+        except UsageError as baseline_error:
+            raise UsageError(f"{error}; and {baseline_error}") from None
     return as_baseline(path)
+
+
+def schema(baseline: bool) -> tuple[JsonObject, str, int]:
+    """Print the JSON schema of results, or of a baseline."""
+    document = (Baseline if baseline else Results).model_json_schema(mode="serialization")
+    return document, to_json(document), 0
