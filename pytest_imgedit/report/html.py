@@ -135,9 +135,10 @@ def _first_images(
 def _linked(text: str, ids: Container[str]) -> Markup:
     """Escape a text, and link each id of a pair in it; a number alone is not an id."""
     link = Markup('<a href="#pair-{0}">{0}</a>')
-    parts = _ID.split(text)
-    linked = {part for part in parts if part in ids and part.strip("0123456789._-")}
-    return Markup().join(link.format(part) if part in linked else part for part in parts)
+    return Markup().join(
+        link.format(part) if part in ids and part.strip("0123456789._-") else part
+        for part in _ID.split(text)
+    )
 
 
 def _mean_first(row: Sequence[str]) -> tuple[str, ...]:

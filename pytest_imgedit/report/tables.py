@@ -148,11 +148,10 @@ def remarks(results: Results, verbose: bool = True) -> Iterator[str]:
 def _spread(results: Results) -> Iterator[str]:
     """Name the best and the worst category if they differ; report scores that are all the same."""
     means = [(name, row.mean) for name, row in results.categories.items() if row.mean is not None]
-    if means:
-        best, highest = max(means, key=itemgetter(1))
-        worst, lowest = min(means, key=itemgetter(1))
-        if highest != lowest:
-            yield f"best: {best} {highest:.2f} · worst: {worst} {lowest:.2f}"
+    best, highest = max(means, key=itemgetter(1), default=("", 0.0))
+    worst, lowest = min(means, key=itemgetter(1), default=("", 0.0))
+    if highest != lowest:
+        yield f"best: {best} {highest:.2f} · worst: {worst} {lowest:.2f}"
     scores = [item.score for item in results.items if item.score is not None]
     if len(scores) >= 3 and len(set(scores)) == 1:
         yield f"no spread: all {len(scores)} scores are {scores[0]:.2f}"
@@ -195,18 +194,15 @@ def _expected_grades(results: Results) -> Iterator[str]:
 
 def _sensitivity(results: Results) -> Iterator[str]:
     """Say what these pairs could show, and how far the judge's own noise reaches."""
-    parts = []
-    macro = results.overall.macro
-    if macro.mde:  # zero says only that no spread was seen
+    parts, lines = [], []
+    if results.overall.macro.mde:  # zero says only that no spread was seen
+        parts.append(f"{results.overall.macro.mde:.2f} below a threshold")
         known = [(name, row.mde) for name, row in results.categories.items() if row.mde]
-        part = f"{macro.mde:.2f} below a threshold"
         if len(known) > 1:
             name, widest = max(known, key=itemgetter(1))
-            part += f" ({name} {widest:.2f})"
-        parts.append(part)
+            parts[0] += f" ({name} {widest:.2f})"
     if results.comparison is not None and (mde := results.comparison.rows["overall"].mde):
         parts.append(f"{mde:.2f} below the baseline")
-    lines = []
     if parts:
         lines.append(f"MDE of the overall score, at 80% power: {', '.join(parts)}")
     if results.noise is not None and results.noise.floor is not None:
@@ -218,21 +214,16 @@ def _sensitivity(results: Results) -> Iterator[str]:
 def timing_line(results: Results) -> str:
     """Say how long each stage took and what came from the store."""
     timing = results.timing
-    parts = [
-        f"edit {timing.edit_s:.1f} s ({timing.edits} edited, {timing.edits_cached} from the store)"
-    ]
-    if timing.swaps:
-        parts.append(f"swap {timing.swap_s:.1f} s ({counted(timing.swaps, 'swap')})")
-    parts.append(
-        f"score {timing.score_s:.1f} s ({timing.verdicts} scored, {timing.verdicts_cached} from "
-        "the store)"
-    )
-    if timing.trials_s:
-        parts.append(f"trials of the judge {timing.trials_s:.1f} s")
+    swap = f"swap {timing.swap_s:.1f} s ({counted(timing.swaps, 'swap')}) · "
+    trials = f" · trials of the judge {timing.trials_s:.1f} s" if timing.trials_s else ""
     shares = [("editing", timing.edit_gpu_busy), ("scoring", timing.score_gpu_busy)]
-    if busy := [f"{share:.0%} while {stage}" for stage, share in shares if share is not None]:
-        parts.append(f"GPUs busy {', '.join(busy)}")
-    return " · ".join(parts)
+    busy = ", ".join(f"{share:.0%} while {stage}" for stage, share in shares if share is not None)
+    gpus = f" · GPUs busy {busy}" if busy else ""
+    return (
+        f"edit {timing.edit_s:.1f} s ({timing.edits} edited, {timing.edits_cached} from the "
+        f"store) · {swap if timing.swaps else ''}score {timing.score_s:.1f} s ({timing.verdicts} "
+        f"scored, {timing.verdicts_cached} from the store){trials}{gpus}"
+    )
 
 
 def error_lines(results: Results, most: int = 10) -> list[str]:
@@ -257,32 +248,27 @@ def provenance_lines(results: Results) -> list[str]:
     """Name the models and the software that made the edits and verdicts, so that a reader can
     repeat the run.
     """
-    run, made_with = results.run, []
+    run, seeds = results.run, counted(results.run.options.editor.seeds, "seed")
+    commit = ""
     if run.commit:
-        changes = " with changes" if run.commit.dirty else ""
-        made_with.append(f"commit {run.commit.sha[:10]}{changes}")
+        commit = f"commit {run.commit.sha[:10]}{' with changes' if run.commit.dirty else ''}"
     gpus = ", ".join(f"{count} x {name}" for name, count in Counter(run.machine.gpus).items())
-    made_with += [gpus or "CPU", *(f"{name} {version}" for name, version in run.versions.items())]
-    editor, seeds = results.editor, counted(run.options.editor.seeds, "seed")
+    versions = (f"{name} {version}" for name, version in run.versions.items())
     lines = (
-        f"editor: {_model(editor.spec, editor)}, {seeds} a pair",
+        f"editor: {_model(results.editor.spec, results.editor)}, {seeds} a pair",
         f"judge: {_model(judge_name(results), results.judge)}",
-        "; ".join(made_with),
+        "; ".join(filter(None, (commit, gpus or "CPU", *versions))),
     )
     return list(map(printable, lines))
 
 
 def _model(name: str, model: EditorInfo | JudgeInfo) -> str:
     """Write a model's name with its parameters, number format and fingerprint."""
-    parts = [name]
-    parts += [
+    params = (
         f"{key} {json.dumps(value, ensure_ascii=False)}" for key, value in model.params.items()
-    ]
-    if model.dtype:
-        parts.append(model.dtype)
-    if model.fingerprint:
-        parts.append(f"fingerprint {model.fingerprint[:12]}")
-    return ", ".join(parts)
+    )
+    weights = f"fingerprint {model.fingerprint[:12]}" if model.fingerprint else ""
+    return ", ".join(filter(None, (name, *params, model.dtype, weights)))
 
 
 class Table(NamedTuple):
@@ -322,12 +308,11 @@ def comparison_table(comparison: Comparison, pairs: int) -> Table:
         )
         for field, row in sorted(comparison.rows.items(), key=lambda row: row[0] == "overall")
     ]
-    title = f"against baseline {comparison.name}: editor {comparison.editor}, run {comparison.run}"
-    if comparison.commit:
-        title += f", commit {comparison.commit.sha[:10]}"
-    if comparison.size != pairs:
-        title += f" ({pairs} of its {comparison.size} pairs)"
-    return Table(title, COMPARISON_HEADER, rows, list(_comparison_notes(comparison)))
+    commit = f", commit {comparison.commit.sha[:10]}" if comparison.commit else ""
+    part = "" if comparison.size == pairs else f" ({pairs} of its {comparison.size} pairs)"
+    baseline = f"{comparison.name}: editor {comparison.editor}, run {comparison.run}{commit}{part}"
+    notes = list(_comparison_notes(comparison))
+    return Table(f"against baseline {baseline}", COMPARISON_HEADER, rows, notes)
 
 
 def _comparison_notes(comparison: Comparison) -> Iterator[str]:
@@ -337,14 +322,13 @@ def _comparison_notes(comparison: Comparison) -> Iterator[str]:
     if comparison.environment:
         yield f"computed in other environments: {'; '.join(comparison.environment)}"
     if collapsed := comparison.collapsed:
-        note = f"collapsed: {', '.join(collapsed[:COLLAPSED])}"
-        if len(collapsed) > COLLAPSED:
-            note += f" and {len(collapsed) - COLLAPSED} more"
-        yield note
+        others = len(collapsed) - COLLAPSED
+        more = f" and {others} more" if others > 0 else ""
+        yield f"collapsed: {', '.join(collapsed[:COLLAPSED])}{more}"
     for verb, moved in (("fell", comparison.fell), ("rose", comparison.rose)):
         if moved:
-            pairs = (f"{pair.id} {pair.before:.2f} → {pair.now:.2f}" for pair in moved)
-            yield f"{verb} most: {', '.join(pairs)}"
+            named = (f"{pair.id} {pair.before:.2f} → {pair.now:.2f}" for pair in moved)
+            yield f"{verb} most: {', '.join(named)}"
 
 
 def _p_value(p: float | None) -> str:
@@ -381,5 +365,6 @@ def noise_table(noise: Noise) -> Table:
         )
         for row in noise.rows
     ]
-    floor = "the noise floor is that of all rows but order, in which no two runs differ"
-    return Table("judge's noise: the same edits judged again", NOISE_HEADER, rows, [floor])
+    title = "judge's noise: the same edits judged again"
+    note = "the noise floor is that of all rows but order, in which no two runs differ"
+    return Table(title, NOISE_HEADER, rows, [note])

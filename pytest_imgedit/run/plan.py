@@ -27,8 +27,7 @@ from pytest_imgedit.run.pools import Launcher, is_remote, python_of
 from pytest_imgedit.run.score import Scorer, verdict_recipe
 from pytest_imgedit.run.work import Seeds, SelectedShard, Work, hand_over, make_works, missing_edits
 from pytest_imgedit.stats.comparison import Computed, environment_differences
-from pytest_imgedit.stats.coverage import allowed_pairs
-from pytest_imgedit.stats.gates import Selection
+from pytest_imgedit.stats.gates import Selection, allowed_pairs
 from pytest_imgedit.store.baselines import (
     Baseline,
     content_sha256,

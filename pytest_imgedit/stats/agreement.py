@@ -33,49 +33,40 @@ def agreement(
     three clusters, and where that holds for many resamples.
     """
     x, y = np.asarray(scores, dtype=np.float64), np.asarray(ratings, dtype=np.float64)
-    names = np.asarray(clusters)
-    members = [np.flatnonzero(names == name) for name in dict.fromkeys(clusters)]
-    value = _measure(x, y)
+    members = [np.flatnonzero(np.asarray(clusters) == name) for name in dict.fromkeys(clusters)]
+    values = _measure(x, y)
     drawn: list[Floats] = []
-    if len(members) > 2 and not np.isnan(value).all():
+    if len(members) > 2 and not np.isnan(values).all():
         generator = np.random.default_rng(0)
         for _ in range(RESAMPLES):
-            places = np.concatenate(
-                [members[i] for i in generator.integers(0, len(members), len(members))]
-            )
-            drawn.append(_measure(x[places], y[places]))
-    found: dict[str, Any] = {"n": len(x)}
-    for column, name in enumerate(MEASURES):
+            picks = generator.integers(0, len(members), len(members))
+            pairs = np.concatenate([members[pick] for pick in picks])
+            drawn.append(_measure(x[pairs], y[pairs]))
+    rows: dict[str, Any] = {"n": len(x)}
+    for column, (name, value) in enumerate(zip(MEASURES, values.tolist(), strict=True)):
         resampled = np.asarray([row[column] for row in drawn])
         resampled = resampled[~np.isnan(resampled)]
-        enough = not np.isnan(value[column]) and len(resampled) > 0.9 * RESAMPLES
-        found[name] = {
-            "value": None if np.isnan(value[column]) else float(value[column]),
-            "ci95": [float(end) for end in np.quantile(resampled, [0.025, 0.975])]
-            if enough
-            else None,
-        }
-    return found
+        rows[name] = {"value": None if np.isnan(value) else value, "ci95": None}
+        if not np.isnan(value) and len(resampled) > 0.9 * RESAMPLES:
+            rows[name]["ci95"] = np.quantile(resampled, [0.025, 0.975]).tolist()
+    return rows
 
 
 def _measure(x: Floats, y: Floats) -> Floats:
     """Spearman, Kendall τ-b and pairwise accuracy of two samples; NaN where one is not defined."""
-    if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return np.array([np.nan, np.nan, pairwise_accuracy(x, y)])
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        return np.array(
-            [stats.spearmanr(x, y)[0], stats.kendalltau(x, y)[0], pairwise_accuracy(x, y)]
-        )
+    rho = tau = np.nan
+    if len(x) >= 3 and np.ptp(x) > 0 and np.ptp(y) > 0:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            rho, tau = stats.spearmanr(x, y)[0], stats.kendalltau(x, y)[0]
+    return np.array([rho, tau, pairwise_accuracy(x, y)])
 
 
 def pairwise_accuracy(scores: Floats, ratings: Floats) -> float:
-    """Share of the two pairs with different ratings that the scores rank alike, ties in the scores
-    counting half.
+    """Share of the pairs of different ratings that the scores rank alike, ties in the scores
+    counting half; NaN without such pairs.
     """
-    wanted = np.sign(ratings[:, None] - ratings[None, :])
-    given = np.sign(scores[:, None] - scores[None, :])
-    ranked = wanted > 0
+    ranked = ratings[:, None] > ratings[None, :]
     if ranked.any():
-        return float((0.5 + 0.5 * given[ranked]).mean())
+        return float((0.5 + 0.5 * np.sign(scores[:, None] - scores[None, :])[ranked]).mean())
     return float("nan")

@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 
 from pytest_imgedit.core.results import GateOptions, GateResult, State
 from pytest_imgedit.core.sanitize import p_value
-from pytest_imgedit.stats.coverage import allowed_pairs
 from pytest_imgedit.stats.estimates import signs
+from pytest_imgedit.stats.gates import allowed_pairs
 from pytest_imgedit.store.baselines import BaselineItem
 
-#: How many collapsed pairs a gate's line names.
+#: Number of collapsed pairs that a gate's line names.
 NAMED = 3
 
 
 @dataclass(frozen=True)
 class Move:
-    """How one pair moved against its baseline; a score is `None` where there is none on that side.
+    """How one pair moved against its baseline; a score is `None` if that side has none.
 
     `moves` holds the difference of each of the `seeds` repetitions that has a score on both sides.
     `alike` says that all its edits look as in the baseline.
@@ -52,12 +52,8 @@ def moves_between(before: Iterable[BaselineItem], now: Iterable[BaselineItem]) -
 
 
 def _move(old: BaselineItem, item: BaselineItem) -> Move:
-    sides = list(zip(old.seeds, item.seeds, strict=False))
-    moves = tuple(
-        now.score - was.score
-        for was, now in sides
-        if was.score is not None and now.score is not None
-    )
+    sides = [(was.score, now.score) for was, now in zip(old.seeds, item.seeds, strict=False)]
+    moves = tuple(now - was for was, now in sides if was is not None and now is not None)
     return Move(
         item.id, item.cluster, old.score, item.score, moves, are_alike(old, item), len(sides)
     )
@@ -76,56 +72,45 @@ def max_collapsed(
     furthest fall first.
 
     A pair collapsed if its edit looks otherwise than in the baseline and it fell by
-    `gates.collapse` points or more. More of them than allowed are a FAIL where that is beyond
-    chance, the allowed ones left out: see `p_collapsed`. Pairs without a score that could turn a
-    gate leave it inconclusive.
+    `gates.collapse` points or more. The gate fails if there are more of them than allowed, and the
+    others are beyond chance (`p_collapsed`). Pairs without a score that could turn the gate leave
+    it inconclusive.
     """
     compared = [move for move in moves if move.difference is not None]
     fallen = _collapsed(compared, settings.collapse)
     allowed = allowed_pairs(settings.max_collapsed, len(moves))
     state, why, p = _decide(settings, compared, allowed)
     lost = [_at_worst(move) for move in moves if move.difference is None]
-    if state != "FAIL" and compared and lost:
-        worst, _, _ = _decide(settings, [*compared, *lost], allowed)
-        if worst == "FAIL":
-            state, why = (
-                "INCONCLUSIVE",
-                f"the pairs without a score ({len(lost)}) may have collapsed too",
-            )
     if not compared:
         state, why = "INVALID", "no pair has a score on both sides"
-    named = ", ".join(f"{move.pair} {move.before:.2f} → {move.now:.2f}" for move in fallen[:NAMED])
-    more = f" and {len(fallen) - NAMED} more" if len(fallen) > NAMED else ""
+    elif lost and state != "FAIL" and _decide(settings, [*compared, *lost], allowed)[0] == "FAIL":
+        state = "INCONCLUSIVE"
+        why = f"the pairs without a score ({len(lost)}) may have collapsed too"
     line = (
         f"{len(fallen)} of {len(moves)} pairs fell by {settings.collapse:g} points or more "
-        f"against {baseline}"
+        f"against {baseline}, {allowed} allowed"
     )
-    line += (
-        f", {allowed} allowed"
-        + (f" ({named}{more})" if named else "")
-        + (f": {why}" if why else "")
-    )
+    if fallen:
+        named = (f"{move.pair} {move.before:.2f} → {move.now:.2f}" for move in fallen[:NAMED])
+        more = f" and {len(fallen) - NAMED} more" if len(fallen) > NAMED else ""
+        line += f" ({', '.join(named)}{more})"
+    if why:
+        line += f": {why}"
     result = GateResult("overall", "max_collapsed", allowed, len(fallen), state, line, p)
     return result, [move.pair for move in fallen]
 
 
 def _collapsed(moves: Sequence[Move], least: float) -> list[Move]:
-    """List the pairs whose edit looks otherwise and that fell by so much, the furthest fall
-    first.
-    """
     fallen = [move for move in moves if not move.alike and (move.difference or 0.0) <= -least]
     return sorted(fallen, key=lambda move: (move.difference, move.pair))
 
 
 def _at_worst(move: Move) -> Move:
     """Give a pair without a score the furthest fall that it could have."""
-    before, now = (
-        10.0 if move.before is None else move.before,
-        0.0 if move.now is None else move.now,
-    )
-    return replace(
-        move, before=before, now=now, moves=(now - before,) * max(1, move.seeds), alike=False
-    )
+    before = 10.0 if move.before is None else move.before
+    now = 0.0 if move.now is None else move.now
+    moves = (now - before,) * max(1, move.seeds)
+    return replace(move, before=before, now=now, moves=moves, alike=False)
 
 
 def _decide(
@@ -134,42 +119,35 @@ def _decide(
     fallen = _collapsed(compared, settings.collapse)
     if len(fallen) <= allowed:
         return "PASS", "", None
-    p, what = p_collapsed(
-        [move for move in compared if move not in fallen[:allowed]], settings.collapse
-    )
+    others = [move for move in compared if move not in fallen[:allowed]]
+    p, what = p_collapsed(others, settings.collapse)
     if p <= settings.alpha_of("max_collapsed"):
         return "FAIL", f"{what} ({p_value(p)})", p
-    state: State = "INCONCLUSIVE" if settings.strict else "PASS"
-    return (
-        state,
-        f"not shown to be more than chance ({p_value(p)}), which more pairs or seeds would tell",
-        p,
-    )
+    why = f"not shown to be more than chance ({p_value(p)}), which more pairs or seeds would tell"
+    return "INCONCLUSIVE" if settings.strict else "PASS", why, p
 
 
 def p_collapsed(moves: Sequence[Move], least: float) -> tuple[float, str]:
     """One-sided p value that changed edits fall by `least` points by chance alone, and what speaks
     against it.
 
-    Where at least half of the edits look as in the baseline, their scores show the noise of the
-    judge: p is that of Fisher's exact test that changed edits fall so far no more often than those.
-    It holds for every noise that is independent between pairs. Elsewhere it is `p_falls_outweigh`.
-    Which of the two is asked depends on how edits look, and never on scores.
+    If at least half of the edits look as in the baseline, their scores show the noise of the judge:
+    p is that of Fisher's exact test that changed edits fall so far no more often than those. It
+    holds for every noise that is independent between pairs. Otherwise it is `p_falls_outweigh`. The
+    choice between the two depends on how edits look, and never on scores.
     """
     alike = sum(move.alike for move in moves)
     if 2 * alike < len(moves):
         return p_falls_outweigh(moves, least), "falls outweigh rises"
-    falls, fallen = (
-        sum((move.difference or 0.0) <= -least for move in moves),
-        len(_collapsed(moves, least)),
-    )
+    falls = sum((move.difference or 0.0) <= -least for move in moves)
+    fallen = len(_collapsed(moves, least))
     changed = len(moves) - alike
-    tables = [
+    tables = sum(
         comb(changed, count) * comb(alike, falls - count)
         for count in range(fallen, min(falls, changed) + 1)
-    ]
+    )
     noise = f"{falls - fallen} of the {alike} pairs whose edits look as they did fell so far"
-    return sum(tables) / comb(len(moves), falls), noise
+    return tables / comb(len(moves), falls), noise
 
 
 def p_falls_outweigh(moves: Sequence[Move], least: float) -> float:
@@ -177,17 +155,14 @@ def p_falls_outweigh(moves: Sequence[Move], least: float) -> float:
     difference.
 
     A sign-flip test: if nothing has changed, the difference of a repetition is as likely to be a
-    rise as a fall. All pairs of a source are flipped together, each seed by itself, so that G
+    rise as a fall. All pairs of a source are flipped together, each seed separately, so that G
     sources and S seeds never give less than 2^-GS. The squares let few large moves outweigh many
-    small ones. A fall of the median pair of under `least` points is taken off all: what most pairs
-    did is for gates on the mean.
+    small ones. If the median pair fell by under `least` points, that is taken off all pairs: what
+    most pairs did is for gates on the mean.
     """
-    shift = min(0.0, float(np.median([move.difference or 0.0 for move in moves]))) if moves else 0.0
-    shift = shift if shift > -least else 0.0
-    if shift:
+    shift = min(0.0, float(np.median([move.difference or 0.0 for move in moves])))
+    if -least < shift < 0:
         moves = [replace(move, moves=tuple(size - shift for size in move.moves)) for move in moves]
-    else:
-        moves = moves
     moved = [move for move in moves if any(move.moves)]
     if not moved:
         return 1.0
@@ -196,11 +171,11 @@ def p_falls_outweigh(moves: Sequence[Move], least: float) -> float:
     _, source = np.unique([move.source for move in moved], return_inverse=True)
     flips = signs((int(source.max()) + 1) * seeds)
     units = source[:, None] * seeds + np.arange(seeds)
-    observed = _weigh(sizes.sum(axis=1))
-    limit = observed + 1e-9 * float((sizes.sum(axis=1) ** 2).sum())
-    parts = np.array_split(flips, len(flips) // 500 + 1)
+    means = sizes.sum(axis=1)
+    limit = _weigh(means) + 1e-9 * float((means**2).sum())
     count = sum(
-        int((_weigh((part[:, units] * sizes).sum(axis=2)) <= limit).sum()) for part in parts
+        int((_weigh((part[:, units] * sizes).sum(axis=2)) <= limit).sum())
+        for part in np.array_split(flips, len(flips) // 500 + 1)
     )
     return max(count / len(flips), float(0.5 ** flips.shape[1]))
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pytest_imgedit.core.environments import Environment
 from pytest_imgedit.core.pairs import in_order
@@ -21,11 +22,11 @@ from pytest_imgedit.core.results import (
 )
 from pytest_imgedit.stats.collapse import are_alike
 from pytest_imgedit.stats.estimates import Estimate
-from pytest_imgedit.stats.gates import Observation, estimate_field
+from pytest_imgedit.stats.gates import Observation, estimate_field, means_before
 from pytest_imgedit.stats.holm import holm
 from pytest_imgedit.store.baselines import Baseline, BaselineItem
 
-#: How many of the pairs that fell or rose most a comparison names.
+#: Number of pairs that fell or rose most which a comparison names.
 MOST = 5
 
 
@@ -33,18 +34,23 @@ def differences(before: Iterable[BaselineItem], now: Iterable[BaselineItem]) -> 
     """Pair the items of a run with those of a baseline by id; `value` is now − before, within [-10,
     10].
 
-    A pair that has no score on one side has no value, and bounds from the end of the scale.
+    A pair without a score on one side has no value, and bounds from the ends of the scale.
     """
     old = {item.id: item for item in before}
-    found = []
-    for item in now:
-        score, was = item.score, old[item.id].score
-        value = None if score is None or was is None else round(score - was, 6)
-        lowest = (0.0 if score is None else score) - (10.0 if was is None else was)
-        highest = (10.0 if score is None else score) - (0.0 if was is None else was)
-        alike = are_alike(old[item.id], item)
-        found.append(Observation(item.category, item.cluster, value, lowest, highest, alike, was))
-    return found
+    return [_difference(old[item.id], item) for item in now]
+
+
+def _difference(old: BaselineItem, item: BaselineItem) -> Observation:
+    was, score = old.score, item.score
+    return Observation(
+        item.category,
+        item.cluster,
+        value=None if score is None or was is None else round(score - was, 6),
+        lowest=(score or 0.0) - (10.0 if was is None else was),
+        highest=(10.0 if score is None else score) - (was or 0.0),
+        alike=are_alike(old, item),
+        before=was,
+    )
 
 
 def compare(
@@ -57,16 +63,15 @@ def compare(
 ) -> Comparison:
     """Compare a run's items with a baseline.
 
-    A row that one of the `max_drop` gates is on has that gate's p, state and MDE. `environment` is
-    what `environment_differences` says of the two, `collapsed` are the ids that `max_collapsed`
-    finds.
+    The row of a field with a gate in `gates` has that gate's p, state and MDE. `environment` is the
+    list of `environment_differences`, `collapsed` the ids from `max_collapsed`.
     """
     observations = differences(baseline.items, items)
     old = {item.id: item for item in baseline.items}
     moved = [
-        MovedPair(id=item.id, before=was, now=item.score, difference=one.value)
-        for item, one in zip(items, observations, strict=True)
-        if (was := old[item.id].score) is not None and item.score is not None and one.value
+        MovedPair(id=item.id, before=pair.before, now=item.score, difference=pair.value)
+        for item, pair in zip(items, observations, strict=True)
+        if pair.before is not None and item.score is not None and pair.value
     ]
     moved.sort(key=lambda pair: (pair.difference, pair.id))
     return Comparison(
@@ -76,15 +81,15 @@ def compare(
         commit=baseline.commit,
         environment=tuple(environment),
         size=len(baseline.items),
-        rows=_rows(old, items, observations, alpha, gates),
+        rows=_rows(items, observations, alpha, gates),
         pairs={
             item.id: ComparedPair(
-                before=old[item.id].score,
-                difference=one.value,
+                before=pair.before,
+                difference=pair.value,
                 edits=old[item.id].edits,
-                alike=one.alike,
+                alike=pair.alike,
             )
-            for item, one in zip(items, observations, strict=True)
+            for item, pair in zip(items, observations, strict=True)
         },
         fell=tuple(pair for pair in moved if pair.difference < 0)[:MOST],
         rose=tuple(pair for pair in reversed(moved) if pair.difference > 0)[:MOST],
@@ -93,7 +98,6 @@ def compare(
 
 
 def _rows(
-    old: Mapping[str, BaselineItem],
     items: Sequence[BaselineItem],
     observations: Sequence[Observation],
     alpha: float,
@@ -101,43 +105,46 @@ def _rows(
 ) -> dict[str, ComparisonRow]:
     """One row for `overall` and each category; p values are adjusted over all of them."""
     fields = ["overall", *in_order(pair.category for pair in observations)]
-    estimates = {field: estimate_field(field, observations) for field in fields}
-    drops = holm([1.0 if one is None else one.p_below(0) for one in estimates.values()])
-    rises = holm([1.0 if one is None else one.p_above(0) for one in estimates.values()])
-    gate_of = {gate.field: gate for gate in gates}
-    compared = [
-        item for item, moved in zip(items, observations, strict=True) if moved.value is not None
+    estimates = [estimate_field(field, observations) for field in fields]
+    drops = holm([1.0 if estimate is None else estimate.p_below(0) for estimate in estimates])
+    rises = holm([1.0 if estimate is None else estimate.p_above(0) for estimate in estimates])
+    gate_of, before = {gate.field: gate for gate in gates}, means_before(fields, observations)
+    scores = [
+        Observation(item.category, item.id, item.score)
+        for item, pair in zip(items, observations, strict=True)
+        if pair.value is not None
     ]
     rows = {}
-    for (field, one), drop, rise in zip(estimates.items(), drops, rises, strict=True):
-        both = [item for item in compared if field in ("overall", item.category)]
-        before = estimate_field(
-            field, [Observation(item.category, item.id, old[item.id].score) for item in both]
-        )
-        now = estimate_field(
-            field, [Observation(item.category, item.id, item.score) for item in both]
-        )
-        is_known, gate = one is not None and one.se is not None, gate_of.get(field)
-        p, finding = (drop, _finding(one, drop, rise, alpha)) if is_known else (None, "unknown")
-        mde = one.mde(alpha / len(fields)) if one is not None and is_known else None
+    for field, estimate, drop, rise in zip(fields, estimates, drops, rises, strict=True):
+        now = estimate_field(field, scores)
+        columns: dict[str, Any] = {"p": None, "p_rise": None, "finding": "unknown", "mde": None}
+        if estimate is not None and estimate.se is not None:
+            finding = _finding(estimate, drop, rise, alpha)
+            mde = estimate.mde(alpha / len(fields))
+            columns = {"p": drop, "p_rise": rise, "finding": finding, "mde": mde}
+        if field in gate_of:
+            gate = gate_of[field]
+            columns |= {"p": gate.p, "finding": gate.state, "mde": gate.mde}
         rows[field] = ComparisonRow(
-            n=len(both),
-            before=_mean(before),
-            now=_mean(now),
-            difference=_mean(one),
-            ci95=None if one is None else one.interval(),
-            p=p if gate is None else gate.p,
-            p_rise=rise if is_known else None,
-            finding=finding if gate is None else gate.state,
-            mde=mde if gate is None else gate.mde,
+            n=sum(field in ("overall", pair.category) for pair in scores),
+            before=before.get(field),
+            now=None if now is None else now.mean,
+            difference=None if estimate is None else estimate.mean,
+            ci95=None if estimate is None else estimate.interval(),
+            **columns,
         )
     return rows
 
 
-def _mean(found: Estimate | None) -> float | None:
-    if found is None:
-        return None
-    return found.mean
+def _finding(estimate: Estimate, drop: float, rise: float, alpha: float) -> str:
+    """Say whether a mean difference fell or rose; `drop` and `rise` are p values after Holm."""
+    if estimate.se == 0 and estimate.mean == 0:
+        return "same"
+    if drop <= alpha:
+        return "fell"
+    if rise <= alpha:
+        return "rose"
+    return "no change shown"
 
 
 @dataclass(frozen=True)
@@ -150,50 +157,33 @@ class Computed:
 
 
 def environment_differences(before: Baseline, now: Baseline | Computed) -> list[str]:
-    """Say in what two runs or baselines were computed otherwise, edits and verdicts apart; nothing
-    where they agree.
+    """List the differences between where two runs or baselines were computed, for edits and
+    verdicts separately.
 
-    That is where they were (`environments`), in which `dtype`, in calls for how many edits, and by
-    which decoder a judge's batches.
+    Compared are their `environments`, dtypes and batch sizes, and the decoders of a judge's
+    batches.
     """
     sides = (before.environments.values(), now.environments.values())
-    found = _unlike("edits", *([one.bare for one in side if one.edits] for side in sides))
-    found += _otherwise("edits: dtype", before.editor.dtype, now.editor.dtype)
-    found += _otherwise(
-        "edits: batch size", *(_listed(side.editor.batch_sizes) for side in (before, now))
-    )
-    found += _unlike("verdicts", *([one.bare for one in side if one.verdicts] for side in sides))
-    found += _otherwise("verdicts: dtype", before.judge.dtype, now.judge.dtype)
-    return found + _otherwise("verdicts: decoder", before.judge.decoder, now.judge.decoder)
+    sizes = (" and ".join(map(str, side.editor.batch_sizes)) or None for side in (before, now))
+    return [
+        *_unlike("edits", *([place.bare for place in side if place.edits] for side in sides)),
+        *_otherwise("edits: dtype", before.editor.dtype, now.editor.dtype),
+        *_otherwise("edits: batch size", *sizes),
+        *_unlike("verdicts", *([place.bare for place in side if place.verdicts] for side in sides)),
+        *_otherwise("verdicts: dtype", before.judge.dtype, now.judge.dtype),
+        *_otherwise("verdicts: decoder", before.judge.decoder, now.judge.decoder),
+    ]
 
 
 def _unlike(what: str, theirs: Sequence[Environment], ours: Sequence[Environment]) -> list[str]:
-    if (
-        not theirs
-        or not ours
-        or (all(old in ours for old in theirs) and all(new in theirs for new in ours))
-    ):
+    is_same = all(old in ours for old in theirs) and all(new in theirs for new in ours)
+    if is_same or not theirs or not ours:
         return []
-    texts = dict.fromkeys(text for old in theirs for new in ours for text in old.differences(new))
-    return [f"{what}: {text}" for text in texts]
-
-
-def _listed(sizes: Sequence[int]) -> str | None:
-    return " and ".join(map(str, sizes)) or None
+    texts = (text for old in theirs for new in ours for text in old.differences(new))
+    return [f"{what}: {text}" for text in dict.fromkeys(texts)]
 
 
 def _otherwise(name: str, was: str | None, now: str | None) -> list[str]:
     if was == now or None in (was, now):
         return []
     return [f"{name} {was} there, {now} here"]
-
-
-def _finding(found: Estimate | None, drop: float, rise: float, alpha: float) -> str:
-    """Say whether a mean difference fell or rose; `drop` and `rise` are p values after Holm."""
-    if found is not None and found.se == 0 and found.mean == 0:
-        return "same"
-    if drop <= alpha:
-        return "fell"
-    if rise <= alpha:
-        return "rose"
-    return "no change shown"

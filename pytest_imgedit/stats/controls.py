@@ -1,25 +1,26 @@
-"""Judge qualification: whether the judge tells edits of known quality apart, from the scores that
-it gave them.
-"""
+"""Judge qualification: whether the judge's scores tell edits of known quality apart."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
+from itertools import groupby
+
+import numpy as np
 
 from pytest_imgedit.core.results import ControlRow, Controls, ControlTrial, GateResult, State
 from pytest_imgedit.core.sanitize import number
-from pytest_imgedit.stats.discrimination import auc
 from pytest_imgedit.stats.estimates import estimate, summarize
 
 #: Best first; the edits of a control are worth the same in any order.
 CONTROLS = ("oracle", "identity", "shuffled", "blank", "noise")
-#: Where no pair has a reference, an edit that is known to be worthless must stay under this score.
+#: Without references, an edit that is known to be worthless must stay under this score.
 WORTHLESS = 5.0
-#: Chance that a right edit is scored over a worthless one, and points by which it is on average,
-#: from which on a judge tells them apart.
+#: Least chance that a right edit scores over a worthless one, and least mean difference of their
+#: scores in points, with which a judge tells them apart.
 ENOUGH_AUC, ENOUGH_POINTS = 0.9, 1.0
-_STATES = ("INVALID", "INCONCLUSIVE")
+#: Resamples of the bootstrap, always the same; clusters are drawn, not pairs.
+RESAMPLES = 2_000
 
 
 def describe_controls(
@@ -27,99 +28,110 @@ def describe_controls(
 ) -> Controls:
     """Describe how the judge scored the controls.
 
-    Where no pair has a reference, they must stay under `WORTHLESS`, and be worth less than the
-    run's own edits (`own`, scores by pair).
+    Where no pair has a reference, controls must score under `WORTHLESS`, and under the run's own
+    edits (`own`, scores by pair).
     """
     trials = sorted(trials, key=lambda trial: (CONTROLS.index(trial.control), trial.pair))
-    names = list(dict.fromkeys(trial.control for trial in trials))
-    has_oracle = "oracle" in names
-    waiting = any(trial.pending for trial in trials)
-    best = {
-        trial.pair: trial.score
-        for trial in trials
-        if trial.control == "oracle" and trial.score is not None
-    }
+    scores: dict[str, dict[str, tuple[float, str]]] = {trial.control: {} for trial in trials}
+    for trial in trials:
+        if trial.score is not None:
+            scores[trial.control][trial.pair] = (trial.score, trial.cluster)
+    is_waiting = any(trial.pending for trial in trials)
     rows = []
-    for name in names:
-        mine = [trial for trial in trials if trial.control == name]
-        scored = {
-            trial.pair: (trial.score, trial.cluster) for trial in mine if trial.score is not None
-        }
-        pending = sum(trial.pending for trial in mine)
-        values, clusters = (
+    for name, scored in scores.items():
+        of_control = [trial for trial in trials if trial.control == name]
+        pending = sum(trial.pending for trial in of_control)
+        summary = summarize(
             [score for score, _ in scored.values()],
             [cluster for _, cluster in scored.values()],
+            errors=len(of_control) - len(scored) - pending,
+            pending=pending,
         )
-        summary = summarize(values, clusters, len(mine) - len(scored) - pending, pending)
-        finding = _Finding()
-        if name != "oracle" and not waiting:
-            if has_oracle:
-                finding = _told_apart(scored, best, alpha)
+        row = ControlRow(**asdict(summary), control=name, pending=pending)
+        if name != "oracle" and not is_waiting:
+            if "oracle" in scores:
+                right = {pair: score for pair, (score, _) in scores["oracle"].items()}
+                row = _told_apart(row, scored, right, alpha)
             else:
-                finding = _known_worthless(scored, own, alpha)
-        rows.append(ControlRow(**asdict(summary), control=name, pending=pending, **asdict(finding)))
+                row = _known_worthless(row, scored, own, alpha)
+        rows.append(row)
     rows.sort(key=lambda row: (row.mean is None, -(row.mean or 0.0)))
     pairs = {trial.pair: trial.cluster for trial in trials}
     return Controls(
         pairs=len(pairs),
         sources=len(set(pairs.values())),
-        has_oracle=has_oracle,
+        has_oracle="oracle" in scores,
         beside_editor=bool(own),
         rows=tuple(rows),
         trials=tuple(trials),
     )
 
 
-@dataclass(frozen=True)
-class _Finding:
-    """Whether a control is told from a right edit; see `ControlRow`."""
-
-    p: float | None = None
-    auc: float | None = None
-    auc_ci95: tuple[float, float] | None = None
-    state: State | None = None
-
-
 def _known_worthless(
-    scored: Mapping[str, tuple[float, str]], own: Mapping[str, float], alpha: float
-) -> _Finding:
-    """Decide, without references, whether scores stay under `WORTHLESS`, and under those of an
+    row: ControlRow,
+    scored: Mapping[str, tuple[float, str]],
+    own: Mapping[str, float],
+    alpha: float,
+) -> ControlRow:
+    """Decide, without references, whether scores stay under `WORTHLESS` and under those of the
     editor's `own` edits.
 
-    Where they do not stay under its own, the editor may be to blame; where there are none, nothing
+    If they do not stay under the editor's, the editor may be to blame. Without its edits nothing
     shows that the judge gives a right edit more.
     """
-    found = _told_apart(scored, dict.fromkeys(scored, WORTHLESS), alpha, points=0.0)
-    if found.state != "PASS":
-        return found
-    found = _told_apart(scored, own, alpha) if own else _Finding(p=found.p)
-    return replace(found, state="PASS" if found.state == "PASS" else "INCONCLUSIVE")
+    finding = _told_apart(row, scored, dict.fromkeys(scored, WORTHLESS), alpha, points=0.0)
+    if finding.state != "PASS":
+        return finding
+    if not own:
+        return replace(row, p=finding.p, state="INCONCLUSIVE")
+    finding = _told_apart(row, scored, own, alpha)
+    return replace(finding, state="PASS" if finding.state == "PASS" else "INCONCLUSIVE")
 
 
 def _told_apart(
+    row: ControlRow,
     scored: Mapping[str, tuple[float, str]],
-    than: Mapping[str, float],
+    right: Mapping[str, float],
     alpha: float,
     points: float = ENOUGH_POINTS,
-) -> _Finding:
-    """Decide whether scores are lower than those of the same pairs in `than`: by effect, and beyond
+) -> ControlRow:
+    """Decide whether scores are lower than the `right` ones of the same pairs, by effect and beyond
     chance.
     """
     known = [
-        (than[name], score, cluster) for name, (score, cluster) in scored.items() if name in than
+        (right[pair], score, cluster) for pair, (score, cluster) in scored.items() if pair in right
     ]
     if not known:
-        return _Finding(state="INVALID" if scored else "INCONCLUSIVE")
-    right, worthless, clusters = zip(*known, strict=True)
-    found = estimate([score - better for better, score, _ in known], clusters)
-    p, (area, ends) = found.p_below(0), auc(right, worthless, clusters)
+        return replace(row, state="INVALID" if scored else "INCONCLUSIVE")
+    higher, lower, clusters = zip(*known, strict=True)
+    difference = estimate([score - better for better, score, _ in known], clusters)
+    p, (area, ends) = difference.p_below(0), auc(higher, lower, clusters)
+    is_lower = p <= alpha and -difference.mean >= points
     state: State = "INVALID"
-    far = -found.mean >= points
-    if p <= alpha and area >= ENOUGH_AUC and far:
+    if is_lower and area >= ENOUGH_AUC:
         state = "PASS"
-    elif not found.can_show(alpha) or (p <= alpha and ends[1] >= ENOUGH_AUC and far):
+    elif not difference.can_show(alpha) or (is_lower and ends[1] >= ENOUGH_AUC):
         state = "INCONCLUSIVE"
-    return _Finding(p, area, ends, state)
+    return replace(row, p=p, auc=area, auc_ci95=ends, state=state)
+
+
+def auc(
+    higher: Sequence[float], lower: Sequence[float], clusters: Sequence[str]
+) -> tuple[float, tuple[float, float]]:
+    """Area under the ROC curve, in [0, 1], with the 95% percentile interval of a bootstrap over
+    clusters.
+
+    The chance that a score of one pair in `higher` is over that of any pair in `lower`, a tie
+    counting half: 0.5 where nothing is told apart. All three have one entry a pair, at least one.
+    """
+    wins = np.greater.outer(higher, lower) + 0.5 * np.equal.outer(higher, lower)
+    _, cluster = np.unique(clusters, return_inverse=True)
+    groups = int(cluster.max()) + 1
+    counts = np.random.default_rng(0).multinomial(groups, np.full(groups, 1 / groups), RESAMPLES)
+    drawn = counts[:, cluster]
+    areas = ((drawn @ wins) * drawn).sum(axis=1) / drawn.sum(axis=1) ** 2
+    low, high = np.quantile(areas, [0.025, 0.975])
+    return float(wins.mean()), (float(low), float(high))
 
 
 def controls_gate(controls: Controls) -> GateResult:
@@ -127,48 +139,43 @@ def controls_gate(controls: Controls) -> GateResult:
     right edit.
     """
     rows, has_oracle = controls.rows, controls.has_oracle
-    names = {
-        state: ", ".join(row.control for row in rows if row.state == state) for state in _STATES
-    }
+    invalid = ", ".join(row.control for row in rows if row.state == "INVALID")
+    inconclusive = ", ".join(row.control for row in rows if row.state == "INCONCLUSIVE")
     state: State = "PASS"
     why = "the judge tells every control from a right edit"
     if not has_oracle:
         why = f"the judge scores every control under {WORTHLESS:g} and under this editor's edits"
-    if any(row.pending for row in rows) or not rows:
-        state, why = (
-            "INCONCLUSIVE",
-            "the judge was not asked about all controls (stage 'score' does that)",
-        )
-    elif names["INVALID"]:
-        state, why = "INVALID", f"the judge cannot tell {names['INVALID']} from a right edit"
+    if not rows or any(row.pending for row in rows):
+        state = "INCONCLUSIVE"
+        why = "the judge was not asked about all controls (stage 'score' does that)"
+    elif invalid:
+        state, why = "INVALID", f"the judge cannot tell {invalid} from a right edit"
         if not has_oracle:
             why = (
-                f"the judge does not score {names['INVALID']} under {WORTHLESS:g}, as worthless "
-                "edits must be"
+                f"the judge does not score {invalid} under {WORTHLESS:g}, as worthless edits must "
+                "be"
             )
-    elif names["INCONCLUSIVE"]:
-        than = "a right edit" if has_oracle else "this editor's edits (no pair has a reference)"
-        if not has_oracle and not controls.beside_editor:
-            than = "a right edit, of which the suite has none (no reference)"
-        images = f"{controls.pairs} pairs of {controls.sources} source images"
-        state, why = (
-            "INCONCLUSIVE",
-            f"{images} do not show that the judge tells {names['INCONCLUSIVE']} from {than}",
+    elif inconclusive:
+        than = "a right edit, of which the suite has none (no reference)"
+        if has_oracle:
+            than = "a right edit"
+        elif controls.beside_editor:
+            than = "this editor's edits (no pair has a reference)"
+        state = "INCONCLUSIVE"
+        why = (
+            f"{controls.pairs} pairs of {controls.sources} source images do not show that the "
+            f"judge tells {inconclusive} from {than}"
         )
-    return GateResult(
-        "overall", "controls", None, None, state, f"{why}: {_ranking(rows)}" if rows else why
-    )
+    if rows:
+        why += f": {_ranking(rows)}"
+    return GateResult("overall", "controls", None, None, state, why)
 
 
 def _ranking(rows: Sequence[ControlRow]) -> str:
     """Write `oracle 10.00 > shuffled 0.72 > identity 0.00 = noise 0.00, blank unscored`."""
+    ranks = []
     scored = [row for row in rows if row.mean is not None]
-    text, last = "", ""
-    for row in scored:
-        mean = number(row.mean)
-        if text:
-            text += " = " if mean == last else " > "
-        text += f"{row.control} {mean}"
-        last = mean
+    for mean, group in groupby(scored, key=lambda row: number(row.mean)):
+        ranks.append(" = ".join(f"{row.control} {mean}" for row in group))
     unscored = [f"{row.control} unscored" for row in rows if row.mean is None]
-    return ", ".join(filter(None, [text, *unscored]))
+    return ", ".join(filter(None, [" > ".join(ranks), *unscored]))

@@ -1,4 +1,6 @@
-"""The tables and gates of a run, decided from its items alone."""
+"""The tables and gates of a run, decided from its items alone; the gates on pairs without a score,
+pairs of the baseline, near-copies, and environments.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,22 @@ from pytest_imgedit.core.results import (
     GateResult,
     Item,
     Overall,
+    State,
     Summary,
 )
-from pytest_imgedit.stats import coverage
 from pytest_imgedit.stats.collapse import max_collapsed, moves_between
 from pytest_imgedit.stats.comparison import Computed, compare, differences, environment_differences
 from pytest_imgedit.stats.controls import controls_gate
 from pytest_imgedit.stats.estimates import macro, summarize
-from pytest_imgedit.stats.gates import Observation, estimate_field, fail_under, max_drop
+from pytest_imgedit.stats.gates import (
+    Observation,
+    allowed_pairs,
+    estimate_field,
+    fail_under,
+    filled,
+    max_drop,
+)
+from pytest_imgedit.stats.outcome import copies_line
 from pytest_imgedit.stats.sequential import at_the_end
 from pytest_imgedit.store.baselines import Baseline, reduced
 
@@ -29,9 +39,9 @@ from pytest_imgedit.store.baselines import Baseline, reduced
 class Evidence:
     """What the gates of a run are decided on.
 
-    `items` are those of all selected pairs, `expects_scores` tells whether they were to be scored;
-    `resting` gates are those that the selection left out, `decided` those that were decided before
-    the end, by kind and field.
+    `items` are those of all selected pairs. `expects_scores` says whether they were to be scored.
+    `resting` gates are not selected. `decided` holds gates that were decided before the end, by
+    kind and field.
     """
 
     items: Sequence[Item]
@@ -45,22 +55,22 @@ class Evidence:
 
     @property
     def needed(self) -> list[Item]:
-        """The items that count: no gate needed the others any more."""
+        """The items without those that no gate needed any more."""
         return [item for item in self.items if item.status != "not_needed"]
 
 
 def decide(evidence: Evidence) -> tuple[tuple[GateResult, ...], Comparison | None]:
     """Decide all gates of a run, and compare it with its baseline, if it has one."""
-    settings, items = evidence.settings, evidence.needed
-    scores = observe(items)
-    gates = [coverage.coverage(settings, scores, count_errors(items), evidence.expects_scores)]
+    settings, items, comparison = evidence.settings, evidence.needed, None
+    scores = _observe(items)
+    gates = [coverage(settings, scores, _count_errors(items), evidence.expects_scores)]
     if evidence.expects_scores:
         gates += _unless_decided(evidence, fail_under(at_the_end(settings), scores))
-    comparison = None
     if evidence.baseline is not None:
         comparison, against_baseline = _compare(evidence, evidence.baseline)
         gates += against_baseline
-    gates = [*coverage.against_near_copies(settings, gates, items), *evidence.resting]
+    gates = [_against_near_copies(settings, gate, items) for gate in gates]
+    gates += evidence.resting
     if evidence.controls is not None:
         gates.append(controls_gate(evidence.controls))
     return tuple(gates), comparison
@@ -69,19 +79,18 @@ def decide(evidence: Evidence) -> tuple[tuple[GateResult, ...], Comparison | Non
 def left_to_merge(
     gates: Sequence[GateResult], settings: GateOptions, pairs: int
 ) -> tuple[GateResult, ...]:
-    """Leave the gates of a shard to `imgedit merge`; `pairs` of all shards decide how many errors
-    are allowed.
+    """Leave the gates of a shard to `imgedit merge`; the allowed errors are those of the `pairs` of
+    all shards.
     """
-    allowed = coverage.allowed_pairs(settings.max_errors, pairs)
-    left: list[GateResult] = []
+    open_gates = []
     for gate in gates:
         if gate.kind == "max_errors":
-            gate = replace(gate, limit=allowed)
+            gate = replace(gate, limit=allowed_pairs(settings.max_errors, pairs))
         if gate.state != "NOT SELECTED":
             why = f"{gate.field}: imgedit merge decides it"
             gate = replace(gate, state="NOT SELECTED", why=why, p=None, mde=None)
-        left.append(gate)
-    return tuple(left)
+        open_gates.append(gate)
+    return tuple(open_gates)
 
 
 def _unless_decided(evidence: Evidence, gates: Sequence[GateResult]) -> list[GateResult]:
@@ -92,48 +101,110 @@ def _compare(evidence: Evidence, baseline: Baseline) -> tuple[Comparison, list[G
     """Compare the items with a baseline, and decide the gates on that."""
     settings = evidence.settings
     now = [reduced(item) for item in evidence.needed]
-    unneeded = len(evidence.items) - len(now)
     moved = differences(baseline.items, now)
     drops = _unless_decided(evidence, max_drop(at_the_end(settings), moved, baseline.name))
     tail, collapsed = max_collapsed(settings, moves_between(baseline.items, now), baseline.name)
-    if unneeded:
+    if unneeded := len(evidence.items) - len(now):
         tail = replace(tail, why=f"{tail.why} ({unneeded} more were not looked at)")
     unlike = environment_differences(baseline, evidence.computed)
-    *drops, tail = coverage.against_environment(settings, [*drops, tail], unlike)
-    comparison = compare(baseline, now, settings.alpha, drops, unlike, collapsed)
-    gates = [*drops, tail]
+    gates = against_environment(settings, [*drops, tail], unlike)
+    comparison = compare(baseline, now, settings.alpha, gates[:-1], unlike, collapsed)
     if settings.min_coverage:
-        gates.append(
-            coverage.baseline_coverage(settings, moved, len(baseline.items), baseline.name)
-        )
+        gates.append(baseline_coverage(settings, moved, len(baseline.items), baseline.name))
     return comparison, gates
 
 
-def observe(items: Sequence[Item]) -> list[Observation]:
-    """Return the score of every item as statistics and gates take it."""
-    return [Observation(item.category, item.cluster, item.score) for item in items]
+def coverage(
+    settings: GateOptions, scores: Sequence[Observation], errors: int, scores_expected: bool = True
+) -> GateResult:
+    """Gate the pairs that ended in an error; if there are some, report the range of the overall
+    score with theirs.
+    """
+    n = len(scores)
+    allowed = allowed_pairs(settings.max_errors, n)
+    state: State = "PASS" if errors <= allowed else "FAIL"
+    noun = "a score" if scores_expected else "an edit"
+    why = f"{errors} of {n} pairs without {noun}, {allowed} allowed"
+    has_scores = any(pair.value is not None for pair in scores)
+    if scores_expected and not has_scores and state == "PASS":
+        state, why = "INVALID", "no pair has a score"  # missing data never passes
+    elif scores_expected and has_scores and errors:
+        worst, best = (estimate_field("overall", filled(scores, part)) for part in (0, 1))
+        if worst is not None and best is not None:
+            why += f" (with theirs, overall would be between {worst.mean:.2f} and {best.mean:.2f})"
+    return GateResult("overall", "max_errors", allowed, errors, state, why)
+
+
+def baseline_coverage(
+    settings: GateOptions, differences: Sequence[Observation], size: int, baseline: str
+) -> GateResult:
+    """Gate the number of the baseline's `size` pairs that are compared."""
+    compared = sum(pair.value is not None for pair in differences)
+    least = settings.min_coverage
+    state: State = "PASS" if compared >= least * size - 1e-9 else "FAIL"
+    share = compared / size if size else 0.0
+    why = f"{compared} of the {size} pairs of {baseline} are compared, {least:.0%} asked for"
+    return GateResult("overall", "min_coverage", least, share, state, why)
+
+
+def against_environment(
+    settings: GateOptions, gates: Sequence[GateResult], differences: Sequence[str]
+) -> list[GateResult]:
+    """Invalidate gates against a baseline that was computed in another environment, if
+    `gates.environment` is `same`.
+    """
+    if settings.environment == "any" or not differences:
+        return list(gates)
+    why = f"computed in other environments (gates.environment): {'; '.join(differences)}"
+    return [replace(gate, state="INVALID", why=f"{gate.why}: {why}") for gate in gates]
+
+
+def _against_near_copies(
+    settings: GateOptions, gate: GateResult, items: Sequence[Item]
+) -> GateResult:
+    """Invalidate a gate on scores if more than `gates.max_near_copies` of its edits hardly differ
+    from their source.
+
+    A judge that gives such edits a passing score does not look at them. A FAIL stays.
+    """
+    if gate.kind not in ("fail_under", "max_drop") or gate.state not in ("PASS", "INCONCLUSIVE"):
+        return gate
+    edits = [
+        edit for item in items if gate.field in ("overall", item.category) for edit in item.edits
+    ]
+    copies = sum(edit.near_copy for edit in edits)
+    if copies <= settings.max_near_copies * len(edits):
+        return gate
+    allowed = f"gates.max_near_copies allows {settings.max_near_copies:.0%}"
+    why = f"{gate.why}: {copies_line(copies, len(edits))}, {allowed}"
+    return replace(gate, state="INVALID", why=why)
 
 
 def summarize_items(items: Sequence[Item]) -> tuple[dict[str, Summary], Overall]:
     """Summarize by category, and overall."""
-    order = in_order(item.category for item in items)
     categories = {
-        name: _summary([item for item in items if item.category == name]) for name in order
+        name: _summary([item for item in items if item.category == name])
+        for name in in_order(item.category for item in items)
     }
-    micro, whole = _summary(items), estimate_field("overall", observe(items))
+    micro, whole = _summary(items), estimate_field("overall", _observe(items))
     counts = (micro.n, micro.scored, micro.errors)
     return categories, Overall(macro=macro(list(categories.values()), whole, counts), micro=micro)
 
 
 def _summary(items: Sequence[Item]) -> Summary:
-    scored = [item for item in items if item.score is not None]
-    errors = count_errors(items)
-    clusters = [item.cluster for item in scored]
+    scored = [(item.score, item.cluster) for item in items if item.score is not None]
+    errors = _count_errors(items)
     return summarize(
-        [item.score or 0.0 for item in scored], clusters, errors, len(items) - len(scored) - errors
+        [score for score, _ in scored],
+        [cluster for _, cluster in scored],
+        errors,
+        pending=len(items) - len(scored) - errors,
     )
 
 
-def count_errors(items: Sequence[Item]) -> int:
-    """Count the items that ended in an error."""
+def _observe(items: Sequence[Item]) -> list[Observation]:
+    return [Observation(item.category, item.cluster, item.score) for item in items]
+
+
+def _count_errors(items: Sequence[Item]) -> int:
     return sum(item.status in ("edit_error", "judge_error") for item in items)

@@ -52,6 +52,13 @@ def estimate_field(field: str, observations: Sequence[Observation]) -> Estimate 
     return estimate(*zip(*known, strict=True))
 
 
+def allowed_pairs(limit: float, pairs: int) -> int:
+    """Turn a limit on pairs into a count: a float is a fraction of the pairs, rounded down."""
+    if isinstance(limit, float):
+        return int(limit * pairs + 1e-9)
+    return limit
+
+
 def check_fields(name: str, fields: Iterable[str], categories: Iterable[str]) -> None:
     """Raise `UsageError` if a gate of `name` names neither `overall` nor a category of the
     suite.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Literal, TypeVar
@@ -43,24 +44,16 @@ def pairs_needed(
         for _ in range(RUNS):
             drawn: list[tuple[Pair, str]] = []
             for number, groups in enumerate(strata.values()):
-                places = generator.integers(0, len(groups), round(factor * len(groups)))
+                picks = generator.integers(0, len(groups), round(factor * len(groups)))
                 drawn += [
-                    (pair, f"{number}-{n}")
-                    for n, place in enumerate(places)
-                    for pair in groups[place]
+                    (pair, f"{number}-{n}") for n, pick in enumerate(picks) for pair in groups[pick]
                 ]
             decided += decides(drawn)
         return decided >= POWER * RUNS
 
-    low, high = 0, len(FACTORS)
-    while low < high:
-        middle = (low + high) // 2
-        if enough(FACTORS[middle]):
-            high = middle
-        else:
-            low = middle + 1
-    if low < len(FACTORS):
-        return round(FACTORS[low] * len(pairs))
+    index = bisect_left(FACTORS, True, key=enough)
+    if index < len(FACTORS):
+        return round(FACTORS[index] * len(pairs))
     return None
 
 
@@ -104,10 +97,9 @@ def expected_mde(
     count: int,
     runs: Iterable[Results],
 ) -> tuple[float, str] | None:
-    """Say what a gate at `alpha` over `count` pairs is about to show, by the first of `runs` that
-    tells.
+    """Predict the MDE of a gate at `alpha` over `count` pairs from the first of `runs` with one.
 
-    Returned are the MDE in points and the id of the run. It goes with 1/√pairs.
+    Returns the MDE in points, which is in proportion to 1/√pairs, and the id of the run.
     """
     for run in runs:
         of_field = [
@@ -116,8 +108,7 @@ def expected_mde(
             if item.score is not None and field in ("overall", item.category)
         ]
         options = run.run.options.gates
-        limits = options.fail_under if kind == "fail_under" else options.max_drop
-        share = options.alpha_of(kind) / max(1, len(limits))
+        share = options.alpha_of(kind) / max(1, len(getattr(options, kind)))
         known = [
             (gate.mde, share) for gate in run.gates if (gate.kind, gate.field) == (kind, field)
         ]

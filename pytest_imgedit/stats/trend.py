@@ -27,14 +27,14 @@ def evidence_by_field(
     """Return `evidence_of_fall` of the macro mean and of each category, and what chance reaches in
     a share of `alpha` of series, in any of them.
     """
-    kinds = in_order(categories.values())
+    sizes = Counter(categories.values())
+    kinds = in_order(sizes)
     evidence = {}
     for field in ("overall", *(kinds if len(kinds) > 1 else ())):
-        mine = {pair: kind for pair, kind in categories.items() if field in ("overall", kind)}
-        sizes = Counter(mine.values())
-        weights = {pair: 1 / sizes[kind] for pair, kind in mine.items()}
-        own = [{pair: score for pair, score in one.items() if pair in mine} for one in series]
-        evidence[field] = evidence_of_fall(own, clusters, weights)
+        weights = {
+            pair: 1 / sizes[kind] for pair, kind in categories.items() if field in ("overall", kind)
+        }
+        evidence[field] = evidence_of_fall(series, clusters, weights)
     return evidence, len(evidence) / alpha
 
 
@@ -61,25 +61,17 @@ def evidence_of_fall(
     counts = (earlier * ~np.isnan(before - now)).sum(axis=1)
     falls = (earlier * signs).sum(axis=1) / np.maximum(1, counts)
     stakes = np.array([1 / (s * (s + 1)) for s in range(1, len(series))])
-    gains = np.zeros(
-        (len(BETS), 0)
-    )  # logarithms, of each bet (row) since the start at each run (column)
-    found = [1.0]
+    # logarithms, of each bet (row) since the start at each run (column)
+    gains = np.zeros((len(BETS), 0))
+    evidence = [1.0]
     for look in range(1, len(series)):
         gain = np.log1p(BETS[:, None] * (falls[look] * sizes)).sum(axis=1)
         gains = np.hstack([gains + gain[:, None], gain[:, None]])
         running = np.logaddexp.reduce(gains, axis=0) - np.log(len(BETS)) + np.log(stakes[:look])
-        found.append(
-            float(
-                np.exp(
-                    min(
-                        700.0,
-                        np.logaddexp(np.logaddexp.reduce(running), np.log(1 - stakes[:look].sum())),
-                    )
-                )
-            )
-        )
-    return found
+        rest = np.log(1 - stakes[:look].sum())
+        total = np.logaddexp(np.logaddexp.reduce(running), rest)
+        evidence.append(float(np.exp(min(700.0, total))))
+    return evidence
 
 
 def _means(
@@ -89,10 +81,9 @@ def _means(
 
     It is NaN where a run lacks a score of the source that another has.
     """
-    pairs = [pair for pair in weights if any(pair in one for one in series)]
-    scores = np.array([[one.get(pair, np.nan) for pair in pairs] for one in series]).reshape(
-        len(series), len(pairs)
-    )
+    pairs = [pair for pair in weights if any(pair in run for run in series)]
+    rows = [[run.get(pair, np.nan) for pair in pairs] for run in series]
+    scores = np.array(rows).reshape(len(series), len(pairs))
     names, cluster = np.unique([clusters[pair] for pair in pairs], return_inverse=True)
     table = np.zeros((len(pairs), len(names)))
     table[np.arange(len(pairs)), cluster] = [weights[pair] for pair in pairs]

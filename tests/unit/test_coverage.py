@@ -5,13 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_imgedit.config.settings import GatesSettings
-from pytest_imgedit.stats.coverage import (
-    against_environment,
-    allowed_pairs,
-    baseline_coverage,
-    coverage,
-)
-from pytest_imgedit.stats.gates import Observation, max_drop
+from pytest_imgedit.stats.decision import against_environment, baseline_coverage, coverage
+from pytest_imgedit.stats.gates import Observation, allowed_pairs, max_drop
 
 
 def scores(*values):
