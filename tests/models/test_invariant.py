@@ -15,8 +15,8 @@ from tiers import full_but
 
 from pytest_imgedit.core.errors import SetupError
 from pytest_imgedit.kinds.qwen_decoder.decoding import Decoded
-from pytest_imgedit.kinds.qwen_decoder.graphs import Recorded
 from pytest_imgedit.kinds.qwen_decoder.invariant import InvariantDecoder
+from pytest_imgedit.kinds.qwen_decoder.packed import Rows
 from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
 
 MODELS = ["judge-qwen2.5-vl", "judge-qwen3-vl", "judge-qwen3-vl-moe"]
@@ -130,8 +130,11 @@ def test_keys_and_values_are_free_before_the_next_take_their_room(tiny, monkeypa
 
 
 def test_a_step_that_cannot_be_recorded_is_taken_as_it_is(monkeypatch, capsys):
-    class Owner:
+    class Decoder:
         records_steps = True
+
+        def follow(self, tokens, positions, rows):
+            return positions.clone()
 
     class Failing:
         def __init__(self, *_, **__): ...
@@ -144,19 +147,14 @@ def test_a_step_that_cannot_be_recorded_is_taken_as_it_is(monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: None)
     monkeypatch.setattr(torch.cuda, "graph", Failing)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    steps = []
-
-    def advance():
-        return steps.append(1) or torch.tensor(len(steps))
-
-    step = Recorded(Owner)
-    assert int(step(advance)) == 1
-    step.record(advance)
-    assert int(step(advance)) == 2
-    assert not Owner.records_steps
-    assert "not recorded as a CUDA graph: Cannot copy" in capsys.readouterr().err
-    step.record(advance)  # is not tried again
-    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    decoder, layer = Decoder(), [torch.zeros(1, 1, 8, 1)]
+    for _ in range(2):  # is not tried again
+        rows = Rows(decoder, layer, layer, torch.tensor([5]), torch.tensor([0]))
+        assert [int(rows.follow(torch.tensor([0]))) for _ in range(3)] == [5, 6, 7]
+        assert not decoder.records_steps
+    error = capsys.readouterr().err
+    assert error.count("not recorded as a CUDA graph: Cannot copy") == 1
 
 
 def test_a_judge_that_answers_one_question_in_two_ways_does_not_load(tiny, monkeypatch):

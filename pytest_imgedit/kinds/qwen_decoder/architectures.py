@@ -28,19 +28,17 @@ def read_config(folder: Path) -> JsonObject:
     config = read_object(path, "the config of a transformers model")
     if not (isinstance(config.get("architectures"), list) and config["architectures"]):
         raise UsageError(f"{path}: no 'architectures', expected the config of a transformers model")
-    missing = next(
-        (name for name in ("vision_config", "image_token_id") if name not in config), None
-    )
-    if missing:
-        found = config["architectures"][0]
-        raise UsageError(
-            f"{path}: {found} has no {missing!r}, expected a Qwen-VL model as the judge qwen-vl"
-        )
+    for name in ("vision_config", "image_token_id"):
+        if name not in config:
+            raise UsageError(
+                f"{path}: {config['architectures'][0]} has no {name!r}, expected a Qwen-VL model "
+                "as the judge qwen-vl"
+            )
     return config
 
 
 def unpackable(config: Mapping[str, Any]) -> str:
-    """Say why the packed decoder would compute a model wrongly; an empty text if it would not."""
+    """Say why the packed decoder would compute a model wrongly; empty if it would not."""
     architecture = config["architectures"][0]
     if architecture not in PACKED:
         return f"{architecture} is not one of {', '.join(PACKED)}"

@@ -23,9 +23,14 @@ class Prompt:
     pixels: torch.Tensor
     grids: torch.Tensor
 
+    @property
+    def next_position(self) -> int:
+        """The position of the first token of a reply, alike in time, height and width."""
+        return int(self.positions.max()) + 1
+
     def going_on(self, tokens: Sequence[int]) -> Prompt:
         """Return the prompt with the first tokens of a reply behind it."""
-        start = int(self.positions.max()) + 1
+        start = self.next_position
         positions = torch.arange(start, start + len(tokens)).expand(3, -1)
         return replace(
             self,
@@ -39,7 +44,7 @@ class Decoded:
     """New tokens of each prompt, up to its end token, and the `logits` (steps, V) that chose them
     if they are kept.
 
-    `cut` tells of each prompt whether there was none.
+    A reply without an end token is `cut`.
     """
 
     tokens: list[list[int]]
@@ -51,12 +56,11 @@ class Decoded:
         cls, rows: Iterable[Sequence[int]], ends: set[int], logits: Sequence[torch.Tensor]
     ) -> Decoded:
         """Leave out what follows the first end token of each row."""
-        tokens, cut = [], []
+        tokens = []
         for row in rows:
-            end = next((place for place, token in enumerate(row) if token in ends), None)
-            tokens.append(list(row) if end is None else list(row[: end + 1]))
-            cut.append(end is None)
-        return cls(tokens, cut, list(logits))
+            stop = next((n for n, token in enumerate(row, 1) if token in ends), len(row))
+            tokens.append(list(row[:stop]))
+        return cls(tokens, [reply[-1] not in ends for reply in tokens], list(logits))
 
 
 class Decoder(Protocol):
@@ -72,8 +76,7 @@ class PaddedDecoder:
     """Prompts padded on the left to one length, and transformers' `generate`: any attention, any
     number of GPUs.
 
-    An `invariant` one decodes each prompt by itself, so that its reply does not depend on those
-    beside it.
+    If it is `invariant`, each prompt is decoded alone, so that its reply does not depend on others.
     """
 
     def __init__(self, model: Any, pad_token: int, invariant: bool = False) -> None:
@@ -86,20 +89,17 @@ class PaddedDecoder:
         tokens = pad_sequence(
             rows, batch_first=True, padding_value=self.pad_token, padding_side="left"
         )
-        seen = pad_sequence(
-            [torch.ones_like(row) for row in rows], batch_first=True, padding_side="left"
-        )
         inputs = {
             "input_ids": tokens,
-            "attention_mask": seen,
+            "attention_mask": pad_sequence(
+                [torch.ones_like(row) for row in rows], batch_first=True, padding_side="left"
+            ),
             "mm_token_type_ids": (tokens == self.model.config.image_token_id).int(),
         }
-        shown = [prompt for prompt in prompts if len(prompt.pixels)]
-        if shown:
-            pixels, grids = (
-                torch.cat([getattr(one, name) for one in shown]) for name in ("pixels", "grids")
-            )
-            inputs |= {"pixel_values": pixels, "image_grid_thw": grids}
+        with_images = [prompt for prompt in prompts if len(prompt.pixels)]
+        if with_images:
+            inputs["pixel_values"] = torch.cat([prompt.pixels for prompt in with_images])
+            inputs["image_grid_thw"] = torch.cat([prompt.grids for prompt in with_images])
         return {name: tensor.to(self.model.device) for name, tensor in inputs.items()}
 
     @torch.inference_mode()
@@ -110,9 +110,9 @@ class PaddedDecoder:
         if self.invariant and len(prompts) > 1:
             alone = [self.decode([prompt], max_new_tokens, keep_logits) for prompt in prompts]
             return Decoded(
-                [tokens for one in alone for tokens in one.tokens],
-                [cut for one in alone for cut in one.cut],
-                [logits for one in alone for logits in one.logits],
+                [reply.tokens[0] for reply in alone],
+                [reply.cut[0] for reply in alone],
+                [logits for reply in alone for logits in reply.logits],
             )
         inputs = self.inputs(prompts)
         output = self.model.generate(
@@ -138,31 +138,30 @@ def write_greedily(
     ends: set[int],
     most: int,
     keep_logits: bool,
-) -> tuple[list[list[int]], list[torch.Tensor]]:
+) -> Decoded:
     """Write replies side by side, until each has an end token or all have `most` tokens (at least
     1).
 
     `logits` (B, V) are those of the first tokens; `follow` takes the chosen tokens (B,) and returns
-    the logits of the next. Returns the tokens of each reply, and the logits (steps, V) that chose
-    them if they are kept.
+    the logits of the next.
     """
     steps: list[list[int]] = []
     kept: list[torch.Tensor] = []
-    done = [False] * len(logits)
+    unfinished = set(range(len(logits)))
     while True:
         chosen = logits.argmax(-1)
         steps.append(chosen.tolist())
         if keep_logits:
             kept.append(logits.clone())
-        done = [was or token in ends for was, token in zip(done, steps[-1], strict=True)]
-        if all(done) or len(steps) == most:
-            replies = [list(reply) for reply in zip(*steps, strict=True)]
-            return replies, list(torch.stack(kept).unbind(1)) if kept else []
+        unfinished -= {row for row, token in enumerate(steps[-1]) if token in ends}
+        if not unfinished or len(steps) == most:
+            rows = zip(*steps, strict=True)
+            return Decoded.of(rows, ends, torch.stack(kept).unbind(1) if kept else ())
         logits = follow(chosen)
 
 
 def end_tokens(model: Any) -> set[int]:
-    """The tokens after which a reply is over."""
+    """Return the tokens after which a reply is over."""
     ends = model.generation_config.eos_token_id
     if isinstance(ends, int):
         return {ends}

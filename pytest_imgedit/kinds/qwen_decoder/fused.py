@@ -9,6 +9,7 @@ the model stays as it is.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
@@ -27,13 +28,13 @@ def swiglu(gate_up: torch.Tensor) -> torch.Tensor:
     return silu(gate) * up
 
 
-def combine(rows: torch.Tensor, places: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Weighted sums of each token's rows: `rows` (S, hidden), `places` and `weights` (T, k) → (T,
+def combine(rows: torch.Tensor, indices: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Weighted sums of each token's rows: `rows` (S, hidden), `indices` and `weights` (T, k) → (T,
     hidden).
     """
-    total = rows[places[:, 0]].float() * weights[:, :1].float()
-    for place in range(1, places.shape[1]):
-        total = total + rows[places[:, place]].float() * weights[:, place : place + 1].float()
+    total = rows[indices[:, 0]].float() * weights[:, :1].float()
+    for k in range(1, indices.shape[1]):
+        total = total + rows[indices[:, k]].float() * weights[:, k : k + 1].float()
     return total.to(rows.dtype)
 
 
@@ -45,7 +46,7 @@ def rms_norm(hidden: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torc
 
 
 @cache
-def _compiled(function: Any) -> Any:
+def _compiled(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     return torch.compile(function, dynamic=True)
 
 
@@ -55,7 +56,7 @@ def experts(
     """What transformers calls for a layer's experts: `hidden` (T, hidden), `chosen` and `weights`
     (T, k).
 
-    As transformers' own `grouped_mm`, without passes for experts on other GPUs.
+    Computes what transformers' `grouped_mm` does, without its passes for experts on other GPUs.
     """
     tokens, count = chosen.shape
     sorted_experts, order = chosen.flatten().sort()
@@ -66,10 +67,9 @@ def experts(
     rows = torch.nn.functional.grouped_mm(
         _compiled(swiglu)(rows), module.down_proj.transpose(-2, -1), offs=ends
     )
-    places = torch.empty_like(order)
-    places[order] = torch.arange(len(order), device=order.device)
-    combined: torch.Tensor = _compiled(combine)(rows, places.view(tokens, count), weights)
-    return combined
+    indices = torch.empty_like(order)
+    indices[order] = torch.arange(len(order), device=order.device)
+    return _compiled(combine)(rows, indices.view(tokens, count), weights)
 
 
 ALL_EXPERTS_FUNCTIONS.register(EXPERTS, experts)
@@ -86,27 +86,27 @@ def compiles(model_class: Any) -> bool:
     model.
     """
     code = sys.modules[model_class.__module__]
-    own = {name: getattr(code, name) for name in ROTARY if hasattr(code, name)}
+    rotary = {name: getattr(code, name) for name in ROTARY if hasattr(code, name)}
 
     def draw(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
 
     try:
-        places = torch.arange(96, device="cuda").view(12, 8)
-        _compiled(combine)(_compiled(swiglu)(draw(96, 64)), places, draw(12, 8))
+        indices = torch.arange(96, device="cuda").view(12, 8)
+        _compiled(combine)(_compiled(swiglu)(draw(96, 64)), indices, draw(12, 8))
         _compiled(rms_norm)(draw(1, 12, 64), draw(64), 1e-6)
         _compiled(rms_norm)(draw(1, 12, 4, 32), draw(32), 1e-6)
         query, key = draw(1, 12, 4, 32).transpose(1, 2), draw(1, 12, 2, 32).transpose(1, 2)
-        if "apply_rotary_pos_emb" in own:
-            _compiled(own["apply_rotary_pos_emb"])(query, key, draw(1, 12, 32), draw(1, 12, 32))
-        if "apply_rotary_pos_emb_vision" in own:
+        if "apply_rotary_pos_emb" in rotary:
+            _compiled(rotary["apply_rotary_pos_emb"])(query, key, draw(1, 12, 32), draw(1, 12, 32))
+        if "apply_rotary_pos_emb_vision" in rotary:
             angles = torch.randn(2, 12, 32, device="cuda")
             query, key, _ = draw(12, 3, 4, 32).permute(1, 0, 2, 3).unbind(0)
-            _compiled(own["apply_rotary_pos_emb_vision"])(query, key, *angles)
+            _compiled(rotary["apply_rotary_pos_emb_vision"])(query, key, *angles)
     except Exception as error:
         print(f"kernels are not fused: {type(error).__name__}: {error}"[:300], file=sys.stderr)
         return False
-    for name, function in own.items():
+    for name, function in rotary.items():
         setattr(code, name, _compiled(function))
     return True
 
@@ -129,5 +129,4 @@ def fuse(model: Any) -> bool:
 
 
 def _normalize(module: Any, hidden: torch.Tensor) -> torch.Tensor:
-    normalized: torch.Tensor = _compiled(rms_norm)(hidden, module.weight, module.variance_epsilon)
-    return normalized
+    return _compiled(rms_norm)(hidden, module.weight, module.variance_epsilon)

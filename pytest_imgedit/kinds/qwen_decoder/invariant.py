@@ -15,15 +15,14 @@ each prompt is read and each reply written by itself.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.nn.functional import scaled_dot_product_attention
 
 from pytest_imgedit.kinds.qwen_decoder.decoding import Decoded, Prompt, write_greedily
-from pytest_imgedit.kinds.qwen_decoder.graphs import Recorded
-from pytest_imgedit.kinds.qwen_decoder.packed import PackedDecoder, Prefill
+from pytest_imgedit.kinds.qwen_decoder.packed import PackedDecoder, Prefill, Rows
 
 GIB = 2**30
 #: Replies that are written at a time, and image tokens and tokens of text of a bucket, by the least
@@ -42,125 +41,118 @@ class InvariantDecoder:
     """Decodes greedily with the model and the attention of a packed decoder, in fixed shapes."""
 
     def __init__(self, packed: PackedDecoder) -> None:
-        self.packed = packed
-        self.ends = packed.ends
+        self.packed, self.ends = packed, packed.ends
         self.tiles_alike = _tiles_alike(packed.model)
-        room = _room(packed.model) if self.tiles_alike else 0
-        self.rows, *self.bucket = next(shape for least, *shape in SHAPES if room >= least)
-        self._rows: _Rows | None = None
+        self.rows, self.bucket = 1, [0, 0]  # one reply at a time, and no prompt beside another
+        if self.tiles_alike:
+            memory = torch.cuda.get_device_properties(packed.model.device).total_memory
+            spare = memory - sum(parameter.nbytes for parameter in packed.model.parameters())
+            self.rows, *self.bucket = next(shape for least, *shape in SHAPES if spare >= least)
+        self._rows: Rows | None = None
 
     @torch.inference_mode()
     def decode(
         self, prompts: Sequence[Prompt], max_new_tokens: int, keep_logits: bool = False
     ) -> Decoded:
         """See `Decoder`."""
+        rooms: dict[int, list[int]] = defaultdict(list)
+        for position, prompt in enumerate(prompts):
+            rooms[-(-(len(prompt.tokens) + max_new_tokens) // ROOM) * ROOM].append(position)
+        count = self.rows
+        if max_new_tokens == 1:  # takes neither a row nor room, so that all may share buckets
+            rooms, count = {0: list(range(len(prompts)))}, len(prompts)
         tokens: dict[int, list[int]] = {}
         logits: dict[int, torch.Tensor] = {}
-        only_read = (
-            max_new_tokens == 1
-        )  # takes neither a row nor room, so all of it may share buckets
-        rooms = [
-            0 if only_read else -(-(len(one.tokens) + max_new_tokens) // ROOM) * ROOM
-            for one in prompts
-        ]
-        count = self.rows if self.tiles_alike else 1
-        if only_read:
-            count = len(prompts)
-        for room in sorted(set(rooms)):
-            places = [place for place, own in enumerate(rooms) if own == room]
-            for start in range(0, len(places), count):
-                group = places[start : start + count]
-                written, kept = self._write(
-                    [prompts[place] for place in group], room, max_new_tokens, keep_logits
+        for room, positions in sorted(rooms.items()):
+            for start in range(0, len(positions), count):
+                group = positions[start : start + count]
+                decoded = self._write(
+                    [prompts[position] for position in group], room, max_new_tokens, keep_logits
                 )
-                tokens |= dict(zip(group, written, strict=True))
-                logits |= dict(zip(group, kept, strict=False))
-        order = range(len(prompts))
+                tokens |= dict(zip(group, decoded.tokens, strict=True))
+                logits |= dict(zip(group, decoded.logits, strict=False))
         return Decoded.of(
-            [tokens[n] for n in order], self.ends, [logits[n] for n in order] if keep_logits else ()
+            [tokens[n] for n in sorted(tokens)], self.ends, [logits[n] for n in sorted(logits)]
         )
 
-    def _write(
-        self, prompts: Sequence[Prompt], room: int, most: int, keep_logits: bool
-    ) -> tuple[list[list[int]], list[torch.Tensor]]:
+    def _write(self, prompts: Sequence[Prompt], room: int, most: int, keep_logits: bool) -> Decoded:
         """Read prompts, no more than there are rows if they get replies of several tokens, and
         write these.
         """
         first: list[torch.Tensor] = []
-        for bucket in (
-            self._buckets(prompts) if self.tiles_alike else [[prompt] for prompt in prompts]
-        ):
-            filled = [*bucket, *self._filler(bucket)] if self.tiles_alike else bucket
-            prefill, scores = self.packed.read_apart(filled)
-            for place, prompt in enumerate(bucket):
+        for bucket in self._buckets(prompts):
+            prefill, scores = self.packed.read_apart([*bucket, *self._filler(bucket)])
+            for index, prompt in enumerate(bucket):
                 if most > 1:
-                    self._rows_for(room, prefill).load(len(first), prefill, place, prompt)
-                first.append(scores[place])
-        logits = torch.cat(first)  # (rows, V)
+                    self._rows_of(room, prefill).load(len(first), prefill, index, prompt)
+                first.append(scores[index])
 
         def follow(chosen: torch.Tensor) -> torch.Tensor:
             assert self._rows is not None
             return self._rows.follow(chosen)[: len(prompts)]
 
-        return write_greedily(logits, follow, self.ends, most, keep_logits)
+        return write_greedily(torch.cat(first), follow, self.ends, most, keep_logits)
 
-    def _rows_for(self, room: int, prefill: Prefill) -> _Rows:
-        if self._rows is None or self._rows.room != room:
-            self._rows = None  # its memory is free before the next takes its own
-            self._rows = _Rows(self.packed, room, self.rows if self.tiles_alike else 1, prefill)
+    def _rows_of(self, room: int, prefill: Prefill) -> Rows:
+        """Return rows with so much room for keys; new ones have the shapes of a prefill."""
+        if self._rows is not None and self._rows.capacity == room:
+            return self._rows
+        self._rows = None  # its memory is free before the next takes its own
+        keys, values = (
+            [layer.new_zeros(self.rows, layer.shape[1], room, layer.shape[2]) for layer in layers]
+            for layers in (prefill.keys, prefill.values)
+        )
+        positions, filled = torch.zeros(2, self.rows, dtype=torch.long, device=keys[0].device)
+        self._rows = Rows(self.packed, keys, values, positions, filled)
+        if positions.is_cuda:  # so that the first step of the first replies is recorded, as others
+            self._rows.follow(self._rows.tokens)
         return self._rows
 
-    def _size(self, prompt: Prompt) -> tuple[int, int]:
-        """Tokens of images and tokens of text of a prompt."""
-        images = int((prompt.tokens == self.packed.image_token).sum())
-        return images, len(prompt.tokens) - images
-
-    def _times(self, prompt: Prompt) -> int:
-        """How many times the usual size a prompt's bucket has, which the prompt alone decides."""
-        return max(
-            1, *(-(-own // most) for own, most in zip(self._size(prompt), self.bucket, strict=True))
-        )
+    def _size(self, prompts: Sequence[Prompt]) -> tuple[int, int]:
+        """Count the image tokens and the tokens of text of prompts."""
+        tokens = torch.cat([prompt.tokens for prompt in prompts])
+        images = int((tokens == self.packed.image_token).sum())
+        return images, len(tokens) - images
 
     def _buckets(self, prompts: Sequence[Prompt]) -> Iterator[list[Prompt]]:
         """Divide prompts, in order, into buckets; one that is larger than a bucket has one of its
         own.
         """
         bucket: list[Prompt] = []
-        images, text = 0, 0
         for prompt in prompts:
-            own = self._size(prompt)
-            full = images + own[0] > self.bucket[0] or text + own[1] > self.bucket[1]
-            if bucket and (full or self._times(prompt) > 1 or self._times(bucket[-1]) > 1):
+            images, text = self._size([*bucket, prompt])
+            if bucket and (images > self.bucket[0] or text > self.bucket[1]):
                 yield bucket
-                bucket, images, text = [], 0, 0
+                bucket = []
             bucket.append(prompt)
-            images, text = images + own[0], text + own[1]
-        if bucket:
-            yield bucket
+        yield bucket
 
     def _filler(self, bucket: Sequence[Prompt]) -> list[Prompt]:
         """Return a prompt that fills a bucket up to its fixed size: pictures of zeros, and any
         text.
+
+        A prompt that is larger than a bucket gets one of as many times the size as it needs.
         """
-        times, model = self._times(bucket[0]), self.packed.model
-        sizes = [self._size(prompt) for prompt in bucket]
-        images = times * self.bucket[0] - sum(own for own, _ in sizes)
-        text = times * self.bucket[1] - sum(own for _, own in sizes)
+        if not self.tiles_alike:
+            return []
+        sizes = list(zip(self._size(bucket), self.bucket, strict=True))
+        times = max(1, *(-(-count // most) for count, most in sizes))
+        images, text = (times * most - count for count, most in sizes)
         if not images and not text:
             return []
-        vision = model.config.vision_config
+        vision, model = self.packed.model.config.vision_config, self.packed.model
         merge = int(vision.spatial_merge_size)
-        grids = torch.tensor(list(_grids(images, merge)), dtype=torch.long).reshape(-1, 3)
+        most = FILLER_PATCHES // merge**2
+        grids = [(1, merge, merge * min(most, images - done)) for done in range(0, images, most)]
         width = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
-        pixels = torch.zeros(images * merge**2, width, dtype=model.dtype, device=model.device)
-        tokens = torch.tensor([self.packed.image_token] * images + [0] * text)
-        return [Prompt(tokens, torch.arange(images + text).expand(3, -1), pixels, grids)]
-
-
-def _room(model: Any) -> int:
-    """Bytes of memory that the GPU of a model has beside its weights."""
-    total = torch.cuda.get_device_properties(model.device).total_memory
-    return int(total - sum(parameter.nbytes for parameter in model.parameters()))
+        return [
+            Prompt(
+                torch.tensor([self.packed.image_token] * images + [0] * text),
+                torch.arange(images + text).expand(3, -1),
+                torch.zeros(images * merge**2, width, dtype=model.dtype, device=model.device),
+                torch.tensor(grids, dtype=torch.long).reshape(-1, 3),
+            )
+        ]
 
 
 def _tiles_alike(model: Any) -> bool:
@@ -172,79 +164,3 @@ def _tiles_alike(model: Any) -> bool:
     text = getattr(model.config, "text_config", model.config)
     has_experts = bool(getattr(text, "num_experts", 0))
     return not has_experts or torch.cuda.get_device_capability(model.device) >= (9, 0)
-
-
-def _grids(images: int, merge: int) -> Iterator[tuple[int, int, int]]:
-    """Sizes in patches (time, height, width) of pictures that have so many tokens together."""
-    most = FILLER_PATCHES // merge**2
-    for start in range(0, images, most):
-        yield 1, merge, merge * min(most, images - start)
-
-
-class _Rows:
-    """Keys and values of replies side by side, (rows, heads, room, D) a layer, and one step of
-    writing all of them.
-
-    Shapes and memory stay the same for good, so that a step is recorded as a CUDA graph once.
-    """
-
-    def __init__(self, packed: PackedDecoder, room: int, count: int, prefill: Prefill) -> None:
-        self.packed, self.room = packed, room
-
-        def empty(like: torch.Tensor) -> torch.Tensor:
-            _, heads, size = like.shape
-            return torch.zeros(count, heads, room, size, dtype=like.dtype, device=like.device)
-
-        self.keys = [empty(key) for key in prefill.keys]
-        self.values = [empty(value) for value in prefill.values]
-        device = self.keys[0].device
-        self.rows, self.columns = (
-            torch.arange(count, device=device),
-            torch.arange(room, device=device),
-        )
-        self.tokens, self.positions, self.filled = (torch.zeros_like(self.rows) for _ in range(3))
-        self._step = Recorded(packed)
-        self._is_new = True
-
-    def load(self, row: int, prefill: Prefill, place: int, prompt: Prompt) -> None:
-        """Have a row go on after a prompt that was read, at its `place` among others."""
-        start, count = prefill.starts[place], prefill.lengths[place]
-        for own, read in ((self.keys, prefill.keys), (self.values, prefill.values)):
-            for layer, tensor in zip(own, read, strict=True):
-                layer[row, :, :count] = tensor[start : start + count].transpose(0, 1)
-        self.positions[row] = int(prompt.positions.max()) + 1
-        self.filled[row] = len(prompt.tokens)
-
-    def follow(self, chosen: torch.Tensor) -> torch.Tensor:
-        """Write the chosen tokens (up to rows,); the logits (rows, V) of the next hold until the
-        next call.
-        """
-        self.tokens[: len(chosen)] = chosen
-        if self._is_new and chosen.is_cuda:
-            # What is recorded must have run once; the step that counts writes over it.
-            self._advance()
-            self.positions -= 1
-            self.filled -= 1
-            self._step.record(self._advance)
-        self._is_new = False
-        return self._step(self._advance)
-
-    def _advance(self) -> torch.Tensor:
-        logits = self.packed.follow(self.tokens, self.positions, self)
-        self.positions += 1
-        self.filled += 1
-        return logits
-
-    def attend(
-        self, module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float
-    ) -> torch.Tensor:
-        keys, values = self.keys[module.layer_idx], self.values[module.layer_idx]
-        last = self.filled.clamp(
-            max=self.room - 1
-        )  # rows without a reply would run out of the room
-        keys[self.rows, :, last], values[self.rows, :, last] = key, value
-        mask = (self.columns <= last[:, None])[:, None, None]
-        grouped = query.reshape(len(query), keys.shape[1], -1, query.shape[-1])
-        return scaled_dot_product_attention(
-            grouped, keys, values, attn_mask=mask, scale=scale
-        ).flatten(1, 2)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pytest_imgedit.core.errors import SetupError
 from pytest_imgedit.core.reply import NUMBER, number_places
@@ -14,7 +14,6 @@ from pytest_imgedit.core.reply import NUMBER, number_places
 if TYPE_CHECKING:
     import torch
 
-T = TypeVar("T")
 GRADES = range(11)
 #: Below this probability of a number, or of a point after it, it is not asked what would follow.
 NEGLIGIBLE = 1e-3
@@ -54,10 +53,9 @@ def find_places(tokenizer: Any, tokens: Sequence[int], aspects: Sequence[str]) -
     for aspect in aspects:
         start = starts[aspect]
         step = next(index for index, text in enumerate(texts) if len(text) > start)
-        before = texts[step - 1] if step else ""
+        lead = reply[len(["", *texts][step]) : start]
         number = NUMBER.match(reply, start)
-        lead, written = reply[len(before) : start], number[0] if number else ""
-        places.append(Place(aspect, step, lead, written))
+        places.append(Place(aspect, step, lead, number[0] if number else ""))
     return places
 
 
@@ -77,35 +75,33 @@ def expected_grades(
     for all places together. Where a tokenizer writes 10 as 1 and 0, what starts with 1 is divided
     by what follows. The mean is that of G-Eval (arXiv 2303.16634), whose grades have no decimals.
     """
+    grades: dict[int, tuple[float, float]] = {}
     running = {
         number: _expect(tokenizer, place, chances) for number, (place, chances) in enumerate(asked)
     }
-    known: dict[int, dict[str, torch.Tensor]] = {}
-    found: dict[int, tuple[float, float]] = {}
+    known: dict[int, Any] = dict.fromkeys(running)  # `None` starts a generator
     while running:
-        wanted: list[tuple[int, str]] = []
+        texts: list[tuple[int, str]] = []
         for number, grade in list(running.items()):
             try:
-                texts = grade.send(known[number]) if number in known else next(grade)
-                wanted += [(number, text) for text in sorted(texts)]
+                texts += [(number, text) for text in sorted(grade.send(known[number]))]
             except StopIteration as end:
-                found[number] = end.value
+                grades[number] = end.value
                 del running[number]
-        known = {}
-        for (number, text), following in zip(wanted, after(wanted) if wanted else (), strict=True):
-            known.setdefault(number, {})[text] = following
-    return [found[number] for number in range(len(asked))]
+        known = {number: {} for number in running}
+        if texts:
+            for (number, text), following in zip(texts, after(texts), strict=True):
+                known[number][text] = following
+    return [grades[number] for number in range(len(asked))]
 
 
-#: Yields texts that may stand in a place, never none, and is sent the probabilities (V,) of the
-#: token after each.
-Asking = Generator[set[str], dict[str, "torch.Tensor"], "T"]
+#: Yields texts that may stand in a place, and is sent the probabilities (V,) of the token after
+#: each.
+Asking = Generator[set[str], dict[str, "torch.Tensor"], Any]
 
 
-def _expect(
-    tokenizer: Any, place: Place, probabilities: torch.Tensor
-) -> Asking[tuple[float, float]]:
-    """Find the mean of one place and the mass off the scale, as `expected_grades` says."""
+def _expect(tokenizer: Any, place: Place, probabilities: torch.Tensor) -> Asking:
+    """Return the mean of one place and the mass off the scale, as `expected_grades` says."""
     ids = {grade: place.encode(tokenizer, f"{grade}") for grade in GRADES}
     mass = {float(grade): float(probabilities[ids[grade][0]]) for grade in GRADES}
     if any(len(ids[grade]) != 1 for grade in GRADES[:-1]) or len(ids[10]) > 2:
@@ -115,14 +111,16 @@ def _expect(
     splits_ten = ids[10][:1] == ids[1]
     may_be_ten = splits_ten and mass[1.0] > NEGLIGIBLE
     probe = _probe(place, mass, splits_ten)
-    decimals = _decimals(tokenizer, place, probe) if probe is not None else {}
-    wanted = {
-        text for text, is_wanted in (("1", may_be_ten), (f"{probe}", bool(decimals))) if is_wanted
-    }
-    after = (yield wanted) if wanted else {}
+    decimals = {} if probe is None else _decimals(tokenizer, place, probe)
+    texts = {f"{probe}"} if decimals else set()
+    if may_be_ten:
+        texts.add("1")
+    after = yield texts
     first = dict(mass)
     if splits_ten:
-        mass[10.0] = mass[1.0] * float(after["1"][ids[10][1]]) if may_be_ten else 0.0
+        mass[10.0] = 0.0
+    if may_be_ten:
+        mass[10.0] = mass[1.0] * float(after["1"][ids[10][1]])
         mass[1.0] -= mass[10.0]
     if decimals and _point(after[f"{probe}"], decimals) > NEGLIGIBLE:
         yield from _divide(tokenizer, place, mass, first, after)
@@ -157,11 +155,10 @@ def _decimals(tokenizer: Any, place: Place, grade: int) -> dict[int, list[int]]:
     number otherwise.
     """
     head = place.encode(tokenizer, f"{grade}")
-    found = {decimal: place.encode(tokenizer, f"{grade}.{decimal}") for decimal in range(10)}
-    fits = all(ids[: len(head)] == head and len(ids) > len(head) for ids in found.values())
-    if fits:
-        return {decimal: ids[len(head) :] for decimal, ids in found.items()}
-    return {}
+    written = {decimal: place.encode(tokenizer, f"{grade}.{decimal}") for decimal in range(10)}
+    if any(ids[: len(head)] != head or len(ids) == len(head) for ids in written.values()):
+        return {}
+    return {decimal: ids[len(head) :] for decimal, ids in written.items()}
 
 
 def _point(following: torch.Tensor, decimals: dict[int, list[int]]) -> float:
@@ -175,7 +172,7 @@ def _divide(
     mass: dict[float, float],
     first: dict[float, float],
     after: dict[str, torch.Tensor],
-) -> Asking[None]:
+) -> Asking:
     """Divide the mass of each whole number between itself and the numbers with a decimal that start
     with it.
 
@@ -187,21 +184,20 @@ def _divide(
         for grade in GRADES[:-1]
         if mass[float(grade)] > NEGLIGIBLE
     }
-    wanted = {f"{grade}" for grade in decimals} - set(after)
-    following = {**after, **((yield wanted) if wanted else {})}
-    points = {grade: _point(following[f"{grade}"], found) for grade, found in decimals.items()}
-    dotted = {
+    following = {**after, **(yield {f"{grade}" for grade in decimals} - set(after))}
+    points = {grade: _point(following[f"{grade}"], ids) for grade, ids in decimals.items()}
+    behind = yield {
         f"{grade}."
-        for grade, found in decimals.items()
-        if points[grade] > NEGLIGIBLE and any(len(ids) > 1 for ids in found.values())
+        for grade, ids in decimals.items()
+        if points[grade] > NEGLIGIBLE and any(len(tokens) > 1 for tokens in ids.values())
     }
-    behind = (yield dotted) if dotted else {}
-    for grade, found in decimals.items():
-        whole = first[float(grade)]
-        for decimal, (token, *rest) in found.items():
-            chance = whole * float(following[f"{grade}"][token])
-            if rest:
-                chance *= float(behind[f"{grade}."][rest[0]]) if f"{grade}." in behind else 0.0
+    for grade, ids in decimals.items():
+        for decimal, (token, *rest) in ids.items():
+            chance = first[float(grade)] * float(following[f"{grade}"][token])
+            if rest and f"{grade}." in behind:
+                chance *= float(behind[f"{grade}."][rest[0]])
+            elif rest:
+                chance = 0.0
             value = grade + decimal / 10
             mass[value] = mass.get(value, 0.0) + chance
-        mass[float(grade)] -= whole * points[grade]
+        mass[float(grade)] -= first[float(grade)] * points[grade]

@@ -8,6 +8,7 @@ that every prompt of the batch starts with. Prompts see nothing of each other.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from inspect import signature
@@ -17,8 +18,9 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from pytest_imgedit.core.errors import is_out_of_memory
+from pytest_imgedit.core.sanitize import one_line
 from pytest_imgedit.kinds.qwen_decoder.decoding import Decoded, Prompt, end_tokens, write_greedily
-from pytest_imgedit.kinds.qwen_decoder.graphs import Recorded
 
 #: Vision towers hand all images of a batch at once to attention functions with "flash" in their
 #: name.
@@ -34,9 +36,14 @@ class PackedDecoder:
 
     def __init__(self, model: Any) -> None:
         self.model, self.image_token = model, model.config.image_token_id
-        for part in (model.model.visual, model.model.language_model):
-            part.config._attn_implementation = NAME
-        _mark_windows(model.model.visual)
+        visual, language = model.model.visual, model.model.language_model
+        visual.config._attn_implementation = language.config._attn_implementation = NAME
+        # Layers of a vision tower that attend inside windows (Qwen2.5-VL) learn how many patches
+        # one holds at most.
+        whole = getattr(visual.config, "fullatt_block_indexes", range(len(visual.blocks)))
+        for index in set(range(len(visual.blocks))) - set(whole):
+            side = visual.config.window_size // visual.config.patch_size
+            visual.blocks[index].attn.imgedit_window = side * side
         self.ends = end_tokens(model)
         self.records_steps = True  # until a GPU cannot do it
 
@@ -45,34 +52,28 @@ class PackedDecoder:
         self, prompts: Sequence[Prompt], max_new_tokens: int, keep_logits: bool = False
     ) -> Decoded:
         """See `Decoder`."""
-        prefill = Prefill(
-            [prompt.tokens for prompt in prompts], self.image_token, self.model.device
-        )
+        prefill = self._prefill(prompts, shares=True)
         hidden = self._read(prompts, prefill)
-        following = (
-            torch.stack([prompt.positions.max() for prompt in prompts]).to(hidden.device) + 1
-        )
-        logits = self.model.lm_head(hidden[prefill.last]).float()  # (B, V)
-        step: _Step | None = None
+        rows: Rows | None = None
 
         def follow(chosen: torch.Tensor) -> torch.Tensor:
-            nonlocal step
-            step = step or _Step(self, _Cache(prefill, max_new_tokens), following)
-            return step(chosen)
+            nonlocal rows
+            if rows is None:
+                positions = torch.stack([prompt.positions.max() for prompt in prompts]) + 1
+                rows = prefill.rows(self, max_new_tokens, positions.to(chosen.device))
+            return rows.follow(chosen)
 
-        replies, kept = write_greedily(logits, follow, self.ends, max_new_tokens, keep_logits)
-        return Decoded.of(replies, self.ends, kept)
+        logits = self.model.lm_head(hidden[prefill.last]).float()  # (B, V)
+        return write_greedily(logits, follow, self.ends, max_new_tokens, keep_logits)
 
     def read_apart(self, prompts: Sequence[Prompt]) -> tuple[Prefill, list[torch.Tensor]]:
         """Read prompts that share no beginning; return their keys and values, and the logits (1, V)
         after each.
 
-        Several are read by kernels whose shapes depend on the sums of their tokens and patches
-        alone.
+        The shapes of the kernels that read several prompts depend only on the sums of their tokens
+        and patches.
         """
-        prefill = Prefill(
-            [prompt.tokens for prompt in prompts], self.image_token, self.model.device, shares=False
-        )
+        prefill = self._prefill(prompts, shares=False)
         visual = self.model.model.visual.config
         visual.imgedit_apart = len(prompts) > 1
         try:
@@ -83,33 +84,37 @@ class PackedDecoder:
             self.model.lm_head(hidden[last : last + 1]).float() for last in prefill.last.tolist()
         ]
 
+    def _prefill(self, prompts: Sequence[Prompt], shares: bool) -> Prefill:
+        tokens = [prompt.tokens for prompt in prompts]
+        return Prefill(tokens, self.image_token, self.model.device, shares)
+
     def _read(self, prompts: Sequence[Prompt], prefill: Prefill) -> torch.Tensor:
         """Run all prompts through the model; return the last hidden states (T, hidden)."""
         body, device = self.model.model, self.model.device
-        tokens = prefill.tokens
-        embedded = body.get_input_embeddings()(tokens)
+        embedded = body.get_input_embeddings()(prefill.tokens)
         extra: dict[str, Any] = {}
-        shown = [prompt for prompt in prompts if len(prompt.pixels)]
-        if shown:
-            pixels = torch.cat([prompt.pixels.to(device, non_blocking=True) for prompt in shown])
-            grids = torch.cat([prompt.grids for prompt in shown])
-            seen = body.get_image_features(pixels, grids.to(device))
-            places = tokens == self.image_token
-            embedded[places] = _whole(seen.pooler_output).to(embedded.dtype)
-            deep = getattr(seen, "deepstack_features", None)
+        with_images = [prompt for prompt in prompts if len(prompt.pixels)]
+        if with_images:
+            pixels = torch.cat(
+                [prompt.pixels.to(device, non_blocking=True) for prompt in with_images]
+            )
+            grids = torch.cat([prompt.grids for prompt in with_images])
+            features = body.get_image_features(pixels, grids.to(device))
+            is_image = prefill.tokens == self.image_token
+            embedded[is_image] = _joined(features.pooler_output).to(embedded.dtype)
+            deep = getattr(features, "deepstack_features", None)
             if deep is not None:
-                deep = [_whole(one) for one in deep]
-                extra = {"visual_pos_masks": places[None], "deepstack_visual_embeds": deep}
+                extra["visual_pos_masks"] = is_image[None]
+                extra["deepstack_visual_embeds"] = [_joined(layer) for layer in deep]
         positions = prefill.pack([prompt.positions.T for prompt in prompts]).T
         return self._run(embedded, positions.to(device), prefill, **extra)
 
-    def follow(self, tokens: torch.Tensor, positions: torch.Tensor, cache: Any) -> torch.Tensor:
+    def follow(self, tokens: torch.Tensor, positions: torch.Tensor, rows: Rows) -> torch.Tensor:
         """Run one token (B,) of each prompt at its position (B,); return the logits (B, V) of the
         next.
         """
-        hidden = self._run(
-            self.model.model.get_input_embeddings()(tokens), positions.expand(3, -1), cache
-        )
+        embedded = self.model.model.get_input_embeddings()(tokens)
+        hidden = self._run(embedded, positions.expand(3, -1), rows)
         logits: torch.Tensor = self.model.lm_head(hidden).float()
         return logits
 
@@ -127,32 +132,6 @@ class PackedDecoder:
         return hidden
 
 
-class _Step:
-    """One step of decoding at a time, with its place among the steps."""
-
-    def __init__(self, decoder: PackedDecoder, cache: _Cache, positions: torch.Tensor) -> None:
-        self.decoder, self.cache, self.positions = decoder, cache, positions.clone()
-        self.tokens = torch.zeros_like(positions)
-        self._step = Recorded(decoder)
-        self.done = 0
-
-    def __call__(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Follow the chosen tokens (B,); the logits (B, V) that come back hold until the next
-        call.
-        """
-        self.tokens.copy_(tokens)
-        self.done += 1
-        if self.done == 2 and tokens.is_cuda:
-            self._step.record(self._advance)
-        return self._step(self._advance)
-
-    def _advance(self) -> torch.Tensor:
-        logits = self.decoder.follow(self.tokens, self.positions, self.cache)
-        self.positions += 1
-        self.cache.filled += 1
-        return logits
-
-
 class Prefill:
     """How prompts lie in one sequence, their common beginning once at its start, and attention over
     that.
@@ -161,37 +140,30 @@ class Prefill:
     """
 
     def __init__(
-        self,
-        prompts: Sequence[torch.Tensor],
-        image_token: int,
-        device: torch.device,
-        shares: bool = True,
+        self, prompts: Sequence[torch.Tensor], image_token: int, device: torch.device, shares: bool
     ) -> None:
         self.common = _common(prompts, image_token) if shares else 0
-        self.lengths = [
-            len(prompt) - self.common for prompt in prompts
-        ]  # of what is a prompt's own
+        #: Tokens of each prompt after the common beginning.
+        self.lengths = [len(prompt) - self.common for prompt in prompts]
         self.tokens = self.pack(prompts).to(device)
-        own = [length for length in (self.common, *self.lengths) if length]
-        seen = [self.common] * bool(self.common) + [self.common + length for length in self.lengths]
-        self.bounds = Bounds.of(own, seen, device)
+        queries, keys = list(self.lengths), [self.common + length for length in self.lengths]
+        if self.common:
+            queries, keys = [self.common, *queries], [self.common, *keys]
+        self.bounds = Bounds.of(queries, keys, device)
         if not shares and len(prompts) > 1:
-            self.bounds = self.bounds.apart(sum(own))
+            self.bounds = self.bounds.apart(sum(queries))
         ends = torch.tensor(self.lengths).cumsum(0) + self.common
         self.last = (ends - 1).to(device)
-        self.starts = [
-            end - length for end, length in zip(ends.tolist(), self.lengths, strict=True)
-        ]
+        self.starts: list[int] = (ends - torch.tensor(self.lengths)).tolist()
         self.keys: list[torch.Tensor] = []
         self.values: list[torch.Tensor] = []
         self.gather = None
         if self.common:
             beginning = torch.arange(self.common)
-            rows = [
-                torch.cat([beginning, s + torch.arange(n)])
-                for s, n in zip(self.starts, self.lengths, strict=True)
-            ]
-            self.gather = torch.cat([beginning, *rows]).to(device)
+            parts = [beginning]
+            for start, length in zip(self.starts, self.lengths, strict=True):
+                parts += [beginning, torch.arange(start, start + length)]
+            self.gather = torch.cat(parts).to(device)
 
     def pack(self, rows: Sequence[torch.Tensor]) -> torch.Tensor:
         """Put what belongs to each prompt's tokens end to end, what belongs to the common beginning
@@ -200,45 +172,120 @@ class Prefill:
         return torch.cat([rows[0][: self.common], *(row[self.common :] for row in rows)])
 
     def attend(
-        self, module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float
+        self, _: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float
     ) -> torch.Tensor:
-        del module
         self.keys.append(key)
         self.values.append(value)
         if self.gather is not None:
             key, value = key[self.gather], value[self.gather]
         return attend(query, key, value, self.bounds, causal=True, scale=scale)
 
-
-class _Cache:
-    """Keys and values by prompt, (B, heads, capacity, D) a layer, with room for new tokens."""
-
-    def __init__(self, prefill: Prefill, new: int) -> None:
-        device = prefill.tokens.device
-        lengths = torch.tensor(prefill.lengths)
-        starts = lengths.cumsum(0) - lengths + prefill.common
-        capacity = (
-            -(-(prefill.common + int(lengths.max()) + new) // 64) * 64
-        )  # kernels like even strides
-        columns = torch.arange(capacity)
-        own = (columns - prefill.common).clamp(min=0)[None] + starts[:, None]
-        places = (
-            torch.where(columns < prefill.common, columns, own)
-            .clamp(max=len(prefill.tokens) - 1)
-            .to(device)
+    def rows(self, decoder: PackedDecoder, new_tokens: int, positions: torch.Tensor) -> Rows:
+        """Copy the keys and values of each prompt into a row with room for new tokens, and drop
+        them here; `positions` (B,) are those of the first new tokens.
+        """
+        lengths, starts = torch.tensor([self.lengths, self.starts])
+        longest = self.common + int(lengths.max()) + new_tokens
+        columns = torch.arange(-(-longest // 64) * 64)  # kernels like even strides
+        after_common = (columns - self.common).clamp(min=0) + starts[:, None]
+        sources = torch.where(columns < self.common, columns, after_common)
+        sources = sources.clamp(max=len(self.tokens) - 1).to(self.tokens.device)
+        keys, values = (
+            [layer[sources].transpose(1, 2).contiguous() for layer in layers]
+            for layers in (self.keys, self.values)
         )
-        self.keys = [key[places].transpose(1, 2).contiguous() for key in prefill.keys]
-        self.values = [value[places].transpose(1, 2).contiguous() for value in prefill.values]
-        prefill.keys.clear()
-        prefill.values.clear()
-        self.rows, self.columns = torch.arange(len(lengths), device=device), columns.to(device)
-        self.filled = (lengths + prefill.common).to(device)
+        self.keys.clear()
+        self.values.clear()
+        return Rows(decoder, keys, values, positions, (lengths + self.common).to(positions.device))
+
+
+class Rows:
+    """Keys and values of replies side by side, (rows, heads, capacity, D) a layer, and one step of
+    writing all of them.
+
+    `positions` (rows,) are those of the next tokens, `filled` (rows,) the columns that keys and
+    values take up.
+
+    A step is thousands of small kernels that take longer to start than to run. Shapes and memory
+    stay the same for good, so that a GPU can record the step as a CUDA graph and replay it. Where
+    that cannot be done, steps of this decoder run as they are from then on: a grouped matrix
+    product of experts without a kernel of its own asks the GPU for sizes, which no graph can hold.
+    That is so in float32 anywhere, and in bfloat16 on GPUs before Hopper.
+    """
+
+    def __init__(
+        self,
+        decoder: PackedDecoder,
+        keys: list[torch.Tensor],
+        values: list[torch.Tensor],
+        positions: torch.Tensor,
+        filled: torch.Tensor,
+    ) -> None:
+        self.decoder, self.keys, self.values = decoder, keys, values
+        self.positions, self.filled = positions, filled
+        self.tokens = torch.zeros_like(positions)
+        self.capacity = keys[0].shape[2]
+        self.numbers = torch.arange(len(positions), device=positions.device)
+        self.columns = torch.arange(self.capacity, device=positions.device)
+        self._steps = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._logits = torch.empty(0)
+
+    def load(self, row: int, prefill: Prefill, index: int, prompt: Prompt) -> None:
+        """Have a row go on after a prompt that was read as number `index` of a prefill."""
+        start, count = prefill.starts[index], prefill.lengths[index]
+        for layers, read in ((self.keys, prefill.keys), (self.values, prefill.values)):
+            for layer, tensor in zip(layers, read, strict=True):
+                layer[row, :, :count] = tensor[start : start + count].transpose(0, 1)
+        self.positions[row] = prompt.next_position
+        self.filled[row] = len(prompt.tokens)
+
+    def follow(self, chosen: torch.Tensor) -> torch.Tensor:
+        """Write the chosen tokens (up to rows,); the logits (rows, V) of the next hold until the
+        next call.
+
+        The second step is recorded: the first one has made all kernels ready.
+        """
+        self.tokens[: len(chosen)] = chosen
+        self._steps += 1
+        if self._steps == 2 and chosen.is_cuda and self.decoder.records_steps:
+            self._record()
+        if self._graph is not None:
+            self._graph.replay()
+        else:
+            self._logits = self._advance()
+        return self._logits
+
+    def _record(self) -> None:
+        """Record the step, without taking it."""
+        graph = torch.cuda.CUDAGraph()
+        try:
+            # Other threads prepare images meanwhile.
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                self._logits = self._advance()
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
+            torch.cuda.synchronize()
+            self.decoder.records_steps = False
+            print(
+                f"steps are not recorded as a CUDA graph: {one_line(error)}"[:300], file=sys.stderr
+            )
+        else:
+            self._graph = graph
+
+    def _advance(self) -> torch.Tensor:
+        logits = self.decoder.follow(self.tokens, self.positions, self)
+        self.positions += 1
+        self.filled += 1
+        self.filled.clamp_(max=self.capacity - 1)  # rows without a reply would run out of columns
+        return logits
 
     def attend(
         self, module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float
     ) -> torch.Tensor:
         keys, values = self.keys[module.layer_idx], self.values[module.layer_idx]
-        keys[self.rows, :, self.filled], values[self.rows, :, self.filled] = key, value
+        keys[self.numbers, :, self.filled], values[self.numbers, :, self.filled] = key, value
         mask = (self.columns <= self.filled[:, None])[:, None, None]
         # The heads that share keys take the place of several queries, so that no key is repeated in
         # memory.
@@ -263,16 +310,18 @@ class Bounds:
     alike: bool
 
     @classmethod
-    def of(cls, own: Sequence[int], seen: Sequence[int], device: torch.device) -> Bounds:
-        """Make bounds from the number of queries (`own`) and keys (`seen`) of each sequence."""
-        queries, keys = (
-            torch.tensor([0, *counts]).cumsum(0).to(device, torch.int32) for counts in (own, seen)
+    def of(cls, queries: Sequence[int], keys: Sequence[int], device: torch.device) -> Bounds:
+        """Make bounds from the numbers of queries and keys of each sequence."""
+        query_sums, key_sums = (
+            torch.tensor([0, *counts]).cumsum(0).to(device, torch.int32)
+            for counts in (queries, keys)
         )
-        return cls(queries, keys, (max(own), max(seen)), len({*own, *seen}) == 1)
+        alike = len({*queries, *keys}) == 1
+        return cls(query_sums, key_sums, (max(queries), max(keys)), alike)
 
     def apart(self, most: int) -> Bounds:
-        """These bounds without their lengths: kernels are then chosen by the `most` that one could
-        have alone.
+        """Return these bounds without their lengths: kernels are then chosen by the `most` that a
+        single sequence could have.
         """
         return Bounds(self.queries, self.keys, (most, most), False)
 
@@ -292,8 +341,8 @@ def attend(
     """
     if bounds.alike:
         query, key, value = (
-            one.reshape(-1, bounds.longest[0], *one.shape[1:]).transpose(1, 2)
-            for one in (query, key, value)
+            tensor.reshape(-1, bounds.longest[0], *tensor.shape[1:]).transpose(1, 2)
+            for tensor in (query, key, value)
         )
         shared = query.shape[1] != key.shape[1]
         output = scaled_dot_product_attention(
@@ -302,8 +351,10 @@ def attend(
         return output.transpose(1, 2).flatten(0, 1)
     if query.is_cuda and query.dtype in (torch.bfloat16, torch.float16):
         return _varlen(query, key, value, bounds, causal, scale)
-    counts = [sums.diff().tolist() for sums in (bounds.queries, bounds.keys, bounds.keys)]
-    parts = [torch.split(one, own) for one, own in zip((query, key, value), counts, strict=True)]
+    parts = (
+        tensor.split(sums.diff().tolist())
+        for tensor, sums in ((query, bounds.queries), (key, bounds.keys), (value, bounds.keys))
+    )
     return torch.cat([_attend_one(q, k, v, causal, scale) for q, k, v in zip(*parts, strict=True)])
 
 
@@ -343,7 +394,7 @@ def _attend_one(
         mask = torch.ones(len(query), len(key), dtype=torch.bool, device=query.device).tril(
             len(key) - len(query)
         )
-    query, key, value = (one.transpose(0, 1)[None] for one in (query, key, value))
+    query, key, value = (tensor.transpose(0, 1)[None] for tensor in (query, key, value))
     output = scaled_dot_product_attention(
         query, key, value, attn_mask=mask, scale=scale, enable_gqa=query.shape[1] != key.shape[1]
     )
@@ -357,26 +408,26 @@ def _attention(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     scaling: float,
-    **given: Any,
+    **options: Any,
 ) -> tuple[torch.Tensor, None]:
     """What transformers calls: tensors (1, heads, T, D), `packed` for language and `cu_seq_lens_q`
     for vision.
 
-    A tower that goes from image to image gives neither.
+    A tower that goes from image to image passes neither.
     """
     del attention_mask
-    packed: Prefill | _Cache | None = given.get("packed")
-    cu_seq_lens_q: torch.Tensor | None = given.get("cu_seq_lens_q")
-    query, key, value = (one[0].transpose(0, 1) for one in (query, key, value))
+    packed: Prefill | Rows | None = options.get("packed")
+    sums: torch.Tensor | None = options.get("cu_seq_lens_q")
+    query, key, value = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
     if packed is not None:
         return packed.attend(module, query, key, value, scaling)[None], None
     total = len(query)
-    if cu_seq_lens_q is None:
+    if sums is None:
         bounds = Bounds.of([total], [total], query.device)
     else:  # known without asking the GPU, which would wait for it in every layer
-        longest = int(given["max_length_q"])
-        alike = longest * (len(cu_seq_lens_q) - 1) == total
-        bounds = Bounds(cu_seq_lens_q, cu_seq_lens_q, (longest, longest), alike)
+        longest = int(options["max_length_q"])
+        alike = longest * (len(sums) - 1) == total
+        bounds = Bounds(sums, sums, (longest, longest), alike)
         if getattr(module.config, "imgedit_apart", False):
             bounds = bounds.apart(getattr(module, "imgedit_window", total))
     return attend(query, key, value, bounds, causal=False, scale=scaling)[None], None
@@ -385,39 +436,23 @@ def _attention(
 ALL_ATTENTION_FUNCTIONS.register(NAME, _attention)
 
 
-def _mark_windows(visual: Any) -> None:
-    """Tell the layers of a vision tower that attend inside windows (Qwen2.5-VL) how many patches
-    one holds at most.
-    """
-    whole = getattr(visual.config, "fullatt_block_indexes", None)
-    if whole is not None:
-        side = visual.config.window_size // visual.config.patch_size
-        for index, block in enumerate(visual.blocks):
-            if index not in whole:
-                block.attn.imgedit_window = side * side
-
-
 def _common(prompts: Sequence[torch.Tensor], image_token: int) -> int:
-    """Count the tokens that all prompts start with, up to the first image, and leave each prompt
-    one of its own.
+    """Count the tokens that all prompts start with, up to the first image; at least one token of
+    each prompt is not counted.
     """
-    first = prompts[0]
-    end = min(len(prompt) for prompt in prompts) - 1
-    if len(prompts) == 1 or end < MIN_COMMON:
+    if len(prompts) == 1:
         return 0
-    same = torch.stack([prompt[:end] == first[:end] for prompt in prompts]).all(0) & (
-        first[:end] != image_token
-    )
-    count = int(same.long().cumprod(0).sum())
-    if count >= MIN_COMMON:
-        return count
-    return 0
+    end = min(len(prompt) for prompt in prompts) - 1
+    starts = torch.stack([prompt[:end] for prompt in prompts])
+    is_common = (starts == starts[0]).all(0) & (starts[0] != image_token)
+    count = int(is_common.long().cumprod(0).sum())
+    if count < MIN_COMMON:
+        return 0
+    return count
 
 
-def _whole(features: Any) -> torch.Tensor:
-    """One tensor of what some releases of transformers give as one tensor, and others split by
-    image.
-    """
+def _joined(features: Any) -> torch.Tensor:
+    """Join what some releases of transformers split by image, and others return as one tensor."""
     if isinstance(features, torch.Tensor):
         return features
     return torch.cat(list(features))
