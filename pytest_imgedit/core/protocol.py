@@ -107,7 +107,7 @@ class MemoryUsed(TypedDict):
 class _Reply(TypedDict):
     """What every reply tells: its `seconds`, the most `memory` that the worker has used so far,
     `code`, where it has imported more modules since the last reply, and of a worker on the CPU
-    `cpu_share`, as `workers/usage.py` says.
+    `cpu_share`, as `workers/hardware.py` says.
     """
 
     seconds: NotRequired[float]

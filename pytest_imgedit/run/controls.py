@@ -23,7 +23,7 @@ from pytest_imgedit.stats.controls import CONTROLS
 from pytest_imgedit.stats.estimates import ENOUGH, estimate
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.suites.base import Suite
-from pytest_imgedit.workers.messages import describe, make_edit
+from pytest_imgedit.workers.editing import describe, make_edit
 
 #: Pairs of each category on which the judge is tried, and pairs altogether where there are few
 #: categories.

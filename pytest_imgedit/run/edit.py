@@ -26,8 +26,7 @@ from pytest_imgedit.run.work import Work, halves, in_batches_of, missing_edits, 
 from pytest_imgedit.store.journal import EditRecord
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.workers.base import Worker
-from pytest_imgedit.workers.pool import Pool
-from pytest_imgedit.workers.retries import Retries
+from pytest_imgedit.workers.pool import Pool, Retries
 
 #: Share of padding in calls from which on the plan names the way without.
 MUCH_PADDING = 0.25

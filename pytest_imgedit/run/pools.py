@@ -20,12 +20,11 @@ from pytest_imgedit.kinds.requirements import Where
 from pytest_imgedit.run.placement import STAGE_OF, Group, Peak, Placement, groups_of, place, settle
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.workers.base import Slot, State, Worker
-from pytest_imgedit.workers.hardware import Hardware
+from pytest_imgedit.workers.hardware import Hardware, threads_in
 from pytest_imgedit.workers.hosts import HostExecutor, Hosts
 from pytest_imgedit.workers.local import LocalExecutor
 from pytest_imgedit.workers.pool import Pool, Setup, Watcher
 from pytest_imgedit.workers.timeouts import Deadline
-from pytest_imgedit.workers.usage import threads_in
 
 #: The most threads of a worker without a GPU, and of one that makes several edits in one call.
 #: Their number decides how sums round, so that it does not depend on how many workers there are;

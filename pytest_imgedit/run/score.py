@@ -25,8 +25,7 @@ from pytest_imgedit.run.work import Work, reusable
 from pytest_imgedit.store.journal import VerdictRecord
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.workers.base import Worker
-from pytest_imgedit.workers.pool import Pool
-from pytest_imgedit.workers.retries import Retries
+from pytest_imgedit.workers.pool import Pool, Retries
 
 Parts = tuple[tuple[str, str], ...]
 

@@ -281,9 +281,7 @@ class Evaluation:
         except StoreError as error:
             stopped_by = str(error)
             progress.note(f"stopped: {error}")
-        origins = (
-            [] if workers.hosts is None else [host.description.origin for host in workers.hosts.all]
-        )
+        origins = [] if workers.hosts is None else [host.origin for host in workers.hosts.all]
         if progress.stopping or not workers.has_any:
             workers.close()
         ended = EndedRun(

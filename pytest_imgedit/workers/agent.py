@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from pytest_imgedit.core.environments import ask_versions
 from pytest_imgedit.core.protocol import FromWorker, ToWorker
@@ -25,42 +24,21 @@ from pytest_imgedit.workers.gpus import find_gpus
 from pytest_imgedit.workers.hardware import HostHardware, available_cores, available_memory
 from pytest_imgedit.workers.local import LocalExecutor
 
-#: Seconds that `Agent.news` waits for a message before it tells what else there is.
+#: Seconds that `Agent.news` waits for a message.
 INTERVAL = 0.5
 
 
-class Description(NamedTuple):
-    """A host as its agent describes it: the version of this package, what it has, and where results
-    say it computed.
-    """
-
-    version: str
-    hardware: HostHardware
-    origin: HostOrigin
-
-
-class News(NamedTuple):
-    """What a worker has sent and printed since it was last asked for, and whether its process
-    runs.
-    """
-
-    messages: list[FromWorker]
-    lines: list[str]
-    is_alive: bool
-
-
 class Agent:
-    """Does on its host what the controller asks for; calls come from several threads. Workers are
-    known by numbers.
+    """Carries out the calls of the controller, which come from several threads; workers are known
+    by numbers.
     """
 
     def __init__(self) -> None:
-        self._connections: dict[int, Connection] = {}
-        self._messages: dict[int, queue.Queue[FromWorker]] = {}
+        self._workers: dict[int, tuple[Connection, queue.Queue[FromWorker]]] = {}
 
-    def describe(self, name: str, gpus: str) -> Description:
-        """Describe this host; `gpus` is a list as `--imgedit-gpus` takes it. Raises
-        `UsageError`.
+    def describe(self, name: str, gpus: str) -> tuple[str, HostHardware, HostOrigin]:
+        """Return the version of this package, what the host has, and where results say it computed;
+        `gpus` is a list as `--imgedit-gpus` takes it. Raises `UsageError`.
         """
         names, known = find_gpus(gpus)
         hardware = HostHardware(
@@ -71,10 +49,9 @@ class Agent:
             memory=available_memory(),
             cores=available_cores(),
         )
-        origin = HostOrigin(
-            name=name, versions=versions(), machine=machine(gpu.product for gpu in known)
-        )
-        return Description(__version__, hardware, origin)
+        described = machine(gpu.product for gpu in known)
+        origin = HostOrigin(name=name, versions=versions(), machine=described)
+        return __version__, hardware, origin
 
     def versions(
         self, python: str | None, names: Sequence[str], paths: Sequence[str], patience: float
@@ -82,7 +59,7 @@ class Agent:
         """Return the versions of packages in an interpreter (`None`: this one), or `None` if it
         cannot tell.
         """
-        # Asked in a process as workers are: this one has begun before its environment was set.
+        # A new process, as workers are: this one has begun before its environment was set.
         with suppress(ValueError, subprocess.SubprocessError):
             return ask_versions(python or sys.executable, tuple(names), tuple(paths), patience)
         return None
@@ -103,46 +80,45 @@ class Agent:
                 Path(folder), python, patience, Redactor(os.environ), threads, paths
             )
             connection = executor.start(slot)
-        self._messages[number] = queue.Queue()
-        self._connections[number] = connection
-        connection.listen(self._messages[number].put)
+        inbox: queue.Queue[FromWorker] = queue.Queue()
+        self._workers[number] = connection, inbox
+        connection.listen(inbox.put)
 
-    def news(self, number: int) -> News:
-        """Return a worker's news once it has sent something, or after `INTERVAL` seconds."""
-        connection, inbox = self._connections.get(number), self._messages.get(number)
-        if connection is None or inbox is None:
-            return News([], [], is_alive=False)
+    def news(self, number: int) -> tuple[list[FromWorker], list[str], bool]:
+        """Return what a worker has sent and printed since the last call, and whether its process
+        runs, once it has sent something or after `INTERVAL` seconds.
+        """
+        if number not in self._workers:
+            return [], [], False
+        connection, inbox = self._workers[number]
         messages = []
         with suppress(queue.Empty):
             messages.append(inbox.get(timeout=INTERVAL))
             while True:
                 messages.append(inbox.get_nowait())
-        return News(messages, connection.lines(), connection.alive())
+        return messages, connection.lines(), connection.alive()
 
     def send(self, number: int, message: ToWorker) -> None:
         """Pass a message on to a worker, unless it was closed."""
-        if number in self._connections:
-            self._connections[number].send(message)
+        if number in self._workers:
+            self._workers[number][0].send(message)
 
     def terminate(self, number: int) -> None:
         """Ask a worker to end, unless it was closed."""
-        if number in self._connections:
-            self._connections[number].terminate()
+        if number in self._workers:
+            self._workers[number][0].terminate()
 
     def close(self, number: int) -> tuple[str, list[str]]:
         """End a worker, by force if need be; return how it ended, and the last lines that it
         printed.
         """
-        connection = self._connections.pop(number)
-        del self._messages[number]
+        connection, _ = self._workers.pop(number)
         how = connection.close()
         return how, connection.lines(final=True)
 
 
 def machine_id() -> str:
-    """Tell this machine from others, also those of the same name; its containers are one
-    machine.
-    """
+    """Return an id of this machine, unlike those of others of its name; its containers share it."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except OSError:  # not everywhere

@@ -124,6 +124,11 @@ class Worker:
     environment: Environment | None = None
     code: dict[str, str] = field(default_factory=dict)
 
+    def send(self, message: ToWorker) -> None:
+        """Send a message to the process, which has answered."""
+        assert self.connection is not None
+        self.connection.send(message)
+
     @property
     def computes_in(self) -> Environment:
         """Where it computes, which a worker has said once it has loaded."""

@@ -1,23 +1,34 @@
-"""How a worker calls its editor: in batches of one size, which halves where memory runs out."""
+"""How a worker makes edits: in batches whose size halves if memory runs out, each edit checked and
+encoded.
+"""
 
 from __future__ import annotations
 
 import gc
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pytest_imgedit.core.errors import SetupError, is_out_of_memory
+from PIL import Image
+
+from pytest_imgedit.core.errors import ImageError, OutputError, SetupError, is_out_of_memory
+from pytest_imgedit.core.images import encode_png, signature, thumbnail
+from pytest_imgedit.core.protocol import FinishedEdit
 from pytest_imgedit.core.requests import EditRequest
+from pytest_imgedit.core.sanitize import one_line
 from pytest_imgedit.kinds.compute.seeding import has_drawn, seed_all
-from pytest_imgedit.workers.messages import clock
+from pytest_imgedit.kinds.edit_checks import checked, is_near_copy, is_reframed
+
+#: Bound before any code of the user could replace it.
+clock = time.perf_counter
 
 
 class Dropped(BaseException):
-    """The run is stopping, and the job that is being done has taken too long since then. No editor
-    catches it.
+    """The run is stopping, and the current job has taken too long since then. No editor catches
+    it.
     """
 
 
@@ -25,7 +36,8 @@ class Dropped(BaseException):
 class Output:
     """What an editor returned or raised for a request.
 
-    `seconds` is its share of those of its call, which was for `batch_size` edits, padding included.
+    `seconds` is its share of the duration of the call, which was for `batch_size` edits, padding
+    included.
     """
 
     value: Any
@@ -36,13 +48,12 @@ class Output:
 class EditCalls:
     """Calls an editor for `batch_size` requests at once.
 
-    Where it `pads`, a call for fewer repeats its last request: calls of one shape round alike, so
-    that no edit depends on the others of its call. An editor of which that is not so on this
-    machine makes one edit a call. The size halves for good where memory does not suffice, and
-    becomes 1 where batches fail or draw from global generators, whose one seed decides the edits of
-    a call together.
+    If it `pads`, a call for fewer repeats its last request: calls of one shape round alike, so that
+    no edit depends on the others of its call. An editor that rounds otherwise on this machine makes
+    one edit a call. The size halves for good if memory runs out, and becomes 1 if batches fail or
+    draw from global generators, whose one seed decides all edits of a call.
 
-    Raises `SetupError` if the editor is to make more edits a call than it can.
+    Raises `SetupError` for a batch size over 1 if the editor has no `edit_batch`.
     """
 
     def __init__(self, editor: Any, batch_size: int = 1, pads: bool = False) -> None:
@@ -75,26 +86,31 @@ class EditCalls:
         outputs: list[Output] = []
         while len(outputs) < len(requests):
             batch = requests[len(outputs) :][: self.batch_size]
-            is_alone = self.batch_size == 1 or (len(batch) == 1 and not self.pads)
-            outputs += [self._edit_one(batch[0])] if is_alone else self._edit_batch(batch)
+            if self.batch_size == 1 or (len(batch) == 1 and not self.pads):
+                outputs.append(self._edit_one(batch[0]))
+            else:
+                outputs += self._edit_batch(batch)
         return outputs
 
     def _edit_batch(self, batch: Sequence[EditRequest]) -> list[Output]:
         """Edit in one call; one by one if that fails, and nothing, with a smaller batch size, if
         memory runs out.
         """
-        padding = [batch[-1]] * (self.batch_size - len(batch)) if self.pads else []
-        call = [*batch, *padding]
+        call = list(batch)
+        if self.pads:
+            call += [batch[-1]] * (self.batch_size - len(batch))
         started = clock()
         try:
-            values = self._seeded(call, lambda fresh: self.editor.edit_batch(fresh))
-            if not isinstance(values, list | tuple) or len(values) != len(call):
-                if isinstance(values, list | tuple):
-                    found = f"{len(values)} values"
-                else:
-                    found = type(values).__name__
+            values = _seeded(call, self.editor.edit_batch)
+            if not isinstance(values, list | tuple):
                 raise TypeError(
-                    f"edit_batch returned {found}, expected a list of {len(call)} images"
+                    f"edit_batch returned {type(values).__name__}, expected a list of {len(call)} "
+                    "images"
+                )
+            if len(values) != len(call):
+                raise TypeError(
+                    f"edit_batch returned {len(values)} values, expected a list of {len(call)} "
+                    "images"
                 )
             if has_drawn(call[0].seed) and len(call) > 1:
                 raise RuntimeError(
@@ -108,9 +124,7 @@ class EditCalls:
         else:
             seconds = (clock() - started) / len(batch)
             return [Output(value, seconds, len(call)) for value in values[: len(batch)]]
-        if (
-            is_full
-        ):  # the failed call's tensors live until its exception is gone, so not before here
+        if is_full:  # the failed call's tensors are gone with its exception, so not before here
             self.batch_size = len(call) // 2
             free_memory()
             return []
@@ -132,38 +146,80 @@ class EditCalls:
             return Output(error, clock() - started)
 
     def edit_alone(self, request: EditRequest) -> Any:
-        """Edit one request; when memory runs out, free what can be freed and try once more."""
+        """Edit one request; when memory runs out, free what can be freed and retry once."""
+
+        def edit(requests: list[EditRequest]) -> Any:
+            return self.editor.edit(requests[0])
+
         try:
-            return self._seeded([request], lambda fresh: self.editor.edit(fresh[0]))
+            return _seeded([request], edit)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
         free_memory()
-        return self._seeded([request], lambda fresh: self.editor.edit(fresh[0]))
-
-    def _seeded(
-        self, batch: Sequence[EditRequest], call: Callable[[list[EditRequest]], Any]
-    ) -> Any:
-        """Call with all global generators seeded, so that the seed alone decides; the editor may
-        draw on its source.
-        """
-        seeded = seed_all(batch[0].seed)
-        value = call(_fresh(batch))
-        if any(
-            name in sys.modules for name in {"numpy", "torch"} - seeded
-        ):  # imported, unseeded, by this first edit
-            seed_all(batch[0].seed)
-            value = call(_fresh(batch))
-        return value
+        return _seeded([request], edit)
 
 
-def _fresh(batch: Sequence[EditRequest]) -> list[EditRequest]:
-    return [replace(request, source=request.source.copy()) for request in batch]
+def _seeded(batch: Sequence[EditRequest], call: Callable[[list[EditRequest]], Any]) -> Any:
+    """Call with all global generators seeded, so that the seed alone decides; the editor may draw
+    on its sources, which are copies.
+    """
+    seeded = seed_all(batch[0].seed)
+    value = call([replace(request, source=request.source.copy()) for request in batch])
+    if ({"numpy", "torch"} - seeded) & sys.modules.keys():  # imported, unseeded, by this first edit
+        return _seeded(batch, call)
+    return value
 
 
 def free_memory() -> None:
-    """Give back what nobody uses any more, cached GPU memory too where torch is in use."""
+    """Release unused memory, also cached GPU memory if torch is in use."""
     gc.collect()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         torch.cuda.empty_cache()
+
+
+def make_edit(
+    edit: Callable[[EditRequest], Any], request: EditRequest, may_be_blank: bool
+) -> FinishedEdit:
+    """Make an edit; return what `finished_edit` returns."""
+    started = clock()
+    output = edit(request)
+    return finished_edit(output, request.source, clock() - started, may_be_blank)
+
+
+def finished_edit(
+    output: Any, source: Image.Image, seconds: float, may_be_blank: bool, batch_size: int = 1
+) -> FinishedEdit:
+    """Check and encode what an editor returned for a source after some seconds; raises
+    `OutputError`.
+    """
+    image = checked(output, source, may_be_blank=may_be_blank)
+    return {
+        "op": "finished",
+        "image": encode_png(image),
+        "thumbnail": thumbnail(image),
+        "source_thumbnail": thumbnail(source),
+        "signature": signature(image),
+        "edit_s": seconds,
+        "batch_size": batch_size,
+        "near_copy": is_near_copy(source, image),
+        "width": image.width,
+        "height": image.height,
+        "reframed": is_reframed(source, image),
+    }
+
+
+def describe(error: BaseException) -> tuple[str, str]:
+    """Return the kind of an error, and one line about it."""
+    text = one_line(error)
+    if isinstance(error, SetupError):
+        return "setup", text
+    if isinstance(error, ImageError):
+        return "bad_image", text
+    if isinstance(error, OutputError):
+        return "degenerate_output", text
+    text = f"{type(error).__name__}: {text}"
+    if is_out_of_memory(error):
+        return "oom", text
+    return "exception", text

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from itertools import takewhile
 from typing import Any
 
 from pytest_imgedit.core.errors import UsageError
@@ -28,11 +29,10 @@ def parse_gpus(text: str, option: str = OPTION) -> list[int]:
         match = _PART.fullmatch(part.strip(" "))
         if not match:
             raise UsageError(f"{option}={text}: {part!r}, {EXPECTED}")
-        first = int(match[1])
-        last = int(match[2] or match[1])
+        first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise UsageError(f"{option}={text}: {part!r} counts down, {EXPECTED}")
-        numbers.extend(range(first, last + 1))
+        numbers += range(first, last + 1)
     if len(set(numbers)) != len(numbers):
         raise UsageError(f"{option}={text}: a GPU is named twice, {EXPECTED}")
     return numbers
@@ -42,8 +42,8 @@ def parse_gpus(text: str, option: str = OPTION) -> list[int]:
 class Gpu:
     """One GPU as the driver describes it: its CUDA `name`, `product`, and memory in GiB.
 
-    `held_gib` is what processes hold, whose numbers are `holders` where the driver names them.
-    `host` is empty on this machine.
+    Processes hold `held_gib`; `holders` lists their ids if the driver names them. `host` is empty
+    on this machine.
     """
 
     name: str
@@ -62,31 +62,28 @@ class Gpu:
 
 def find_gpus(text: str, option: str = OPTION) -> tuple[list[str], list[Gpu]]:
     """Return the CUDA names of the GPUs to use, none for the CPU, and descriptions of those that
-    tell their memory.
+    report their memory.
 
-    `text` is a list as `--imgedit-gpus` takes it, given with an `option`; its numbers count from 0
+    `text` is a list as `--imgedit-gpus` takes it, the value of `option`; its numbers count from 0
     over the visible GPUs, as in PyTorch. The driver is asked once, and no CUDA context is made.
     Raises `UsageError` for a GPU that is not there.
     """
     if text == "none":
         return [], []
-    wanted = None if text == "auto" else parse_gpus(text, option)
+    numbers = None if text == "auto" else parse_gpus(text, option)
     driver = _driver()
-    visible = [] if driver is None else _visible(driver.nvmlDeviceGetCount())
-    names = visible if wanted is None else _choose(f"{option}={text}", wanted, visible)
-    return names, [
-        gpu for name in names if driver is not None and (gpu := _describe(driver, name)) is not None
-    ]
-
-
-def _choose(given: str, numbers: Sequence[int], visible: Sequence[str]) -> list[str]:
-    for number in numbers:
-        if number >= len(visible):
-            have = f"GPUs 0-{len(visible) - 1}" if visible else "no GPU"
+    names = [] if driver is None else _visible(driver.nvmlDeviceGetCount())
+    for number in numbers or ():
+        if number >= len(names):
+            have = f"GPUs 0-{len(names) - 1}" if names else "no GPU"
             raise UsageError(
-                f"{given}: no GPU {number}, this machine shows {have}; expected auto or none"
+                f"{option}={text}: no GPU {number}, this machine shows {have}; "
+                "expected auto or none"
             )
-    return [visible[number] for number in numbers]
+    if numbers is not None:
+        names = [names[number] for number in numbers]
+    gpus = (_describe(driver, name) for name in names)
+    return names, [gpu for gpu in gpus if gpu is not None]
 
 
 @cache
@@ -102,17 +99,16 @@ def _driver() -> Any:
 
 
 def _visible(count: int) -> list[str]:
-    """Return the CUDA names of the GPUs that this process may use, of so many, in the order in
-    which CUDA numbers them.
+    """Return the CUDA names of the GPUs that this process may use, of `count`, in CUDA's order.
 
-    `CUDA_VISIBLE_DEVICES` decides where it is set, else the driver.
+    `CUDA_VISIBLE_DEVICES` names them up to the first entry that is empty or -1; without it, the
+    driver's order counts.
     """
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if listed is None:
         return [str(index) for index in range(count)]
-    names = [name.strip() for name in listed.split(",")]
-    stop = next((i for i, name in enumerate(names) if name in ("", "-1")), len(names))
-    return names[:stop]
+    names = (name.strip() for name in listed.split(","))
+    return list(takewhile(lambda name: name not in ("", "-1"), names))
 
 
 def _handle(driver: Any, name: str) -> Any:
@@ -125,18 +121,15 @@ def _handle(driver: Any, name: str) -> Any:
 def _describe(driver: Any, name: str) -> Gpu | None:
     try:
         handle = _handle(driver, name)
-        memory, product = (
-            driver.nvmlDeviceGetMemoryInfo(handle),
-            str(driver.nvmlDeviceGetName(handle)),
-        )
-        holders = ", ".join(
-            str(process.pid) for process in driver.nvmlDeviceGetComputeRunningProcesses(handle)
-        )
+        memory = driver.nvmlDeviceGetMemoryInfo(handle)
+        product = str(driver.nvmlDeviceGetName(handle))
+        processes = driver.nvmlDeviceGetComputeRunningProcesses(handle)
     except driver.NVMLError:
         return None  # it does not tell
     free, total, used = (
         round(size / 2**30, 1) for size in (memory.free, memory.total, memory.used)
     )
+    holders = ", ".join(str(process.pid) for process in processes)
     return Gpu(name, product, free, total, used, holders)
 
 
@@ -170,8 +163,8 @@ def group_gpus(gpus: Sequence[str], size: int, option: str) -> list[tuple[str, .
 
 
 class BusyMeter:
-    """Samples which share of the time GPUs compute, in a thread of its own (NVML's utilisation,
-    each half second).
+    """Samples the share of the time that GPUs compute, in a thread (NVML's utilisation, each half
+    second).
     """
 
     INTERVAL = 0.5
@@ -183,14 +176,12 @@ class BusyMeter:
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> BusyMeter:
-        if self.gpus:
-            self._thread.start()
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        if self.gpus:
-            self._thread.join(timeout=5)
+        self._thread.join(timeout=5)
 
     @property
     def share(self) -> float | None:
@@ -202,7 +193,7 @@ class BusyMeter:
         return None
 
     def _watch(self) -> None:
-        if (driver := _driver()) is None:
+        if not self.gpus or (driver := _driver()) is None:
             return
         with suppress(driver.NVMLError):  # a GPU that does not tell
             handles = [_handle(driver, name) for name in self.gpus]

@@ -1,25 +1,32 @@
-"""What a run computes on, looked at once: the GPUs, memory and cores of this machine, or of its
-hosts.
+"""What a run computes on: the GPUs, memory and cores of this machine or its hosts; and how much of
+them a worker uses.
 """
 
 from __future__ import annotations
 
 import os
+import resource
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.protocol import MemoryUsed
 from pytest_imgedit.workers.gpus import Gpu, find_gpus
+
+#: Seconds of its threads that must have passed before a share says something.
+ENOUGH_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class HostHardware:
     """What one host has for a run; `name` is empty for this machine.
 
-    `gpus` are the CUDA names of the GPUs that the run may use, `judge_gpus` those that the judge
-    has for itself, if it has any; `known` describes those that tell their memory. `memory` are
-    bytes of host memory that processes can still take, 0 if the system does not tell. Several hosts
-    may be on one `machine`.
+    `gpus` are the CUDA names of the GPUs that the run may use, `judge_gpus` those reserved for the
+    judge, if any; `known` describes those that report their memory. `memory` is the host memory in
+    bytes that processes can still take, 0 if unknown. Several hosts may be on one `machine`.
     """
 
     name: str = ""
@@ -56,18 +63,17 @@ class Hardware:
         Raises `UsageError`.
         """
         names, known = find_gpus(gpus)
-        apart, known_apart = (
-            find_gpus(judge_gpus, "workers.judge_gpus") if judge_gpus is not None else ([], [])
+        reserved, known_reserved = find_gpus(
+            "none" if judge_gpus is None else judge_gpus, "workers.judge_gpus"
         )
-        if apart and not set(names) - set(apart):
+        if reserved and set(names) <= set(reserved):
             raise UsageError(
                 f"workers.judge_gpus={judge_gpus}: leaves the editor none of --imgedit-gpus={gpus}"
             )
-        described = {gpu.name: gpu for gpu in (*known, *known_apart)}
         host = HostHardware(
-            gpus=tuple(dict.fromkeys([*names, *apart])),
-            judge_gpus=tuple(apart),
-            known=tuple(described.values()),
+            gpus=tuple(dict.fromkeys([*names, *reserved])),
+            judge_gpus=tuple(reserved),
+            known=tuple({gpu.name: gpu for gpu in (*known, *known_reserved)}.values()),
             memory=available_memory(),
             cores=available_cores(),
         )
@@ -106,13 +112,73 @@ def available_cores() -> int:
 
 
 def available_memory() -> int:
-    """Bytes of host memory that processes can still take, file caches included; 0 if the system
-    does not tell.
+    """Return bytes of host memory that processes can still take, file caches included; 0 if the
+    system does not tell.
     """
-    try:
-        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
-    except OSError:
-        return 0
-    return next(
-        (int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), 0
-    )
+    with suppress(OSError):
+        for line in Path("/proc/meminfo").read_text("ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def threads_in(environ: Mapping[str, str]) -> int | None:
+    """Return the number of OpenMP threads that environment variables ask for, or `None`."""
+    count = environ.get("OMP_NUM_THREADS", "")
+    if count.isdecimal():
+        return int(count)
+    return None
+
+
+class CpuShare:
+    """Measures how much of the CPU time that the threads of this process could use they get, from
+    now on.
+    """
+
+    def __init__(self) -> None:
+        self._start = _scheduled()
+
+    def look(self) -> float | None:
+        """Return the share on [0, 1]; `None` if the system does not tell, or so far too little.
+
+        A thread that wants to compute either runs or waits for a processor; one that sleeps does
+        neither.
+        """
+        ran, waited = (
+            max(0.0, now - was) for now, was in zip(_scheduled(), self._start, strict=True)
+        )
+        if ran + waited >= ENOUGH_SECONDS:
+            return ran / (ran + waited)
+        return None
+
+
+def _scheduled() -> tuple[float, float]:
+    """Return the seconds that the threads of this process have run, and waited for a processor:
+    /proc/PID/task/TID/schedstat.
+    """
+    ran = waited = 0
+    for path in Path("/proc/self/task").glob("*/schedstat"):
+        with suppress(OSError, ValueError):  # the thread has ended meanwhile
+            on, off, _ = map(int, path.read_text("ascii").split())
+            ran, waited = ran + on, waited + off
+    return ran / 1e9, waited / 1e9
+
+
+class PeakMemory:
+    """Follows the memory of this process, even if someone resets PyTorch's count."""
+
+    def __init__(self) -> None:
+        self._gpu = 0
+
+    def look(self) -> MemoryUsed:
+        """Return the most bytes of host memory (resident set), and those that PyTorch reserved on
+        the GPU with most; `gpu` is `None` if this process has not used a GPU.
+        """
+        torch = sys.modules.get("torch")
+        # Another thread may be importing PyTorch, which holds nothing yet.
+        with suppress(AttributeError):
+            if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+                for number in range(torch.cuda.device_count()):
+                    self._gpu = max(self._gpu, torch.cuda.max_memory_reserved(number))
+        host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
+        return {"gpu": self._gpu or None, "host": host}

@@ -1,23 +1,23 @@
-"""Workers on other hosts, as the controller sees them: each host has an agent, which starts and
-keeps its workers.
+"""Workers on other hosts, as the controller sees them: an agent on each host starts and keeps its
+workers.
 """
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count, repeat
 from typing import Any, Protocol
 
 from pytest_imgedit.core.environments import alike
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.protocol import FromWorker, ToWorker
+from pytest_imgedit.core.results import HostOrigin
 from pytest_imgedit.core.versions import __version__
 from pytest_imgedit.kinds.source import user_import_paths
-from pytest_imgedit.workers.agent import Description, News
 from pytest_imgedit.workers.base import ENDED, NotStarted, Slot
-from pytest_imgedit.workers.hardware import Hardware
+from pytest_imgedit.workers.hardware import Hardware, HostHardware
 from pytest_imgedit.workers.supervisor import GRACE
 
 #: Seconds between attempts to reach a host that was lost.
@@ -27,7 +27,7 @@ PATIENCE = 120.0
 #: Seconds in which an interpreter must have told the versions of its packages; it may start from a
 #: cold network disk.
 VERSIONS_PATIENCE = 60.0
-_NUMBERS = itertools.count()
+_NUMBERS = count()
 
 
 class Transport(Protocol):
@@ -53,14 +53,12 @@ class Host:
     version.
     """
 
+    hardware: HostHardware
+    origin: HostOrigin
+
     def __init__(self, name: str, gpus: str, transport: Transport) -> None:
-        self.name, self.transport = name, transport
-        self.lost = False
-        try:
-            self.description: Description = transport.call("describe", name, gpus)
-        except NotStarted as error:
-            raise NotStarted(f"host {name}: {error}") from None
-        version = self.description.version
+        self.name, self.transport, self.lost = name, transport, False
+        version, self.hardware, self.origin = self._start("describe", name, gpus)
         if version != __version__:
             raise NotStarted(
                 f"host {name} has pytest-imgedit {version}, expected {__version__} as here"
@@ -74,42 +72,37 @@ class Host:
             self.lost = True
             raise
 
+    def _start(self, method: str, *args: Any, timeout: float = PATIENCE) -> Any:
+        """Call a method; the `NotStarted` that it raises names this host."""
+        try:
+            return self.call(method, *args, timeout=timeout)
+        except NotStarted as error:
+            raise NotStarted(f"host {self.name}: {error}") from None
+
     def versions(self, python: str | None, names: Sequence[str]) -> dict[str, str]:
-        """Return which versions of packages an interpreter has there (`None`: the agent's).
+        """Return the versions of packages in an interpreter there (`None`: the agent's).
 
         Raises `UsageError` if it cannot tell, or the host is lost.
         """
         paths, patience = user_import_paths(), VERSIONS_PATIENCE
         try:
-            found = self.call(
+            versions: dict[str, str] | None = self._start(
                 "versions", python, list(names), paths, patience, timeout=patience + GRACE
             )
         except NotStarted as error:
-            raise UsageError(f"host {self.name}: {error}") from None
-        if found is None:
-            who = f"host {self.name}: {python or 'its interpreter'}"
+            raise UsageError(str(error)) from None
+        if versions is None:
             raise UsageError(
-                f"{who} did not tell the versions of its packages within {patience:g} s"
+                f"host {self.name}: {python or 'its interpreter'} did not tell the versions of its "
+                f"packages within {patience:g} s"
             )
-        versions: dict[str, str] = found
         return versions
 
     def start(self, slot: Slot, python: str | None, patience: float, threads: int) -> HostWorker:
         """Start a worker; raise `NotStarted` if it does not come up."""
-        number, paths = next(_NUMBERS), user_import_paths()
-        try:
-            self.call(
-                "start",
-                number,
-                slot,
-                python,
-                patience,
-                threads,
-                paths,
-                timeout=patience + GRACE + 10,
-            )
-        except NotStarted as error:
-            raise NotStarted(f"host {self.name}: {error}") from None
+        number, timeout = next(_NUMBERS), patience + GRACE + 10
+        args = (number, slot, python, patience, threads, user_import_paths())
+        self._start("start", *args, timeout=timeout)
         return HostWorker(self, number)
 
 
@@ -128,16 +121,16 @@ class HostWorker:
     def _listen(self, hear: Callable[[FromWorker], None]) -> None:
         while not self._closed:
             try:
-                news: News = self.host.call("news", self.number)
+                messages, lines, is_alive = self.host.call("news", self.number)
             except NotStarted:
                 self._alive = False
                 hear(ENDED)
                 return
             with self._lock:
-                self._lines += news.lines
-            for message in news.messages:
+                self._lines += lines
+            for message in messages:
                 hear(message)
-            self._alive = news.is_alive
+            self._alive = is_alive
 
     def send(self, message: ToWorker) -> None:
         self.host.transport.post("send", self.number, message)
@@ -185,15 +178,8 @@ class HostExecutor:
         """The host's agent ends what does not answer."""
 
 
-def _one(versions: dict[str, str], name: str) -> dict[str, str]:
-    if name in versions:
-        return {name: versions[name]}
-    return {}
-
-
 class Hosts:
-    """The hosts of a run; a subclass says how to `connect` to one by its name, and lets go of all
-    in `close`.
+    """The hosts of a run; a subclass connects to one by name, and lets go of all in `close`.
 
     `all` holds them in order, as they were when the run began.
     """
@@ -208,9 +194,8 @@ class Hosts:
         """Connect to all hosts at once; raises `UsageError` for the first that cannot be had."""
         self._locks = {name: threading.Lock() for name in names}
         threads = ThreadPoolExecutor(max(1, len(names)))
-        connecting = [threads.submit(self.connect, name) for name in names]
         try:
-            self.all = [future.result() for future in connecting]
+            self.all = list(threads.map(self.connect, names))
         except NotStarted as error:
             self.close()
             raise UsageError(str(error)) from None
@@ -223,36 +208,31 @@ class Hosts:
 
     @property
     def hardware(self) -> Hardware:
-        """What the hosts have told of themselves."""
-        return Hardware(tuple(host.description.hardware for host in self.all), remote=True)
+        """What the hosts have."""
+        return Hardware(tuple(host.hardware for host in self.all), remote=True)
 
     def versions(self, python: str | None, on_gpus: bool, names: Sequence[str]) -> dict[str, str]:
         """Return the versions of packages on the hosts that compute: those with GPUs, or all.
 
-        Raises `UsageError` if they differ by more than patches: it would be chance which of them
+        Raises `UsageError` if they differ by more than patches: chance would decide which of them
         made a result.
         """
-        computing = [host for host in self.all if host.description.hardware.gpus or not on_gpus]
+        computing = [host for host in self.all if host.hardware.gpus or not on_gpus]
         with ThreadPoolExecutor(len(computing)) as threads:
-            told: list[dict[str, str]] = list(
-                threads.map(lambda host: host.versions(python, names), computing)
-            )
-        first, *others = told
-        for host, found in zip(computing[1:], others, strict=True):
-            if not alike(first, found):
-                name = next(
-                    name for name in names if not alike(_one(first, name), _one(found, name))
-                )
-                raise UsageError(
-                    f"{name} is {first.get(name, 'absent')} on {computing[0].name} and "
-                    f"{found.get(name, 'absent')} on "
-                    f"{host.name}, expected the same major and minor version on all hosts"
-                )
+            first, *others = threads.map(Host.versions, computing, repeat(python), repeat(names))
+        for host, versions in zip(computing[1:], others, strict=True):
+            for name in names:
+                here, there = first.get(name, "absent"), versions.get(name, "absent")
+                if not alike({name: here}, {name: there}):
+                    raise UsageError(
+                        f"{name} is {here} on {computing[0].name} and {there} on {host.name}, "
+                        "expected the same major and minor version on all hosts"
+                    )
         return first
 
     def get(self, name: str) -> Host:
-        """Return a host, connected to anew if it was lost; raise `NotStarted` if that fails for
-        over a minute.
+        """Return a host, reconnected if it was lost; raise `NotStarted` if that fails for over a
+        minute.
         """
         with self._locks[name]:
             if self._hosts[name].lost:

@@ -27,7 +27,7 @@ from pytest_imgedit.workers.base import ENDED, NotStarted, Slot
 #: Characters that are kept of a line that a worker prints.
 MAX_LINE = 4000
 _NUMBERS = itertools.count()
-#: What every worker is told: unbuffered output for the log, no progress bars, no telemetry.
+#: Variables of every worker: unbuffered output for the log, no progress bars, no telemetry.
 ENVIRONMENT = (
     *("PYTHONUNBUFFERED=1", "TQDM_DISABLE=1", "HF_HUB_DISABLE_TELEMETRY=1", "DO_NOT_TRACK=1"),
     "PYTHONIOENCODING=utf-8",  # execnet's first words are ASCII, whatever the user's terminal takes
@@ -58,9 +58,9 @@ class LocalExecutor:
     `folder`.
 
     Without a GPU a worker computes in `threads` threads, unless OMP_NUM_THREADS says otherwise. An
-    interpreter has `patience` seconds to come up. What is passed on of its output holds no secrets.
-    Workers may be started from several threads at once. They import from `paths` too, by default
-    those of this process.
+    interpreter has `patience` seconds to come up. Secrets are removed from its output. Workers may
+    be started from several threads at once. They import from `paths` too, by default those of this
+    process.
     """
 
     def __init__(
@@ -72,29 +72,26 @@ class LocalExecutor:
         threads: int,
         paths: Sequence[str] | None = None,
     ) -> None:
-        self.folder, self.patience, self.redactor, self.threads = (
-            folder,
-            patience,
-            redactor,
-            threads,
-        )
+        self.folder, self.patience = folder, patience
+        self.redactor, self.threads = redactor, threads
         self.python = python or sys.executable
         self.paths = user_import_paths() if paths is None else list(paths)
-        self._starting: dict[
-            str, Path
-        ] = {}  # the outputs by which supervisors are known before they answer
+        #: Files of output, by which supervisors can be found before they answer, by slot.
+        self._starting: dict[str, Path] = {}
 
     def abandon(self, slot: Slot) -> None:
         """Kill the supervisor of a slot that has not answered, and its worker, also where they are
         stopped.
         """
         path = self._starting.get(slot.name)
-        for supervisor_pid in () if path is None else _children_with(str(path)):
-            for worker_pid in _children_of(supervisor_pid):
-                with suppress(OSError):
-                    os.killpg(worker_pid, signal.SIGKILL)
+        for supervisor_pid in _children_of(os.getpid()):
             with suppress(OSError):
-                os.kill(supervisor_pid, signal.SIGKILL)
+                arguments = Path(f"/proc/{supervisor_pid}/cmdline").read_bytes().split(b"\0")
+                if path is not None and os.fsencode(path) in arguments:
+                    for worker_pid in _children_of(supervisor_pid):
+                        with suppress(OSError):
+                            os.killpg(worker_pid, signal.SIGKILL)
+                    os.kill(supervisor_pid, signal.SIGKILL)
 
     def start(self, slot: Slot) -> _Gateway:
         path = self.folder.absolute() / f".{slot.name}-{next(_NUMBERS)}.out"
@@ -116,53 +113,35 @@ class LocalExecutor:
                 supervisor=supervisor.SUPERVISOR, up=int(supervisor.UP), paths=self.paths
             )
             return _Gateway(gateway, gateway.remote_exec(serve), output)
-        except (EOFError, OSError, execnet.RemoteError, AssertionError) as error:
-            if isinstance(error, AssertionError):
-                silent = "it does not answer as Python does"
-            else:
-                silent = one_line(error)
-            words = output.lines(final=True) or [silent]
-            if isinstance(error, AssertionError):
-                words = [silent]  # what it printed comes of what it was sent, sooner or later
-            raise NotStarted(
-                f"{slot.name}: {self.python} does not start as a worker: {words[-1]}"
-            ) from None
+        except AssertionError:  # what it printed comes of what it was sent, sooner or later
+            output.lines(final=True)
+            reason = "it does not answer as Python does"
+        except (EOFError, OSError, execnet.RemoteError) as error:
+            reason = (output.lines(final=True) or [one_line(error)])[-1]
         finally:
-            if (
-                self._starting.get(slot.name) == path
-            ):  # else another process has taken the place meanwhile
+            if self._starting.get(slot.name) == path:  # else another process has taken the slot
                 del self._starting[slot.name]
-            path.unlink(
-                missing_ok=True
-            )  # both sides have it open: nothing is left of it, however this process ends
+            # Both sides have it open: nothing is left of it, however this process ends.
+            path.unlink(missing_ok=True)
+        raise NotStarted(f"{slot.name}: {self.python} does not start as a worker: {reason}")
 
 
 def _openmp(threads: int) -> list[str]:
-    """What a worker without a GPU is told of its threads, where the user's environment says nothing
-    of that.
+    """Return variables that set the threads of a worker without a GPU, unless the user's
+    environment does.
     """
-    told = {"OMP_NUM_THREADS": threads}
+    variables = {"OMP_NUM_THREADS": threads}
     if "OMP_WAIT_POLICY" not in os.environ:
-        told["GOMP_SPINCOUNT"] = SPIN_COUNT
-    return [f"{name}={value}" for name, value in told.items() if name not in os.environ]
+        variables["GOMP_SPINCOUNT"] = SPIN_COUNT
+    return [f"{name}={value}" for name, value in variables.items() if name not in os.environ]
 
 
 def _children_of(pid: int) -> list[int]:
-    found: list[int] = []
+    children: list[int] = []
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):
-            found += map(int, path.read_text("ascii").split())
-    return found
-
-
-def _children_with(argument: str) -> list[int]:
-    """Processes that this one has started with an argument."""
-    found = []
-    for pid in _children_of(os.getpid()):
-        with suppress(OSError):
-            if argument.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
-                found.append(pid)
-    return found
+            children += map(int, path.read_text("ascii").split())
+    return children
 
 
 class _Gateway:
@@ -187,9 +166,7 @@ class _Gateway:
         try:
             while (message := self._outbox.get()) is not None:
                 self.channel.send(message)
-        except (
-            Exception
-        ):  # the process is gone, or is of no use if it cannot be spoken to; its ENDED says so
+        except Exception:  # the process is gone, or of no use if it cannot hear; ENDED says so
             self.terminate()
 
     def lines(self, final: bool = False) -> list[str]:
@@ -213,35 +190,28 @@ class _Gateway:
         except subprocess.TimeoutExpired:  # the supervisor itself was stopped
             self.process.kill()
             self.process.wait()
-        if (
-            self.process.returncode < 0
-        ):  # the supervisor was killed, so that nobody has ended the worker's children
-            with suppress(OSError):
-                os.killpg(self.pid, signal.SIGKILL)
         # It says goodbye through the pipe, which a process that left the group may hold open and
         # full.
         threading.Thread(target=self.gateway.exit, daemon=True).start()
-        return _how(self.process.returncode)
-
-
-def _how(code: int) -> str:
-    """Say how a worker ended, from its supervisor's exit status."""
-    if code < 0:
-        return "its supervisor was killed"
-    if code - 128 in set(signal.Signals):
-        return signal.Signals(code - 128).name
-    return f"exit status {code}"
+        code = self.process.returncode
+        if code < 0:  # so that nobody has ended the worker's children
+            with suppress(OSError):
+                os.killpg(self.pid, signal.SIGKILL)
+            return "its supervisor was killed"
+        if code - 128 in set(signal.Signals):
+            return signal.Signals(code - 128).name
+        return f"exit status {code}"
 
 
 class _Output:
-    """The end of a file that a process writes."""
+    """Follows a file that a process writes."""
 
     def __init__(self, file: BinaryIO, redactor: Redactor) -> None:
         self.file, self.redactor = file, redactor
 
     def lines(self, final: bool) -> list[str]:
-        """Read the lines that were added; a line without its end is left for later unless this is
-        final.
+        """Read the lines that were added; unless this is final, an unfinished line is left for
+        later.
         """
         if self.file.closed:
             return []

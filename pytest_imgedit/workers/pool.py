@@ -1,5 +1,5 @@
-"""Runs jobs on a set of workers: serialised loading, one job at a time each, results as they
-come.
+"""Runs jobs on a set of workers: serialised loading, one job at a time each, results as they come,
+and retries of lost jobs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pytest_imgedit.core.environments import Environment
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.protocol import Failed, FromWorker, Job, JobReply, Loaded, Preparing
 from pytest_imgedit.core.sanitize import one_line
-from pytest_imgedit.workers.base import Connection, Executor, Slot, State, Worker
+from pytest_imgedit.workers.base import Executor, Slot, State, Worker
 from pytest_imgedit.workers.timeouts import Deadline, Timeouts
 
 Done = tuple[Any, Worker, JobReply]
@@ -25,14 +25,17 @@ Done = tuple[Any, Worker, JobReply]
 #: A slot that loses this many processes in a row before they have a job is given up. One that dies
 #: with a job speaks against the job, which ends after two such deaths.
 MAX_DEATHS = 3
-#: Share of the CPU time that it could use under which a worker is told to be starved.
+#: After so many jobs that ran out of memory in a fresh process too, the jobs are to blame and not
+#: the processes.
+MAX_IN_VAIN = 2
+#: A worker that gets less than this share of the CPU time that it could use is starved.
 STARVED = 0.5
 #: Jobs that a worker has at a time: one to do, and one whose images it reads meanwhile.
 DEPTH = 2
 
 
 class Watcher(Protocol):
-    """Is told what workers do, and asked whether to stop."""
+    """Hears what workers do, and says whether to stop."""
 
     @property
     def stopping(self) -> bool:
@@ -70,7 +73,7 @@ class Pool:
         self._timeouts = Timeouts(setup.deadlines)
         self.workers: list[Worker] = []
         self.gone: list[Worker] = []
-        self._deaths: Counter[str] = Counter()
+        self._deaths = Counter[str]()
         self._given_up = ""
         self._any_ready = self._is_starved = False
         self._spare: list[Slot] = []
@@ -81,7 +84,7 @@ class Pool:
 
     def start(self, jobs: int) -> None:
         """Start a process on every slot, but no more than `jobs`; each imports what it needs and
-        waits until `run` has it load. What goes wrong with that is told by `run` and `poll`. A pool
+        waits until `run` has it load. `run` and `poll` report what goes wrong with that. A pool
         that was started before stays as it is.
         """
         if self.workers or self.gone:
@@ -109,16 +112,13 @@ class Pool:
     def _bring_up(self, worker: Worker) -> None:
         try:
             connection = self.executor.start(worker.slot)
-        except (
-            Exception
-        ) as error:  # NotStarted, or what the system has to say, such as no more threads
+        except Exception as error:  # NotStarted, or an error of the system such as no more threads
             self.events.put((worker, {"op": "not_started", "message": one_line(error)}))
             return
         with self._handing_over:
-            wanted = worker.state != "dead"
-            if wanted:
+            if worker.state != "dead":
                 worker.connection = connection
-        if not wanted:  # the pool was closed meanwhile
+        if worker.connection is None:  # the pool was closed meanwhile
             connection.close()
             return
         connection.send({**self.setup.message, "op": "prepare", "device": worker.slot.device})
@@ -146,45 +146,39 @@ class Pool:
         come. Raises `UsageError` if an editor or judge refuses its settings.
         """
         while True:
-            self._load_waiting()
-            self._drop_if_stopping()
+            self._command()
             for depth in range(1, DEPTH + 1):
-                for worker in [
-                    w for w in self.workers if w.state in ("idle", "busy") and len(w.jobs) < depth
-                ]:
-                    self._dispatch(worker, take)
+                for worker in list(self.workers):
+                    if worker.state in ("idle", "busy") and len(worker.jobs) < depth:
+                        self._dispatch(worker, take)
             if not self.workers and not self.watcher.stopping:
                 yield from self._refuse(take)
                 return
-            waits = not self.watcher.stopping and (self._may_get_work() or more())
-            if not waits and not any(w.state == "busy" for w in self.workers):
+            states = {worker.state for worker in self.workers}
+            # A worker that still loads may get a job; an idle one was just asked and got none.
+            may_get_work = "idle" not in states and states & {"starting", "waiting", "loading"}
+            waits = not self.watcher.stopping and (may_get_work or more())
+            if not waits and "busy" not in states:
                 return
             yield from self._next_event()
 
-    def _may_get_work(self) -> bool:
-        """A worker that still loads may be handed a job; an idle one was just asked and got
-        none.
+    def _command(self) -> None:
+        """Have workers load, a few at a time on each machine. Once the run is to stop, have them
+        leave the jobs that wait, and before long those that are being done.
         """
-        idle = any(w.state == "idle" for w in self.workers)
-        return not idle and any(w.state in ("starting", "waiting", "loading") for w in self.workers)
-
-    def _load_waiting(self) -> None:
+        if self.watcher.stopping:
+            for worker in self.workers:
+                if worker.jobs and not worker.dropping:
+                    worker.dropping = True
+                    worker.send({"op": "drop"})
+            return
         loading = Counter(w.slot.machine for w in self.workers if w.state == "loading")
-        for worker in [w for w in self.workers if w.state == "waiting"]:
+        for worker in self.workers:
             machine = worker.slot.machine
-            if loading[machine] < self.setup.load_concurrency and not self.watcher.stopping:
-                _to(worker).send({"op": "load"})
+            if worker.state == "waiting" and loading[machine] < self.setup.load_concurrency:
+                worker.send({"op": "load"})
                 self._set(worker, "loading")
                 loading[machine] += 1
-
-    def _drop_if_stopping(self) -> None:
-        """Have workers leave the jobs that wait, and before long those that are being done, once
-        the run is to stop.
-        """
-        for worker in self.workers if self.watcher.stopping else ():
-            if worker.jobs and not worker.dropping:
-                worker.dropping = True
-                _to(worker).send({"op": "drop"})
 
     def _dispatch(self, worker: Worker, take: Callable[[Worker], tuple[Any, Job] | None]) -> None:
         if self.watcher.stopping or (worker.alone and worker.jobs):
@@ -195,7 +189,7 @@ class Pool:
             taken = self._returned.popleft()
         if taken is not None:
             worker.jobs.append(taken)
-            _to(worker).send(taken[1])
+            worker.send(taken[1])
             if worker.state == "idle":
                 self._set(worker, "busy")
 
@@ -211,22 +205,18 @@ class Pool:
         """Wait until a worker has loaded, or none is left that could; raises `UsageError` as `run`
         does.
         """
-        while (
-            self.workers
-            and not self.watcher.stopping
-            and not any(w.state == "idle" for w in self.workers)
-        ):
-            self._load_waiting()
-            for _ in self._next_event():
-                pass
+        while self.workers and not self.watcher.stopping:
+            if any(worker.state == "idle" for worker in self.workers):
+                return
+            self._command()
+            deque(self._next_event(), maxlen=0)
 
     def poll(self) -> None:
-        """Hear what has happened to processes that wait for `run`; raise `UsageError` if one cannot
-        start.
+        """Handle what has happened to processes that wait for `run`; raise `UsageError` if one
+        cannot start.
         """
         while not self.events.empty():
-            for _ in self._next_event():
-                pass
+            deque(self._next_event(), maxlen=0)
 
     def _next_event(self) -> Iterator[Done]:
         with suppress(queue.Empty):
@@ -236,8 +226,9 @@ class Pool:
         for worker in self.workers:
             self._pass_on(worker)
         self._timeouts.forgive_absence(self.workers)
-        if self.events.empty():  # else the worker that seems late may have answered
-            yield from self._end_overdue()
+        # If there are events, the worker that seems late may have answered.
+        if self.events.empty() and (late := self._timeouts.overdue(self.workers)) is not None:
+            yield from self._lost(*late)
 
     def _heard(self, worker: Worker, message: FromWorker) -> Iterator[Done]:
         if message["op"] == "ended":
@@ -256,59 +247,49 @@ class Pool:
             self._loaded(worker, message)
         elif worker.jobs:
             job, _ = worker.jobs.popleft()
-            worker.step, worker.memory = None, message.get("memory", worker.memory)
+            worker.step = None
+            worker.memory = message.get("memory", worker.memory)
             worker.busy_s += _sane(message.get("seconds"))
             worker.code = message.get("code", worker.code)
             self._deaths[worker.slot.name] = 0
-            self._tell_if_starved(worker, message.get("cpu_share"))
+            self._note_if_starved(worker, message.get("cpu_share"))
             self._set(worker, "busy" if worker.jobs else "idle")
             if message["op"] in ("judged", "edited"):
                 worker.batch_size = message["batch_size"]
-            if (
-                message["op"] == "edited"
-            ):  # what memory or a failure has left of it holds for processes to come
-                smallest = min(
-                    worker.batch_size, self.setup.message.get("batch_size", worker.batch_size)
-                )
-                self.setup.message["batch_size"] = smallest
+            if message["op"] == "edited":
+                # What memory or a failure has left of the size holds for processes to come.
+                size = self.setup.message.get("batch_size", worker.batch_size)
+                self.setup.message["batch_size"] = min(worker.batch_size, size)
             if message["op"] != "dropped":
                 yield job, worker, message
         elif message["op"] == "error":
             self._load_failed(worker, message)
 
-    def _tell_if_starved(self, worker: Worker, share: float | None) -> None:
+    def _note_if_starved(self, worker: Worker, share: float | None) -> None:
         """Say once if a worker gets less than half of the CPU time that its threads could use."""
-        if share is None or share >= STARVED or self._is_starved:
-            return
-        self._is_starved = True
-        gets = (
-            f"worker {worker.slot.name} ({worker.slot.label}) gets {share:.0%} of the CPU time "
-            "that it could use"
-        )
-        self.watcher.note(
-            f"{gets}: other processes keep this machine busy; --imgedit-limit=N takes fewer pairs"
-        )
+        if share is not None and share < STARVED and not self._is_starved:
+            self._is_starved = True
+            self.watcher.note(
+                f"worker {worker.slot.name} ({worker.slot.label}) gets {share:.0%} of the CPU time "
+                "that it could use: other processes keep this machine busy; --imgedit-limit=N "
+                "takes fewer pairs"
+            )
 
     def _loaded(self, worker: Worker, message: Loaded) -> None:
         self._deaths[worker.slot.name] = 0
         worker.memory = message.get("memory")
         worker.load_s, worker.batch_size = _sane(message.get("seconds")), message["batch_size"]
-        asked = self.setup.message.get("batch_size", 1)
-        if worker.batch_size < asked:
-            sizes = f"batch size {worker.batch_size}, not {asked}"
-            why = "larger batches fail, or how their edits round depends on the place in the batch"
-            self.watcher.note(f"worker {worker.slot.name} ({worker.slot.label}): {sizes}: {why}")
-        worker.environment, worker.code = (
-            Environment(**message["environment"]),
-            message.get("code", {}),
-        )
+        requested = self.setup.message.get("batch_size", 1)
+        if worker.batch_size < requested:
+            self.watcher.note(
+                f"worker {worker.slot.name} ({worker.slot.label}): batch size {worker.batch_size}, "
+                f"not {requested}: larger batches fail, or how their edits round depends on the "
+                "place in the batch"
+            )
+        worker.environment = Environment(**message["environment"])
+        worker.code = message.get("code", {})
         worker.loaded_at = time.perf_counter()
         self._set(worker, "idle")
-
-    def _end_overdue(self) -> Iterator[Done]:
-        late = self._timeouts.overdue(self.workers)
-        if late is not None:
-            yield from self._lost(*late)
 
     def _load_failed(self, worker: Worker, message: Failed) -> None:
         self._remove(worker)
@@ -384,15 +365,39 @@ class Pool:
 
 
 def _sane(seconds: Any) -> float:
-    """A time that a worker tells, which code of the user's own may have changed: finite, and not
-    below zero.
+    """Return a time that a worker reports, or 0 if code of the user has made it infinite or
+    negative.
     """
     if isinstance(seconds, int | float) and 0 <= seconds < float("inf"):
         return float(seconds)
     return 0.0
 
 
-def _to(worker: Worker) -> Connection:
-    """The connection of a worker that has answered."""
-    assert worker.connection is not None
-    return worker.connection
+class Retries:
+    """Retries a job once if a fresh process may finish it.
+
+    A process that died or was ended has been replaced by then. One that is out of memory, also
+    after freeing what it could, is replaced here if it has done jobs before, since it may have
+    leaked. Loading a model takes time, so this stops once it has not helped.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool, self.in_vain = pool, 0
+
+    def allow(self, failures: int, worker: Worker, kind: str) -> bool:
+        """Decide on a job that failed on `worker` with an error of `kind`, after so many earlier
+        `failures`.
+        """
+        if kind != "oom":
+            return failures == 0 and kind in ("worker_died", "timeout")
+        if worker.jobs_done == 0:
+            self.in_vain += failures > 0
+            return False
+        if self.in_vain >= MAX_IN_VAIN:
+            return False
+        self.pool.renew(worker)
+        return True
+
+    def helped(self) -> None:
+        """Note that a retry succeeded."""
+        self.in_vain = 0

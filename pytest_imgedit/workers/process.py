@@ -24,24 +24,29 @@ from pytest_imgedit.core.targets import Target
 from pytest_imgedit.core.versions import versions_of
 from pytest_imgedit.kinds.checkpoint_files import find_checkpoint, require_file
 from pytest_imgedit.kinds.source import loaded_code, require_code
-from pytest_imgedit.workers.editing import Dropped, EditCalls, Output, free_memory
-from pytest_imgedit.workers.messages import (
-    checked_answer,
+from pytest_imgedit.workers.editing import (
+    Dropped,
+    EditCalls,
+    Output,
     clock,
     describe,
     finished_edit,
+    free_memory,
 )
-from pytest_imgedit.workers.usage import CpuShare, PeakMemory, threads_in
+from pytest_imgedit.workers.hardware import CpuShare, PeakMemory, threads_in
 
 Read = list[Future[Any]]
 
 #: The most threads that read images.
 READERS = 8
-#: Seconds that a stopping run leaves the job that is being done. A denoising step may be begun
-#: until then.
+#: Seconds that a stopping run leaves the current job. A denoising step may be begun until then.
 STOP_GRACE = 10.0
 #: Seconds between messages about the step that a job is at.
 STEP_INTERVAL = 0.5
+#: Characters of a judge's reply; a longer one is no grading.
+MAX_REPLY = 100_000
+#: Sums of aspects up to here stay finite.
+MAX_ASPECT = 1e100
 
 
 def serve(channel: Any) -> None:
@@ -90,31 +95,27 @@ class JobLoop:
     def __init__(self, send: Callable[[protocol.FromWorker], None], log: TextIO) -> None:
         self.send, self.log = send, log
         self.preprocess: Callable[[Question], Any] | None = None
-        self.dropping_since: float | None = (
-            None  # jobs that have not begun are not to be done any more
-        )
-        self.base: tuple[Target, dict[str, Any]] | None = (
-            None  # what is loaded, apart from adapters
-        )
+        self.dropping_since: float | None = None  # from then on, no job is begun
+        self.base: tuple[Target, dict[str, Any]] | None = None  # what is loaded, without adapters
         self.model: Any = None
         self.edits: EditCalls | None = None  # how an editor is called; a judge has none
         self._memory = PeakMemory()
         self._cpu: CpuShare | None = None  # of a worker on the CPU that has loaded
-        self._modules = 0  # as many were imported when the controller was told last
-        self._told_step = 0.0
+        self._reported_modules = 0  # number of imported modules at the last report of their code
+        self._reported_step_at = 0.0
         self.fits = sys.maxsize  # the most questions that memory was enough for
         self._readers = ThreadPoolExecutor(min(READERS, max(1, (os.cpu_count() or 1) // 2)))
         self._finisher = ThreadPoolExecutor(1)  # one, so that replies keep the order of their jobs
         self.redactor = Redactor(os.environ)
 
     def close(self) -> None:
-        """End its threads once they are done with what they do."""
+        """End the threads once they are idle."""
         self._readers.shutdown(wait=False)
         self._finisher.shutdown(wait=False)
 
     def stop(self) -> None:
-        """Begin no more jobs, and leave the one that is being done `STOP_GRACE` seconds; called by
-        another thread.
+        """Begin no more jobs, and leave the current one `STOP_GRACE` seconds; called by another
+        thread.
         """
         self.dropping_since = clock()
 
@@ -122,53 +123,49 @@ class JobLoop:
         """Start to read the images of a job that waits."""
         if message["op"] == "edit":
             return [self._readers.submit(EditRequest.decoded, edit) for edit in message["edits"]]
-        asked = message["questions"] if message["op"] == "judge" else ()
-        return [self._readers.submit(self._read_question, question) for question in asked]
+        if message["op"] == "judge":
+            return [
+                self._readers.submit(self._read_question, question)
+                for question in message["questions"]
+            ]
+        return []
 
     def handle(self, message: protocol.ToWorker, read: Read) -> None:
         """Do a job up to where the GPU is free again; its reply is finished and sent by another
         thread.
         """
         started = clock()
+        reply: protocol.Reply | Callable[[], protocol.Reply]
         try:
-            finish = self._begin(message, read)
+            reply = self._do(message, read)
         except Dropped:
+            reply = {"op": "dropped"}
+        except BaseException as error:  # even a SystemExit of an editor is the error of this job
+            reply = self._failed(error)
+        self._finisher.submit(self._finish, reply, clock() - started)
 
-            def finish() -> protocol.Reply:
-                return {"op": "dropped"}
-
-        except (
-            BaseException
-        ) as error:  # whatever an editor raises, SystemExit too, is the error of this job alone
-            failed = self._failed(error)
-
-            def finish() -> protocol.Reply:
-                return failed
-
-        self._finisher.submit(self._finish, finish, clock() - started)
-
-    def _begin(self, message: protocol.ToWorker, read: Read) -> Callable[[], protocol.Reply]:
-        """Do what needs the GPU; return what finishes the reply."""
+    def _do(
+        self, message: protocol.ToWorker, read: Read
+    ) -> protocol.Reply | Callable[[], protocol.Reply]:
+        """Do what needs the GPU; return the reply, or what finishes it."""
         if message["op"] == "prepare":
             self.prepare(message)
-            return lambda: {"op": "prepared"}
+            return {"op": "prepared"}
         if message["op"] == "load":
-            loaded = self.load()
-            return lambda: loaded
+            return self.load()
         if self.dropping_since is not None:
-            return lambda: {"op": "dropped"}
+            return {"op": "dropped"}
         if message["op"] == "edit":
             return self.edit(read)
-        judged = self.judge(read)
-        return lambda: judged
+        return self.judge(read)
 
-    def _finish(self, finish: Callable[[], protocol.Reply], seconds: float) -> None:
+    def _finish(self, reply: protocol.Reply | Callable[[], protocol.Reply], seconds: float) -> None:
         try:
-            reply = finish()
-            if (
-                self.base is not None and len(sys.modules) != self._modules
-            ):  # a job may import what no load did
-                self._modules = len(sys.modules)
+            if callable(reply):
+                reply = reply()
+            # A job may import what no load did.
+            if self.base is not None and len(sys.modules) != self._reported_modules:
+                self._reported_modules = len(sys.modules)
                 reply["code"] = self._first_party()
         except BaseException as error:
             reply = self._failed(error)
@@ -177,14 +174,8 @@ class JobLoop:
         try:
             self.send(reply)
         except Exception as error:  # what an editor or judge returned cannot be sent
-            self.send(
-                {
-                    "op": "error",
-                    "seconds": 0.0,
-                    "kind": "exception",
-                    "message": type(error).__name__,
-                }
-            )
+            name = type(error).__name__
+            self.send({"op": "error", "seconds": 0.0, "kind": "exception", "message": name})
 
     def _failed(self, error: BaseException) -> protocol.Failed:
         kind, message = self._describe(error)
@@ -192,24 +183,18 @@ class JobLoop:
 
     def _describe(self, error: BaseException) -> tuple[str, str]:
         """Log an error; return its kind, and one line that holds no secrets."""
-        with suppress(
-            BaseException
-        ):  # the disk with the log may be full, stderr closed, the error unprintable
+        # The disk with the log may be full, stderr closed, the error unprintable.
+        with suppress(BaseException):
             traceback.print_exception(error, file=self.log)
         kind, text = describe(error)
         return kind, shorten(self.redactor.text(text))
 
     def prepare(self, message: protocol.Prepare) -> None:
-        """Import what the target needs, and do what its class has in `warm_up`, which may use a
-        little of the GPU.
+        """Import what the target needs, and call `warm_up` of its class, which may use a little of
+        the GPU.
         """
-        self.target = Target(**message["target"])
-        self.params, self.device = message["params"], message["device"]
-        self.is_served, self.may_be_blank = message["is_served"], message["may_be_blank"]
-        self.libraries = message["libraries"]
-        self.asked_batch = message.get("batch_size")  # of an editor only
-        self.pads_batches = message.get("pads_batches", False)
-        self.redactor = Redactor(os.environ, self.params, server_key(self.params))
+        self.setup, self.target = message, Target(**message["target"])
+        self.redactor = Redactor(os.environ, message["params"], server_key(message["params"]))
         if checkpoint := message.get("checkpoint"):  # the run was started on another host
             self.target = replace(self.target, argument=find_checkpoint(**checkpoint))
         if code := message.get("code"):
@@ -219,30 +204,36 @@ class JobLoop:
         warm_up = getattr(self.target.load(), "warm_up", None)
         if callable(warm_up):
             arguments = () if self.target.argument is None else (self.target.argument,)
-            warm_up(*arguments, device=self.device, **self.params)
+            warm_up(*arguments, device=message["device"], **message["params"])
 
     def load(self) -> protocol.Loaded:
         """Build the model and have it prove itself; one that differs by its LoRA adapters alone
         keeps its base.
         """
-        loras = self.params.get("loras", ())
-        base = (
-            self.target,
-            {name: value for name, value in self.params.items() if name != "loras"},
-        )
+        params, device = self.setup["params"], self.setup["device"]
+        base = (self.target, {name: params[name] for name in params if name != "loras"})
         if self.base == base and hasattr(self.model, "take_loras"):
-            self.model.take_loras(loras)
+            self.model.take_loras(params.get("loras", ()))
         else:
-            self._build()
+            self.model = self.target.build(device, params)
+            # A judge that prepares questions in a thread gets the results back, if its `answer`
+            # takes them.
+            self.preprocess = getattr(self.model, "preprocess", None)
+            if not callable(self.preprocess) or (
+                "prepared" not in inspect.signature(self.model.answer).parameters
+            ):
+                self.preprocess = None
         self.base = base
         self_check = getattr(self.model, "self_check", None)
         if callable(self_check):
             self_check()
-        if self.asked_batch is not None:
-            self.edits = EditCalls(self.model, self.asked_batch, self.pads_batches)
+        batch_size = self.setup.get("batch_size")  # of an editor only
+        if batch_size is not None:
+            pads = self.setup.get("pads_batches", False)
+            self.edits = EditCalls(self.model, batch_size, pads)
         if hasattr(self.model, "on_step"):
-            self.model.on_step = self._tell_step
-        if self.device == "cpu" and not self.is_served:
+            self.model.on_step = self._report_step
+        if device == "cpu" and not self.setup["is_served"]:
             self._cpu = CpuShare()
         return {
             "op": "loaded",
@@ -251,67 +242,57 @@ class JobLoop:
             "code": self._first_party(),
         }
 
-    def _tell_step(self, step: int, steps: int) -> None:
-        """Tell the controller how far a job is, now and then; raise `Dropped` if there is no more
-        time for it.
+    def _report_step(self, step: int, steps: int) -> None:
+        """Tell the controller how far a job is, at most every `STEP_INTERVAL` seconds; raise
+        `Dropped` if there is no more time for it.
         """
         if self.dropping_since is not None and clock() - self.dropping_since > STOP_GRACE:
             raise Dropped
-        if clock() - self._told_step >= STEP_INTERVAL:
-            self._told_step = clock()
+        if clock() - self._reported_step_at >= STEP_INTERVAL:
+            self._reported_step_at = clock()
             self.send({"op": "step", "step": step, "steps": steps})
-
-    def _build(self) -> None:
-        self.model = self.target.build(self.device, self.params)
-        # A judge that prepares questions in a thread is given what came of it, if its `answer`
-        # takes that.
-        self.preprocess = getattr(self.model, "preprocess", None)
-        if not (
-            callable(self.preprocess)
-            and "prepared" in inspect.signature(self.model.answer).parameters
-        ):
-            self.preprocess = None
 
     def _environment(self) -> JsonObject:
         """Describe where this worker computes: the fields of an `Environment`."""
-        torch = sys.modules.get("torch")
-        on_gpu = self.device != "cpu"
-        device: Literal["cpu", "cuda", "server"] = "cuda" if on_gpu else "cpu"
-        if self.is_served:
+        torch, gpu = sys.modules.get("torch"), None
+        device: Literal["cpu", "cuda", "server"] = "cpu"
+        if self.setup["device"] != "cpu":
+            device = "cuda"
+            if torch is not None and torch.cuda.is_available():
+                gpu = torch.cuda.get_device_name(0)
+        if self.setup["is_served"]:
             device = "server"
-        tells = on_gpu and torch is not None and torch.cuda.is_available()
-        processor, compiled = (
-            getattr(self.model, name, None) for name in ("processor_name", "compiled")
-        )
+        # A class of the user may mean something else by these names.
+        processor = getattr(self.model, "processor_name", None)
+        compiled = getattr(self.model, "compiled", None)
         return {
             "device": device,
-            "gpu": torch.cuda.get_device_name(0) if tells and torch is not None else None,
-            "versions": versions_of(self.libraries),
-            # A class of the user's own may mean something else by these names.
+            "gpu": gpu,
+            "versions": versions_of(self.setup["libraries"]),
             "processor": processor if isinstance(processor, str) else None,
             "compiled": compiled if isinstance(compiled, bool) else None,
             "threads": threads_in(os.environ) if device == "cpu" else None,
         }
 
     def _first_party(self) -> dict[str, str]:
-        """Digests of the first-party modules that are imported, for a class of the user's own."""
+        """Return the digests of the imported first-party modules, for a class of the user."""
         if self.target.is_own:
             return loaded_code()
         return {}
 
     def _batch_size(self) -> int:
-        """The most edits or questions of one call; raises `SetupError` if the judge names no
+        """Return the most edits or questions of one call; raises `SetupError` if the judge names no
         count.
         """
         if self.edits is not None:
             return self.edits.batch_size
-        wanted = getattr(self.model, "batch_size", 1)
-        if not isinstance(wanted, int) or wanted < 1:
+        batch_size = getattr(self.model, "batch_size", 1)
+        if not isinstance(batch_size, int) or batch_size < 1:
             raise SetupError(
-                f"{type(self.model).__name__}.batch_size is {wanted!r}, expected a count of at "
+                f"{type(self.model).__name__}.batch_size is {batch_size!r}, expected a count of at "
                 "least 1"
             )
-        return min(wanted, self.fits)
+        return min(batch_size, self.fits)
 
     def edit(self, read: Read) -> Callable[[], protocol.Edited]:
         """Edit a batch; images are checked and encoded when the reply is finished.
@@ -321,17 +302,17 @@ class JobLoop:
         assert self.edits is not None, "an editor was asked, and not a judge"
         requests: dict[int, EditRequest] = {}
         outputs: dict[int, Output] = {}
-        for place, request in enumerate(read):
+        for index, future in enumerate(read):
             try:
-                requests[place] = request.result()
+                requests[index] = future.result()
             except ImageError as error:
-                outputs[place] = Output(error)
+                outputs[index] = Output(error)
         outputs.update(zip(requests, self.edits.edit(list(requests.values())), strict=True))
         batch_size = self._batch_size()
 
         def finish() -> protocol.Edited:
             edits = [
-                self._finished(outputs[place], requests.get(place)) for place in sorted(outputs)
+                self._finished(outputs[index], requests.get(index)) for index in range(len(read))
             ]
             return {"op": "edited", "edits": edits, "batch_size": batch_size}
 
@@ -342,9 +323,10 @@ class JobLoop:
     ) -> protocol.FinishedEdit | protocol.FailedEdit:
         error = output.value
         if request is not None and not isinstance(error, BaseException):
+            may_be_blank = self.setup["may_be_blank"]
             try:
                 return finished_edit(
-                    error, request.source, output.seconds, self.may_be_blank, output.batch_size
+                    output.value, request.source, output.seconds, may_be_blank, output.batch_size
                 )
             except Exception as problem:
                 error = problem
@@ -357,32 +339,20 @@ class JobLoop:
         """
         answers: dict[int, Answer] = {}
         questions: dict[int, tuple[Question, Any]] = {}
-        for place, question in enumerate(read):
+        for index, future in enumerate(read):
             try:
-                questions[place] = question.result()
+                questions[index] = future.result()
             except ImageError as error:
-                answers[place] = checked_answer(Answer(error=one_line(error)), batch_size=1)
+                answers[index] = checked_answer(Answer(error=one_line(error)), batch_size=1)
         read.clear()  # prepared images are large
         answers.update(zip(questions, self._ask(list(questions.values())), strict=True))
-        ordered = [vars(answers[place]) for place in sorted(answers)]
+        ordered = [vars(answers[index]) for index in sorted(answers)]
         return {"op": "judged", "answers": ordered, "batch_size": self._batch_size()}
 
-    def _read_question(self, asked: JsonObject) -> tuple[Question, Any]:
+    def _read_question(self, fields: JsonObject) -> tuple[Question, Any]:
         """Decode a question's images; prepare it for a judge that has `preprocess`."""
-        question = Question.decoded(asked)
+        question = Question.decoded(fields)
         return question, None if self.preprocess is None else self.preprocess(question)
-
-    def _answer(self, batch: list[tuple[Question, Any]]) -> list[Answer]:
-        questions, prepared = [question for question, _ in batch], [ready for _, ready in batch]
-        if self.preprocess is not None:
-            given = self.model.answer(questions, prepared=prepared)
-        else:
-            given = self.model.answer(questions)
-        if not isinstance(given, list | tuple):
-            raise TypeError(
-                f"the judge returned {type(given).__name__}, expected a list of answers"
-            )
-        return list(given)
 
     def _ask(self, questions: list[tuple[Question, Any]]) -> list[Answer]:
         """Put questions to the judge; when memory runs out, in batches of half the size from then
@@ -391,17 +361,69 @@ class JobLoop:
         answers: list[Answer] = []
         while len(answers) < len(questions):
             batch = questions[len(answers) :][: self.fits]
-            given: Any = None
             try:
-                given = self._answer(batch)
+                answers += self._answer(batch)
+                continue
             except Exception as error:
                 if len(batch) == 1 or not is_out_of_memory(error):
                     raise
-            if given is None:
-                self.fits = len(batch) // 2
-                free_memory()
-                continue
-            if len(given) != len(batch):
-                raise ValueError(f"the judge gave {len(given)} answers to {len(batch)} questions")
-            answers += [checked_answer(answer, len(batch)) for answer in given]
+            # The failed call's tensors are gone with its exception, so not before here.
+            self.fits = len(batch) // 2
+            free_memory()
         return answers
+
+    def _answer(self, batch: list[tuple[Question, Any]]) -> list[Answer]:
+        questions, prepared = [list(column) for column in zip(*batch, strict=True)]
+        options = {} if self.preprocess is None else {"prepared": prepared}
+        answers = self.model.answer(questions, **options)
+        if not isinstance(answers, list | tuple):
+            raise TypeError(
+                f"the judge returned {type(answers).__name__}, expected a list of answers"
+            )
+        if len(answers) != len(batch):
+            raise ValueError(f"the judge gave {len(answers)} answers to {len(batch)} questions")
+        return [checked_answer(answer, len(batch)) for answer in answers]
+
+
+def checked_answer(answer: Answer, batch_size: int) -> Answer:
+    """Return an answer of a batch in plain values; one that does not hold what it must becomes an
+    error.
+    """
+    try:
+        if not isinstance(answer, Answer):
+            raise TypeError("it is none")
+        if isinstance(answer.score, bool | str):
+            raise TypeError(f"a score that is {answer.score!r}")
+        if len(answer.reply) > MAX_REPLY:
+            problem = f"a reply of {len(answer.reply)} characters, expected at most {MAX_REPLY}"
+            return checked_answer(Answer(error=problem), batch_size)
+        reason = answer.error
+        if reason is not None:
+            reason = _encodable(str(reason)) or "the judge gave no reason"
+        return Answer(
+            reply=_encodable(answer.reply),
+            score=None if answer.score is None else float(answer.score),
+            aspects={shorten(str(name)): _aspect(value) for name, value in answer.aspects.items()},
+            expected={shorten(str(name)): float(value) for name, value in answer.expected.items()},
+            off_scale=float(answer.off_scale),
+            error=reason,
+            tokens_in=int(answer.tokens_in),
+            tokens_out=int(answer.tokens_out),
+            cut=bool(answer.cut),
+            batch_size=batch_size,
+        )
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
+        problem = f"the judge gave {answer!r:.200}, expected an Answer: {one_line(error)}"
+        return checked_answer(Answer(error=problem), batch_size)
+
+
+def _aspect(value: Any) -> float:
+    """Read the number of an aspect, so small that sums stay finite; inf and nan pass."""
+    number = float(value)
+    if MAX_ASPECT < abs(number) < float("inf"):
+        raise ValueError(f"an aspect of {number:g}, expected at most {MAX_ASPECT:g}")
+    return number
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from pytest_imgedit.workers.base import State, Worker
 
-#: Seconds without listening to workers from which on that time does not count against them.
+#: If the controller was unresponsive for more seconds than this, worker deadlines are extended by
+#: the gap. A process may be gone for this long before its connection ends.
 ABSENCE = 1.0
 
 
@@ -21,18 +21,9 @@ class Deadline:
     option: str
 
 
-class Overdue(NamedTuple):
-    """A worker that has to go: the kind of error that its job gets, and what happened."""
-
-    worker: Worker
-    kind: str
-    what: str
-
-
 class Timeouts:
-    """Holds workers to the deadlines of their states.
-
-    Time in which nobody listened to them does not count.
+    """Holds workers to the deadlines of their states, without the time in which nobody listened to
+    them.
     """
 
     def __init__(self, deadlines: Mapping[State, Deadline]) -> None:
@@ -40,7 +31,7 @@ class Timeouts:
         self._listened = time.monotonic()
 
     def forgive_absence(self, workers: Iterable[Worker]) -> None:
-        """Let no deadline count the time in which this process was stopped, or busy, or by which
+        """Exclude from deadlines the time in which this process was stopped or busy, or by which
         its clock jumped.
         """
         now = time.monotonic()
@@ -50,30 +41,31 @@ class Timeouts:
             for worker in workers:
                 worker.since, worker.silent_at = min(now, worker.since + away), 0.0
 
-    def overdue(self, workers: Iterable[Worker]) -> Overdue | None:
+    def overdue(self, workers: Iterable[Worker]) -> tuple[Worker, str, str] | None:
         """Return the first worker that has been in a state for longer than its deadline, or whose
-        process is gone without a word.
+        process is gone without a word; with the kind of error of its job, and what happened.
         """
         now = time.monotonic()
         for worker in workers:
             limit = self._deadlines.get(worker.state)
             if limit is not None and now - worker.since > limit.seconds * _edits_at_once(worker):
-                doing = {"busy": "a job"}.get(worker.state, worker.state)
+                doing = "a job" if worker.state == "busy" else worker.state
                 what = f"was ended: {doing} took longer than {limit.seconds:g} s ({limit.option})"
-                return Overdue(worker, "timeout", what)
+                return worker, "timeout", what
             if worker.connection is None or worker.connection.alive():
                 continue
             worker.silent_at = worker.silent_at or now
             if now - worker.silent_at > ABSENCE:  # a child of it holds its connection open
-                return Overdue(worker, "worker_died", "died")
+                return worker, "worker_died", "died"
         return None
 
 
 def _edits_at_once(worker: Worker) -> int:
-    """How many edits the running job is for, each of which may take its time; a batch of questions
+    """Count the edits of the running job, each of which has the whole time; a batch of questions
     counts as one.
     """
-    message = worker.jobs[0][1] if worker.state == "busy" else None
-    if message is not None and message["op"] == "edit":
-        return len(message["edits"])
+    if worker.state == "busy":
+        message = worker.jobs[0][1]
+        if message["op"] == "edit":
+            return len(message["edits"])
     return 1

@@ -18,11 +18,10 @@ from pytest_imgedit.core.images import encode_png
 from pytest_imgedit.core.requests import Answer, Question
 from pytest_imgedit.workers import process, supervisor
 from pytest_imgedit.workers.base import Slot, Worker
-from pytest_imgedit.workers.editing import EditCalls
-from pytest_imgedit.workers.messages import describe
+from pytest_imgedit.workers.editing import EditCalls, describe
+from pytest_imgedit.workers.hardware import PeakMemory
+from pytest_imgedit.workers.pool import MAX_IN_VAIN, Retries
 from pytest_imgedit.workers.process import JobLoop
-from pytest_imgedit.workers.retries import MAX_IN_VAIN, Retries
-from pytest_imgedit.workers.usage import PeakMemory
 
 
 def keep(tmp_path, script, patience="60"):
@@ -251,13 +250,13 @@ def test_an_edit_that_takes_too_long_after_a_stop_is_dropped_at_its_next_step(
     monkeypatch.setattr(process, "STOP_GRACE", grace)
     sent = []
     worker = JobLoop(sent.append, sys.stderr)
-    worker.may_be_blank = True
+    worker.setup = {"may_be_blank": True}
 
     class Model:
         def edit(self, request):
             worker.stop()  # as the thread does that listens
             for step in range(1, 4):
-                worker._tell_step(step, 3)
+                worker._report_step(step, 3)
             return request.source
 
         def edit_batch(self, requests):

@@ -11,7 +11,7 @@ from waiting import wait_until
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.versions import __version__
 from pytest_imgedit.workers import hosts
-from pytest_imgedit.workers.agent import Agent, News
+from pytest_imgedit.workers.agent import Agent
 from pytest_imgedit.workers.base import ENDED, NotStarted, Slot
 from pytest_imgedit.workers.hosts import Host, Hosts
 from pytest_imgedit.workers.ray import AgentActor
@@ -41,7 +41,7 @@ class QuietAgent(Agent):
     def news(self, number):
         time.sleep(0.01)
         said, self.inboxes[number] = self.inboxes[number], []
-        return News(said, ["a line"] if said else [], is_alive=True)
+        return said, ["a line"] if said else [], True
 
     def close(self, number):
         return "exit status 0", ["goodbye"]

@@ -99,9 +99,9 @@ def test_where_not_all_load_at_once_each_machine_loads_one():
             send=lambda message, name=name: sent.append((name, message["op"]))
         )
         made.workers.append(Worker(Slot(name, ("0",), machine=machine), connection, "waiting"))
-    made._load_waiting()
-    made._load_waiting()
+    made._command()
+    made._command()
     assert sent == [("edit-0", "load"), ("edit-2", "load")]
     made.workers[0].state = "idle"
-    made._load_waiting()
+    made._command()
     assert sent[2:] == [("edit-1", "load")]

@@ -9,9 +9,9 @@ import pytest
 from run_world import Told
 
 from pytest_imgedit.workers.base import Slot, Worker
+from pytest_imgedit.workers.hardware import CpuShare, _scheduled
 from pytest_imgedit.workers.pool import Pool, Setup
 from pytest_imgedit.workers.timeouts import Deadline
-from pytest_imgedit.workers.usage import CpuShare, _scheduled
 
 LIMIT = Deadline(10.0, "workers.edit_timeout")
 
@@ -64,7 +64,7 @@ def test_the_deadline_of_a_batch_is_that_of_its_edits(pool, monkeypatch, edits, 
     worker = worker_of(pool, "busy", edits=edits)
     worker.since = time.monotonic() - seconds
     monkeypatch.setattr(pool, "_spawn", lambda slot: None)
-    replies = [reply for _, _, reply in pool._end_overdue()]
+    replies = [reply for _, _, reply in pool._next_event()]
     assert [reply["kind"] for reply in replies] == (["timeout"] if ended else [])
 
 
@@ -116,7 +116,7 @@ def test_batches_that_memory_has_halved_stay_small_in_the_processes_to_come(pool
 
 def test_the_share_of_the_processor_is_that_of_threads_that_want_it(monkeypatch):
     times = iter([(1.0, 2.0), (1.5, 2.5), (7.0, 16.0)])
-    monkeypatch.setattr("pytest_imgedit.workers.usage._scheduled", lambda: next(times))
+    monkeypatch.setattr("pytest_imgedit.workers.hardware._scheduled", lambda: next(times))
     cpu = CpuShare()
     assert cpu.look() is None  # a second says nothing
     assert cpu.look() == pytest.approx(6 / 20)

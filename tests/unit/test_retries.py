@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_imgedit.workers.retries import MAX_IN_VAIN, Retries
+from pytest_imgedit.workers.pool import MAX_IN_VAIN, Retries
 
 
 class Renewing:
