@@ -1,5 +1,5 @@
-"""Where results are computed: library versions, device, processor; and which results count as made
-here.
+"""Environments of results (library versions, device, processor), and which of them may serve
+another environment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict
 from pytest_imgedit.core.versions import versions_of
 
 Reuse = Literal["exact", "compatible", "any"]
-#: Seconds in which an interpreter must have told the versions of its packages.
+#: Seconds within which an interpreter must report the versions of its packages.
 ANSWER = 15
 _SCRIPT = """
 import json, sys
@@ -31,14 +31,14 @@ print(json.dumps(versions_of({names!r})))
 
 
 class Environment(BaseModel):
-    """Where a record was computed. `None` stands for what is not known before something was
-    computed.
+    """Where a record was computed. `None` stands for a value that is unknown before the first
+    computation.
 
-    `device` is `cpu`, `cuda`, or `server` for what computes elsewhere; `gpu` the product;
-    `versions` those of the libraries that computed; `processor` the class that prepared images for
-    a judge; `compiled` says whether an editor's networks, or what a judge computes between matrix
-    products, were; `threads` in how many threads a CPU computed, by which sums are split and so
-    rounded.
+    `device` is `cpu`, `cuda`, or `server` for a model behind a server. `gpu` is the product name,
+    `versions` those of the libraries that computed, `processor` the class that prepared images for
+    a judge. `compiled` says whether an editor's networks, or a judge's operations between matrix
+    products, were compiled. `threads` is the number of CPU threads, which decides how sums are
+    split and rounded.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -53,19 +53,18 @@ class Environment(BaseModel):
     @property
     def digest(self) -> str:
         """Twelve hex digits that name this environment in results."""
-        return hashlib.sha256(json.dumps(self.model_dump(), sort_keys=True).encode()).hexdigest()[
-            :12
-        ]
+        text = json.dumps(self.model_dump(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def __str__(self) -> str:
         versions = ", ".join(f"{name} {version}" for name, version in sorted(self.versions.items()))
-        return f"{self.device}{f' {self.gpu}' if self.gpu else ''}: {versions}"
+        return f"{' '.join(filter(None, (self.device, self.gpu)))}: {versions}"
 
     def differences(self, here: Environment) -> list[str]:
-        """Say in what this environment differs from `here`, such as `torch 2.12.1 there, 2.13.0
+        """List the differences of this environment from `here`, such as `torch 2.12.1 there, 2.13.0
         here`.
         """
-        found = [
+        differences = [
             f"{name} {self.versions.get(name, 'absent')} there, "
             f"{here.versions.get(name, 'absent')} here"
             for name in sorted({*self.versions, *here.versions})
@@ -74,14 +73,14 @@ class Environment(BaseModel):
         for name in ("device", "gpu", "processor", "compiled", "threads"):
             was, now = getattr(self, name), getattr(here, name)
             if was != now and None not in (was, now):
-                found.append(f"{name} {was} there, {now} here")
-        return found
+                differences.append(f"{name} {was} there, {now} here")
+        return differences
 
     def serves(self, here: Environment, policy: Reuse) -> bool:
-        """Tell whether a record that was computed in this environment may be reused `here`.
+        """Return whether a record that was computed in this environment may be reused `here`.
 
-        `exact` wants no difference, `compatible` the same device kind, the same libraries and of
-        each the same major and minor version, `any` nothing.
+        `exact` requires that there is no difference, `compatible` the same kind of device and the
+        same libraries in the same major and minor versions, `any` nothing.
         """
         if policy == "any":
             return True
@@ -90,45 +89,37 @@ class Environment(BaseModel):
         return self.device == here.device and alike(self.versions, here.versions)
 
 
-def _minor(versions: dict[str, str]) -> dict[str, list[str]]:
-    return {name: version.partition("+")[0].split(".")[:2] for name, version in versions.items()}
-
-
 @cache
 def ask_versions(
     python: str, names: tuple[str, ...], paths: tuple[str, ...] = (), patience: float = ANSWER
 ) -> dict[str, str]:
-    """Start an interpreter and have it tell the versions of packages, those in further `paths`
-    included.
+    """Return the versions of packages in another interpreter, including packages in further
+    `paths`.
 
-    Raises `ValueError` or `subprocess.SubprocessError` if it does not within `patience` seconds.
+    Raises `ValueError` or `subprocess.SubprocessError` if it does not report them within `patience`
+    seconds.
     """
-    # In a session of its own, below a shell, so that whatever the interpreter is, it ends and
-    # touches nothing here.
     script = _SCRIPT.format(names=list(names), paths=list(paths))
-    command = ["/bin/sh", "-c", '"$0" "$@"; exit $?', python, "-c", script]
-    asked = subprocess.Popen(
-        command,
+    # In a new session, below a shell, so that any interpreter ends and touches nothing here.
+    with subprocess.Popen(
+        ["/bin/sh", "-c", '"$0" "$@"; exit $?', python, "-c", script],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
         start_new_session=True,
-    )
-    try:
-        found: dict[str, str] = json.loads(asked.communicate(timeout=patience)[0])
-    finally:
-        with suppress(OSError):
-            os.killpg(asked.pid, signal.SIGKILL)
-        asked.wait()
-    return found
+    ) as process:
+        try:
+            return dict(json.loads(process.communicate(timeout=patience)[0]))
+        finally:
+            with suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def versions_in(python: str | None, names: Sequence[str]) -> dict[str, str]:
-    """Return the versions of packages in an interpreter (`None`: this one), as far as they are
-    installed there.
+    """Return the versions of packages that are installed in an interpreter (`None`: this one).
 
-    One that cannot tell has none, so that nothing stored counts as made there; its workers will say
-    what is wrong.
+    If it does not report them, there are none: no stored record counts as computed there, and its
+    workers will raise the error.
     """
     if python in (None, sys.executable) or not names:
         return versions_of(names)
@@ -138,14 +129,20 @@ def versions_in(python: str | None, names: Sequence[str]) -> dict[str, str]:
         return {}
 
 
-def alike(one: dict[str, str], other: dict[str, str]) -> bool:
-    """Tell whether two interpreters have the same packages, of each the same major and minor
-    version.
+def alike(first: dict[str, str], second: dict[str, str]) -> bool:
+    """Return whether two interpreters have the same packages in the same major and minor
+    versions.
     """
-    return _minor(one) == _minor(other)
+    return _minor(first) == _minor(second)
+
+
+def _minor(versions: dict[str, str]) -> dict[str, list[str]]:
+    return {name: version.partition("+")[0].split(".")[:2] for name, version in versions.items()}
 
 
 def key(recipe: Mapping[str, Any], environment: Environment | None = None) -> str:
-    """Hash a recipe, and the environment where it counts; recipes must be plain JSON values."""
-    parts = [recipe] if environment is None else [recipe, environment.model_dump()]
+    """Hash a recipe, and its environment if that is given; recipes must be plain JSON values."""
+    parts = [recipe]
+    if environment is not None:
+        parts.append(environment.model_dump())
     return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=True).encode()).hexdigest()

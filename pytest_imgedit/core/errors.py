@@ -1,9 +1,10 @@
-"""Errors that a user can cause, each with one line made for a person; and how to tell an error of
-memory.
+"""Errors that a user can cause, each with a message of one line, and the recognition of memory
+errors.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,8 +16,8 @@ class UsageError(Exception):
 
 
 class SettingError(UsageError):
-    """A setting of an editor or judge that it cannot take: `key` names it (`spec` is the model
-    itself), the text says why.
+    """A setting that an editor or judge cannot use: `key` names it (`spec` is the model itself),
+    the text says why.
     """
 
     def __init__(self, key: str, reason: str) -> None:
@@ -25,17 +26,17 @@ class SettingError(UsageError):
 
 
 class ImageError(ValueError):
-    """An image that cannot be used; the pair it belongs to ends in an error, the others go on."""
+    """An image that cannot be used; its pair ends in an error, the others go on."""
 
 
 class OutputError(ValueError):
-    """What an editor returned is no edit: not an image, not finite, blank, or of an impossible
+    """An editor's output that is no edit: not an image, not finite, blank, or of an impossible
     size.
     """
 
 
 class EditFailed(Exception):
-    """An edit or a verdict that a test asked for could not be had; the text says why."""
+    """An edit or a verdict that a test requested failed; the text says why."""
 
 
 class ReplyError(ValueError):
@@ -43,8 +44,8 @@ class ReplyError(ValueError):
 
 
 class StoreError(UsageError):
-    """The store cannot be written, such as on a full disk: the run stops, what is stored already
-    stays.
+    """The store cannot be written, for example because the disk is full: the run stops, stored
+    results stay.
     """
 
 
@@ -53,30 +54,25 @@ class SetupError(Exception):
 
 
 def first_problem(error: ValidationError) -> str:
-    """Say the first thing that pydantic found wrong, with its place, such as `items.3.score: Input
-    should be …`.
+    """Return the first problem that pydantic found, with its location, such as `items.3.score:
+    Input should be …`.
     """
     first = error.errors(include_url=False)[0]
-    where = ".".join(map(str, first["loc"]))
-    what = str(first["msg"]).removeprefix("Value error, ")
-    if where:
-        return f"{where}: {what}"
-    return what
+    location = ".".join(map(str, first["loc"]))
+    return f"{location}: {first['msg'].removeprefix('Value error, ')}".removeprefix(": ")
 
 
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "_ALLOC_FAILED")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell GPU and host memory errors from others without importing torch, which words them in
-    several ways.
+    """Return whether an error is one of GPU or host memory, without importing torch, which words
+    them in several ways.
     """
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
-    if not isinstance(error, RuntimeError):
-        return False
-    try:
-        text = str(error)
-    except Exception:  # an error of a user's own may fail to say what it is
-        return False
-    return any(words in text for words in _OUT_OF_MEMORY)
+    with suppress(Exception):  # a custom error may fail to format itself
+        return isinstance(error, RuntimeError) and any(
+            words in str(error) for words in _OUT_OF_MEMORY
+        )
+    return False

@@ -1,5 +1,5 @@
-"""One pair's result as a test sees it: numbers, images, and a check that fails with all that helps
-to see why.
+"""One pair's result as a test sees it: numbers, images, and a check whose failure shows the
+evidence.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pytest_imgedit.core.sanitize import printable, shorten
 
 #: Characters of a judge's reply that a failing item shows.
 MAX_REPLY_SHOWN = 400
-#: What a result tells of its item as results.json has it.
-_TOLD = ("id", "category", "status", "score", "aspects", "seeds", "error", "instruction")
+#: Attributes that a result takes from its item.
+_COPIED = ("id", "category", "status", "score", "aspects", "seeds", "error", "instruction")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -25,10 +25,9 @@ class ItemResult:
     """How one pair ended. `score` in [0, 10] and `aspects` are means over seeds, `None` and empty
     on error.
 
-    `edited` is the end of a pair in stage `edit`; `interrupted` pairs were cut off before they were
-    done, and pairs `not_needed` left out since every gate was decided. `paths` are those of the
-    image files `source`, `reference` and `edited` (of the first seed), as far as there are any, and
-    of the `report`.
+    In stage `edit`, pairs end as `edited`. `interrupted` pairs were stopped before they were done;
+    pairs `not_needed` were left out since every gate was decided. `paths` holds the existing image
+    files `source`, `reference` and `edited` (of the first seed), and the `report`.
     """
 
     id: str
@@ -44,40 +43,37 @@ class ItemResult:
 
     @classmethod
     def of(cls, item: Item, min_score: float | None, store: Path, report: Path) -> ItemResult:
-        """Make the result of an item of results.json; `store` is the folder of the store that holds
-        its images.
-        """
+        """Make the result of an item of results.json; the folder `store` holds its images."""
         blobs = {"source": item.source, "reference": item.reference}
-        blobs["edited"] = (
-            f"{item.edits[0].blob[:2]}/{item.edits[0].blob}.png" if item.edits else None
-        )
+        if item.edits:
+            blobs["edited"] = f"{item.edits[0].blob[:2]}/{item.edits[0].blob}.png"
         paths = {name: store / "blobs" / blob for name, blob in blobs.items() if blob is not None}
-        told = {name: getattr(item, name) for name in _TOLD}
-        return cls(**told, paths={**paths, "report": report}, min_score=min_score)
+        copied = {name: getattr(item, name) for name in _COPIED}
+        return cls(**copied, paths={**paths, "report": report}, min_score=min_score)
 
     def __repr__(self) -> str:
-        """Say which one it is; pytest prints that of a test that fails, and texts from data do not
-        belong there.
+        """Return the id and the status, without texts from data, since pytest prints it for failing
+        tests.
         """
         return f"<ItemResult {self.id}: {self.status}>"
 
     @property
     def source(self) -> Image.Image:
-        """The source image, 8-bit sRGB of shape (H, W, 3), read at each call; raises `ItemFailed`
-        without one.
+        """The source image, 8-bit sRGB of shape (H, W, 3), read at each access; raises `ItemFailed`
+        if there is none.
         """
         return self._image("source")
 
     @property
     def edited(self) -> Image.Image:
-        """The edited image of the first seed, as `source`; raises `ItemFailed` if the edit
+        """The edited image of the first seed, like `source`; raises `ItemFailed` if the edit
         failed.
         """
         return self._image("edited")
 
     @property
     def reference(self) -> Image.Image | None:
-        """The reference image, as `source`; `None` for a pair without one."""
+        """The reference image, like `source`; `None` for a pair without one."""
         if "reference" in self.paths:
             return self._image("reference")
         return None
@@ -94,8 +90,8 @@ class ItemResult:
         """Fail the calling test unless this pair was edited, judged, and reached the suite's
         `min_score`.
 
-        Raises `ItemFailed` with the reason, the instruction, what the judge said, and where the
-        images are.
+        Raises `ItemFailed` with the reason, the instruction, the judge's replies, and the paths of
+        the images.
         """
         __tracebackhide__ = True
         if self.error is not None:
@@ -107,25 +103,20 @@ class ItemResult:
 
 
 class ItemFailed(AssertionError):
-    """A pair is not as a test wants it: `reason` in one line, and as text all that helps to see
-    why.
-    """
+    """A pair fails a test: `reason` is one line, the text holds all evidence."""
 
     def __init__(self, item: ItemResult, reason: str) -> None:
         self.reason = reason
-        replies = [
-            seed.verdict.reply
-            for seed in item.seeds
-            if seed.verdict is not None and seed.verdict.reply
-        ]
-        if item.error is not None and item.error.reply:
-            replies.append(item.error.reply)
-        told = {
+        replies = [seed.verdict.reply for seed in item.seeds if seed.verdict is not None]
+        if item.error is not None:
+            replies.append(item.error.reply or "")
+        evidence = {
             "pair": f"{item.id} ({item.category})",
             "instruction": item.instruction,
             "aspects": ", ".join(f"{name} {value:.2f}" for name, value in item.aspects.items()),
             "judge": " | ".join(
-                shorten(" / ".join(reply.split("\n")), MAX_REPLY_SHOWN) for reply in replies
+                shorten(" / ".join(reply.split("\n")), MAX_REPLY_SHOWN)
+                for reply in filter(None, replies)
             ),
             **{
                 name: os.path.relpath(item.paths[name])
@@ -134,6 +125,6 @@ class ItemFailed(AssertionError):
             },
         }
         if "report" in item.paths:
-            told["report"] = f"{os.path.relpath(item.paths['report'])}#view-{item.id}"
-        lines = [f"  {name}: {printable(text)}" for name, text in told.items() if text]
+            evidence["report"] = f"{os.path.relpath(item.paths['report'])}#view-{item.id}"
+        lines = [f"  {name}: {printable(text)}" for name, text in evidence.items() if text]
         super().__init__("\n".join([printable(reason), *lines]))

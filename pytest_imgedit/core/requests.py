@@ -1,4 +1,4 @@
-"""What editors and judges are asked, what they answer, and what a class must have to be one."""
+"""Requests to editors and judges, their answers, and the protocols of their classes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ ImageT = TypeVar("ImageT", default=Image.Image)
 
 @dataclass(frozen=True)
 class EditRequest(Generic[ImageT]):
-    """What an editor is asked for: RGB source of shape (H, W, 3), instruction, and a seed in [0,
+    """A request to an editor: an RGB source of shape (H, W, 3), an instruction, and a seed in [0,
     2**63).
 
-    `reference` is there for the controls `oracle` and `shuffled`, and as the finished image for
-    `folder`, only.
+    Only the controls `oracle` and `shuffled` get a `reference`, and the editor `folder`, whose
+    finished image it is.
     """
 
     pair_id: str
@@ -38,45 +38,42 @@ class EditRequest(Generic[ImageT]):
         """Read the fields of an `EditRequest[bytes]`; raises `ImageError` for an image that does
         not decode.
         """
-        reference = fields["reference"]
-        images = {"source": decode(fields["source"])}
-        if reference is not None:
-            images["reference"] = decode(reference)
-        return EditRequest(**{**fields, **images})
+        names = [name for name in ("source", "reference") if fields[name] is not None]
+        return EditRequest(**{**fields, **{name: decode(fields[name]) for name in names}})
 
 
 class Editor(Protocol):
-    """Built once a worker as `Class(argument, device=…, **params)`; the argument only if the spec
-    has one.
+    """Each worker builds an editor once, as `Class(argument, device=…, **params)`; the argument is
+    passed only if the spec has one.
 
     `device` is `"cpu"`, `"cuda"`, or `"balanced"` (spread over all GPUs that the worker sees). An
-    editor may have a method `self_check()`, which a worker calls once after building it:
+    editor may have a method `self_check()`, which the worker calls once after building it; a
     `SetupError` from it ends the run. The global generators of Python, numpy and torch are seeded
     with the request's seed before every edit.
 
-    An editor with an attribute `on_step` is given a function there, which it may call with (step,
-    steps) as it goes.
+    If an editor has an attribute `on_step`, the worker sets it to a function, which the editor may
+    call with (step, steps) during an edit.
 
-    An editor that can make several edits in one call has a method `edit_batch(requests)` too, which
-    returns one image a request, in order, or an exception in the place of one that failed. It gets
-    at most `editor.batch_size` requests, whose sources are of one size. If it runs out of memory,
-    it is called again with half as many. Each image must be that which `edit` returns, to rounding.
-    One that draws from a global generator is called for one edit at a time, as these are seeded for
-    the first request alone.
+    An editor that can make several edits in one call also has a method `edit_batch(requests)`,
+    which returns one image per request, in order, or an exception for each that failed. It gets at
+    most `editor.batch_size` requests, whose sources have the same size. If it runs out of memory,
+    it is called again with half as many. Each image must equal that of `edit` up to rounding. An
+    editor that draws from a global generator is called for one edit at a time, since the generators
+    are seeded for the first request only.
     """
 
     def edit(self, request: EditRequest) -> Image.Image:
-        """Return the edited image. What it raises becomes the error of this pair alone."""
+        """Return the edited image. An exception becomes the error of this pair only."""
 
 
 @dataclass(frozen=True)
 class Question(Generic[ImageT]):
-    """What a judge is asked about one edit.
+    """A question to a judge about one edit.
 
-    `images` holds RGB images by name: `source`, `edited`, and `reference` where the pair has one.
-    `system` is the system prompt; `parts` is the user's turn in order: texts as `("text", words)`
-    and images as `("image", name)`; `aspects` are the names of the numbers that the rubric reads
-    from the reply.
+    `images` holds RGB images by name: `source`, `edited`, and `reference` if the pair has one.
+    `system` is the system prompt. `parts` is the user's turn in order: texts as `("text", words)`
+    and images as `("image", name)`. `aspects` names the numbers that the rubric reads from the
+    reply.
     """
 
     pair_id: str
@@ -101,13 +98,13 @@ class Answer:
     """A judge's answer: the raw `reply`, or a `score` in [0, 10] with its aspects from a judge that
     measures.
 
-    A reply that is `cut`, which would have gone on but for a limit on its length, is not read.
+    A reply that is `cut`, since it reached a limit on its length, is not read.
 
     The rubric parses the reply of an answer without a score. `expected` may then hold an expected
-    grade in [0, 10] for every aspect, from which the score is made in place of those that the reply
-    names, with `off_scale` the largest probability that the judge gave to something else than a
-    grade. `error` says why there is neither. `tokens_in` and `tokens_out` count what the answer
-    cost, where that is paid for. `batch_size` is how many were asked at once; the worker sets it.
+    grade in [0, 10] for every aspect; they replace the grades in the reply. `off_scale` is the
+    largest probability in [0, 1] that the judge gave to anything but a grade. `error` says why
+    there is neither a reply nor a score. `tokens_in` and `tokens_out` count the tokens of an answer
+    that is paid for. `batch_size` is the number of questions of the call; the worker sets it.
     """
 
     reply: str = ""
@@ -123,25 +120,26 @@ class Answer:
 
 
 class Judge(Protocol):
-    """Built once a worker as `Class(argument, device=…, **params)`; the argument only if the spec
-    has one.
+    """Each worker builds a judge once, as `Class(argument, device=…, **params)`; the argument is
+    passed only if the spec has one.
 
-    A judge may set `batch_size: int`, the most questions that it wants at once; it is used where
-    `judge.batch_size` is `"auto"`. With that it declares that an answer does not depend on the
-    other questions of its batch. A judge that runs out of memory may let that out: it is asked
-    again in batches of half the size.
+    A judge may set `batch_size: int`, the most questions of one call, which is used if
+    `judge.batch_size` is `"auto"`. It thereby declares that an answer does not depend on the other
+    questions of its batch. A judge that runs out of memory may raise that error: it is called again
+    with batches of half the size.
     """
 
     def answer(self, questions: Sequence[Question]) -> Sequence[Answer]:
-        """Return one answer a question, in order."""
+        """Return one answer per question, in order."""
 
 
 def job_seed(seed: int, pair_id: str, base: int = 0) -> int:
-    """Derive the generator's seed of a pair: 63 bits of the SHA-256 of its seed and id, and of a
-    base seed but for 0.
+    """Derive the generator's seed of a pair: 63 bits of the SHA-256 of its seed and id, and of the
+    base seed unless that is 0.
 
-    So the noise of one pair is independent of that of all others, and that of one base seed of that
-    of any other.
+    The noise of different pairs, and of different base seeds, is therefore independent.
     """
-    text = f"{base}:{seed}:{pair_id}" if base else f"{seed}:{pair_id}"
+    text = f"{seed}:{pair_id}"
+    if base:
+        text = f"{base}:{text}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

@@ -7,11 +7,11 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from importlib.resources import files
-from itertools import product
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pytest_imgedit.config.toml_file import ConfigFile
 from pytest_imgedit.core.errors import ReplyError, UsageError, first_problem
+from pytest_imgedit.core.images import Base64Image
 from pytest_imgedit.core.pairs import EditPair, category_slug
 from pytest_imgedit.core.reply import SCALE, parse_reply
 from pytest_imgedit.core.sanitize import one_line
@@ -33,10 +34,14 @@ _ENVIRONMENT = ImmutableSandboxedEnvironment(
     undefined=jinja2.StrictUndefined, keep_trailing_newline=False
 )
 _ENVIRONMENT.globals.update(sqrt=math.sqrt, min=min, max=max)
+_template = cache(_ENVIRONMENT.from_string)
+_formula: Callable[[str], Callable[..., Any]] = cache(
+    partial(_ENVIRONMENT.compile_expression, undefined_to_none=False)
+)
 
 
 class Criteria(BaseModel):
-    """What a category is called in the prompt, and what realism means in it."""
+    """The title of a category in the prompt, and its criteria of realism."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -61,9 +66,12 @@ class Rubric(BaseModel):
         """Hash of everything in the set, for provenance."""
         return hashlib.sha256(json.dumps(self.model_dump(), sort_keys=True).encode()).hexdigest()
 
-    def _values(self, pair: EditPair) -> JsonObject:
+    def render(self, pair: EditPair) -> tuple[str, tuple[tuple[str, str], ...]]:
+        """Render the prompts for a pair: the system text, and the user's turn as texts and images
+        in order.
+        """
         criteria = self.categories.get(pair.category) or self.categories["default"]
-        return {
+        values = {
             "instruction": pair.instruction.replace("\x00", ""),
             "description": pair.description.replace("\x00", ""),
             "reference_text": pair.reference_text.replace("\x00", ""),
@@ -72,27 +80,16 @@ class Rubric(BaseModel):
             "criteria": criteria.criteria,
             "aspects": self.aspects,
         }
-
-    def render(self, pair: EditPair) -> tuple[str, tuple[tuple[str, str], ...]]:
-        """Render the prompts for a pair: the system text, and the user's turn as texts and images
-        in order.
-        """
-        values = self._values(pair)
-        marks = {
-            name: f"\x00{name}\x00"
-            for name in IMAGES
-            if name != "reference" or pair.reference is not None
-        }
+        marks = {name: f"\x00{name}\x00" for name in IMAGES}
+        if pair.reference is None:
+            marks["reference"] = ""
         system = _template(self.system).render(values).strip()
-        user = _template(self.user).render({"reference": "", **marks}, **values).strip()
-        pieces = _MARK.split(user)
-        parts = [
-            ("image", text) if index % 2 else ("text", text) for index, text in enumerate(pieces)
-        ]
+        pieces = _MARK.split(_template(self.user).render(marks, **values).strip())
+        parts = zip(cycle(("text", "image")), pieces, strict=False)
         return system, tuple(part for part in parts if part[1].strip())
 
     def check(self, pairs: Iterable[EditPair]) -> None:
-        """Render the prompts of every pair; raise `UsageError` naming the first that cannot be."""
+        """Render the prompts of every pair; raise `UsageError` naming the first that fails."""
         for pair in pairs:
             try:
                 self.render(pair)
@@ -125,57 +122,41 @@ class Rubric(BaseModel):
         return value
 
 
-@cache
-def _template(text: str) -> jinja2.Template:
-    return _ENVIRONMENT.from_string(text)
-
-
-@cache
-def _formula(expression: str) -> Any:
-    return _ENVIRONMENT.compile_expression(expression, undefined_to_none=False)
-
-
-def load_rubric(name: str, own: Mapping[str, Mapping[str, Any]]) -> Rubric:
+def load_rubric(name: str, custom: Mapping[str, Mapping[str, Any]]) -> Rubric:
     """Load a rubric set by name: one of the config's `[rubrics.NAME]`, else a built-in one.
 
     `[rubrics.NAME]` holds the keys itself or `file = "PATH"`. Raises `UsageError` for an unknown
     name, an unknown or missing key, and a template or formula that does not work.
     """
-    if name in own:
-        place, table = f"[rubrics.{name}]", dict(own[name])
-        if "file" in table and len(table) > 1:
-            other = next(key for key in table if key != "file")
-            raise UsageError(
-                f"{place}: {other!r} beside 'file', expected the file to hold the whole rubric"
-            )
-        if "file" in table:
-            place = str(table["file"])
-            table = dict(ConfigFile.read(Path(place), "a rubric in TOML").tables)
+    if name in custom:
+        location, table = _custom(name, dict(custom[name]))
     elif name in BUILTIN:
-        place, table = f"{name}.toml", _builtin(name)
+        location, table = f"{name}.toml", _builtin(name)
     else:
-        known = ", ".join(sorted({*own, *BUILTIN}))
+        known = ", ".join(sorted({*custom, *BUILTIN}))
         raise UsageError(f"judge.rubric: unknown rubric {name!r}, expected one of: {known}")
     if isinstance(table.get("categories"), dict):
-        inherited = table.get("categories", {}).get("inherit")
-    else:
-        inherited = None
-    if inherited is not None:
-        if inherited not in BUILTIN:
-            raise UsageError(
-                f"{place}: categories.inherit is {inherited!r}, expected one of: "
-                f"{', '.join(BUILTIN)}"
-            )
-        rest = {key: value for key, value in table["categories"].items() if key != "inherit"}
-        table["categories"] = {**_builtin(inherited)["categories"], **rest}
-    if isinstance(table.get("categories"), dict):
-        table["categories"] = _by_slug(place, table["categories"])
+        table["categories"] = _categories(location, table["categories"])
     try:
         rubric = Rubric.model_validate(table)
     except ValidationError as error:
-        raise UsageError(f"{place}: {first_problem(error)}") from None
-    _try_out(place, rubric)
+        raise UsageError(f"{location}: {first_problem(error)}") from None
+    _try_out(location, rubric)
     return rubric
+
+
+def _custom(name: str, table: JsonObject) -> tuple[str, JsonObject]:
+    """Return the location and the table of a rubric in the config, or in the file that it names."""
+    location = f"[rubrics.{name}]"
+    if "file" not in table:
+        return location, table
+    for key in table:
+        if key != "file":
+            raise UsageError(
+                f"{location}: {key!r} beside 'file', expected the file to hold the whole rubric"
+            )
+    location = str(table["file"])
+    return location, dict(ConfigFile.read(Path(location), "a rubric in TOML").tables)
 
 
 def _builtin(name: str) -> JsonObject:
@@ -184,54 +165,54 @@ def _builtin(name: str) -> JsonObject:
     )
 
 
-def _by_slug(place: str, categories: Mapping[str, Any]) -> JsonObject:
-    """Name each category by its slug, so that an alias is found too."""
+def _categories(location: str, categories: JsonObject) -> JsonObject:
+    """Add the categories of the rubric to `inherit`, and replace each name by its slug, so that
+    aliases are found too.
+    """
+    inherited = categories.get("inherit")
+    if inherited is not None:
+        if inherited not in BUILTIN:
+            raise UsageError(
+                f"{location}: categories.inherit is {inherited!r}, expected one of: "
+                f"{', '.join(BUILTIN)}"
+            )
+        categories = {**_builtin(inherited)["categories"], **categories}
+        del categories["inherit"]
     slugs = {category_slug(name): value for name, value in categories.items()}
     if len(slugs) != len(categories):
-        raise UsageError(f"{place}: a category is given twice, by two of its names")
+        raise UsageError(f"{location}: a category is given twice, by two of its names")
     return slugs
 
 
-def _try_out(place: str, rubric: Rubric) -> None:
+def _try_out(location: str, rubric: Rubric) -> None:
     """Render every template for every category, so that a mistake in it ends the run before any
     model loads.
     """
-    from pytest_imgedit.core.images import Base64Image
-    from pytest_imgedit.core.pairs import EditPair
-
     if "default" not in rubric.categories:
         raise UsageError(
-            f"{place}: no [categories.default], expected one for categories without their own"
+            f"{location}: no [categories.default], expected one for categories without their own"
         )
     bare = EditPair("id", "default", "instruction", Base64Image(""))
     full = replace(
         bare, description="description", reference=Base64Image(""), reference_text="right result"
     )
     try:
-        shown = [
-            {
-                text
-                for kind, text in rubric.render(replace(pair, category=category))[1]
-                if kind == "image"
-            }
-            for category in rubric.categories
-            for pair in (bare, full)
+        prompts = [
+            rubric.render(replace(pair, category=category))[1]
+            for category, pair in product(rubric.categories, (bare, full))
         ]
         rubric.remind("problem")
         for values in product((0.0, 5.0, 10.0), repeat=min(len(rubric.aspects), 6)):
-            rubric.combine(
-                {
-                    **dict.fromkeys(rubric.aspects, 5.0),
-                    **dict(zip(rubric.aspects, values, strict=False)),
-                }
-            )
+            middle = dict.fromkeys(rubric.aspects, 5.0)
+            rubric.combine({**middle, **dict(zip(rubric.aspects, values, strict=False))})
     except Exception as error:  # a template can raise anything
         line = getattr(error, "lineno", None)
         where = f" (template line {line})" if line else ""
-        raise UsageError(f"{place}: template{where}: {one_line(error)}") from None
-    missing = next((names for names in shown if not {"source", "edited"} <= names), None)
-    if missing is not None:
-        found = sorted(missing) or "no image"
-        raise UsageError(
-            f"{place}: user shows {found}, expected {{{{ source }}}} and {{{{ edited }}}}"
-        )
+        raise UsageError(f"{location}: template{where}: {one_line(error)}") from None
+    for parts in prompts:
+        images = sorted({text for kind, text in parts if kind == "image"})
+        if not {"source", "edited"}.issubset(images):
+            raise UsageError(
+                f"{location}: user shows {images or 'no image'}, "
+                "expected {{ source }} and {{ edited }}"
+            )
