@@ -20,7 +20,7 @@ from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.stats import gates
 from pytest_imgedit.stats.estimates import estimate
 from pytest_imgedit.stats.gates import fail_under, max_drop
-from pytest_imgedit.stats.sequential import Looks, Place, at_the_end, in_parts
+from pytest_imgedit.stats.sequential import Looks, PlannedPair, at_the_end, in_parts
 from pytest_imgedit.stats.trend import evidence_by_field
 
 if TYPE_CHECKING:
@@ -175,8 +175,8 @@ def until_decided(cell: Cell, shift: float) -> Iterator[tuple[str, float]]:
     """
     parts = in_parts(
         [
-            Place(str(n), *place)
-            for n, place in enumerate(zip(cell.layout.sources, cell.layout.categories, strict=True))
+            PlannedPair(str(n), *pair)
+            for n, pair in enumerate(zip(cell.layout.sources, cell.layout.categories, strict=True))
         ]
     )
     difficulties = cell.difficulties()

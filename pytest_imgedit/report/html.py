@@ -42,52 +42,47 @@ def render(results: Results, locate: Locate) -> str:
     script, style = _read("viewer.js") + _read("report.js"), _read("report.css")
     ids = {item.id for item in results.items}
     cards = [_card(item, results, locate) for item in results.items]
-    return (
-        environment()
-        .get_template("report.html")
-        .render(
-            run=results.run,
-            finished=tables.human_time(results.run.finished),
-            suite=results.suite,
-            editor=results.editor,
-            judge=tables.judge_name(results),
-            state=outcome(results).state,
-            headline=_headline(results),
-            parts=left_out(results),
-            first=_first_pairs(cards, is_compared=results.comparison is not None),
-            header=_mean_first(tables.CATEGORY_HEADER),
-            rows=list(map(_mean_first, tables.category_rows(results))),
-            totals=list(map(_mean_first, tables.overall_rows(results))),
-            remarks=tables.remarks(results),
-            provenance=tables.provenance_lines(results),
-            chart=charts.category_chart(results),
-            histogram=charts.histogram(results),
-            axis=charts,
-            tables=[
-                (printable(title), header, body, [_linked(printable(note), ids) for note in notes])
-                for title, header, body, notes in tables.further_tables(results)
-            ],
-            timing=tables.timing_line(results),
-            worker_header=tables.WORKER_HEADER,
-            workers=tables.worker_rows(results),
-            gates=[
-                replace(gate, why=_linked(printable(gate.why), ids))
-                for gate in sorted(
-                    results.gates, key=lambda gate: _GATES_IN_ORDER.index(gate.state)
-                )
-            ],
-            words=tables.WORDS,
-            wide_only=WIDE_ONLY,
-            sections=[
-                (readable(section.title), readable(section.body)) for section in results.sections
-            ],
-            compared=results.comparison is not None,
-            cards=cards,
-            script=script,
-            style=style,
-            script_hash=csp_hash(script),
-            style_hash=csp_hash(style),
-        )
+    template = environment().get_template("report.html")
+    return template.render(
+        run=results.run,
+        finished=tables.human_time(results.run.finished),
+        suite=results.suite,
+        editor=results.editor,
+        judge=tables.judge_name(results),
+        state=outcome(results).state,
+        headline=_headline(results),
+        parts=left_out(results),
+        first=_first_pairs(cards, is_compared=results.comparison is not None),
+        header=_mean_first(tables.CATEGORY_HEADER),
+        rows=list(map(_mean_first, tables.category_rows(results))),
+        totals=list(map(_mean_first, tables.overall_rows(results))),
+        remarks=tables.remarks(results),
+        provenance=tables.provenance_lines(results),
+        chart=charts.category_chart(results),
+        histogram=charts.histogram(results),
+        axis=charts,
+        tables=[
+            (printable(title), header, body, [_linked(printable(note), ids) for note in notes])
+            for title, header, body, notes in tables.further_tables(results)
+        ],
+        timing=tables.timing_line(results),
+        worker_header=tables.WORKER_HEADER,
+        workers=tables.worker_rows(results),
+        gates=[
+            replace(gate, why=_linked(printable(gate.why), ids))
+            for gate in sorted(results.gates, key=lambda gate: _GATES_IN_ORDER.index(gate.state))
+        ],
+        words=tables.WORDS,
+        wide_only=WIDE_ONLY,
+        sections=[
+            (readable(section.title), readable(section.body)) for section in results.sections
+        ],
+        compared=results.comparison is not None,
+        cards=cards,
+        script=script,
+        style=style,
+        script_hash=csp_hash(script),
+        style_hash=csp_hash(style),
     )
 
 

@@ -30,12 +30,10 @@ def write_reports(
         "markdown": folder / "report.md",
         "html": folder / "report.html",
     }
-    locate = linked(blobs, files["html"])
-    if settings.html_embed:
-        locate = embedded(blobs)
+    inside = embedded(blobs) if settings.html_embed else None  # reads each image once
     with _store_errors(folder):
         write_text(files["markdown"], text)
-        write_text(files["html"], html.render(results, locate))
+        write_text(files["html"], html.render(results, inside or linked(blobs, files["html"])))
     for path in settings.copies:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,9 +42,8 @@ def write_reports(
             elif path == settings.md_path:
                 path.write_text(text, encoding="utf-8")
             else:
-                if not settings.html_embed:
-                    locate = copied(blobs, path)
-                path.write_text(html.render(results, locate), encoding="utf-8")
+                page = html.render(results, inside or copied(blobs, path))
+                path.write_text(page, encoding="utf-8")
         except OSError as error:
             raise UsageError(
                 f"{path}: {error.strerror}; the run's reports are in {folder}"

@@ -13,7 +13,7 @@ from pytest_imgedit.core.results import GateResult, Timing
 from pytest_imgedit.run.work import Work, make_items
 from pytest_imgedit.stats.comparison import differences
 from pytest_imgedit.stats.gates import Observation
-from pytest_imgedit.stats.sequential import Looks, Place, in_parts
+from pytest_imgedit.stats.sequential import Looks, PlannedPair, in_parts
 from pytest_imgedit.store.baselines import Baseline, reduced
 
 #: Share of the pairs in the first block where models swap, whose cost is not known yet.
@@ -34,7 +34,7 @@ class Blocks:
             self.works.setdefault(work.pair.id, []).append(work)
         self.parts = in_parts(
             [
-                Place(
+                PlannedPair(
                     name,
                     works[0].source.sha256 if works[0].source else name,
                     works[0].pair.category,
@@ -72,7 +72,7 @@ class Blocks:
             swaps = int(SWAP_SHARE * whole / swap) if swap else left
             size = math.ceil(left / max(1, swaps - timing.swaps))
         start, self.seen = self.seen, min(self.seen + size, len(self.parts))
-        taken = [place.pair for part in self.parts[start : self.seen] for place in part]
+        taken = [pair.id for part in self.parts[start : self.seen] for pair in part]
         works = [work for name in taken for work in self.works[name]]
         timing.edits_cached += sum(work.edit is not None for work in works)
         return works
@@ -80,7 +80,7 @@ class Blocks:
     def look(self) -> str:
         """Decide what the blocks so far decide; return a line about it."""
         for number in range(self._looked, self.seen):
-            works = {place.pair: self.works[place.pair] for place in self.parts[number]}
+            works = {pair.id: self.works[pair.id] for pair in self.parts[number]}
             items = make_items([work for own in works.values() for work in own], True, "")
             scores = [
                 Observation(item.category, item.id, item.score) for item in items
@@ -108,7 +108,7 @@ class Blocks:
     def leave_out(self, pairs: Iterable[EditPair]) -> list[EditPair]:
         """Mark the work that was not needed; return the pairs that were."""
         for part in self.parts[self.seen :]:
-            for place in part:
-                for work in self.works[place.pair]:
+            for pair in part:
+                for work in self.works[pair.id]:
                     work.fail("edit", "not_needed", "every gate was decided before")
         return [pair for pair in pairs if self.works[pair.id][0].is_needed]

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core.errors import UsageError
@@ -120,8 +120,7 @@ def narrow(
     """
     update: dict[str, Any] = {"fail_under": {}, "max_drop": {}}
     resting: list[GateResult] = []
-    kinds: tuple[MeanGate, ...] = ("fail_under", "max_drop")
-    for kind in kinds:
+    for kind in get_args(MeanGate):
         for field, limit in getattr(gates, kind).items():
             some, whole = selection.counts(field)
             is_whole = some == whole > 0 and (some >= 2 or field == "overall")
@@ -133,9 +132,8 @@ def narrow(
     if not (update["fail_under"] or update["max_drop"]) and "gates.until" not in asked:
         update["until"] = "all"
     some, whole = selection.counts("overall")
-    least = gates.min_coverage
-    is_skipped = gates.partial == "skip" and "gates.min_coverage" not in asked
-    if least and is_skipped and some < whole:
+    least, is_skipped = gates.min_coverage, gates.partial == "skip" and some < whole
+    if least and is_skipped and "gates.min_coverage" not in asked:
         update["min_coverage"] = 0.0
         why = f"min_coverage: {some} of {whole} pairs are selected"
         resting.append(GateResult("overall", "min_coverage", least, None, "NOT SELECTED", why))
@@ -146,15 +144,7 @@ def fail_under(settings: GateOptions, scores: Sequence[Observation]) -> list[Gat
     """Evaluate all `--imgedit-fail-under` gates: H0 of each is that the true mean is not under its
     limit.
     """
-    return _Family(
-        "fail_under",
-        settings,
-        settings.fail_under,
-        scores,
-        1,
-        0.0,
-        GateWording("fail_under", "", {}),
-    ).evaluate()
+    return _Family("fail_under", settings, settings.fail_under, scores, 1, 0.0).evaluate()
 
 
 def max_drop(
@@ -163,10 +153,8 @@ def max_drop(
     """Evaluate all `--imgedit-max-drop` gates: H0 of each is that the true difference is not under
     minus its limit.
     """
-    wording = GateWording("max_drop", baseline, means_before(settings.max_drop, differences))
-    return _Family(
-        "max_drop", settings, settings.max_drop, differences, -1, -10.0, wording
-    ).evaluate()
+    limits = settings.max_drop
+    return _Family("max_drop", settings, limits, differences, -1, -10.0, baseline).evaluate()
 
 
 def means_before(fields: Iterable[str], differences: Sequence[Observation]) -> dict[str, float]:
@@ -176,40 +164,26 @@ def means_before(fields: Iterable[str], differences: Sequence[Observation]) -> d
     return {field: before.mean for field, before in estimates.items() if before is not None}
 
 
-@dataclass(frozen=True)
-class GateWording:
-    """The words in which gates of a kind report a mean; those on drops name the `baseline`, and its
-    means by field.
-    """
+def describe_mean(
+    kind: MeanGate, field: str, mean: float, baseline: str, before: Mapping[str, float]
+) -> str:
+    """Report the mean of a field; a drop is related to the means `before` in the `baseline`."""
+    if kind == "fail_under":
+        return f"{field} {mean:.2f}"
+    size = f"{abs(mean):.2f}" if abs(mean) >= 0.005 else f"{abs(mean):.1g}"
+    moved = "did not move"
+    if mean:
+        moved = f"{'fell' if mean < 0 else 'rose'} by {size}"
+    if field not in before:
+        return f"{field} {moved} against {baseline}"
+    return f"{field} {before[field] + mean:.2f}, was {before[field]:.2f} in {baseline}: {moved}"
 
-    kind: MeanGate
-    baseline: str
-    before: Mapping[str, float]
 
-    def measured(self, field: str, value: float) -> str:
-        """Report the mean of a field."""
-        if self.kind == "fail_under":
-            return f"{field} {value:.2f}"
-        size = f"{abs(value):.2f}" if abs(value) >= 0.005 else f"{abs(value):.1g}"
-        moved = "did not move"
-        if value:
-            moved = f"{'fell' if value < 0 else 'rose'} by {size}"
-        if field not in self.before:
-            return f"{field} {moved} against {self.baseline}"
-        before = self.before[field]
-        return f"{field} {before + value:.2f}, was {before:.2f} in {self.baseline}: {moved}"
-
-    def related(self, value: float, limit: float) -> str:
-        """Relate a mean to its limit."""
-        if self.kind == "fail_under":
-            return f" {'>=' if value >= limit else '<'} {limit:g}"
-        return f", {limit:g} allowed"
-
-    def doubted(self, limit: float) -> str:
-        """Report that a breach of the limit is not certain."""
-        if self.kind == "fail_under":
-            return f", not shown to be under {limit:g}"
-        return f", not shown to be more than {limit:g}"
+def relate_to_limit(kind: MeanGate, mean: float, limit: float) -> str:
+    """Compare a mean with the limit of its gate."""
+    if kind == "fail_under":
+        return f" {'>=' if mean >= limit else '<'} {limit:g}"
+    return f", {limit:g} allowed"
 
 
 @dataclass(frozen=True)
@@ -225,7 +199,7 @@ class _Family:
     observations: Sequence[Observation]
     sign: Literal[1, -1]
     lowest: float
-    wording: GateWording
+    baseline: str = ""
 
     @property
     def alpha(self) -> float:
@@ -239,7 +213,8 @@ class _Family:
         highest, all at the same time. The two ends alone would not do, since an outlier widens the
         interval.
         """
-        gates = [self._gate(*test) for test in self._tests(self.observations)]
+        before = means_before(self.limits, self.observations)
+        gates = [self._gate(*test, before) for test in self._tests(self.observations)]
         missing = sum(pair.value is None for pair in self.observations)
         if not missing:
             return gates
@@ -274,15 +249,14 @@ class _Family:
         state = self._state(field, estimate, p)
         if self.settings.strict or "FAIL" in (gate.state, state):
             return gate.state != state
-        limit = self.sign * self.limits[field] - self.settings.margin
-        return estimate is not None and estimate.mean < limit
+        threshold = self.sign * self.limits[field]
+        return estimate is not None and estimate.mean < threshold - self.settings.margin
 
     def _state(self, field: str, estimate: Estimate | None, p: float) -> State:
         if estimate is None:
             return "INVALID"
         threshold = self.sign * self.limits[field]
-        pairs = self._pairs_of(field)
-        is_unchanged = all(pair.alike and pair.value == 0 for pair in pairs)
+        is_unchanged = all(pair.alike and pair.value == 0 for pair in self._pairs_of(field))
         if is_unchanged or threshold <= self.lowest:  # no value is under the lowest
             return "PASS"
         if p <= self.settings.alpha_of(self.kind):
@@ -301,24 +275,26 @@ class _Family:
     def _pairs_of(self, field: str) -> list[Observation]:
         return [pair for pair in self.observations if field in ("overall", pair.category)]
 
-    def _gate(self, field: str, estimate: Estimate | None, p: float) -> GateResult:
-        limit = self.limits[field]
+    def _gate(
+        self, field: str, estimate: Estimate | None, p: float, before: Mapping[str, float]
+    ) -> GateResult:
+        limit, is_score = self.limits[field], self.kind == "fail_under"
         if estimate is None:
-            noun = "score" if self.kind == "fail_under" else "difference"
-            why = f"{field} has no mean {noun} in this run"
+            why = f"{field} has no mean {'score' if is_score else 'difference'} in this run"
             return GateResult(field, self.kind, limit, None, "INVALID", why)
-        state = self._state(field, estimate, p)
-        why = self.wording.measured(field, estimate.mean)
-        if state == "PASS" and estimate.mean < self.sign * limit:
-            why += f"{self.wording.doubted(limit)} ({p_value(p)})"
+        mean, state = estimate.mean, self._state(field, estimate, p)
+        why = describe_mean(self.kind, field, mean, self.baseline, before)
+        if state == "PASS" and mean < self.sign * limit:
+            breach = "under" if is_score else "more than"
+            why += f", not shown to be {breach} {limit:g} ({p_value(p)})"
         else:
-            why += self.wording.related(estimate.mean, limit)
+            why += relate_to_limit(self.kind, mean, limit)
         if state == "FAIL":
             why += f" ({p_value(p)})"
         elif state == "INCONCLUSIVE":
             why += f": {self._reason(field, estimate)}"
         mde = estimate.mde(self.alpha)
-        return GateResult(field, self.kind, limit, estimate.mean, state, why, p, mde)
+        return GateResult(field, self.kind, limit, mean, state, why, p, mde)
 
     def _reason(self, field: str, estimate: Estimate) -> str:
         """Say why these pairs do not decide a gate, and how many would."""
@@ -331,8 +307,9 @@ class _Family:
             return f"too few {unit} ({clusters}) to show anything at alpha {alpha}"
         if estimate.alone:
             verb = "has a" if len(estimate.alone) == 1 else "have each a"
-            names = ", ".join(estimate.alone)
-            return f"{names} {verb} single source image, whose spread is not known"
+            return (
+                f"{', '.join(estimate.alone)} {verb} single source image, whose spread is not known"
+            )
         if not estimate.can_show(self.alpha):
             return (
                 f"{clusters} source images of unequal weight, worth {estimate.even_clusters:.1f} "

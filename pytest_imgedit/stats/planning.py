@@ -20,6 +20,21 @@ RUNS = 25
 POWER = 0.8
 
 
+def strata_of(
+    pairs: Iterable[Pair],
+    cluster: Callable[[Pair], Hashable],
+    category: Callable[[Pair], Hashable],
+) -> list[list[list[Pair]]]:
+    """Group pairs by cluster, and clusters by their set of categories; order is kept."""
+    members: defaultdict[Hashable, list[Pair]] = defaultdict(list)
+    for pair in pairs:
+        members[cluster(pair)].append(pair)
+    strata: defaultdict[frozenset[Hashable], list[list[Pair]]] = defaultdict(list)
+    for group in members.values():
+        strata[frozenset(map(category, group))].append(group)
+    return list(strata.values())
+
+
 def pairs_needed(
     pairs: Sequence[Pair],
     cluster: Callable[[Pair], Hashable],
@@ -32,18 +47,13 @@ def pairs_needed(
     A simulated run draws clusters with replacement, among those of the same categories. `decides`
     takes its pairs, each with the name of its cluster in that run.
     """
-    members: defaultdict[Hashable, list[Pair]] = defaultdict(list)
-    for pair in pairs:
-        members[cluster(pair)].append(pair)
-    strata: defaultdict[frozenset[Hashable], list[list[Pair]]] = defaultdict(list)
-    for group in members.values():
-        strata[frozenset(map(category, group))].append(group)
+    strata = strata_of(pairs, cluster, category)
 
     def enough(factor: float) -> bool:
         generator, decided = np.random.default_rng(0), 0
         for _ in range(RUNS):
             drawn: list[tuple[Pair, str]] = []
-            for number, groups in enumerate(strata.values()):
+            for number, groups in enumerate(strata):
                 picks = generator.integers(0, len(groups), round(factor * len(groups)))
                 drawn += [
                     (pair, f"{number}-{n}") for n, pick in enumerate(picks) for pair in groups[pick]

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from operator import attrgetter
 from typing import Literal
 
 import numpy as np
@@ -17,12 +18,14 @@ from pytest_imgedit.core.results import GateOptions, GateResult
 from pytest_imgedit.core.sanitize import p_value
 from pytest_imgedit.stats.estimates import BETS, Estimate
 from pytest_imgedit.stats.gates import (
-    GateWording,
     MeanGate,
     Observation,
+    describe_mean,
     estimate_field,
     means_before,
+    relate_to_limit,
 )
+from pytest_imgedit.stats.planning import strata_of
 
 #: Largest number of parts into which a run's pairs are divided.
 MOST = 20
@@ -36,38 +39,34 @@ LOOKS = 0.75
 
 
 @dataclass(frozen=True)
-class Place:
+class PlannedPair:
     """A planned pair: its id, its source and its category."""
 
-    pair: str
+    id: str
     cluster: str
     category: str
 
 
-def in_parts(places: Sequence[Place]) -> list[list[Place]]:
+def in_parts(pairs: Sequence[PlannedPair]) -> list[list[PlannedPair]]:
     """Divide pairs into at most `MOST` parts with the same mix of categories.
 
     The order is that of the hashes of their sources. Pairs of one source stay together, and every
     part has pairs of every category.
     """
-    members: defaultdict[str, list[Place]] = defaultdict(list)
-    for place in places:
-        members[place.cluster].append(place)
-    strata: defaultdict[frozenset[str], list[list[Place]]] = defaultdict(list)
-    for cluster in sorted(members, key=lambda name: hashlib.sha256(name.encode()).digest()):
-        strata[frozenset(place.category for place in members[cluster])].append(members[cluster])
-    categories = {place.category for place in places}
+    by_hash = sorted(pairs, key=lambda pair: hashlib.sha256(pair.cluster.encode()).digest())
+    strata = strata_of(by_hash, attrgetter("cluster"), attrgetter("category"))
+    categories = {pair.category for pair in pairs}
     for count in range(MOST, 1, -1):
-        parts: list[list[Place]] = [[] for _ in range(count)]
-        for groups in strata.values():
+        parts: list[list[PlannedPair]] = [[] for _ in range(count)]
+        for groups in strata:
             for number, group in enumerate(groups):
                 parts[int((number + 0.5) / len(groups) * count)] += group
-        if all({place.category for place in part} == categories for part in parts):
+        if all({pair.category for pair in part} == categories for part in parts):
             return parts
-    return [list(places)]
+    return [list(pairs)]
 
 
-def weights_of(parts: Sequence[Sequence[Place]], field: str) -> dict[str, float]:
+def weights_of(parts: Sequence[Sequence[PlannedPair]], field: str) -> dict[str, float]:
     """Weight of each pair in the mean of a field; the largest sum of the weights of a source is 1.
 
     In `overall` the categories of a part weigh the same. Parts weigh as many pairs as they have, so
@@ -76,14 +75,14 @@ def weights_of(parts: Sequence[Sequence[Place]], field: str) -> dict[str, float]
     weights: dict[str, float] = {}
     for part in parts:
         if field == "overall":
-            sizes = Counter(place.category for place in part)
+            sizes = Counter(pair.category for pair in part)
             share = len(part) / len(sizes)
-            weights |= {place.pair: share / sizes[place.category] for place in part}
+            weights |= {pair.id: share / sizes[pair.category] for pair in part}
         else:
-            weights |= {place.pair: 1.0 for place in part if place.category == field}
+            weights |= {pair.id: 1.0 for pair in part if pair.category == field}
     sums: defaultdict[str, float] = defaultdict(float)
-    for place in chain(*parts):
-        sums[place.cluster] += weights.get(place.pair, 0.0)
+    for pair in chain(*parts):
+        sums[pair.cluster] += weights.get(pair.id, 0.0)
     largest = max(sums.values())
     return {pair: weight / largest for pair, weight in weights.items()}
 
@@ -113,19 +112,22 @@ class Evidence:
         return float(np.exp(min(700.0, np.logaddexp.reduce(self._logs) - np.log(len(self._logs)))))
 
     def see(
-        self, part: Sequence[Place], weights: Mapping[str, float], values: Mapping[str, Observation]
+        self,
+        part: Sequence[PlannedPair],
+        weights: Mapping[str, float],
+        values: Mapping[str, Observation],
     ) -> None:
         """Take the values of a part, by pair; a missing value counts as the one that speaks most
         against the claim.
         """
         sums: defaultdict[str, float] = defaultdict(float)
-        for place in part:
-            if place.pair in weights:
-                observation = values[place.pair]
+        for pair in part:
+            if pair.id in weights:
+                observation = values[pair.id]
                 value = observation.value
                 if value is None:
                     value = observation.lowest if self.side == 1 else observation.highest
-                sums[place.cluster] += weights[place.pair] * (value - self.limit)
+                sums[pair.cluster] += weights[pair.id] * (value - self.limit)
         moves = self.side * np.array([*sums.values()])
         if self.scale is None:
             scale = max(LEAST, float(np.std(self._before))) if len(self._before) > 1 else FIRST
@@ -151,7 +153,7 @@ class Looks:
         self,
         kind: MeanGate,
         settings: GateOptions,
-        parts: Sequence[Sequence[Place]],
+        parts: Sequence[Sequence[PlannedPair]],
         against: str = "",
     ) -> None:
         self.kind, self.settings, self.parts, self.against = kind, settings, parts, against
@@ -175,7 +177,7 @@ class Looks:
     def see(self, number: int, values: Mapping[str, Observation]) -> None:
         """Take the values, by pair, of the part of this number, which follows those seen."""
         part = self.parts[number]
-        self._seen += [values[place.pair] for place in part]
+        self._seen += [values[pair.id] for pair in part]
         for field, claims in self._evidence.items():
             for claim in claims:
                 claim.see(part, self._weights[field], values)
@@ -204,18 +206,17 @@ class Looks:
         alpha = settings.alpha_of(self.kind) / len(self.limits)
         if estimate is None or not estimate.can_show(alpha):
             return None
-        before: Mapping[str, float] = {}
-        if self.kind == "max_drop":
-            if passes < needed and not self._tests_agree(estimate, state, limit, alpha):
-                return None
-            before = means_before([field], self._seen)
-        wording = GateWording(self.kind, self.against, before)
+        is_by_symmetry = self.kind == "max_drop" and passes < needed
+        if is_by_symmetry and not self._tests_agree(estimate, state, limit, alpha):
+            return None
+        mean, before = estimate.mean, means_before([field], self._seen)
         p = min(1.0, len(self.limits) / (LOOKS * shown))
-        why = (
-            f"{wording.measured(field, estimate.mean)}{wording.related(estimate.mean, limit)}: "
-            f"{how}shown with {len(self._seen)} of {sum(map(len, self.parts))} pairs ({p_value(p)})"
+        why = describe_mean(self.kind, field, mean, self.against, before)
+        why += (
+            f"{relate_to_limit(self.kind, mean, limit)}: {how}shown with {len(self._seen)} of "
+            f"{sum(map(len, self.parts))} pairs ({p_value(p)})"
         )
-        return GateResult(field, self.kind, limit, estimate.mean, state, why, p)
+        return GateResult(field, self.kind, limit, mean, state, why, p)
 
     def _tests_agree(
         self, estimate: Estimate, state: Literal["PASS", "FAIL"], limit: float, alpha: float

@@ -16,51 +16,51 @@ from pytest_imgedit.stats.sequential import (
     MOST,
     Evidence,
     Looks,
-    Place,
+    PlannedPair,
     at_the_end,
     in_parts,
     weights_of,
 )
 
-PLACES = [Place(f"{kind}{n}", f"{kind}{n}", kind) for kind in "abcde" for n in range(10)]
-PARTS = in_parts(PLACES)
+PAIRS = [PlannedPair(f"{kind}{n}", f"{kind}{n}", kind) for kind in "abcde" for n in range(10)]
+PARTS = in_parts(PAIRS)
 
 
 def scores(draw, low=0.0, high=10.0):
     return {
-        place.pair: Observation(place.category, place.cluster, draw(place), low, high)
-        for place in PLACES
+        pair.id: Observation(pair.category, pair.cluster, draw(pair), low, high) for pair in PAIRS
     }
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.sampled_from("abc")), min_size=1, max_size=80))
 def test_parts_are_alike_in_categories_and_keep_sources_whole(rows):
-    places = [
-        Place(str(n), f"source{source}", category) for n, (source, category) in enumerate(rows)
+    pairs = [
+        PlannedPair(str(n), f"source{source}", category)
+        for n, (source, category) in enumerate(rows)
     ]
-    parts = in_parts(places)
+    parts = in_parts(pairs)
     assert 1 <= len(parts) <= MOST
-    assert Counter(place for part in parts for place in part) == Counter(places)
-    categories = {place.category for place in places}
-    assert all({place.category for place in part} == categories for part in parts)
+    assert Counter(pair for part in parts for pair in part) == Counter(pairs)
+    categories = {pair.category for pair in pairs}
+    assert all({pair.category for pair in part} == categories for part in parts)
     of_source = {}
     for number, part in enumerate(parts):
-        for place in part:
-            assert of_source.setdefault(place.cluster, number) == number
+        for pair in part:
+            assert of_source.setdefault(pair.cluster, number) == number
     weights = weights_of(parts, "overall")
     for part in parts:
         sums = Counter()
-        for place in part:
-            sums[place.category] += weights[place.pair]
+        for pair in part:
+            sums[pair.category] += weights[pair.id]
         assert [*sums.values()] == pytest.approx([max(sums.values())] * len(sums))
 
 
 def test_the_order_of_pairs_depends_on_their_sources_alone():
     assert len(PARTS) == 10
     assert (
-        in_parts(PLACES[::-1])
+        in_parts(PAIRS[::-1])
         == PARTS
-        != in_parts([Place(p.pair, f"x{p.cluster}", p.category) for p in PLACES])
+        != in_parts([PlannedPair(p.id, f"x{p.cluster}", p.category) for p in PAIRS])
     )
 
 
@@ -113,29 +113,27 @@ def looks(kind, values, limit, **settings):
 
 def test_what_is_clear_is_decided_early():
     generator = np.random.default_rng(0)
-    noise = {place.pair: generator.normal() for place in PLACES}
-    seen, state, why = looks("fail_under", scores(lambda place: 8 + noise[place.pair]), limit=5)
+    noise = {pair.id: generator.normal() for pair in PAIRS}
+    seen, state, why = looks("fail_under", scores(lambda pair: 8 + noise[pair.id]), limit=5)
     assert (state, seen <= 3) == ("PASS", True)
     assert (
         f">= 5: not more than 0.5 beyond the limit, shown with {5 * seen} of 50 pairs (p 0.0" in why
     )
     later, _, why = looks(
-        "fail_under", scores(lambda place: 8 + noise[place.pair]), limit=5, strict=True
+        "fail_under", scores(lambda pair: 8 + noise[pair.id]), limit=5, strict=True
     )
     assert f">= 5: shown with {5 * later} of 50 pairs (p 0.0" in why
     assert later >= seen
-    seen, state, _ = looks("fail_under", scores(lambda place: 3 + noise[place.pair]), limit=6)
+    seen, state, _ = looks("fail_under", scores(lambda pair: 3 + noise[pair.id]), limit=6)
     assert (state, seen <= 3) == ("FAIL", True)
-    seen, state, why = looks("max_drop", scores(lambda place: -2 + noise[place.pair], -10), limit=0)
+    seen, state, why = looks("max_drop", scores(lambda pair: -2 + noise[pair.id], -10), limit=0)
     assert (state, seen <= 3) == ("FAIL", True)
     assert "against main, 0 allowed: shown with " in why
-    seen, state, why = looks(
-        "max_drop", scores(lambda place: 0.3 * noise[place.pair], -10), limit=0
-    )
+    seen, state, why = looks("max_drop", scores(lambda pair: 0.3 * noise[pair.id], -10), limit=0)
     assert (state, seen <= 6) == ("PASS", True)
     assert "0 allowed: not more than 0.5 beyond the limit, shown with " in why
     assert (
-        looks("max_drop", scores(lambda place: 0.3 * noise[place.pair], -10), limit=0, strict=True)
+        looks("max_drop", scores(lambda pair: 0.3 * noise[pair.id], -10), limit=0, strict=True)
         is None
     )
 
@@ -150,16 +148,16 @@ def test_what_could_be_either_way_is_not_decided():
 
 
 def test_pairs_without_a_score_speak_against_both_claims():
-    def some(place):
-        return None if place.pair.endswith(("1", "2", "3", "4", "5")) else 8.0
+    def some(pair):
+        return None if pair.id.endswith(("1", "2", "3", "4", "5")) else 8.0
 
     assert looks("fail_under", scores(lambda _: 8.0), limit=6)[1] == "PASS"
     assert looks("fail_under", scores(some), limit=6) is None
-    assert looks("fail_under", scores(lambda place: some(place) and 3.0), limit=5) is None
+    assert looks("fail_under", scores(lambda pair: some(pair) and 3.0), limit=5) is None
 
 
 def test_gates_of_categories_have_their_own_pairs_and_share_alpha():
-    values = scores(lambda place: 0.0 if place.category == "a" else 9.0)
+    values = scores(lambda pair: 0.0 if pair.category == "a" else 9.0)
     *_, found = decide(values, fail_under={"a": 5.0, "b": 5.0, "overall": 2.0})
     assert {field: gate.state for field, gate in found.items()} == {
         "a": "FAIL",
