@@ -7,8 +7,8 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from typing import Protocol, TypedDict
+from dataclasses import asdict, dataclass
+from typing import Protocol
 
 from PIL import Image
 
@@ -25,26 +25,12 @@ from pytest_imgedit.protocols.rubric import load_rubric
 from pytest_imgedit.run.edit import EditStage, stored_edit
 from pytest_imgedit.run.pools import SessionWorkers
 from pytest_imgedit.run.score import Scorer, ScoreStage
-from pytest_imgedit.run.work import Seeds, Work, make_works
-from pytest_imgedit.suites.base import Suite
+from pytest_imgedit.run.work import Work, make_works, missing_edits
 
-
-class EditCall(TypedDict):
-    """An edit that is asked for; `source` is a PNG."""
-
-    source: bytes
-    instruction: str
-    seed: int
-
-
-class ScoreCall(TypedDict):
-    """A verdict that is asked for; images are PNGs."""
-
-    source: bytes
-    edited: bytes
-    reference: bytes | None
-    instruction: str
-    category: str
+#: A requested edit: the source as a PNG, the instruction, the seed.
+EditCall = tuple[bytes, str, int]
+#: A requested verdict: source, edit and reference as PNGs, the instruction, the category.
+ScoreCall = tuple[bytes, bytes, bytes | None, str, str]
 
 
 class Calls(Protocol):
@@ -58,9 +44,7 @@ class Calls(Protocol):
 
 
 class EditWorkers:
-    """Edits images with the run's editor and its workers; edits are kept in the store like any
-    other.
-    """
+    """Edits images with the run's editor and its workers; edits are stored like any other."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
@@ -72,22 +56,19 @@ class EditWorkers:
     def edit_batch(
         self, requests: Sequence[tuple[Image.Image, str]], seed: int = 0
     ) -> list[Image.Image]:
-        """Edit (image, instruction) pairs on all workers at once, in order; raises `EditFailed` at
-        a failure.
+        """Edit (image, instruction) pairs on all workers at once, in order; raises `EditFailed` if
+        one fails.
 
         Sources of one size go into one call of the editor (`editor.batch_size`).
         """
-        calls: list[EditCall] = [
-            {"source": encode_png(source), "instruction": instruction, "seed": seed}
-            for source, instruction in requests
-        ]
-        return [decode(image) for image in self._calls.edit(calls)]
+        images = self._calls.edit(
+            [(encode_png(source), instruction, seed) for source, instruction in requests]
+        )
+        return list(map(decode, images))
 
 
 class RewardModel:
-    """Scores edits with the run's judge, rubric and workers; verdicts are kept in the store like
-    any other.
-    """
+    """Scores edits with the run's judge, rubric and workers; verdicts are stored like any other."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
@@ -100,11 +81,10 @@ class RewardModel:
         category: str = "default",
         reference: Image.Image | None = None,
     ) -> Verdict:
-        """Score one edit by the rubric of a category; raises `EditFailed` if no readable verdict
-        comes.
+        """Score one edit by the rubric of a category; raises `EditFailed` without a readable
+        verdict.
         """
-        references = None if reference is None else [reference]
-        return self.score_batch([(source, edited, instruction)], category, references)[0]
+        return self.score_batch([(source, edited, instruction)], category, [reference])[0]
 
     def score_batch(
         self,
@@ -112,22 +92,22 @@ class RewardModel:
         category: str | Sequence[str] = "default",
         references: Sequence[Image.Image | None] | None = None,
     ) -> list[Verdict]:
-        """Score (source, edited image, instruction) in batches, in order; raises `EditFailed` at a
-        failure.
+        """Score (source, edited image, instruction) in batches, in order; raises `EditFailed` if
+        one fails.
 
-        `category` is that of all of them, or one for each, as `references` are. Raises `ValueError`
-        for another number of these than of edits.
+        `category` is one for all edits, or a sequence with one per edit, like `references`. Raises
+        `ValueError` if their number differs from that of the edits.
         """
         categories = [category] * len(edits) if isinstance(category, str) else category
         images = [None] * len(edits) if references is None else references
-        calls: list[ScoreCall] = [
-            {
-                "source": encode_png(source),
-                "edited": encode_png(edited),
-                "reference": None if reference is None else encode_png(reference),
-                "instruction": instruction,
-                "category": category_slug(name),
-            }
+        calls = [
+            (
+                encode_png(source),
+                encode_png(edited),
+                None if reference is None else encode_png(reference),
+                instruction,
+                category_slug(name),
+            )
             for (source, edited, instruction), name, reference in zip(
                 edits, categories, images, strict=True
             )
@@ -143,10 +123,19 @@ class _Bytes:
         return self.data
 
 
+#: The editor of images that a caller has brought along.
+_CALLER = Identity(
+    CustomEditor("call"),
+    fingerprint="",
+    params={},
+    digest=key({"kind": "call"}),
+    recipe={"kind": "call"},
+    here=Environment(device="cpu", versions={}),
+)
+
+
 class SessionCalls:
-    """Answers calls with the session's workers, one call at a time; what the store has starts
-    none.
-    """
+    """Answers calls with the session's workers, one call at a time; stored results start none."""
 
     def __init__(self, workers: SessionWorkers) -> None:
         self.workers, self.settings, self.store = workers, workers.settings, workers.store
@@ -154,26 +143,25 @@ class SessionCalls:
         self._is_closed = False
 
     def close(self) -> None:
-        """Answer no more calls, once that which is being answered has ended."""
+        """Answer no more calls, once the current one has ended."""
         with self._one_at_a_time:
             self._is_closed = True
 
     def edit(self, calls: Sequence[EditCall]) -> list[bytes]:
         """Return the edited images as PNGs; raises `EditFailed` for the first that failed."""
-        pairs = [_pair(call["source"], call["instruction"], call["seed"]) for call in calls]
+        pairs = [_pair(source, instruction, seed=seed) for source, instruction, seed in calls]
         with self._calling("editor"):
             identity = self.workers.identity("editor")
             works = make_works(
-                _suite(pairs), pairs, Seeds(base=self.settings.editor.seed), identity, self.store
+                pairs, pairs, identity, self.store, base_seed=self.settings.editor.seed
             )
             for work in works:
                 work.edit = stored_edit(work, identity, self.store, self.settings.run.reuse)
-            pending = {
-                work.content: work for work in works if work.edit is None and work.error is None
-            }
+            pending = {work.content: work for work in missing_edits(works)}
             if pending:
-                pool = self.workers.pool("editor", len(pending))
-                EditStage(identity, pool, self.store, _ignore).run(list(pending.values()))
+                EditStage(
+                    identity, self.workers.pool("editor", len(pending)), self.store, _ignore
+                ).run(list(pending.values()))
         return [self._image(pending.get(work.content, work)) for work in works]
 
     def _image(self, work: Work) -> bytes:
@@ -183,23 +171,23 @@ class SessionCalls:
         return data
 
     def score(self, calls: Sequence[ScoreCall]) -> list[JsonObject]:
-        """Return the fields of the verdicts; raises `EditFailed` for the first that could not be
-        reached.
-        """
-        pairs = []
-        for call in calls:
-            pair = _pair(call["source"], call["instruction"])
-            reference = None if call["reference"] is None else _Bytes(call["reference"])
-            pairs.append(replace(pair, category=call["category"], reference=reference))
-        nowhere = Environment(device="cpu", versions={})
-        caller = Identity(
-            CustomEditor("call"), "", {}, key({"kind": "call"}), {"kind": "call"}, nowhere
-        )
+        """Return the fields of the verdicts; raises `EditFailed` for the first that failed."""
+        pairs = [
+            _pair(source, instruction, category=category, reference=reference)
+            for source, _, reference, instruction, category in calls
+        ]
+        judge = self.settings.judge
         with self._calling("judge"):
-            works = make_works(_suite(pairs), pairs, Seeds(), caller, self.store)
-            scorer = self._scorer()
-            for work, call in zip(works, calls, strict=True):
-                work.edit = Edit(self.store.blobs.put(call["edited"]), 0.0, "call")
+            works = make_works(pairs, pairs, _CALLER, self.store)
+            scorer = Scorer(
+                judge,
+                self.workers.identity("judge"),
+                load_rubric(judge.rubric, self.settings.rubrics),
+                self.store,
+                self.settings.redactor,
+            )
+            for work, (_, edited, *_) in zip(works, calls, strict=True):
+                work.edit = Edit(self.store.blobs.put(edited), 0.0, "call")
                 work.verdict = scorer.stored_verdict(work, self.settings.run.reuse)
             pending = [work for work in works if work.verdict is None and work.error is None]
             if pending:
@@ -211,21 +199,9 @@ class SessionCalls:
             raise EditFailed(str(failed.error))
         return [asdict(work.verdict) for work in works if work.verdict is not None]
 
-    def _scorer(self) -> Scorer:
-        rubric = load_rubric(self.settings.judge.rubric, self.settings.rubrics)
-        return Scorer(
-            self.settings.judge,
-            self.workers.identity("judge"),
-            rubric,
-            self.store,
-            self.settings.redactor,
-        )
-
     @contextmanager
     def _calling(self, role: Role) -> Iterator[None]:
-        """Turn a refusal of hosts or workers to start into a failure of the call, which leaves none
-        of them.
-        """
+        """Make a call fail if hosts or workers refuse to start, and end those of its role."""
         with self._one_at_a_time:
             if self._is_closed:
                 raise EditFailed("the session has ended")
@@ -241,10 +217,19 @@ class SessionCalls:
 def _ignore(work: Work) -> None: ...
 
 
-def _suite(pairs: Sequence[EditPair]) -> Suite:
-    return Suite("calls", pairs, "", {})
-
-
-def _pair(source: bytes, instruction: str, seed: int = 0) -> EditPair:
+def _pair(
+    source: bytes,
+    instruction: str,
+    seed: int = 0,
+    category: str = "default",
+    reference: bytes | None = None,
+) -> EditPair:
     name = hashlib.sha256(source + instruction.encode()).hexdigest()[:16]
-    return EditPair(f"call-{name}", "default", instruction, _Bytes(source), seed=seed)
+    return EditPair(
+        f"call-{name}",
+        category,
+        instruction,
+        _Bytes(source),
+        reference=None if reference is None else _Bytes(reference),
+        seed=seed,
+    )

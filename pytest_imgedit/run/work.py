@@ -1,13 +1,10 @@
-"""What has to be done: each selected pair's images and keys, what the store has of it, and how it
-ended.
-"""
+"""The work of a run: the images, keys, stored records and outcome of each selected pair."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 
 from pytest_imgedit.core.environments import Environment, Reuse, key
@@ -32,12 +29,14 @@ from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.kinds.source import is_unchanged
 from pytest_imgedit.store.journal import EditRecord, VerdictRecord
 from pytest_imgedit.store.store import Store
-from pytest_imgedit.suites.base import Suite
 
 
 @dataclass(frozen=True)
 class StoredImage:
-    """A source or reference image as it was read once: its blob, and where to read it again."""
+    """A source or reference image in the store, with the `origin` from which it was read.
+
+    `size` is (width, height) in pixels, zeros if the header cannot be read.
+    """
 
     sha256: str
     suffix: str
@@ -45,45 +44,23 @@ class StoredImage:
     origin: ImageSource
     store: Store
 
-    @property
-    def pixels(self) -> int:
-        return self.size[0] * self.size[1]
-
-    @property
-    def blob_name(self) -> str:
-        """Path of the blob below the store's `blobs` folder."""
-        return f"{self.sha256[:2]}/{self.sha256}{self.suffix}"
-
     def read(self) -> bytes:
-        """Return the bytes of the blob; if it is gone or cut short, of the origin."""
+        """Return the bytes of the blob, or of the origin if the blob is gone or cut short."""
         data = self.store.blobs.get(self.sha256, self.suffix)
         if data is None:
             return self.origin.read()
         return data
 
 
-@dataclass(frozen=True)
-class FinishedImage:
-    """An edit that was made elsewhere; it stays in its file until it is handed over."""
-
-    sha256: str
-    file: FileImage
-
-    def read(self) -> bytes:
-        """Return the bytes of the file."""
-        return self.file.read()
-
-
 @dataclass
 class Work:
-    """One repetition of a pair on its way through the stages; at its end it has a verdict or an
-    error.
+    """One repetition of a pair on its way through the stages; it ends in a verdict or an error.
 
-    `seed` is the pair's own plus the repetition, and `generator_seed` what the editor's noise is
-    drawn from. `recipe` holds all that decides the edit as planned, but for the environment, and
-    `content` is its hash. `failures` counts the jobs of the present stage that were lost with it;
-    `reminders` the re-asks so far. A `repeat` of a verdict is asked for with a `perturbation`, see
-    `perturbations.py`.
+    `seed` is the seed of the pair plus the number of the repetition; the editor's noise is drawn
+    from `generator_seed`. `shown` is the reference that the editor is shown, or a finished image.
+    `recipe` holds all that decides the planned edit, except the environment, and `content` is its
+    hash. `failures` counts lost jobs in the current stage, and `reminders` holds the re-asks so
+    far. The verdict of a `repeat` is requested with a `perturbation` (`score.PERTURBATIONS`).
     """
 
     pair: EditPair
@@ -91,7 +68,7 @@ class Work:
     generator_seed: int = 0
     source: StoredImage | None = None
     reference: StoredImage | None = None
-    shown: StoredImage | FinishedImage | None = None
+    shown: ImageSource | None = None
     recipe: JsonObject = field(default_factory=dict, repr=False)
     content: str = ""
     edit: Edit | None = None
@@ -103,35 +80,27 @@ class Work:
     perturbation: str = ""
 
     @property
-    def asked(self) -> tuple[str | None, ...]:
-        """What is asked about the pair: category, texts, and images by their blobs."""
-        texts = (
+    def inputs(self) -> tuple[str | None, ...]:
+        """What the pair consists of: category, texts, and the blobs of source and reference, as
+        paths below the store's `blobs` folder.
+        """
+        return (
             self.pair.category,
             self.pair.instruction,
             self.pair.description,
             self.pair.reference_text,
-        )
-        return (
-            *texts,
             *(
-                None if image is None else image.blob_name
+                f"{image.sha256[:2]}/{image.sha256}{image.suffix}" if image else None
                 for image in (self.source, self.reference)
             ),
         )
 
     @property
     def is_open(self) -> bool:
-        """Tell whether this has come to neither a verdict nor an error, or only to that the stage
-        makes none.
-        """
+        """Whether there is neither a verdict nor an error other than that the stage makes none."""
         return self.verdict is None and (
             self.error is None or self.error.is_any_of("not_edited", "not_scored")
         )
-
-    @property
-    def is_needed(self) -> bool:
-        """Tell whether every gate was not decided before this."""
-        return self.error is None or not self.error.is_any_of("not_needed")
 
     def fail(self, stage: Any, kind: str, message: str, reply: str | None = None) -> None:
         self.error = ItemError(stage, kind, printable(message), reply)
@@ -145,15 +114,13 @@ class SelectedShard:
     pairs: Sequence[EditPair]
 
     def tries(self, pair: EditPair) -> bool:
-        """Tell whether this shard tries the judge on a pair of the suite: one of the shards that
-        have pairs does.
-        """
+        """Whether this shard tries the judge on a pair; exactly one shard that has pairs does."""
         indices = shards_of((selected.id for selected in self.pairs), self.shard.count)
         return indices[number_of(pair.id) % len(indices)] == self.shard.index
 
     @property
     def info(self) -> ShardInfo:
-        """The shard as results tell it."""
+        """The shard as results describe it."""
         return ShardInfo(
             index=self.shard.index,
             count=self.shard.count,
@@ -161,57 +128,57 @@ class SelectedShard:
         )
 
 
-@dataclass(frozen=True)
-class Seeds:
-    """How many edits of each pair are made, and the base seed that is mixed into the seed of
-    each.
-    """
-
-    repetitions: int = 1
-    base: int = 0
-
-
 def make_works(
-    suite: Suite, pairs: Sequence[EditPair], seeds: Seeds, editor: Identity, store: Store
+    pairs: Sequence[EditPair],
+    suite_pairs: Sequence[EditPair],
+    editor: Identity,
+    store: Store,
+    repetitions: int = 1,
+    base_seed: int = 0,
 ) -> list[Work]:
     """List the work for the selected pairs and all their repetitions, in the order of the suite.
 
-    An image that cannot be read is an error of its pair alone.
+    `base_seed` is mixed into the seed of each edit. An image that cannot be read is an error of its
+    pair alone.
     """
-    plan: list[Work] = []
-    followers = _next_of_category(suite.pairs)
+    works: list[Work] = []
+    followers = _next_of_category(suite_pairs)
     shown_reference = editor.model.shown_reference
-    finished_of = editor.model.finished_images(suite.pairs)
+    finished = editor.model.finished_images(suite_pairs)
     for pair in pairs:
         source = reference = None
-        shown: StoredImage | FinishedImage | None = None
-        finished, problem = None, ""
+        shown: ImageSource | None = None
+        image = None  # SHA-256 of a finished image
+        problem, kind = "", "bad_image"
         try:
             source, reference = _keep(pair.source, store), _keep(pair.reference, store)
             if shown_reference == "own":
                 shown = reference
             elif shown_reference == "next" and followers[pair.id] is not pair:
                 shown = _keep(followers[pair.id].reference, store)
-            elif finished_of is not None:
-                path = finished_of.by_pair[pair.id]
-                shown = finished = None if isinstance(path, str) else _read_finished(path)
-                problem = path if isinstance(path, str) else ""
+            elif finished is not None:
+                path = finished.by_pair[pair.id]
+                if source is not None:
+                    kind = "no_edit"
+                if isinstance(path, str):
+                    problem = path
+                else:
+                    shown = FileImage(path)
+                    image = hashlib.sha256(shown.read()).hexdigest()
         except ImageError as error:
             problem = str(error)
-        for repetition in range(seeds.repetitions):
+        for repetition in range(repetitions):
             seed = pair.seed + repetition
-            work = Work(pair, seed, job_seed(seed, pair.id, seeds.base), source, reference, shown)
+            work = Work(pair, seed, job_seed(seed, pair.id, base_seed), source, reference, shown)
             if problem:
-                lacks = finished_of is not None and source is not None and finished is None
-                work.fail("edit", "no_edit" if lacks else "bad_image", problem)
+                work.fail("edit", kind, problem)
             else:
-                asked = _sha256(shown) if shown_reference else None
                 work.recipe = edit_recipe(
-                    editor, pair, work.generator_seed, _sha256(source), asked, _sha256(finished)
+                    editor, pair, work.generator_seed, _sha256(source), _sha256(shown), image
                 )
                 work.content = key(work.recipe)
-            plan.append(work)
-    return plan
+            works.append(work)
+    return works
 
 
 def edit_recipe(
@@ -222,64 +189,49 @@ def edit_recipe(
     shown: str | None,
     image: str | None = None,
 ) -> JsonObject:
-    """Return what decides an edit: the generator's `seed`; `source`, `shown` and `image` are
-    SHA-256 of encoded images.
+    """Return what decides an edit.
 
-    `image` is a finished image, which then is all there is to it.
+    `seed` is that of the generator; `source`, `shown` and `image` are SHA-256 of encoded images. A
+    finished `image` decides the edit without the instruction and the seed.
     """
-    asked: JsonObject = {"editor": editor.digest, "source": source}
+    recipe: JsonObject = {"editor": editor.digest, "source": source}
     if image is not None:
-        return {**asked, "image": image}
-    asked |= {
+        return {**recipe, "image": image}
+    recipe |= {
         "instruction": pair.instruction,
         "seed": seed,
         "shown": shown,
         "batch_size": editor.model.batch_size,
     }
     if editor.sees_pair:
-        return {**asked, "pair": pair.id, "category": pair.category}
-    return asked
+        return {**recipe, "pair": pair.id, "category": pair.category}
+    return recipe
 
 
 def in_batches_of(recipe: JsonObject, batch_size: int) -> JsonObject:
-    """Return the recipe of an edit that is made in calls of another size."""
+    """Return the recipe of an edit that is made with another batch size."""
     if "batch_size" in recipe:
         return {**recipe, "batch_size": batch_size}
     return recipe
 
 
-def halves(batch_size: int) -> list[int]:
-    """List a batch size and those that it shrinks to where memory runs out or batches fail, down to
-    1.
-    """
-    return [batch_size >> power for power in range(batch_size.bit_length())]
-
-
 def missing_edits(works: Iterable[Work]) -> list[Work]:
-    """List the works that are still to be edited."""
+    """List the works that have neither an edit nor an error."""
     return [work for work in works if work.error is None and work.edit is None]
 
 
 def hand_over(plan: Iterable[Work], editor: Identity) -> None:
-    """Have planned work done by another editor of the same kind; no edit counts as found."""
+    """Assign planned work to another editor of the same kind, and drop edits found before."""
     for work in plan:
         if work.error is None:
             work.recipe = {**work.recipe, "editor": editor.digest}
             work.content, work.edit = key(work.recipe), None
 
 
-def _sha256(image: StoredImage | FinishedImage | None) -> str | None:
-    if image:
+def _sha256(image: ImageSource | None) -> str | None:
+    if isinstance(image, StoredImage):
         return image.sha256
     return None
-
-
-def _read_finished(path: Path) -> FinishedImage:
-    """Read the image that the editor `folder` hands over for a pair; raise `ImageError` if it
-    cannot be read.
-    """
-    image = FileImage(path)
-    return FinishedImage(hashlib.sha256(image.read()).hexdigest(), image)
 
 
 def _keep(image: ImageSource | None, store: Store) -> StoredImage | None:
@@ -291,9 +243,7 @@ def _keep(image: ImageSource | None, store: Store) -> StoredImage | None:
             raise TypeError(f"read() returned {type(data).__name__}, expected bytes")
     except (ImageError, KeyboardInterrupt):
         raise
-    except (
-        BaseException
-    ) as error:  # an image source of a user's own can raise anything, SystemExit too
+    except BaseException as error:  # a user's image source can raise anything, SystemExit too
         raise ImageError(f"{type(error).__name__}: {one_line(error)}") from error
     return StoredImage(
         store.blobs.put(data, durable=False), suffix_of(data), size_of(data), image, store
@@ -305,9 +255,9 @@ def _next_of_category(pairs: Iterable[EditPair]) -> dict[str, EditPair]:
     for pair in pairs:
         members.setdefault(pair.category, []).append(pair)
     return {
-        pair.id: group[(place + 1) % len(group)]
+        pair.id: group[(position + 1) % len(group)]
         for group in members.values()
-        for place, pair in enumerate(group)
+        for position, pair in enumerate(group)
     }
 
 
@@ -318,13 +268,15 @@ def reusable(
     records: Sequence[R], here: Environment, policy: Reuse, usable: Callable[[R], bool]
 ) -> R | None:
     """Return the record to reuse: of those that the policy allows and that are `usable`, the one
-    made most alike.
+    from the most similar environment.
 
-    `records` are those of one recipe, the oldest first; of equals the newest counts. A record whose
-    class had imported further modules counts only while these are unchanged.
+    `records` share one recipe and are sorted from oldest to newest; the newest wins a tie. If the
+    class had imported further modules, the record counts only while these are unchanged.
     """
-    allowed = [record for record in reversed(records) if record.environment.serves(here, policy)]
-    allowed.sort(key=lambda record: len(record.environment.differences(here)))
+    allowed = sorted(
+        (record for record in reversed(records) if record.environment.serves(here, policy)),
+        key=lambda record: len(record.environment.differences(here)),
+    )
     return next(
         (record for record in allowed if usable(record) and is_unchanged(record.code)), None
     )
@@ -333,10 +285,10 @@ def reusable(
 def make_items(plan: Sequence[Work], needs_verdict: bool, stopped_by: str) -> list[Item]:
     """Join the repetitions of each pair; a pair is scored only if every repetition is.
 
-    Work that has neither error nor what it was to get was cut off when the run was `stopped_by`
-    someone or something: its status is `interrupted`, which counts neither as scored nor as an
-    error. Without `needs_verdict` (stage `edit`) an edit is enough, and the status is `edited`.
-    Work that no gate needed any more is `not_needed`.
+    Unfinished work without an error was cut off when the run was `stopped_by` someone or something.
+    Its status is `interrupted`, which counts neither as scored nor as an error. Without
+    `needs_verdict` (stage `edit`), an edit is enough, and the status is `edited`. Work that no gate
+    needed any more is `not_needed`.
     """
     by_pair: dict[str, list[Work]] = {}
     for work in plan:
@@ -350,7 +302,7 @@ def make_items(plan: Sequence[Work], needs_verdict: bool, stopped_by: str) -> li
 
 
 def _item(works: Sequence[Work], needs_verdict: bool) -> Item:
-    pair, asked = works[0].pair, works[0].asked
+    pair, inputs = works[0].pair, works[0].inputs
     error = next((work.error for work in works if work.error is not None), None)
     score, aspects = _means(works) if error is None and needs_verdict else (None, {})
     return Item(
@@ -359,8 +311,8 @@ def _item(works: Sequence[Work], needs_verdict: bool) -> Item:
         instruction=pair.instruction,
         description=pair.description,
         reference_text=pair.reference_text,
-        source=asked[-2],
-        reference=asked[-1],
+        source=inputs[-2],
+        reference=inputs[-1],
         tags=tuple(pair.tags),
         difficulty=pair.difficulty,
         status=_status(works, error, needs_verdict),
@@ -386,7 +338,6 @@ def _status(works: Sequence[Work], error: ItemError | None, needs_verdict: bool)
 
 
 def _means(works: Sequence[Work]) -> tuple[float, dict[str, float]]:
-    """Mean score over the seeds, and means of the aspects that all of them have."""
     verdicts = [work.verdict for work in works if work.verdict is not None]
     shared = [
         name for name in verdicts[0].aspects if all(name in verdict.aspects for verdict in verdicts)

@@ -182,7 +182,7 @@ def test_a_stopped_run_still_shows_the_verdicts_that_it_had(swapping):
 def test_repeats_are_judged_after_the_run_and_counted_as_trials(swapping):
     run = swapping.run(judge={"repeats": 2})
     assert len(run.trials.repeats) == 8
-    assert run.trials.left == 0
+    assert run.trials.remaining == 0
     assert ("try the judge", 8) in swapping.told.stages
 
 
@@ -202,7 +202,7 @@ def test_a_run_in_blocks_stops_once_its_gate_is_decided(swapping):
     swapping.pairs = pairs_of(*["physics"] * 60)
     plan = swapping.plan(gates={"until": "decided", "fail_under": {"overall": 1.0}})
     assert isinstance(plan.blocks, Blocks)
-    run = BlockRun(plan, plan.blocks, swapping.surroundings(plan))
+    run = BlockRun(plan, plan.blocks, swapping.context(plan))
     with swapping.store:
         run.execute()
     statuses = [item.status for item in make_items(plan.works, True, "the user")]
