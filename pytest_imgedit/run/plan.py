@@ -4,16 +4,17 @@ does not have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.environments import key
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.pairs import EditPair
-from pytest_imgedit.core.results import ComputedIn, EditorInfo, GateResult, JudgeInfo
-from pytest_imgedit.core.sanitize import counted
+from pytest_imgedit.core.results import ComputedIn, EditorInfo, GateResult, JudgeInfo, Results
+from pytest_imgedit.core.sanitize import counted, first_of
 from pytest_imgedit.kinds.base import Model, Role
 from pytest_imgedit.kinds.identity import Identity, identify
 from pytest_imgedit.kinds.registry import make_model
@@ -21,25 +22,31 @@ from pytest_imgedit.kinds.requirements import Where
 from pytest_imgedit.protocols.rubric import Rubric, load_rubric
 from pytest_imgedit.run.blocks import Blocks
 from pytest_imgedit.run.edit import batch_lines, stored_edit
-from pytest_imgedit.run.forecast import expected_lines, known_peaks, missing_lines
 from pytest_imgedit.run.placement import Peak, settle
 from pytest_imgedit.run.pools import Launcher, is_remote, python_of
 from pytest_imgedit.run.score import Scorer, verdict_recipe
-from pytest_imgedit.run.work import Seeds, SelectedShard, Work, hand_over, make_works, missing_edits
+from pytest_imgedit.run.work import SelectedShard, Work, hand_over, make_works, missing_edits
+from pytest_imgedit.stats import coverage, planning, sequential
 from pytest_imgedit.stats.comparison import Computed, environment_differences
-from pytest_imgedit.stats.gates import Selection, allowed_pairs
+from pytest_imgedit.stats.gates import Selection
 from pytest_imgedit.store.baselines import (
     Baseline,
     content_sha256,
+    read_results,
     refuse,
     unlike_items,
     unlike_judges,
     unlike_losses,
 )
 from pytest_imgedit.store.journal import Journal
-from pytest_imgedit.store.store import Store
+from pytest_imgedit.store.store import Store, finished_runs
 from pytest_imgedit.suites.base import Suite
 from pytest_imgedit.workers.hardware import Hardware
+
+#: How many pairs a line names.
+NAMED = 3
+#: How many earlier runs are read, the newest first.
+RUNS = 10
 
 
 @dataclass(frozen=True)
@@ -129,113 +136,126 @@ class RunPlan:
     @property
     def identities(self) -> dict[Role, Identity]:
         """What identifies the models, by role."""
-        if self.judge is None:
-            return {"editor": self.editor}
-        return {"editor": self.editor, "judge": self.judge}
-
-    @property
-    def suite(self) -> Suite:
-        return self.request.suite
+        identities = filter(None, (self.editor, self.judge))
+        return {identity.model.role: identity for identity in identities}
 
 
 def make_plan(
     request: Request, store: Store, launcher: Launcher, note: Callable[[str], None]
 ) -> RunPlan:
-    """Plan a run; `note` is told what the user should know before anything starts.
+    """Plan a run; `note` takes lines that the user should see before anything starts.
 
-    Raises `UsageError` if the run could only fail, or if the baseline is of other verdicts.
+    Raises `UsageError` if the run could only fail, or if its verdicts could not be compared with
+    the baseline.
     """
     settings = request.settings
     _introduce(request, store, note)
     editor, works = _plan_edits(request, store, launcher, note)
     rubric = load_rubric(settings.judge.rubric, settings.rubrics)
-    judge = None
+    judge = scorer = blocks = None
     if request.models.judge is not None and settings.run.stage != "edit":
         judge = _identify_judge(request.models.judge, request, store, launcher, note, works)
-    scorer = (
-        None if judge is None else Scorer(settings.judge, judge, rubric, store, settings.redactor)
-    )
-    if request.baseline is not None and judge is not None:
-        _refuse_baseline(request, editor, judge, works)
-    models: dict[Role, Model] = {
-        "editor": settle(request.models.editor, len(works), launcher.hardware)
-    }
-    if request.models.judge is not None:
-        models["judge"] = request.models.judge
+        scorer = Scorer(settings.judge, judge, rubric, store, settings.redactor)
+        if request.baseline is not None:
+            _refuse_baseline(request.baseline, settings, editor, judge, works)
+    models = {model.role: model for model in request.models}
+    models["editor"] = settle(request.models.editor, len(works), launcher.hardware)
     if settings.gates.until == "decided":
         blocks = Blocks(settings.gates, works, request.baseline)
-    else:
-        blocks = None
-    identities: dict[Role, Identity] = (
-        {"editor": editor} if judge is None else {"editor": editor, "judge": judge}
-    )
-    if launcher.hardware.has_gpus:
-        peaks = known_peaks(settings, identities, request.suite, store)
-    else:
-        peaks = {}
-    return RunPlan(
-        request,
-        store,
-        launcher.hardware,
-        models,
-        editor,
-        judge,
-        rubric,
-        works,
-        scorer,
-        blocks,
-        peaks,
-    )
+    hardware = launcher.hardware
+    plan = RunPlan(request, store, hardware, models, editor, judge, rubric, works, scorer, blocks)
+    if not hardware.has_gpus:
+        return plan
+    return replace(plan, peaks=known_peaks(settings, plan.identities, request.suite, store))
 
 
 def _introduce(request: Request, store: Store, note: Callable[[str], None]) -> None:
-    """Say how much there is to do, what its gates are about to show, and what is wrong with the
-    store.
-    """
+    """Note how much there is to do, what the gates can show, and what is wrong with the store."""
     if request.shard is not None:
-        whole = counted(len(request.shard.pairs), "pair")
         note(
-            f"plan: {len(request.pairs)} of {whole}, shard {request.shard.shard}; imgedit merge "
-            "decides the gates"
+            f"plan: {len(request.pairs)} of {counted(len(request.shard.pairs), 'pair')}, shard "
+            f"{request.shard.shard}; imgedit merge decides the gates"
         )
     else:
         note(f"plan: {counted(len(request.pairs), 'pair')}")
-        for line in expected_lines(request.settings, request.suite, request.pairs, store):
+        for line in _expected_lines(request.settings, request.suite, request.pairs, store):
             note(line)
     for journal in (store.edits, store.verdicts):
         if journal.torn:
             note(f"warning: {journal.path}: dropped a torn last line")
 
 
+def _expected_lines(
+    settings: Settings, suite: Suite, pairs: Sequence[EditPair], store: Store
+) -> Iterator[str]:
+    """Yield a line per gate on a mean: the MDE that earlier runs of the suite let expect."""
+    gates = settings.gates
+    kinds: tuple[tuple[Literal["fail_under", "max_drop"], dict[str, float]], ...] = (
+        ("fail_under", gates.fail_under),
+        ("max_drop", gates.max_drop),
+    )
+    if not any(limits for _, limits in kinds):
+        return
+    judge = settings.judge.spec
+    earlier = [results for results in _newest_runs(suite, store) if results.judge.spec == judge]
+    for kind, limits in kinds:
+        for name, limit in limits.items():
+            count = sum(name in ("overall", pair.category) for pair in pairs)
+            expected = planning.expected_mde(
+                kind,
+                name,
+                sequential.at_the_end(gates).alpha_of(kind) / len(limits),
+                count,
+                earlier,
+            )
+            gate = f"plan: {kind} {name}:{limit:g}"
+            if expected is None:
+                yield (
+                    f"{gate}: what {count} pairs could show is not known yet; imgedit plan "
+                    "--power tells"
+                )
+            else:
+                yield (
+                    f"{gate}: {count} pairs are about to show {expected[0]:.2f} beyond the limit, "
+                    f"by run {expected[1]}"
+                )
+
+
 def _plan_edits(
     request: Request, store: Store, launcher: Launcher, note: Callable[[str], None]
 ) -> tuple[Identity, tuple[Work, ...]]:
-    """Identify the editor and list its work, with the edits that the store has."""
+    """Identify the editor and list its work, with the stored edits."""
     settings, suite, stage = request.settings, request.suite, request.settings.run.stage
     model = request.models.editor
     candidates = _candidates(model, settings, store, launcher, note)
     editor = candidates[-1]
     works = tuple(
         make_works(
-            suite, request.pairs, Seeds(settings.editor.seeds, settings.editor.seed), editor, store
+            request.pairs,
+            suite.pairs,
+            editor,
+            store,
+            settings.editor.seeds,
+            settings.editor.seed,
         )
     )
-    judge = None if stage == "edit" else request.models.judge
     selected = request.pairs if request.shard is None else request.shard.pairs
-    allowed = allowed_pairs(settings.gates.max_errors, len(selected))
-    for line in (*suite.remarks, *missing_lines(model, judge, works, allowed)):
+    allowed = coverage.allowed_pairs(settings.gates.max_errors, len(selected))
+    judge = None if stage == "edit" else request.models.judge
+    for line in (*suite.remarks, *_missing_lines(model, judge, works, allowed)):
         note(line)
     if len(candidates) > 1:
         contents: dict[str, Identity] = {}
         for candidate in candidates:
             hand_over(works, candidate)
             contents |= {work.content: candidate for work in works}
-        editor = _newest(store.edits, contents) or editor
+        editor = _of_newest_record(store.edits, contents) or editor
         hand_over(works, editor)
+    only_stored = stage in ("score", "report")
     for work in works:
-        if work.error is None and (not settings.run.fresh or stage in ("score", "report")):
+        if work.error is None and (only_stored or not settings.run.fresh):
             work.edit = stored_edit(work, editor, store, settings.run.reuse)
-    if stage not in ("score", "report"):
+    if not only_stored:
         for line in batch_lines(model, works):
             note(line)
         return editor, works
@@ -253,6 +273,106 @@ def _plan_edits(
     return editor, works
 
 
+def _missing_lines(
+    editor: Model, judge: Model | None, works: Sequence[Work], allowed: int
+) -> Iterator[str]:
+    """Yield one line for each thing that pairs lack; those pairs will end in an error.
+
+    Raises `UsageError` if a run could only fail: if all pairs lack a finished image or a reference,
+    or if images of more pairs than are `allowed` to fail cannot be read.
+    """
+    broken = [work for work in works if work.error and work.error.is_any_of("bad_image")]
+    without = [work for work in works if work.error and work.error.is_any_of("no_edit")]
+    bare = [work for work in works if work.error is None and work.reference is None]
+    problems: list[tuple[str, list[Work], object]] = []
+    if broken:
+        problems.append(("a source or reference that cannot be read", broken, broken[0].error))
+    if without and (finished := editor.finished_images(work.pair for work in works)):
+        problems.append((f"no finished image for {editor.spec}", without, finished.summary))
+    if judge is not None and judge.needs_reference:
+        problems.append(
+            (f"no reference image, which judge {judge.name!r} needs", bare, "name another judge")
+        )
+    if editor.shown_reference is not None:
+        problems.append(
+            (f"no reference image, which editor {editor.name!r} needs", bare, "name another editor")
+        )
+    pairs = len({work.pair.id for work in works})
+    for what, affected, advice in problems:
+        names = list(dict.fromkeys(_name(work.pair, affected is broken) for work in affected))
+        line = f"{len(names)} of {pairs} pairs have {what} ({first_of(names, NAMED)}); {advice}"
+        if affected is broken and len(names) > allowed:
+            raise UsageError(
+                f"{line}; mend them, or allow more than {allowed} with --imgedit-max-errors"
+            )
+        if affected is not broken and len(names) == pairs:
+            raise UsageError(line)
+        if names:
+            yield f"warning: {line}"
+
+
+def _name(pair: EditPair, with_row: bool) -> str:
+    if with_row and pair.row:
+        return f"{pair.id} in {pair.row}"
+    return pair.id
+
+
+def known_peaks(
+    settings: Settings, models: Mapping[Role, Identity], suite: Suite, store: Store
+) -> dict[Role, Peak]:
+    """Return the peak GPU memory of workers of these models, by the newest runs of the store.
+
+    A run counts if it is of the whole suite, and its model has the same weights, parameters, GPUs
+    per worker, and setting of the batch size.
+    """
+    peaks: dict[Role, Peak] = {}
+    for results in _newest_runs(suite, store):
+        if results.selection.selected < results.selection.whole:
+            continue
+        for role, identity in models.items():
+            peak = _peak_of(role, results, settings, identity)
+            if peak is not None:
+                peaks.setdefault(role, peak)
+    return peaks
+
+
+def _peak_of(role: Role, results: Results, settings: Settings, identity: Identity) -> Peak | None:
+    model = results.editor if role == "editor" else results.judge
+    options = results.run.options
+    if role == "judge":
+        before = (options.judge.get("batch_size"), options.judge.get("gpus_per_replica"))
+        now = (settings.judge.batch_size, settings.judge.gpus_per_replica)
+    else:
+        before = (options.editor.batch_size, options.workers.get("gpus_per_worker"))
+        now = (identity.model.batch_size, settings.workers.gpus_per_worker)
+    known = identity.told
+    if before != now or (model.fingerprint, model.params) != (
+        known["fingerprint"],
+        known["params"],
+    ):
+        return None
+    stage = "edit" if role == "editor" else "score"
+    used = [
+        worker
+        for worker in results.workers
+        if worker.stage == stage and worker.gpu_peak is not None
+    ]
+    if not used:
+        return None
+    # A worker that ran out of memory has ended with a smaller batch size.
+    planned = 1 if before[0] == "auto" else int(str(before[0]))
+    batch_size = max(planned, *(worker.batch_size for worker in used))
+    return Peak(max(worker.gpu_peak or 0 for worker in used), results.run.id, batch_size)
+
+
+def _newest_runs(suite: Suite, store: Store) -> Iterator[Results]:
+    for path in finished_runs(store.folder)[: -RUNS - 1 : -1]:
+        with suppress(UsageError, OSError):
+            results = read_results(path)
+            if results.suite.name == suite.name:
+                yield results
+
+
 def _identify_judge(
     model: Model,
     request: Request,
@@ -265,23 +385,20 @@ def _identify_judge(
     candidates = _candidates(model, settings, store, launcher, note)
     if len(candidates) == 1:
         return candidates[0]
-    rubric, edited = (
-        load_rubric(settings.judge.rubric, settings.rubrics),
-        [work for work in works if work.edit],
-    )
+    rubric = load_rubric(settings.judge.rubric, settings.rubrics)
+    edited = [work for work in works if work.edit]
     contents = {
         key(verdict_recipe(judge, rubric, work)): judge for judge in candidates for work in edited
     }
-    return _newest(store.verdicts, contents) or candidates[-1]
+    return _of_newest_record(store.verdicts, contents) or candidates[-1]
 
 
 def _candidates(
     model: Model, settings: Settings, store: Store, launcher: Launcher, note: Callable[[str], None]
 ) -> list[Identity]:
-    """Find what identifies a model where its workers compute; several if nobody can tell.
+    """Find what identifies a model where its workers compute, or all that may.
 
-    A report connects to no host, so what hosts have is taken from the newest record that one of
-    these made.
+    A report connects to no host, so that it takes what hosts have from the newest record.
     """
     if model.checkpoint is not None:
         note(f"fingerprint: {model.role} {model.spec} (weights are read once, then remembered)")
@@ -293,10 +410,8 @@ def _candidates(
     return [on_cpu, identify(model, store.fingerprints, Where(device="cuda"))]
 
 
-def _newest(journal: Journal[Any], contents: Mapping[str, Identity]) -> Identity | None:
-    """Of editors or judges by what they would make, return the one of the newest record, in the
-    environment of that.
-    """
+def _of_newest_record(journal: Journal[Any], contents: Mapping[str, Identity]) -> Identity | None:
+    """Return the identity of the newest record with one of the contents, in its environment."""
     for record in reversed(journal.records.values()):
         if record.content in contents:
             return replace(contents[record.content], here=record.environment)
@@ -304,31 +419,38 @@ def _newest(journal: Journal[Any], contents: Mapping[str, Identity]) -> Identity
 
 
 def _refuse_baseline(
-    request: Request, editor: Identity, judge: Identity, works: Sequence[Work]
+    baseline: Baseline,
+    settings: Settings,
+    editor: Identity,
+    judge: Identity,
+    works: Sequence[Work],
 ) -> None:
-    """Raise `UsageError` if the run would be of other verdicts than its baseline."""
-    baseline, settings = request.baseline, request.settings
-    assert baseline is not None
-    asked: dict[str, tuple[str, list[int]]] = {}
+    """Raise `UsageError` if the verdicts of the run could not be compared with the baseline."""
+    seeds: dict[str, list[int]] = {}
     for work in works:
-        asked.setdefault(work.pair.id, (content_sha256(work.asked), []))[1].append(work.seed)
-    told = {"fingerprint": judge.fingerprint, "spec": judge.model.spec}
-    reason = unlike_judges(baseline, told, settings.editor.seeds)
+        seeds.setdefault(work.pair.id, []).append(work.seed)
+    contents = {work.pair.id: content_sha256(work.inputs) for work in works}
+    reason = unlike_judges(
+        baseline,
+        {"fingerprint": judge.fingerprint, "spec": judge.model.spec},
+        settings.editor.seeds,
+    )
     if settings.gates.max_drop:
         reason = reason or unlike_losses(baseline, editor.lossy)
     refuse(
         baseline,
-        reason or unlike_items(baseline, [(name, *content) for name, content in asked.items()]),
+        reason or unlike_items(baseline, [(pair, contents[pair], seeds[pair]) for pair in seeds]),
     )
-    is_elsewhere = settings.gates.environment == "any" or is_remote(settings)
-    if settings.run.stage == "all" and missing_edits(works) and not is_elsewhere:
+    if (
+        settings.run.stage == "all"
+        and missing_edits(works)
+        and not (settings.gates.environment == "any" or is_remote(settings))
+    ):
         _refuse_elsewhere(baseline, editor, judge)
 
 
 def _refuse_elsewhere(baseline: Baseline, editor: Identity, judge: Identity) -> None:
-    """Raise `UsageError` if what is to be computed would be so in another environment, where that
-    was ruled out.
-    """
+    """Raise `UsageError` if the run would compute in another environment than its baseline."""
     here = Computed(
         EditorInfo(
             spec="",
@@ -341,10 +463,10 @@ def _refuse_elsewhere(baseline: Baseline, editor: Identity, judge: Identity) -> 
             "judge": ComputedIn(**judge.here.model_dump(), edits=0, verdicts=1),
         },
     )
-    if found := environment_differences(baseline, here):
+    if differences := environment_differences(baseline, here):
         refuse(
             baseline,
-            f'computed in another environment (gates.environment="same"): {"; ".join(found)}',
+            f'computed in another environment (gates.environment="same"): {"; ".join(differences)}',
         )
 
 
