@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_imgedit.config.settings import JudgeSettings
@@ -39,25 +40,23 @@ _IMAGE = {"jpeg": as_jpeg, "resize": resampled}
 def perturbed(
     work: Work, parts: Parts, images: Mapping[str, bytes]
 ) -> tuple[Parts, dict[str, bytes]]:
-    """Change what the judge is shown as the work's perturbation says."""
-    change = _IMAGE.get(work.perturbation)
-    if change is not None:
-        images = {name: change(data) for name, data in images.items()}
-    return swap_images(parts) if work.perturbation == "order" else parts, dict(images)
+    """Apply the perturbation of the work to what the judge is shown."""
+    if work.perturbation == "order":
+        parts = swap_images(parts)
+    change = _IMAGE.get(work.perturbation, bytes)
+    return parts, {name: change(data) for name, data in images.items()}
 
 
 def swap_images(parts: Parts) -> Parts:
-    """Show the first edited image where the first source stands and the other way round, with the
-    words before each.
-    """
-    places: dict[str, tuple[int, int]] = {}
+    """Swap the first source and the first edited image, each with the text before it."""
+    spans: dict[str, tuple[int, int]] = {}
     for index, (kind, name) in enumerate(parts):
-        if kind == "image" and name in ("source", "edited") and name not in places:
-            caption = index - 1 if index and parts[index - 1][0] == "text" else index
-            places[name] = (caption, index)
-    if len(places) < 2:
+        if kind == "image" and name in ("source", "edited"):
+            has_caption = index > 0 and parts[index - 1][0] == "text"
+            spans.setdefault(name, (index - has_caption, index))
+    if len(spans) < 2:
         return parts
-    first, second = sorted(places.values())
+    first, second = sorted(spans.values())
     return (
         *parts[: first[0]],
         *parts[second[0] : second[1] + 1],
@@ -67,8 +66,8 @@ def swap_images(parts: Parts) -> Parts:
     )
 
 
-#: What a record of a verdict holds of it.
-_SAID = ("reply", "aspects", "score", "batch_size", "greedy", "off_scale", "measured")
+#: Fields that a record shares with its verdict.
+_SHARED = ("reply", "aspects", "score", "batch_size", "greedy", "off_scale", "measured")
 
 
 class BadScore(ReplyError):
@@ -115,24 +114,15 @@ class Scorer:
         store: Store,
         redactor: Redactor,
     ) -> None:
-        self.settings, self.judge, self.rubric, self.store, self.redactor = (
-            settings,
-            judge,
-            rubric,
-            store,
-            redactor,
-        )
+        self.settings, self.judge, self.rubric = settings, judge, rubric
+        self.store, self.redactor = store, redactor
         self.first_at = 0.0  # when the first batch was scored, by the run's clock
-        self.tokens = {
-            "tokens_in": 0,
-            "tokens_out": 0,
-        }  # what answers cost, re-asks and unreadable ones too
+        # Tokens of all answers, those of unreadable ones and re-asks too.
+        self.tokens = {"tokens_in": 0, "tokens_out": 0}
 
     @property
     def usage(self) -> Usage | None:
-        """The tokens of this run's answers and their cost; `None` for a judge that is not paid by
-        tokens.
-        """
+        """The tokens of this run's answers and their cost; `None` for a judge without prices."""
         prices = self.judge.model.requirements.prices
         if prices is None:
             return None
@@ -140,27 +130,26 @@ class Scorer:
         return Usage(**self.tokens, cost=round(cost, 6) if any(prices) else None)
 
     def stored_verdict(self, work: Work, policy: Reuse) -> Verdict | None:
-        """Return the verdict that an earlier run reached, if the policy lets it count.
+        """Return the verdict that an earlier run reached, if the policy allows it.
 
-        One that took reminders counts only while these read the same and as many are allowed.
+        A verdict that took reminders counts only while these read the same and as many are allowed.
         """
 
-        def could_be(record: VerdictRecord) -> bool:
-            reminded = record.asked > 1
-            return not reminded or (
+        def is_usable(record: VerdictRecord) -> bool:
+            return record.asked == 1 or (
                 record.reminder == self.rubric.reminder and record.asked <= 1 + self.settings.reasks
             )
 
         records = self.store.verdicts.of_content(key(verdict_recipe(self.judge, self.rubric, work)))
-        record = reusable(records, self.judge.here, policy, could_be)
+        record = reusable(records, self.judge.here, policy, is_usable)
         if record is None:
             return None
         return self._verdict_of(record)
 
     def _verdict_of(self, record: VerdictRecord) -> Verdict:
-        self.store.environments[record.environment.digest] = record.environment
-        said = record.model_dump(include={*_SAID, "key"})
-        return Verdict(**said, environment=record.environment.digest)
+        digest = record.environment.digest
+        self.store.environments[digest] = record.environment
+        return Verdict(**record.model_dump(include={*_SHARED, "key"}), environment=digest)
 
     def question(self, work: Work) -> Question[bytes]:
         """Build the question about one edit; raise `ImageError` if an image cannot be
@@ -186,133 +175,101 @@ class Scorer:
         )
 
     def read(self, work: Work, answer: Answer) -> bool:
-        """Turn an answer into the work's verdict or error; return whether it is to be asked again
-        instead.
-        """
+        """Turn an answer into the work's verdict or error; return whether to ask again instead."""
         self.tokens["tokens_in"] += answer.tokens_in
         self.tokens["tokens_out"] += answer.tokens_out
+        if answer.error is not None:
+            work.fail("score", "judge", shorten(self.redactor.text(answer.error)))
+            return False
         try:
             work.verdict = self._verdict(answer)
+        except BadScore as error:
+            work.fail("score", "bad_score", shorten(self.redactor.text(str(error))))
         except ReplyError as error:
-            readable = answer.error is not None or isinstance(error, BadScore)
-            if not readable and len(work.reminders) < self.settings.reasks:
+            if len(work.reminders) < self.settings.reasks:
                 work.reminders.append(
                     self.rubric.remind("it was too long" if answer.cut else str(error))
                 )
                 return True
-            reply = None if readable else self.redactor.text(answer.reply)
-            if answer.error is not None:
-                kind = "judge"
-            elif readable:
-                kind = "bad_score"
-            else:
-                kind = "unreadable_reply"
-            work.fail("score", kind, shorten(self.redactor.text(str(error))), reply)
+            message = shorten(self.redactor.text(str(error)))
+            work.fail("score", "unreadable_reply", message, self.redactor.text(answer.reply))
         return False
 
     def _verdict(self, answer: Answer) -> Verdict:
-        if answer.error is not None:
-            raise ReplyError(answer.error)
+        """Raises `BadScore` for a number out of range, and `ReplyError` for an unreadable reply."""
+        reply = self.redactor.text(answer.reply)
         if answer.score is not None:
-            return self._measured(answer, answer.score)
+            if not SCALE[0] <= answer.score <= SCALE[1]:
+                raise BadScore(
+                    f"the judge's score is {answer.score}, expected a number from 0 to 10"
+                )
+            if not all(map(math.isfinite, answer.aspects.values())):
+                raise BadScore(f"the judge's aspects are {answer.aspects}, expected finite numbers")
+            return Verdict(reply, answer.aspects, answer.score, answer.batch_size, measured=True)
         if answer.cut:  # in the middle of a number, or of a thought
             raise ReplyError(
                 "the reply was cut short, expected a larger judge.max_new_tokens or shorter replies"
             )
-        reply, (aspects, score) = (
-            self.redactor.text(answer.reply),
-            self.rubric.read(answer.reply),
-        )
+        aspects, score = self.rubric.read(answer.reply)
         if not answer.expected:
             return Verdict(reply, aspects, score, answer.batch_size)
-        expected = self._expected(answer.expected)
+        expected = {name: answer.expected.get(name, math.nan) for name in self.rubric.aspects}
+        for name, value in expected.items():
+            if not SCALE[0] <= value <= SCALE[1]:
+                raise BadScore(
+                    f"the expected grade of {name!r} is {value}, expected a number from 0 to 10"
+                )
         off_scale = min(1.0, max(0.0, answer.off_scale))
         return Verdict(
             reply, expected, self.rubric.combine(expected), answer.batch_size, score, off_scale
         )
 
-    def _measured(self, answer: Answer, score: float) -> Verdict:
-        if not (math.isfinite(score) and SCALE[0] <= score <= SCALE[1]):
-            raise BadScore(f"the judge's score is {score}, expected a number from 0 to 10")
-        if not all(map(math.isfinite, answer.aspects.values())):
-            raise BadScore(f"the judge's aspects are {answer.aspects}, expected finite numbers")
-        reply = self.redactor.text(answer.reply)
-        return Verdict(reply, answer.aspects, score, answer.batch_size, measured=True)
-
-    def _expected(self, grades: Mapping[str, float]) -> dict[str, float]:
-        """Check the expected grades of an answer; raise `BadScore` if they are not one in [0, 10]
-        for each aspect.
-        """
-        values = {name: grades.get(name, math.nan) for name in self.rubric.aspects}
-        for name, value in values.items():
-            if not SCALE[0] <= value <= SCALE[1]:
-                raise BadScore(
-                    f"the expected grade of {name!r} is {value}, expected a number from 0 to 10"
-                )
-        return values
-
     def keep(self, works: Sequence[Work], worker: Worker) -> None:
-        """Store the verdicts that a worker reached; each then names its record."""
-        if not (reached := [work for work in works if work.verdict is not None]):
-            return  # by a worker that may never have loaded
-        environment, code = worker.computes_in, self.judge.code_beside(worker.code)
+        """Store the verdicts that a worker reached, and give each the key of its record."""
         records = []
-        for work in reached:
+        for work in works:
+            if work.verdict is None:
+                continue
             recipe = verdict_recipe(self.judge, self.rubric, work)
             record = VerdictRecord(
-                key=key(recipe, environment),
+                key=key(recipe, worker.computes_in),
                 content=key(recipe),
                 recipe=recipe,
-                environment=environment,
-                **{name: getattr(work.verdict, name) for name in _SAID},
+                environment=worker.computes_in,
+                **{name: getattr(work.verdict, name) for name in _SHARED},
                 asked=1 + len(work.reminders),
                 reminder=self.rubric.reminder if work.reminders else "",
-                code=code,
+                code=self.judge.code_beside(worker.code),
             )
             records.append(record)
             work.verdict = self._verdict_of(record)
-        self.store.verdicts.append(records)
+        if records:
+            self.store.verdicts.append(records)
 
 
-Batch = tuple[list[Work], JudgeJob]
-
-
+@dataclass
 class Feed:
-    """Finished edits on their way from the edit stage to a score stage that overlaps it, in another
-    thread.
+    """Passes finished edits from the edit stage to a score stage in another thread.
+
+    The feed is closed when nothing more comes, and aborted when nothing more is to be judged.
     """
 
-    def __init__(self) -> None:
-        self.is_open, self.aborted = True, False
-        self._works: deque[Work] = deque()
-
-    @property
-    def holds_any(self) -> bool:
-        return bool(self._works)
-
-    def put(self, work: Work) -> None:
-        self._works.append(work)
+    is_open: bool = True
+    aborted: bool = False
+    works: deque[Work] = field(default_factory=deque)
 
     def take(self) -> list[Work]:
-        """Return what has come since the last call."""
-        return [self._works.popleft() for _ in range(len(self._works))]
-
-    def close(self) -> None:
-        """Say that nothing more comes."""
-        self.is_open = False
-
-    def abort(self) -> None:
-        """Say that nothing more is to be judged either."""
-        self.is_open, self.aborted = False, True
+        """Return the edits that have come since the last call."""
+        return [self.works.popleft() for _ in range(len(self.works))]
 
 
 class ScoreStage:
     """Judges edits with the workers of a pool.
 
-    Batches hold one category where possible. A batch that fails, or whose worker dies, is asked
-    once more, one by one, so that one edit cannot spoil the verdicts on others. While a `feed` is
-    open, edits come through it, and a batch is judged once it is a quarter full. `done` hears of
-    each work that has ended in a verdict or an error, which is stored by then.
+    Batches hold one category where possible. If a batch fails, or its worker dies, its edits are
+    retried one by one, so that one edit cannot spoil the verdicts on others. While a `feed` is
+    open, edits come through it, and a batch is judged once it is a quarter full. `done` is called
+    with each work that has ended in a verdict or an error, which is stored by then.
     """
 
     def __init__(
@@ -330,30 +287,37 @@ class ScoreStage:
     def run(self, pending: Sequence[Work]) -> None:
         """Judge all pending edits, and those that come through the feed."""
         self.scorer.store.remember(self.scorer.judge.digest, self.scorer.judge.recipe)
-        self.queue = deque(sorted(pending, key=_place_in_queue))
+        self.queue = deque(sorted(pending, key=_order))
         for batch, worker, reply in self.pool.run(self.take, self.may_get_more):
             self.scorer.first_at = self.scorer.first_at or self.clock()
             self.finish(batch, worker, reply)
 
     def may_get_more(self) -> bool:
         """Tell whether edits may still come through the feed."""
-        feed = self.feed
-        return (
-            feed is not None
-            and not feed.aborted
-            and (feed.is_open or feed.holds_any or bool(self.queue))
-        )
+        if self.feed is None or self.feed.aborted:
+            return False
+        return self.feed.is_open or bool(self.feed.works or self.queue)
 
-    def take(self, worker: Worker) -> Batch | None:
-        """Return the next batch for a worker; `None` while there is none."""
+    def take(self, worker: Worker) -> tuple[list[Work], JudgeJob] | None:
+        """Return the worker's next batch, or `None` if it must wait or nothing is left.
+
+        Near the end, batches go to whichever worker is free first. An edit that was lost before is
+        asked about alone. Without a batch size of the user, no batch is larger than a fair share.
+        """
         if self.feed is not None and not self._take_from(self.feed, worker):
             return None
-        if worker.jobs and self._is_better_left(worker):
+        if worker.jobs and (
+            len(self.queue) < len(self.pool.workers)
+            or worker.job[0].failures
+            or self.queue[0].failures
+        ):
             return None
-        wanted = self._batch_size(worker)
+        size = min(worker.batch_size, math.ceil(len(self.queue) / len(self.pool.slots)))
+        if self.scorer.settings.batch_size != "auto":
+            size = self.scorer.settings.batch_size
         batch: list[Work] = []
         questions: list[JsonObject] = []
-        while self.queue and len(batch) < wanted:
+        while self.queue and len(batch) < size:
             if batch and self.queue[0].failures:
                 break
             work = self.queue.popleft()
@@ -373,36 +337,22 @@ class ScoreStage:
         """Queue what has come through the feed; return whether there is enough for a batch."""
         if feed.aborted:
             return False
-        is_open = feed.is_open  # asked before, so that nothing comes between
-        if fed := feed.take():
-            again = [work for work in self.queue if work.failures]
-            fresh = [work for work in (*self.queue, *fed) if not work.failures]
-            self.queue = deque([*sorted(fresh, key=_place_in_queue), *again])
+        is_open = feed.is_open  # read first, so that no edit that comes in between is missed
+        if works := feed.take():
+            retried = [work for work in self.queue if work.failures]
+            fresh = [work for work in (*self.queue, *works) if not work.failures]
+            self.queue = deque([*sorted(fresh, key=_order), *retried])
         full = self.scorer.settings.batch_size
-        full = worker.batch_size if full == "auto" else full
+        if full == "auto":
+            full = worker.batch_size
         return not is_open or len(self.queue) >= max(1, full // 4)
 
-    def _is_better_left(self, worker: Worker) -> bool:
-        """Tell whether a worker that is busy gets nothing ahead.
-
-        Near the end, batches go to whoever is free first; one that was lost before goes alone.
-        """
-        is_retry = bool(worker.job[0].failures) or bool(self.queue and self.queue[0].failures)
-        return len(self.queue) < len(self.pool.workers) or is_retry
-
-    def _batch_size(self, worker: Worker) -> int:
-        """What the user set; else what fits, but no more than a fair share, so that no worker is
-        left idle.
-        """
-        if self.scorer.settings.batch_size != "auto":
-            return self.scorer.settings.batch_size
-        return min(worker.batch_size, math.ceil(len(self.queue) / len(self.pool.slots)))
-
     def finish(self, batch: list[Work], worker: Worker, reply: JobReply) -> None:
-        """Turn the reply on a batch into verdicts and errors; what is to be asked again goes back
-        to the queue.
-        """
-        if reply["op"] == "judged":
+        """Turn the reply on a batch into verdicts and errors; queue what is to be asked again."""
+        if reply["op"] == "error":
+            again = self._retry_or_fail(batch, worker, reply)
+        else:
+            assert reply["op"] == "judged", "a judge was asked, and not an editor"
             again = [
                 work
                 for work, fields in zip(batch, reply["answers"], strict=True)
@@ -411,44 +361,29 @@ class ScoreStage:
             worker.jobs_done += sum(work.verdict is not None for work in batch)
             if batch[0].failures:
                 self.retries.helped()
-        elif reply["op"] == "error":
-            again = self._failed(batch, worker, reply)
-        else:
-            raise AssertionError("a judge was asked, and not an editor")
         self.queue.extend(again)
-        waiting = {id(work) for work in again}
-        finished = [work for work in batch if id(work) not in waiting]
+        pending = {id(work) for work in again}
+        finished = [work for work in batch if id(work) not in pending]
         self.scorer.keep(finished, worker)
         for work in finished:
             self.done(work)
 
-    def _failed(self, batch: list[Work], worker: Worker, reply: Failed) -> list[Work]:
-        """End the edits of a failed batch in its error, or return those that are to be asked once
-        more, alone.
-        """
-        retry = self.retries.allow(batch[0].failures, worker, reply["kind"])
-        if retry or len(batch) > 1:
+    def _retry_or_fail(self, batch: list[Work], worker: Worker, reply: Failed) -> list[Work]:
+        if self.retries.allow(batch[0].failures, worker, reply["kind"]) or len(batch) > 1:
             for work in batch:
                 work.failures += 1
             return batch
-        for work in batch:
-            work.fail("score", reply["kind"], reply["message"])
+        batch[0].fail("score", reply["kind"], reply["message"])
         return []
 
 
-def _place_in_queue(work: Work) -> tuple[Any, ...]:
-    """Order in which edits are judged: by category, then by image size and length of the texts, so
-    that a batch is of one kind; for repeats in another order each time.
+def _order(work: Work) -> tuple[Any, ...]:
+    """Sort edits by category, image size and length of the texts, so that batches are of one kind;
+    repeats are in another order each time.
     """
-    if not work.perturbation:
-        texts = (work.pair.instruction, work.pair.description, work.pair.reference_text)
-        return (
-            0,
-            work.pair.category,
-            work.source.pixels if work.source else 0,
-            sum(len(text or "") for text in texts),
-        )
-    return (
-        work.repeat,
-        hashlib.sha256(f"{work.repeat}:{work.pair.id}:{work.seed}".encode()).hexdigest(),
-    )
+    if work.perturbation:
+        name = f"{work.repeat}:{work.pair.id}:{work.seed}"
+        return (work.repeat, hashlib.sha256(name.encode()).hexdigest())
+    texts = (work.pair.instruction, work.pair.description, work.pair.reference_text)
+    pixels = math.prod(work.source.size) if work.source else 0
+    return (0, work.pair.category, pixels, sum(map(len, texts)))

@@ -169,7 +169,7 @@ def fed(world, count, batch_size=8):
     stage = Stage(world, feed=feed)
     stage.worker.batch_size = batch_size
     for work in stage.plan.works[:count]:
-        feed.put(work)
+        feed.works.append(work)
     return stage, feed
 
 
@@ -183,7 +183,7 @@ def test_while_a_feed_is_open_a_batch_waits_until_it_is_a_quarter_full(world, co
 
 def test_when_a_feed_is_closed_what_is_left_is_judged(world):
     stage, feed = fed(world, 1)
-    feed.close()
+    feed.is_open = False
     with world.store:
         assert len(stage.stage.take(stage.worker)[0]) == 1
     assert not stage.stage.may_get_more()
@@ -191,7 +191,7 @@ def test_when_a_feed_is_closed_what_is_left_is_judged(world):
 
 def test_what_was_fed_is_not_judged_once_the_feed_is_aborted(world):
     stage, feed = fed(world, 5)
-    feed.abort()
+    feed.aborted = True
     assert stage.stage.take(stage.worker) is None
     assert not stage.stage.may_get_more()
 
