@@ -24,7 +24,7 @@ from pytest_imgedit.run.placement import groups_of
 from pytest_imgedit.run.plan import Models, Request, RunPlan, ask_servers
 from pytest_imgedit.run.pools import Launcher, connected, is_remote
 from pytest_imgedit.run.preflight import check_executor, check_models, check_rubric
-from pytest_imgedit.run.run import Run, Surroundings
+from pytest_imgedit.run.run import Run, RunContext
 from pytest_imgedit.run.score import Scorer
 from pytest_imgedit.stats.controls import controls_gate, describe_controls
 from pytest_imgedit.stats.gates import Selection
@@ -138,7 +138,7 @@ def _try(request: Request, store: Store, hardware: Hardware) -> tuple[Identity, 
         ask_servers(plan)
         run = Run(
             plan,
-            Surroundings(lambda role: launcher.pool(judge.model, judge), progress, RunHooks()),
+            RunContext(lambda role: launcher.pool(judge.model, judge), progress, RunHooks()),
         )
         run.execute()
     assert run.trials is not None

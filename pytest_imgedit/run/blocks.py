@@ -1,6 +1,4 @@
-"""The blocks of a run that ends as soon as its gates are decided: which pairs come next, and what
-they decide.
-"""
+"""The blocks of a run that ends as soon as its gates are decided."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from pytest_imgedit.stats.gates import Observation
 from pytest_imgedit.stats.sequential import Looks, PlannedPair, in_parts
 from pytest_imgedit.store.baselines import Baseline, reduced
 
-#: Share of the pairs in the first block where models swap, whose cost is not known yet.
+#: Share of the pairs in the first block if models swap, as the cost of a swap is not known yet.
 FIRST_SHARE = 0.2
 #: Share of the time of editing that all swaps together may take.
 SWAP_SHARE = 0.05
@@ -35,11 +33,11 @@ class Blocks:
         self.parts = in_parts(
             [
                 PlannedPair(
-                    name,
-                    works[0].source.sha256 if works[0].source else name,
+                    pair,
+                    works[0].source.sha256 if works[0].source else pair,
                     works[0].pair.category,
                 )
-                for name, works in self.works.items()
+                for pair, works in self.works.items()
             ]
         )
         self.seen = self._looked = 0
@@ -47,53 +45,51 @@ class Blocks:
         self._drops = Looks(
             "max_drop", gates, self.parts, "" if baseline is None else baseline.name
         )
-        self._wanted = len(gates.fail_under) + len(gates.max_drop)
+        self._gates = len(gates.fail_under) + len(gates.max_drop)
 
     @property
     def is_over(self) -> bool:
-        """Tell whether nothing is left to do: every gate is decided, or every pair was seen."""
-        return self.seen == len(self.parts) or len(self.decided) == self._wanted
+        """Whether every gate is decided, or every pair was seen."""
+        return self.seen == len(self.parts) or len(self.decided) == self._gates
 
     def take(self, workers: int | None, timing: Timing) -> list[Work]:
-        """Return the work of the next block: as much as keeps so many `workers` busy, where both
-        models stay loaded.
+        """Return the works of the next block.
 
-        Where they do not (`None`), it is as much as swaps need: all of them together are to take
-        `SWAP_SHARE` of the time of editing at most, by what `timing` tells of those that were made.
+        If both models stay loaded, the block keeps the `workers` busy. If they swap (`None`), it is
+        so large that all swaps together take at most `SWAP_SHARE` of the time of editing, by the
+        `timing` of those so far.
         """
-        left = len(self.parts) - self.seen
+        count = len(self.parts)
+        remaining = count - self.seen
         if workers is not None:
-            size = math.ceil(workers * len(self.parts) / len(self.works))
+            size = workers * count / len(self.works)
         elif not timing.swaps:
-            size = math.ceil(FIRST_SHARE * len(self.parts))
+            size = FIRST_SHARE * count
         else:
             swap = (timing.load_s + timing.swap_s) / timing.swaps
-            whole = (timing.edit_s - timing.load_s) / self.seen * len(self.parts)
-            swaps = int(SWAP_SHARE * whole / swap) if swap else left
-            size = math.ceil(left / max(1, swaps - timing.swaps))
-        start, self.seen = self.seen, min(self.seen + size, len(self.parts))
-        taken = [pair.id for part in self.parts[start : self.seen] for pair in part]
-        works = [work for name in taken for work in self.works[name]]
+            editing = (timing.edit_s - timing.load_s) / self.seen * count
+            swaps = int(SWAP_SHARE * editing / swap) if swap else remaining
+            size = remaining / max(1, swaps - timing.swaps)
+        block = self.parts[self.seen :][: math.ceil(size)]
+        self.seen += len(block)
+        works = [work for part in block for pair in part for work in self.works[pair.id]]
         timing.edits_cached += sum(work.edit is not None for work in works)
         return works
 
     def look(self) -> str:
-        """Decide what the blocks so far decide; return a line about it."""
+        """Decide the gates by the blocks so far; return a line about it."""
         for number in range(self._looked, self.seen):
-            works = {pair.id: self.works[pair.id] for pair in self.parts[number]}
-            items = make_items([work for own in works.values() for work in own], True, "")
-            scores = [
-                Observation(item.category, item.id, item.score) for item in items
-            ]  # parts are drawn by source
-            self._scores.see(number, dict(zip(works, scores, strict=True)))
+            pairs = [pair.id for pair in self.parts[number]]  # drawn by source
+            items = make_items([work for pair in pairs for work in self.works[pair]], True, "")
+            scores = [Observation(item.category, item.id, item.score) for item in items]
+            self._scores.see(number, dict(zip(pairs, scores, strict=True)))
             if self.baseline is not None:
-                moved = differences(self.baseline.items, [reduced(item) for item in items])
-                self._drops.see(number, dict(zip(works, moved, strict=True)))
+                drops = differences(self.baseline.items, [reduced(item) for item in items])
+                self._drops.see(number, dict(zip(pairs, drops, strict=True)))
         self._looked = self.seen
-        pairs = sum(map(len, self.parts[: self.seen]))
         return (
-            f"{pairs} of {len(self.works)} pairs seen, {len(self.decided)} of {self._wanted} "
-            "gates decided"
+            f"{sum(map(len, self.parts[: self.seen]))} of {len(self.works)} pairs seen, "
+            f"{len(self.decided)} of {self._gates} gates decided"
         )
 
     @property
@@ -111,4 +107,5 @@ class Blocks:
             for pair in part:
                 for work in self.works[pair.id]:
                     work.fail("edit", "not_needed", "every gate was decided before")
-        return [pair for pair in pairs if self.works[pair.id][0].is_needed]
+        seen = {pair.id for part in self.parts[: self.seen] for pair in part}
+        return [pair for pair in pairs if pair.id in seen]

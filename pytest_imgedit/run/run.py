@@ -27,12 +27,11 @@ TRYING = "try the judge"
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What a run works with: pools of workers by role, whom it tells, hooks of its users, and its
-    clock in seconds.
+class RunContext:
+    """What a run works with: pools by role, progress, the users' hooks, and a clock in seconds.
 
-    `give_back` takes a pool that the run does not need any more; it may go on if its role is one
-    that it `keeps`.
+    `give_back` takes a pool that the run no longer needs. The pool may live on if the run `keeps`
+    workers of its role.
     """
 
     launch: Callable[[Role], Pool]
@@ -44,59 +43,64 @@ class Surroundings:
 
 
 class Run:
-    """Takes the works of a plan through the stages; keeps times, and which workers did what.
+    """Takes the works of a plan through the stages, and records times and workers.
 
-    Every work ends with a verdict or an error, unless the run is stopped. `trials` are `None` until
+    Every work ends with a verdict or an error, unless the run is stopped. `trials` is `None` until
     edits and verdicts are done.
     """
 
-    def __init__(self, plan: RunPlan, surroundings: Surroundings) -> None:
-        self.plan, self.around = plan, surroundings
-        self.progress, self.clock = surroundings.progress, surroundings.clock
+    def __init__(self, plan: RunPlan, context: RunContext) -> None:
+        self.plan, self.context = plan, context
+        self.progress, self.clock, self.hooks = context.progress, context.clock, context.hooks
         self.timing = Timing(edits_cached=sum(work.edit is not None for work in plan.works))
         self.trials: Trials | None = None
         self.workers: list[tuple[Stage, Worker]] = []
 
+    @property
+    def scorer(self) -> Scorer:
+        """The scorer of a run that does not only edit."""
+        assert self.plan.scorer is not None
+        return self.plan.scorer
+
     def execute(self) -> None:
-        """Edit what is missing, swap, score, and try the judge."""
-        plan, missing = self.plan, missing_edits(self.plan.works)
-        if plan.scorer is not None:
-            self.edit_and_judge(missing, plan.scorer)
+        """Make missing edits, swap, score, and try the judge."""
+        missing = missing_edits(self.plan.works)
+        if self.plan.scorer is not None:
+            self.edit_and_judge(missing)
             return
         if missing:
             self.place("editor")
-            self.edit_missing(missing, None)
+            self.edit_missing(missing)
         self.trials = None if self.progress.stopping else Trials()
 
-    def edit_and_judge(self, missing: Sequence[Work], scorer: Scorer) -> None:
+    def edit_and_judge(self, missing: Sequence[Work]) -> None:
         """Make the missing edits and give every edit a verdict, then try the judge."""
-        plan, overlap = self.plan, None
-        swap = Swap(self.around.launch("judge"), self.clock)
+        overlap = None
+        swap = Swap(self.context.launch("judge"), self.clock)
         pending: list[Work] = []
         try:
             try:
                 mode = self.place("editor", "judge").mode if missing else None
                 if mode in ("resident", "apart"):
-                    overlap = self._edit_and_overlap(missing, scorer, swap)
+                    overlap = self._edit_and_overlap(missing, swap)
                 elif missing:
-                    swap.keeps_editors = mode == "cpu" and "editor" in self.around.keeps
-                    self.edit_missing(missing, swap, len(plan.works))
-            finally:  # a stopped run still shows the verdicts that it had before
-                pending = self.take_stored_verdicts(plan.works, scorer)
+                    swap.keeps_editors = mode == "cpu" and "editor" in self.context.keeps
+                    self.edit_missing(missing, swap, len(self.plan.works))
+            finally:  # a stopped run still shows the stored verdicts
+                pending = self.take_stored_verdicts(self.plan.works)
             if not self.progress.stopping:
-                self.finish(pending, plan.request.pairs, scorer, swap, overlap)
+                self.finish(pending, self.plan.request.pairs, swap, overlap)
         finally:
             if overlap is not None and overlap.has_begun:
                 self.remember("score", swap.judge, overlap.began_at)
-            self.around.give_back("judge", swap.judge)
+            self.context.give_back("judge", swap.judge)
 
     def place(self, *roles: Role) -> Placement:
-        """Decide whether models fit, and tell; raises `UsageError`."""
-        settings = self.plan.settings.workers
+        """Decide where models go, and note it; raises `UsageError` if one does not fit."""
         placement = place(
             [self.plan.models[role] for role in roles],
             self.plan.hardware,
-            settings.placement,
+            self.plan.settings.workers.placement,
             self.plan.peaks,
         )
         for line in placement.lines:
@@ -106,100 +110,82 @@ class Run:
     def edit_missing(
         self,
         missing: Sequence[Work],
-        swap: Swap | None,
+        swap: Swap | None = None,
         verdicts: int = 0,
         staying: Pool | None = None,
+        overlap: Overlap | None = None,
     ) -> None:
-        """Make edits with new workers and give their memory back, or with workers that are
-        `staying`.
+        """Make edits with new workers and free their memory, or with workers that are `staying`.
 
         With a `swap`, the judge's processes start beside them, so that they have imported what they
-        need for so many verdicts when the edit stage ends.
+        need for this number of verdicts when the edit stage ends. With an `overlap`, edits are
+        judged as they come.
         """
 
         def done(work: Work) -> None:
-            self._edited(work)
-            if swap is not None:
-                swap.watch()
+            self.progress.advance("edit", work)
+            self.hooks.item_edited(work.pair, work.edit, work.error)
+            if overlap is not None:
+                overlap.edited(self.take_stored_verdicts([work]), editors)
+            elif swap is not None:
+                swap.judge.poll()  # raises `UsageError` for a judge that cannot start
 
-        self.around.hooks.before_stage("edit", self.plan)
-        started, editors = self.clock(), staying or self.around.launch("editor")
+        self.hooks.before_stage("edit", self.plan)
+        started, editors = self.clock(), staying or self.context.launch("editor")
         try:
             editors.start(len(missing))
             if swap is not None:
-                swap.prefetch(verdicts)
-            self.edit(missing, editors, done, started)
+                swap.judge.start(verdicts)
+            if overlap is not None and self.plan.hardware.is_split:
+                overlap.begin()
+            self._edit(missing, editors, done, started)
+        except BaseException:
+            if overlap is not None:
+                overlap.abort()
+            raise
         finally:
             if swap is not None:
                 swap.release(editors)
             if staying is None:
                 self.remember("edit", editors, started)
-                self.around.give_back("editor", editors)
-        self.around.hooks.after_stage("edit", self)
+                self.context.give_back("editor", editors)
+        self.hooks.after_stage("edit", self)
 
-    def _edited(self, work: Work) -> None:
-        self.progress.advance("edit", work)
-        self.around.hooks.item_edited(work.pair, work.edit, work.error)
+    def _edit_and_overlap(self, missing: Sequence[Work], swap: Swap) -> Overlap:
+        """Make edits, and judge them meanwhile; return the overlap, which is over.
 
-    def _scored(self, work: Work) -> None:
-        self.progress.advance("score", work)
-        self.around.hooks.item_scored(
-            work.pair, SeedResult(work.seed, work.edit, work.verdict, work.error)
-        )
-
-    def _edit_and_overlap(self, missing: Sequence[Work], scorer: Scorer, swap: Swap) -> Overlap:
-        """Make edits, and judge them beside that; return the overlap, which is over.
-
-        A judge that has its own GPUs loads at once, one that shares those of the editors when they
+        A judge with GPUs of its own loads at once, one that shares those of the editors when these
         have loaded.
         """
-        waiting = self.take_stored_verdicts(
-            [work for work in self.plan.works if work.edit is not None], scorer
-        )
-        judged, total = list(waiting), len(waiting) + len(missing)
+        waiting = self.take_stored_verdicts(self.plan.works)
 
         def score(feed: Feed) -> None:
-            with self.progress.stage("score", total):
-                ScoreStage(scorer, swap.judge, self._scored, self.clock, feed).run(waiting)
+            with self.progress.stage("score", len(waiting) + len(missing)):
+                ScoreStage(self.scorer, swap.judge, self._scored, self.clock, feed).run(waiting)
 
-        def done(work: Work) -> None:
-            self._edited(work)
-            fresh = [] if work.edit is None else self.take_stored_verdicts([work], scorer)
-            judged.extend(fresh)
-            overlap.edited(fresh, editors)
-
-        overlap = Overlap(
-            score, lambda: self.around.hooks.before_stage("score", self.plan), self.clock
-        )
-        self.around.hooks.before_stage("edit", self.plan)
-        started, editors = self.clock(), self.around.launch("editor")
-        try:
-            editors.start(len(missing))
-            swap.prefetch(len(self.plan.works))
-            if self.plan.hardware.is_split:
-                overlap.begin()
-            self.edit(missing, editors, done, started)
-        except BaseException:
-            overlap.abort()
-            raise
-        finally:
-            swap.keeps_editors = "editor" in self.around.keeps
-            swap.release(editors)
-            self.remember("edit", editors, started)
-            self.around.give_back("editor", editors)
-        self.around.hooks.after_stage("edit", self)
+        overlap = Overlap(score, partial(self.hooks.before_stage, "score", self.plan), self.clock)
+        swap.keeps_editors = "editor" in self.context.keeps
+        self.edit_missing(missing, swap, len(self.plan.works), overlap=overlap)
         overlap.finish()
         if overlap.has_begun and swap.edits_ended is not None:
             self.timing.score_s = max(0.0, self.clock() - swap.edits_ended)
-            self.timing.verdicts = sum(work.verdict is not None for work in judged)
+            self.timing.verdicts = (
+                sum(work.verdict is not None for work in self.plan.works)
+                - self.timing.verdicts_cached
+            )
             swap.edits_ended = None  # the judge was there before
-            self.around.hooks.after_stage("score", self)
+            self.hooks.after_stage("score", self)
         return overlap
 
-    def edit(
+    def _scored(self, work: Work) -> None:
+        self.progress.advance("score", work)
+        self.hooks.item_scored(
+            work.pair, SeedResult(work.seed, work.edit, work.verdict, work.error)
+        )
+
+    def _edit(
         self, missing: Sequence[Work], editors: Pool, done: Callable[[Work], None], started: float
     ) -> None:
-        """Make edits with workers that were started at a time."""
         meter = self._meter(editors)
         try:
             with self.progress.stage("edit", len(missing)), meter:
@@ -210,10 +196,8 @@ class Run:
             self.timing.load_s += max(0.0, first_loaded(editors) - started)
             self.timing.edit_gpu_busy = meter.share
 
-    def take_stored_verdicts(
-        self, works: Sequence[Work], scorer: Scorer, count: bool = True
-    ) -> list[Work]:
-        """Give edits the verdicts that the store has; return those that are still to be scored."""
+    def take_stored_verdicts(self, works: Sequence[Work], count: bool = True) -> list[Work]:
+        """Give edits their stored verdicts; return the works that are still to be scored."""
         run = self.plan.settings.run
         edited = [
             work
@@ -222,7 +206,7 @@ class Run:
         ]
         if not run.fresh or run.stage == "report":
             for work in edited:
-                work.verdict = scorer.stored_verdict(work, run.reuse)
+                work.verdict = self.scorer.stored_verdict(work, run.reuse)
         pending = [work for work in edited if work.verdict is None]
         if count:
             self.timing.verdicts_cached += len(edited) - len(pending)
@@ -240,80 +224,71 @@ class Run:
         self,
         pending: Sequence[Work],
         pairs: Sequence[EditPair],
-        scorer: Scorer,
         swap: Swap,
         overlap: Overlap | None = None,
     ) -> None:
-        """Score what is left, and try the judge on `pairs`."""
-        self.trials = self._plan_trials(pairs)
-        further = self.take_stored_verdicts(self.trials.works, scorer, count=False)
-        if not pending and not further:
-            return
-        if overlap is not None and overlap.has_begun:
-            self._score(pending, scorer, swap, self.clock())
-            self._try_judge(further, scorer, swap)
-        else:
-            self.score(pending, further, scorer, swap)
-
-    def _plan_trials(self, pairs: Sequence[EditPair]) -> Trials:
-        """Plan the controls, for a sample of pairs, and the repeats that the run asks for."""
+        """Score pending edits, and try the judge: on a sample of `pairs`, and by repeats."""
         plan, settings = self.plan, self.plan.settings
-        assert plan.judge is not None
         controls = {}
         if settings.tries_judge:
             controls = plan_controls(
-                plan.suite, pairs, plan.store, settings.run, plan.request.shard
+                plan.request.suite, pairs, plan.store, settings.run, plan.request.shard
             )
-        has_order = not plan.judge.model.measures
-        return Trials(controls, plan_repeats(plan.works, settings.judge.repeats, has_order))
+        has_order = not self.scorer.judge.model.measures
+        self.trials = Trials(controls, plan_repeats(plan.works, settings.judge.repeats, has_order))
+        trials = self.take_stored_verdicts(self.trials.works, count=False)
+        if not (pending or trials):
+            return
+        if overlap is not None and overlap.has_begun:
+            self._score(pending, swap, self.clock())
+            self._try_judge(trials, swap)
+        else:
+            self.score(pending, trials, swap)
 
-    def score(
-        self, pending: Sequence[Work], further: Sequence[Work], scorer: Scorer, swap: Swap
-    ) -> None:
-        """Score what is pending after the edit stage, then `further` trials of the judge, in
-        batches of their own.
-        """
-        asked_at, jobs = self.clock(), max(len(pending), len(further))
+    def score(self, pending: Sequence[Work], trials: Sequence[Work], swap: Swap) -> None:
+        """Score pending edits after the edit stage, then the `trials` in batches of their own."""
+        requested_at, jobs = self.clock(), max(len(pending), len(trials))
         if swap.edits_ended is None and not swap.stays:
             self.place("judge")
         try:
             if swap.hands_over:
-                self.around.hooks.before_stage("swap", self.plan)
+                self.hooks.before_stage("swap", self.plan)
                 swap.judge.start(jobs)
                 swap.judge.load()
-                self.around.hooks.after_stage("swap", self)
+                self.hooks.after_stage("swap", self)
             if self.progress.stopping:
                 return
-            self.around.hooks.before_stage("score", self.plan)
+            self.hooks.before_stage("score", self.plan)
             swap.judge.start(len(swap.judge.slots) if swap.stays else jobs)
-            self._score(pending, scorer, swap, asked_at)
-            self._try_judge(further, scorer, swap)
+            self._score(pending, swap, requested_at)
+            self._try_judge(trials, swap)
         finally:
             if not swap.stays:
-                self.remember("score", swap.judge, swap.edits_ended or asked_at)
-            swap.account(self.timing, asked_at, scorer.first_at)
-        self.around.hooks.after_stage("score", self)
+                self.remember("score", swap.judge, swap.edits_ended or requested_at)
+            swap.account(self.timing, requested_at, self.scorer.first_at)
+        self.hooks.after_stage("score", self)
 
-    def _score(self, pending: Sequence[Work], scorer: Scorer, swap: Swap, asked_at: float) -> None:
+    def _score(self, pending: Sequence[Work], swap: Swap, requested_at: float) -> None:
         if not pending:
             return
         meter = self._meter(swap.judge)
         try:
             with self.progress.stage("score", len(pending)), meter:
-                ScoreStage(scorer, swap.judge, self._scored, self.clock).run(pending)
+                ScoreStage(self.scorer, swap.judge, self._scored, self.clock).run(pending)
         finally:
-            self.timing.score_s += max(0.0, self.clock() - swap.judging_since(asked_at))
+            self.timing.score_s += max(0.0, self.clock() - swap.judging_since(requested_at))
             self.timing.score_gpu_busy = meter.share
             self.timing.verdicts += sum(work.verdict is not None for work in pending)
 
-    def _try_judge(self, further: Sequence[Work], scorer: Scorer, swap: Swap) -> None:
-        if not further or self.progress.stopping:
+    def _try_judge(self, trials: Sequence[Work], swap: Swap) -> None:
+        if not trials or self.progress.stopping:
             return
         began = self.clock()
         try:
-            with self.progress.stage(TRYING, len(further)):
-                done = partial(self.progress.advance, TRYING)
-                ScoreStage(scorer, swap.judge, done, self.clock).run(further)
+            with self.progress.stage(TRYING, len(trials)):
+                ScoreStage(
+                    self.scorer, swap.judge, partial(self.progress.advance, TRYING), self.clock
+                ).run(trials)
         finally:
             self.timing.trials_s = max(0.0, self.clock() - swap.judging_since(began))
 
@@ -322,75 +297,71 @@ class Run:
         return BusyMeter(gpus, lambda: any(worker.loaded_at for worker in pool.workers))
 
     def remember(self, stage: Stage, pool: Pool, started: float) -> None:
-        """Keep what workers did in a stage that started at a time."""
-        seen = [
-            worker for worker in (*pool.gone, *pool.workers) if worker.jobs_done or worker.load_s
-        ]
-        for worker in seen:
-            worker.ready_s = max(0.0, worker.loaded_at - started)
-        self.workers.extend((stage, worker) for worker in seen)
+        """Record the workers of a stage that started at a time."""
+        for worker in (*pool.gone, *pool.workers):
+            if worker.jobs_done or worker.load_s:
+                worker.ready_s = max(0.0, worker.loaded_at - started)
+                self.workers.append((stage, worker))
 
 
 class BlockRun(Run):
-    """Edits and scores block by block until the gates are decided; models stay loaded where both
-    fit.
+    """Edits and scores block by block until the gates are decided.
 
-    Where nothing is to be edited, the judge has the GPUs for itself.
+    Models stay loaded if both fit. If nothing is to be edited, the judge has the GPUs for itself.
     """
 
-    def __init__(self, plan: RunPlan, blocks: Blocks, surroundings: Surroundings) -> None:
-        super().__init__(plan, surroundings)
+    def __init__(self, plan: RunPlan, blocks: Blocks, context: RunContext) -> None:
+        super().__init__(plan, context)
         self.blocks = blocks
 
-    def edit_and_judge(self, missing: Sequence[Work], scorer: Scorer) -> None:
+    def edit_and_judge(self, missing: Sequence[Work]) -> None:
         self.timing.edits_cached = 0
         mode = self.place("editor", "judge").mode if missing else None
-        swap = Swap(self.around.launch("judge"), self.clock, stays=mode != "swap")
+        swap = Swap(self.context.launch("judge"), self.clock, stays=mode != "swap")
         try:
             if swap.stays:
-                self._stay_loaded(scorer, swap, bool(missing))
+                self._stay_loaded(swap, len(missing))
             else:
-                self._swap_each_time(scorer)
-            self.timing.edit_gpu_busy = self.timing.score_gpu_busy = (
-                None  # known of the last block only
-            )
+                self._swap_each_time()
+            # The busy shares are known of the last block only.
+            self.timing.edit_gpu_busy = self.timing.score_gpu_busy = None
             if not self.progress.stopping:
-                self.finish([], self.blocks.leave_out(self.plan.request.pairs), scorer, swap)
+                self.finish([], self.blocks.leave_out(self.plan.request.pairs), swap)
         finally:
             if swap.stays:
                 self.remember("score", swap.judge, 0.0)
-            self.around.give_back("judge", swap.judge)
+            self.context.give_back("judge", swap.judge)
 
-    def _swap_each_time(self, scorer: Scorer) -> None:
-        while not self.blocks.is_over and not self.progress.stopping:
+    def _swap_each_time(self) -> None:
+        while not (self.blocks.is_over or self.progress.stopping):
             works = self.blocks.take(None, self.timing)
-            swap = Swap(self.around.launch("judge"), self.clock)
+            swap = Swap(self.context.launch("judge"), self.clock)
             try:
                 if missing := missing_edits(works):
                     self.edit_missing(missing, swap, len(works))
-                self._score_and_look(works, scorer, swap)
+                self._score_and_look(works, swap)
             finally:
                 swap.judge.close()
 
-    def _stay_loaded(self, scorer: Scorer, swap: Swap, edits_any: bool) -> None:
-        editors = self.around.launch("editor") if edits_any else None
+    def _stay_loaded(self, swap: Swap, edits: int) -> None:
+        editors = self.context.launch("editor") if edits else None
         try:
             if editors is not None:
-                editors.start(len(missing_edits(self.plan.works)))
-            while not self.blocks.is_over and not self.progress.stopping:
+                editors.start(edits)
+            while not (self.blocks.is_over or self.progress.stopping):
                 works = self.blocks.take(1 if editors is None else len(editors.slots), self.timing)
                 swap.edits_ended = None
                 if missing := missing_edits(works):
                     self.edit_missing(missing, swap, len(swap.judge.slots), editors)
-                self._score_and_look(works, scorer, swap)
+                self._score_and_look(works, swap)
         finally:
             if editors is not None:
                 self.remember("edit", editors, 0.0)
-                self.around.give_back("editor", editors)
+                self.context.give_back("editor", editors)
 
-    def _score_and_look(self, works: Sequence[Work], scorer: Scorer, swap: Swap) -> None:
-        pending = self.take_stored_verdicts(works, scorer)
+    def _score_and_look(self, works: Sequence[Work], swap: Swap) -> None:
+        pending = self.take_stored_verdicts(works)
         if pending and not self.progress.stopping:
-            self.score(pending, [], scorer, swap)
+            self.score(pending, [], swap)
         if not self.progress.stopping:
             self.progress.note(self.blocks.look())

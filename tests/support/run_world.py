@@ -18,7 +18,7 @@ from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.run.hooks import RunHooks
 from pytest_imgedit.run.plan import Models, Request, make_plan
 from pytest_imgedit.run.pools import Launcher
-from pytest_imgedit.run.run import Run, Surroundings
+from pytest_imgedit.run.run import Run, RunContext
 from pytest_imgedit.stats.gates import Selection
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.suites.base import Suite
@@ -267,15 +267,15 @@ class World:
         )
         return FakePool(role, identity.here, answer, self.clock, self.log, slots)
 
-    def surroundings(self, plan: Any, slots: int = 1) -> Surroundings:
-        return Surroundings(
+    def context(self, plan: Any, slots: int = 1) -> RunContext:
+        return RunContext(
             lambda role: self.pool(role, plan, slots), self.told, HeardHooks(self.hooks), self.clock
         )
 
     def run(self, slots: int = 1, **raw: Any) -> Run:
         """Plan and execute a run."""
         plan = self.plan(**raw)
-        run = Run(plan, self.surroundings(plan, slots))
+        run = Run(plan, self.context(plan, slots))
         with self.store:
             run.execute()
         return run

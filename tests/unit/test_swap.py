@@ -35,7 +35,7 @@ def test_editors_that_stay_are_not_ended(log):
 
 def test_the_judge_starts_beside_the_editors_and_does_not_load(log):
     swap = Swap(pool("judge", log), Clock())
-    swap.prefetch(3)
+    swap.judge.start(3)
     assert log == ["start judge"]
     assert first_loaded(swap.judge) == 0.0
 
@@ -99,7 +99,7 @@ class Beside:
     def score(self, feed):
         if self.error:
             raise self.error
-        while feed.is_open or feed.holds_any:
+        while feed.is_open or feed.works:
             self.scored += feed.take()
             time.sleep(0.001)
 
