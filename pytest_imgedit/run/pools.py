@@ -6,8 +6,8 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -17,10 +17,10 @@ from pytest_imgedit.core.protocol import Preparing
 from pytest_imgedit.kinds.base import Model, Role
 from pytest_imgedit.kinds.identity import Identity, identify
 from pytest_imgedit.kinds.requirements import Where
-from pytest_imgedit.run.placement import STAGE_OF, Group, Peak, Placement, groups_of, place, settle
+from pytest_imgedit.run.placement import STAGE_OF, Peak, groups_of, place, settle
 from pytest_imgedit.store.store import Store
-from pytest_imgedit.workers.base import Slot, State, Worker
-from pytest_imgedit.workers.hardware import Hardware, threads_in
+from pytest_imgedit.workers.base import Executor, Slot, Worker
+from pytest_imgedit.workers.hardware import Hardware
 from pytest_imgedit.workers.hosts import HostExecutor, Hosts
 from pytest_imgedit.workers.local import LocalExecutor
 from pytest_imgedit.workers.pool import Pool, Setup, Watcher
@@ -48,34 +48,29 @@ def python_of(settings: Settings, role: Role) -> str | None:
 
 @contextmanager
 def connected(settings: Settings) -> Iterator[Hosts | None]:
-    """Connect to the hosts of a run, if it has any, and let go of them at the end."""
-    hosts = connect(settings)
-    try:
-        yield hosts
-    finally:
-        if hosts is not None:
-            hosts.close()
+    """Connect to the hosts of a run until the block ends; `None` if workers run here, or none do.
 
-
-def connect(settings: Settings) -> Hosts | None:
-    """Connect to the hosts that workers are to run on; `None` if they run here, or none do. Raises
-    `UsageError`.
+    Raises `UsageError`.
     """
     workers = settings.workers
-    if workers.executor != "ray" or settings.run.stage == "report":
-        return None
+    if not is_remote(settings) or settings.run.stage == "report":
+        yield None
+        return
     from pytest_imgedit.workers.ray import RayHosts
 
     size = max(workers.gpus_per_worker, settings.judge.gpus_per_replica)
-    return RayHosts(workers.ray_address, size, workers.gpus != "none", workers.cpu_workers)
+    with closing(
+        RayHosts(workers.ray_address, size, workers.gpus != "none", workers.cpu_workers)
+    ) as hosts:
+        yield hosts
 
 
 @dataclass(frozen=True)
 class Launcher:
-    """Knows where the models of a run compute, and makes pools of workers there.
+    """Makes pools of workers where the models of a run compute.
 
-    `hosts` are those that are connected to, if workers do not run here; `folder` is where workers
-    write what they print.
+    `hosts` are the connected ones if workers do not run here; workers write what they print to
+    files in `folder`.
     """
 
     settings: Settings
@@ -87,63 +82,42 @@ class Launcher:
     def identify(self, model: Model, cache: Path) -> Identity:
         """Find what identifies a model where its workers compute; a server is asked from here.
 
-        Raises `UsageError` if hosts have unlike libraries, or do not tell them.
+        Raises `UsageError` if hosts have different libraries, or do not report them.
         """
         python = python_of(self.settings, model.role)
         on_gpus = bool(groups_of(model, self.hardware))
-        products = {gpu.product for gpu in self.hardware.gpus} if on_gpus else set()
-        is_elsewhere = self.hosts is not None and not model.is_served
-        versions = (
-            partial(self.hosts.versions, python, on_gpus) if self.hosts and is_elsewhere else None
-        )
-        product = products.pop() if len(products) == 1 else None
-        if on_gpus or is_elsewhere:
-            threads = None
-        else:
-            threads = threads_in({"OMP_NUM_THREADS": f"{self._threads(model)}", **os.environ})
+        products = {gpu.product for gpu in self.hardware.gpus if on_gpus}
         where = Where(
-            "cuda" if on_gpus else "cpu",
-            product,
-            None if is_elsewhere else python,
-            versions,
-            threads,
+            device="cuda" if on_gpus else "cpu",
+            gpu=products.pop() if len(products) == 1 else None,
+            python=python,
         )
+        if self.hosts is not None and not model.is_served:
+            where = replace(
+                where, python=None, versions=partial(self.hosts.versions, python, on_gpus)
+            )
+        elif not on_gpus:
+            environ = {"OMP_NUM_THREADS": f"{self._threads(model)}", **os.environ}
+            where = replace(where, threads=threads_in(environ))
         return identify(model, cache, where)
 
     def pool(self, model: Model, identity: Identity) -> Pool:
-        """Make a pool of workers of a model, one a GPU group; no process is started yet.
+        """Make a pool of workers of a model, one per GPU group; no process is started yet.
 
-        Workers on other hosts compare what they find there with the `identity` of the model.
+        Workers on other hosts compare what they find there with the `identity` of the model. A
+        server is asked from here, with the API key of this environment.
         """
-        hosts = (
-            None if model.is_served else self.hosts
-        )  # a server is asked from here, with this environment's key
-        slots = self._slots(model)
-        workers = self.settings.workers
+        hosts = None if model.is_served else self.hosts
+        slots, workers = self._slots(model), self.settings.workers
         load = Deadline(workers.load_timeout, "workers.load_timeout")
-        limits = {"editor": workers.edit_timeout, "judge": workers.judge_timeout}
-        job = Deadline(limits[model.role], f"workers.{STAGE_OF[model.role]}_timeout")
-        deadlines: dict[State, Deadline] = {"starting": load, "loading": load, "busy": job}
-        setup = self._setup(model, identity)
-        if model.role == "editor":
-            setup["batch_size"], setup["pads_batches"] = model.batch_size, model.pads_batches
-        if hosts is not None:
-            if model.checkpoint is not None:
-                setup["checkpoint"] = model.checkpoint.elsewhere(identity.recipe["files"])
-            setup["code"], setup["files"] = identity.recipe.get("code", {}), identity.files
-        executor = (
-            self._executor_here(model) if hosts is None else self._executor_there(model, hosts)
-        )
-        wanted = Setup(setup, self._loads_at_once(model, slots), deadlines)
-        return Pool(executor, slots, wanted, self.watcher)
-
-    def _setup(self, model: Model, identity: Identity) -> Preparing:
-        target = model.target
-        return {
+        job = Deadline(workers.edit_timeout, "workers.edit_timeout")
+        if model.role == "judge":
+            job = Deadline(workers.judge_timeout, "workers.judge_timeout")
+        message: Preparing = {
             "target": {
-                "module": target.module,
-                "attribute": target.attribute,
-                "argument": target.argument,
+                "module": model.target.module,
+                "attribute": model.target.attribute,
+                "argument": model.target.argument,
             },
             "params": model.worker_params,
             "libraries": list(identity.libraries),
@@ -151,77 +125,81 @@ class Launcher:
             "is_served": model.is_served,
             "may_be_blank": model.may_be_blank,
         }
-
-    def _slots(self, model: Model) -> list[Slot]:
-        """Name the places of a model's workers: a group of GPUs each, or a part of the CPU."""
-        places = groups_of(model, self.hardware) or self._cpu_places(model)
-        machines = {"": ""} | {host.name: host.machine for host in self.hardware.hosts}
-        return [
-            Slot(f"{STAGE_OF[model.role]}-{n}", gpus, host, machines[host])
-            for n, (host, gpus) in enumerate(places)
-        ]
-
-    def _cpu_places(self, model: Model) -> list[Group]:
-        """Places without GPUs: on each host as many as the config says, or, to ask a server, as it
-        is to be asked at once. A host of Ray is one place.
-        """
-        if model.is_served:
-            return [("", ())] * model.requirements.concurrency
-        times = 1 if self.settings.workers.executor == "ray" else self.settings.workers.cpu_workers
-        places: list[Group] = [(host.name, ()) for host in self.hardware.hosts]
-        return places * times
-
-    def _executor_there(self, model: Model, hosts: Hosts) -> HostExecutor:
-        threads = {host.name: _threads(host.cores, model) for host in self.hardware.hosts}
-        return HostExecutor(
-            hosts, python_of(self.settings, model.role), self.settings.workers.load_timeout, threads
+        if model.role == "editor":
+            message["batch_size"], message["pads_batches"] = model.batch_size, model.pads_batches
+        if hosts is not None:
+            if model.checkpoint is not None:
+                message["checkpoint"] = model.checkpoint.elsewhere(identity.recipe["files"])
+            message["code"], message["files"] = identity.recipe.get("code", {}), identity.files
+        return Pool(
+            self._executor(model, hosts),
+            slots,
+            Setup(
+                message,
+                self._loads_at_once(model, slots),
+                {"starting": load, "loading": load, "busy": job},
+            ),
+            self.watcher,
         )
 
-    def _executor_here(self, model: Model) -> LocalExecutor:
+    def _slots(self, model: Model) -> list[Slot]:
+        """List a slot per worker: a group of GPUs, or a part of the CPU.
+
+        Without GPUs, each host has as many slots as the config says, or one if it is of Ray. The
+        slots of a served model are the requests that its server may get at once.
+        """
+        hosts = self.hardware.hosts
+        groups = groups_of(model, self.hardware)
+        if model.is_served:
+            groups.extend([("", ())] * model.requirements.concurrency)
+        elif not groups:
+            count = 1 if is_remote(self.settings) else self.settings.workers.cpu_workers
+            groups.extend([(host.name, ()) for host in hosts] * count)
+        machines = {"": ""} | {host.name: host.machine for host in hosts}
+        return [
+            Slot(f"{STAGE_OF[model.role]}-{number}", gpus, host, machines[host])
+            for number, (host, gpus) in enumerate(groups)
+        ]
+
+    def _executor(self, model: Model, hosts: Hosts | None) -> Executor:
         python = python_of(self.settings, model.role)
+        patience = self.settings.workers.load_timeout
+        if hosts is not None:
+            threads = {host.name: _threads(host.cores, model) for host in self.hardware.hosts}
+            return HostExecutor(hosts, python, patience, threads)
         if python is not None and os.sep in python:
             python = str(Path(python).absolute())
-        patience = self.settings.workers.load_timeout
         return LocalExecutor(
             self.folder, python, patience, self.settings.redactor, self._threads(model)
         )
 
     def _threads(self, model: Model) -> int:
-        """Threads of each worker of this machine that has no GPU."""
-        return _threads(
-            self.hardware.hosts[0].cores if self.hosts is None else os.cpu_count() or 1, model
-        )
+        """The number of threads of each worker of this machine that has no GPU."""
+        cores = self.hardware.hosts[0].cores if self.hosts is None else os.cpu_count()
+        return _threads(cores or 1, model)
 
     def _loads_at_once(self, model: Model, slots: Sequence[Slot]) -> int:
-        """How many models may load at the same time on a machine: all if its memory has room for
-        that, else one.
-        """
-        wanted = self.settings.workers.load_concurrency
-        if wanted != "auto":
-            return wanted
+        """The number of models that may load at once on a machine: all if they fit, else one."""
+        limit = self.settings.workers.load_concurrency
+        if limit != "auto":
+            return limit
         if model.is_served:
             return len(slots)
         memory = model.memory()
-        weights = memory.reads
-        if weights is None or not slots[0].gpus:
+        if memory.reads is None or not slots[0].gpus:
             return 1
-        # Processes read the same files, which the system holds once; each has its libraries and
+        # Processes read the same files, which the system caches once; each has its libraries and
         # buffers beside them.
-        available, keeps = self.hardware.memory_by_machine, memory.kept > 0
         for machine, count in Counter(slot.machine for slot in slots).items():
-            copies = count if keeps else 1
-            if (
-                weights * (1.2 if copies == 1 else copies) + count * PROCESS_BYTES
-                > available[machine]
-            ):
+            copies = count if memory.kept > 0 and count > 1 else 1.2
+            needed = memory.reads * copies + count * PROCESS_BYTES
+            if needed > self.hardware.memory_by_machine[machine]:
                 return 1
         return len(slots)
 
 
 def _threads(cores: int, model: Model) -> int:
-    """Threads of a worker: of one that makes several edits in one call, as many as share them
-    evenly.
-    """
+    """The number of threads of a worker; the edits of a batch share them evenly."""
     if model.batch_size == 1:
         return min(cores, MOST_THREADS)
     if model.batch_size % BATCH_THREADS == 0:
@@ -229,83 +207,65 @@ def _threads(cores: int, model: Model) -> int:
     return 1
 
 
-class Audience:
-    """Passes what workers do on to whoever listens at the time: to a run, or to the calls after
-    it.
-    """
+class Reporter:
+    """Reports what workers do to the current `watcher`: to a run, to calls after it, or to none."""
 
-    def __init__(self, progress: Watcher) -> None:
-        self.progress = progress
+    watcher: Watcher | None = None
 
     @property
     def stopping(self) -> bool:
-        return self.progress.stopping
+        return self.watcher is not None and self.watcher.stopping
 
     def worker_changed(self, worker: Worker) -> None:
-        self.progress.worker_changed(worker)
+        if self.watcher is not None:
+            self.watcher.worker_changed(worker)
 
     def worker_said(self, slot: Slot, line: str) -> None:
-        self.progress.worker_said(slot, line)
+        if self.watcher is not None:
+            self.watcher.worker_said(slot, line)
 
     def note(self, text: str) -> None:
-        self.progress.note(text)
-
-
-class Silence:
-    """Hears nothing: workers that wait for calls have no one to tell."""
-
-    stopping = False
-
-    def worker_changed(self, worker: Worker) -> None: ...
-
-    def worker_said(self, slot: Slot, line: str) -> None: ...
-
-    def note(self, text: str) -> None: ...
+        if self.watcher is not None:
+            self.watcher.note(text)
 
 
 class SessionWorkers:
     """Pools of workers by role, each started once and kept until the session ends or the other one
     needs its GPUs.
 
-    A run takes its pools from here, and gives them back: those of the roles that it `keeps` go on.
-    `models` are what the run has settled, `identities` what it has found out.
+    A run takes its pools from here and gives them back; those of the roles that it `keeps` live on.
+    `models` and `identities` are what the run has settled and found out.
     """
 
     def __init__(
         self, settings: Settings, models: Mapping[Role, Model], hardware: Hardware, store: Store
     ) -> None:
         self.settings, self.models, self.store = settings, dict(models), store
-        self.audience = Audience(Silence())
+        self.reporter = Reporter()
         self.peaks: Mapping[Role, Peak] = {}
         self.identities: dict[Role, Identity] = {}
         self.keeps: Collection[Role] = ()
         self._hardware = hardware
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._launcher: Launcher | None = None
+        self._open = ExitStack()
         self._pools: dict[Role, Pool] = {}
 
     @property
-    def hosts(self) -> Hosts | None:
-        """The other hosts on which workers run, if there are any."""
-        return self.launcher.hosts
-
-    @property
     def launcher(self) -> Launcher:
-        """What makes pools; connected to the other hosts, if there are any, until `close`. Raises
-        `UsageError`.
+        """What makes pools, connected to the other hosts, if there are any, until `close`.
+
+        Raises `UsageError`.
         """
         if self._launcher is None:
-            if self._folder is None:
-                self._folder = tempfile.TemporaryDirectory(prefix="imgedit-")
-            folder = Path(self._folder.name)
-            hosts = connect(self.settings)
+            folder = self._open.enter_context(tempfile.TemporaryDirectory(prefix="imgedit-"))
+            hosts = self._open.enter_context(connected(self.settings))
             hardware = self._hardware if hosts is None else hosts.hardware
-            self._launcher = Launcher(self.settings, hardware, hosts, folder, self.audience)
+            self._launcher = Launcher(self.settings, hardware, hosts, Path(folder), self.reporter)
         return self._launcher
 
     @property
     def has_any(self) -> bool:
-        """Whether any workers go on."""
+        """Whether any workers live on."""
         return bool(self._pools)
 
     def adopt(
@@ -314,7 +274,7 @@ class SessionWorkers:
         peaks: Mapping[Role, Peak],
         identities: Mapping[Role, Identity],
     ) -> None:
-        """Take what a run has found out of its models, and settled."""
+        """Take what a run has settled and found out about its models."""
         self.models |= models
         self.peaks = peaks
         self.identities |= identities
@@ -332,55 +292,44 @@ class SessionWorkers:
         return self.launcher.pool(self.models[role], self.identity(role))
 
     def give_back(self, role: Role, pool: Pool) -> None:
-        """Take a pool that a run does not need any more: keep it, or end it."""
+        """Take a pool that a run no longer needs: keep it, or end it."""
         if role in self.keeps and any(worker.loaded_at for worker in pool.workers):
             self._pools[role] = pool
         else:
             pool.close()
 
     def pool(self, role: Role, jobs: int) -> Pool:
-        """Return workers for so many jobs, started if need be; raises `UsageError` for a model that
-        does not fit.
+        """Return workers for a number of jobs, started if need be; raises `UsageError` for a model
+        that does not fit.
         """
         if role in self._pools:
             self._pools[role].extend(jobs)
             return self._pools[role]
         if role not in self.identities:  # no run has settled it
             self.models[role] = settle(self.models[role], 0, self.launcher.hardware)
-        placement = self._place(role)
+        hardware, mode = self.launcher.hardware, self.settings.workers.placement
+        try:
+            placement = place(list(self.models.values()), hardware, mode, self.peaks)
+        except UsageError:  # the other model may not fit
+            placement = place([self.models[role]], hardware, mode, self.peaks)
         for line in placement.lines:
-            self.audience.note(line)
+            self.reporter.note(line)
         if placement.mode == "swap":
-            for rival in [name for name in self._pools if name != role]:
+            for rival in self._pools.keys() - {role}:
                 self.release(rival)
         pool = self.launch(role)
         pool.start(jobs)
         self._pools[role] = pool
         return pool
 
-    def _place(self, role: Role) -> Placement:
-        """Decide whether both models stay; where the other one does not fit at all, this one is
-        alone.
-        """
-        hardware, wanted = self.launcher.hardware, self.settings.workers.placement
-        with suppress(UsageError):
-            return place(list(self.models.values()), hardware, wanted, self.peaks)
-        return place([self.models[role]], hardware, wanted, self.peaks)
-
     def release(self, role: Role) -> None:
-        """End the workers of a role, which gives their memory back; the next call starts new
-        ones.
-        """
+        """End the workers of a role, which frees their memory; the next call starts new ones."""
         if role in self._pools:
             self._pools.pop(role).close()
 
     def close(self) -> None:
-        """End all workers, and let go of their hosts; a later call starts anew."""
+        """End all workers, and disconnect from their hosts; a later call starts anew."""
         for role in list(self._pools):
             self.release(role)
-        if self._launcher is not None and self._launcher.hosts is not None:
-            self._launcher.hosts.close()
         self._launcher = None
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
+        self._open.close()
