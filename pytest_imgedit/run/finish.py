@@ -25,8 +25,8 @@ from pytest_imgedit.workers.base import Worker
 class EndedRun:
     """A run that has ended: complete, or `stopped_by` someone or something.
 
-    `workers` did their part in a stage each; `trials` are `None` if the run did not come to them.
-    `hosts` are those that computed in place of this machine.
+    `workers` are listed by stage; `trials` is `None` if the run ended before them. `hosts` are the
+    other machines that computed.
     """
 
     plan: RunPlan
@@ -38,54 +38,59 @@ class EndedRun:
     stopped_by: str
     hosts: Sequence[results.HostOrigin]
 
-    @property
-    def expects_scores(self) -> bool:
-        """Whether the run was to score its edits."""
-        return self.plan.settings.run.stage != "edit"
-
 
 def make_results(ended: EndedRun) -> results.Results:
-    """Make the results of a run that ends now; pairs that were not needed are in no table and no
-    gate.
-    """
-    plan = ended.plan
-    items = make_items(plan.works, ended.expects_scores, ended.stopped_by)
+    """Make the results of a run; pairs that were not needed count in no table and no gate."""
+    plan, request = ended.plan, ended.plan.request
+    expects_scores = plan.settings.run.stage != "edit"
+    items = make_items(plan.works, expects_scores, ended.stopped_by)
     computed = Computed(_editor(plan), _judge(plan), _environments(plan))
-    controls, noise = _tried(ended, items)
+    trials = ended.trials or Trials()
+    controls = noise = None
+    if trials.controls:
+        scores = {item.id: item.score for item in items if item.score is not None}
+        controls = describe_controls(
+            control_trials(trials.controls), scores, plan.settings.gates.alpha
+        )
+    if trials.repeats:
+        noise = describe_noise(plan.works, trials.repeats)
     evidence = Evidence(
         items,
         computed,
         plan.settings.gates,
-        ended.expects_scores,
-        plan.request.baseline,
+        expects_scores,
+        request.baseline,
         controls,
-        plan.request.resting,
+        request.resting,
         {} if plan.blocks is None else plan.blocks.decided,
     )
     gates, comparison = decide(evidence)
-    shard = plan.request.shard
-    if shard is not None:
-        gates = left_to_merge(gates, plan.settings.gates, len(shard.pairs))
+    shard_info = None
+    if request.shard is not None:
+        gates = left_to_merge(gates, plan.settings.gates, len(request.shard.pairs))
+        shard_info = request.shard.info
     categories, overall = summarize_items(evidence.needed)
     return results.Results(
         run=_run_info(ended, items),
         suite=results.SuiteInfo(
-            name=mask_shapes(plan.suite.name),
-            sha256=plan.suite.sha256,
-            pairs=len(plan.suite.pairs),
-            remarks=tuple(map(mask_shapes, plan.suite.remarks)),
+            name=mask_shapes(request.suite.name),
+            sha256=request.suite.sha256,
+            pairs=len(request.suite.pairs),
+            remarks=tuple(map(mask_shapes, request.suite.remarks)),
         ),
         selection=results.SelectionInfo(
-            selected=sum(plan.request.selection.selected.values()),
-            whole=sum(plan.request.selection.whole.values()),
-            skipped=plan.request.selection.skipped,
-            shard=None if shard is None else shard.info,
+            selected=sum(request.selection.selected.values()),
+            whole=sum(request.selection.whole.values()),
+            skipped=request.selection.skipped,
+            shard=shard_info,
         ),
         editor=computed.editor,
         judge=computed.judge,
         environments=dict(computed.environments),
         reuse=_reuse(plan),
-        timing=_rounded(ended.timing),
+        timing=ended.timing.model_copy(
+            update={name: round(value, 3) for name, value in ended.timing if value is not None}
+        ),
         workers=tuple(_worker(stage, worker) for stage, worker in ended.workers),
         categories=categories,
         overall=overall,
@@ -97,44 +102,23 @@ def make_results(ended: EndedRun) -> results.Results:
     )
 
 
-def _tried(
-    ended: EndedRun, items: Sequence[results.Item]
-) -> tuple[results.Controls | None, results.Noise | None]:
-    """Describe how the judge scored edits of known quality, and how far its scores move by
-    themselves.
-    """
-    plan, trials = ended.plan, ended.trials
-    controls = noise = None
-    if trials is not None and trials.controls:
-        own = {item.id: item.score for item in items if item.score is not None}
-        controls = describe_controls(
-            control_trials(trials.controls), own, plan.settings.gates.alpha
-        )
-    if trials is not None and trials.repeats:
-        noise = describe_noise(plan.works, trials.repeats)
-    return controls, noise
-
-
 def _run_info(ended: EndedRun, items: Sequence[results.Item]) -> results.RunInfo:
-    trials, hardware = ended.trials, ended.plan.hardware
-    left = 0 if trials is None else trials.left
-    cut_off = any(
+    hardware, trials = ended.plan.hardware, ended.trials
+    is_cut_off = any(
         seed.error is not None and seed.error.is_any_of("interrupted")
-        for i in items
-        for seed in i.seeds
+        for item in items
+        for seed in item.seeds
     )
-    is_complete = not cut_off and trials is not None and not left
+    is_complete = trials is not None and not (is_cut_off or trials.remaining)
     return results.RunInfo(
         id=ended.run_id,
         started=ended.started.isoformat(timespec="seconds"),
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
         status="complete" if is_complete else "incomplete",
         stopped_by=None if is_complete else ended.stopped_by,
-        trials_left=left,
+        trials_left=0 if trials is None else trials.remaining,
         versions=provenance.versions(),
-        machine=provenance.machine(
-            [] if hardware.remote else [gpu.product for gpu in hardware.gpus]
-        ),
+        machine=provenance.machine(gpu.product for gpu in hardware.gpus if not hardware.remote),
         hosts=tuple(ended.hosts),
         commit=provenance.commit(),
         options=_options(ended.plan),
@@ -156,7 +140,6 @@ def _editor(plan: RunPlan) -> results.EditorInfo:
 
 
 def _judge(plan: RunPlan) -> results.JudgeInfo:
-    """Describe the judge; `decoder` is known of models that workers load."""
     judge, spec = plan.judge, mask_shapes(plan.settings.judge.spec)
     if judge is None:
         return results.JudgeInfo(spec=spec)
@@ -177,40 +160,34 @@ def _environments(plan: RunPlan) -> dict[str, results.ComputedIn]:
     """
     edits = Counter(work.edit.environment for work in plan.works if work.edit is not None)
     verdicts = Counter(work.verdict.environment for work in plan.works if work.verdict is not None)
-    known = plan.store.environments
     return {
         digest: results.ComputedIn(
-            **known[digest].model_dump(), edits=edits[digest], verdicts=verdicts[digest]
+            **plan.store.environments[digest].model_dump(),
+            edits=edits[digest],
+            verdicts=verdicts[digest],
         )
         for digest in dict.fromkeys([*edits, *verdicts])
     }
 
 
 def _reuse(plan: RunPlan) -> results.ReuseInfo:
-    """Count the edits and verdicts that were computed in another environment than that of this run,
-    and say which.
+    """Count edits and verdicts from other environments than that of this run, and name the
+    differences.
     """
-    counts = {"edits": 0, "verdicts": 0}
+    counts: Counter[str] = Counter(edits=0, verdicts=0)
     differences: dict[str, None] = {}
-    edits = [work.edit for work in plan.works if work.edit is not None]
-    verdicts = [work.verdict for work in plan.works if work.verdict is not None]
-    for name, identity, made in (("edits", plan.editor, edits), ("verdicts", plan.judge, verdicts)):
-        for digest, count in Counter(one.environment for one in made).items():
-            if identity is None:
-                unlike = []
-            else:
-                unlike = plan.store.environments[digest].differences(identity.here)
-            counts[name] += count if unlike else 0
+    outputs = [
+        *(("edits", plan.editor, work.edit) for work in plan.works),
+        *(("verdicts", plan.judge, work.verdict) for work in plan.works),
+    ]
+    for name, identity, output in outputs:
+        if output is not None and identity is not None:
+            unlike = plan.store.environments[output.environment].differences(identity.here)
+            counts[name] += bool(unlike)
             differences |= dict.fromkeys(unlike)
     return results.ReuseInfo(
         policy=plan.settings.run.reuse, **counts, differences=tuple(differences)
     )
-
-
-def _rounded(timing: results.Timing) -> results.Timing:
-    """Round times and shares to milliseconds, so that the document can be read."""
-    rounded = {name: round(value, 3) for name, value in timing if value is not None}
-    return timing.model_copy(update=rounded)
 
 
 def _worker(stage: results.Stage, worker: Worker) -> results.WorkerInfo:
@@ -261,10 +238,8 @@ class FinishedRun:
     results: Results
 
     @classmethod
-    def of(cls, results: Results, min_score: float | None, store: Path) -> FinishedRun:
+    def of(cls, document: Results, min_score: float | None, store: Path) -> FinishedRun:
         """Make a run from its results; `store` is the folder of the store that holds its images."""
-        report = store / "runs" / results.run.id / "report.html"
-        return cls(
-            {item.id: ItemResult.of(item, min_score, store, report) for item in results.items},
-            results,
-        )
+        report = store / "runs" / document.run.id / "report.html"
+        items = {item.id: ItemResult.of(item, min_score, store, report) for item in document.items}
+        return cls(items, document)

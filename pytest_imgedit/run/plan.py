@@ -26,9 +26,9 @@ from pytest_imgedit.run.placement import Peak, settle
 from pytest_imgedit.run.pools import Launcher, is_remote, python_of
 from pytest_imgedit.run.score import Scorer, verdict_recipe
 from pytest_imgedit.run.work import SelectedShard, Work, hand_over, make_works, missing_edits
-from pytest_imgedit.stats import coverage, planning, sequential
+from pytest_imgedit.stats import planning, sequential
 from pytest_imgedit.stats.comparison import Computed, environment_differences
-from pytest_imgedit.stats.gates import Selection
+from pytest_imgedit.stats.gates import Selection, allowed_pairs
 from pytest_imgedit.store.baselines import (
     Baseline,
     content_sha256,
@@ -240,7 +240,7 @@ def _plan_edits(
         )
     )
     selected = request.pairs if request.shard is None else request.shard.pairs
-    allowed = coverage.allowed_pairs(settings.gates.max_errors, len(selected))
+    allowed = allowed_pairs(settings.gates.max_errors, len(selected))
     judge = None if stage == "edit" else request.models.judge
     for line in (*suite.remarks, *_missing_lines(model, judge, works, allowed)):
         note(line)

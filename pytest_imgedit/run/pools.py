@@ -20,7 +20,7 @@ from pytest_imgedit.kinds.requirements import Where
 from pytest_imgedit.run.placement import STAGE_OF, Peak, groups_of, place, settle
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.workers.base import Executor, Slot, Worker
-from pytest_imgedit.workers.hardware import Hardware
+from pytest_imgedit.workers.hardware import Hardware, threads_in
 from pytest_imgedit.workers.hosts import HostExecutor, Hosts
 from pytest_imgedit.workers.local import LocalExecutor
 from pytest_imgedit.workers.pool import Pool, Setup, Watcher
