@@ -175,8 +175,10 @@ def describe_noise(plan: Sequence[Work], repeats: Sequence[Work]) -> Noise:
                 sd=sd,
             )
         )
-    floor = math.sqrt(sum(shift**2 for shift in shifts) / len(shifts)) if shifts else None
-    return Noise(rows=tuple(rows), floor=floor)
+    return Noise(
+        rows=tuple(rows),
+        floor=math.sqrt(sum(shift**2 for shift in shifts) / len(shifts)) if shifts else None,
+    )
 
 
 def _by_pair(works: Sequence[Work]) -> dict[str, float]:

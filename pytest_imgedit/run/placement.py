@@ -131,13 +131,12 @@ def need_of(model: Model, hardware: Hardware) -> Need:
     memory, gpus, hint = model.memory(), hardware.gpus, ""
     if memory.weights and gpus:
         free = min(gpu.free_gib for gpu in gpus) * GIB
-        total = min(gpu.total_gib for gpu in gpus) * GIB
         enough = (
             count
             for count in range(2, len(gpus) + 1)
             if len(gpus) % count == 0 and memory.weights <= count * free
         )
-        hint = model.hint(Room(free, total, next(enough, None)))
+        hint = model.hint(Room(free, min(gpu.total_gib for gpu in gpus) * GIB, next(enough, None)))
     return Need(model, memory, tuple(groups_of(model, hardware)), hint)
 
 

@@ -196,8 +196,11 @@ def _expected_lines(
     )
     if not any(limits for _, limits in kinds):
         return
-    judge = settings.judge.spec
-    earlier = [results for results in _newest_runs(suite, store) if results.judge.spec == judge]
+    earlier = [
+        results
+        for results in _newest_runs(suite, store)
+        if results.judge.spec == settings.judge.spec
+    ]
     for kind, limits in kinds:
         for name, limit in limits.items():
             count = sum(name in ("overall", pair.category) for pair in pairs)
@@ -300,6 +303,8 @@ def _missing_lines(
     pairs = len({work.pair.id for work in works})
     for what, affected, advice in problems:
         names = list(dict.fromkeys(_name(work.pair, affected is broken) for work in affected))
+        if not names:
+            continue
         line = f"{len(names)} of {pairs} pairs have {what} ({first_of(names, NAMED)}); {advice}"
         if affected is broken and len(names) > allowed:
             raise UsageError(
@@ -307,8 +312,7 @@ def _missing_lines(
             )
         if affected is not broken and len(names) == pairs:
             raise UsageError(line)
-        if names:
-            yield f"warning: {line}"
+        yield f"warning: {line}"
 
 
 def _name(pair: EditPair, with_row: bool) -> str:

@@ -58,10 +58,13 @@ def connected(settings: Settings) -> Iterator[Hosts | None]:
         return
     from pytest_imgedit.workers.ray import RayHosts
 
-    size = max(workers.gpus_per_worker, settings.judge.gpus_per_replica)
-    with closing(
-        RayHosts(workers.ray_address, size, workers.gpus != "none", workers.cpu_workers)
-    ) as hosts:
+    hosts = RayHosts(
+        workers.ray_address,
+        max(workers.gpus_per_worker, settings.judge.gpus_per_replica),
+        workers.gpus != "none",
+        workers.cpu_workers,
+    )
+    with closing(hosts):
         yield hosts
 
 
@@ -97,8 +100,8 @@ class Launcher:
                 where, python=None, versions=partial(self.hosts.versions, python, on_gpus)
             )
         elif not on_gpus:
-            environ = {"OMP_NUM_THREADS": f"{self._threads(model)}", **os.environ}
-            where = replace(where, threads=threads_in(environ))
+            threads = threads_in({"OMP_NUM_THREADS": f"{self._threads(model)}", **os.environ})
+            where = replace(where, threads=threads)
         return identify(model, cache, where)
 
     def pool(self, model: Model, identity: Identity) -> Pool:

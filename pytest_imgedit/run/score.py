@@ -163,14 +163,13 @@ class Scorer:
         if work.reference is not None:
             images["reference"] = work.reference.read()
         parts, images = perturbed(work, parts, images)
-        reminder = [("text", f"\n{text}") for text in work.reminders[-1:]]
         return Question(
             pair_id=work.pair.id,
             category=work.pair.category,
             instruction=work.pair.instruction,
             images=images,
             system=system,
-            parts=(*parts, *reminder),
+            parts=(*parts, *(("text", f"\n{text}") for text in work.reminders[-1:])),
             aspects=tuple(self.rubric.aspects),
         )
 

@@ -266,9 +266,12 @@ class Evaluation:
         plan = make_plan(request, self.store, workers.launcher, progress.note)
         ask_servers(plan)
         workers.adopt(plan.models, plan.peaks, plan.identities)
-        hooks = GuardedHooks(self.hooks.of_run, Guard(fail, interrupts.call))
         context = RunContext(
-            workers.launch, progress, hooks, give_back=workers.give_back, keeps=workers.keeps
+            workers.launch,
+            progress,
+            GuardedHooks(self.hooks.of_run, Guard(fail, interrupts.call)),
+            give_back=workers.give_back,
+            keeps=workers.keeps,
         )
         run = Run(plan, context) if plan.blocks is None else BlockRun(plan, plan.blocks, context)
         interrupts.working = True
@@ -405,9 +408,11 @@ class Evaluation:
         if self.items.failed:
             problems.append(f"{self.items.failed} of {self.items.expected} items failed")
         if self.items.missing:
-            count, first = len(self.items.missing), self.items.missing[0]
             reason = "not run" if self.items.stopped else "never reported"
-            problems.append(f"{count} selected items were {reason}, such as {first}")
+            problems.append(
+                f"{len(self.items.missing)} selected items were {reason}, such as "
+                f"{self.items.missing[0]}"
+            )
         return problems
 
 

@@ -87,10 +87,9 @@ class Overlap:
         if self.error is not None:
             raise self.error
         self.feed.works.extend(works)
-        loading = any(
-            worker.state in ("starting", "waiting", "loading") for worker in editors.workers
-        )
-        if not (self.has_begun or loading):
+        if not self.has_begun and all(
+            worker.state not in ("starting", "waiting", "loading") for worker in editors.workers
+        ):
             self.begin()
 
     def begin(self) -> None:
