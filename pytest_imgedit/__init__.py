@@ -26,11 +26,20 @@ if TYPE_CHECKING:
     from pytest_imgedit.core.pairs import EditPair, ImageSource
     from pytest_imgedit.core.requests import Answer, Editor, EditRequest, Judge, Question
     from pytest_imgedit.core.results import Edit, ItemError, Results, SeedResult, Verdict
-    from pytest_imgedit.kinds.base import Composition, FinishedImages, Model
-    from pytest_imgedit.kinds.checkpoint import CheckpointModel
+    from pytest_imgedit.kinds.base import (
+        CheckpointModel,
+        Composition,
+        FinishedImages,
+        Memory,
+        Model,
+        Requirements,
+        Room,
+        Site,
+        Where,
+        Workload,
+    )
     from pytest_imgedit.kinds.checkpoint_files import Layout
     from pytest_imgedit.kinds.parameters import ComputeParameters, Parameters, indifferent
-    from pytest_imgedit.kinds.requirements import Memory, Requirements, Room, Site, Where, Workload
     from pytest_imgedit.run.calls import EditWorkers, RewardModel
     from pytest_imgedit.run.finish import FinishedRun
     from pytest_imgedit.run.session import open_models
@@ -89,10 +98,11 @@ _MODULES = {
     "core.requests": ("Answer", "EditRequest", "Editor", "Judge", "Question"),
     "core.results": ("Edit", "ItemError", "Results", "SeedResult", "Verdict"),
     "core.images": ("Base64Image", "FileImage"),
-    "kinds.base": ("Composition", "FinishedImages", "Model"),
-    "kinds.checkpoint": ("CheckpointModel",),
+    "kinds.base": (
+        *("CheckpointModel", "Composition", "FinishedImages", "Memory", "Model"),
+        *("Requirements", "Room", "Site", "Where", "Workload"),
+    ),
     "kinds.checkpoint_files": ("Layout",),
-    "kinds.requirements": ("Memory", "Requirements", "Room", "Site", "Where", "Workload"),
     "kinds.parameters": ("ComputeParameters", "Parameters", "indifferent"),
     "core.pairs": ("EditPair", "ImageSource"),
     "run.calls": ("EditWorkers", "RewardModel"),

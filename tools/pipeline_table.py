@@ -6,8 +6,7 @@ python tools/pipeline_table.py
 
 from __future__ import annotations
 
-from pytest_imgedit.kinds.adapters import ADAPTERS, Adapter
-from pytest_imgedit.kinds.pipelines import call_signature
+from pytest_imgedit.kinds.adapters import ADAPTERS, Adapter, call_signature
 
 HEADER = (
     "pipeline",

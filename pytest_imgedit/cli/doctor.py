@@ -15,8 +15,7 @@ from pytest_imgedit.config.settings import Settings, make_settings, read_tables
 from pytest_imgedit.core import provenance
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.kinds.base import ROLES, Model
-from pytest_imgedit.kinds.requirements import GIB
+from pytest_imgedit.kinds.base import GIB, ROLES, Model
 from pytest_imgedit.report import terminal
 from pytest_imgedit.run.placement import need_of, settle
 from pytest_imgedit.run.plan import resolve

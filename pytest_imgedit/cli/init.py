@@ -24,9 +24,8 @@ from pytest_imgedit.core.files import write_text
 from pytest_imgedit.core.provenance import git
 from pytest_imgedit.core.sanitize import did_you_mean, printable
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.kinds.base import ROLES, Role
+from pytest_imgedit.kinds.base import GIB, ROLES, Role
 from pytest_imgedit.kinds.registry import kind_of
-from pytest_imgedit.kinds.requirements import GIB
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.workers.gpus import Gpu, find_gpus
 

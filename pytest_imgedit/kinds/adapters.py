@@ -1,5 +1,5 @@
-"""How each instruction-editing pipeline of diffusers is called: one row a class; imports neither
-torch nor diffusers.
+"""How each instruction-editing pipeline of diffusers is called, one row a class, and what its call
+takes, read from its source; imports neither torch nor diffusers.
 
 What a pipeline does with a source whose size or aspect ratio it was not made for differs from class
 to class: it crops, squashes or enlarges it, or fails. An adapter gives each source a size with its
@@ -8,20 +8,33 @@ own aspect ratio, of about the model's area, in the multiples that the model nee
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
-from pytest_imgedit.core.errors import SetupError
+from pytest_imgedit.core.errors import SettingError, SetupError, UsageError
+from pytest_imgedit.core.files import read_object
 from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.kinds.checkpoint_files import Checkpoint, Layout, split_id
+from pytest_imgedit.kinds.parameters import without_defaults
+from pytest_imgedit.kinds.source import Signature, signature, source_file
 
 Size = tuple[int, int]
 MEGAPIXEL = 1024**2
+#: Arguments that the harness sets for every pair.
+SET_BY_HARNESS = (
+    *("image", "images", "input_images", "prompt"),
+    *("generator", "output_type", "return_dict", "num_images_per_prompt"),
+)
 
 
 def fit(size: Size, area: int, multiple: int) -> Size:
@@ -39,17 +52,21 @@ def fit(size: Size, area: int, multiple: int) -> Size:
         for round_ in (math.floor, math.ceil)
     ]
 
-    def error(one: Size) -> float:
-        return max(0.01, abs(math.log(one[0] / one[1] / aspect)))
+    def distortion(candidate: Size) -> float:
+        return max(0.01, abs(math.log(candidate[0] / candidate[1] / aspect)))
 
-    near = [one for one in sizes if 0.8 * area <= one[0] * one[1] <= area and error(one) <= 0.03]
+    near = [
+        candidate
+        for candidate in sizes
+        if 0.8 * area <= math.prod(candidate) <= area and distortion(candidate) <= 0.03
+    ]
     narrow = [
         (max(1, round(height * aspect)) * multiple, height * multiple) for height in (1, 2, 3, 4)
     ]
     wide = [(width * multiple, max(1, round(width / aspect)) * multiple) for width in (1, 2, 3, 4)]
     return min(
         near or [*sizes, *narrow, *wide],
-        key=lambda one: (one[0] * one[1] > area, error(one), -one[0] * one[1]),
+        key=lambda size: (math.prod(size) > area, distortion(size), -math.prod(size)),
     )
 
 
@@ -63,9 +80,9 @@ class Adapter:
     `multiple`; where it `gives_size`, that size goes to the call as `width` and `height`; an
     adapter that does neither leaves the size to the pipeline, which keeps the aspect ratio.
     `prepare` changes the pipeline before each call, `further` gives arguments beside these. The
-    edit is what `pick` takes of the output's field `output`. Where one call `batches` edits, it
-    takes a list of sources of one size; `no_batches` says why others do not. `needs` names packages
-    without which the class cannot run.
+    edit at a position of a call is what `pick` takes of the output's field `output`. Where one call
+    `batches` edits, it takes a list of sources of one size; `no_batches` says why others do not.
+    `needs` names packages without which the class cannot run.
     """
 
     size: str
@@ -77,18 +94,18 @@ class Adapter:
     gives_size: bool = False
     area: Callable[[Any], int] = lambda pipeline: MEGAPIXEL
     multiple: Callable[[Any], int] = lambda pipeline: 16
-    prepare: Callable[[Any, Size], None] | None = None
-    further: Callable[[Size], JsonObject] | None = None
+    prepare: Callable[[Any, Size], None] = lambda pipeline, size: None
+    further: Callable[[Size], JsonObject] = lambda size: {}
     output: str = "images"
-    pick: Callable[[Any], Any] = lambda images: images[0]
+    pick: Callable[[Any, int], Any] = lambda images, position: images[position]
     batches: bool = False
     no_batches: str = "takes one source a call"
     needs: tuple[str, ...] = ()
 
     @property
-    def given(self) -> frozenset[str]:
+    def overrides(self) -> frozenset[str]:
         """Names of arguments that this may give a call in place of the pipeline's defaults."""
-        return frozenset({"width", "height", *(self.further((64, 64)) if self.further else ())})
+        return frozenset({"width", "height", *self.further((64, 64))})
 
     def arguments(
         self,
@@ -100,70 +117,60 @@ class Adapter:
     ) -> JsonObject:
         """Return the arguments of one call beside generator and output type.
 
-        `call` holds what the user gives: its `width` and `height` take the place of the size that
-        this finds, `area` that of the model's own.
+        `call` holds the user's arguments: `width` and `height` replace the size that this finds.
+        `area` replaces the model's own.
         """
-        own = (call["width"], call["height"]) if {"width", "height"} <= call.keys() else None
-        size = own or fit(source.size, area or self.area(pipeline), self.multiple(pipeline))
-        found: JsonObject = {}
+        if {"width", "height"} <= call.keys():
+            size = (call["width"], call["height"])
+        else:
+            size = fit(source.size, area or self.area(pipeline), self.multiple(pipeline))
         if self.scales and source.size != size:
             source = source.resize(size, Image.Resampling.LANCZOS)
         takes_size = "width" in inspect.signature(pipeline.__call__).parameters
-        if self.gives_size or (area is not None and takes_size and not self.scales and own is None):
-            found |= {"width": size[0], "height": size[1]}
-        if self.prepare is not None:
-            self.prepare(pipeline, size)
-        if self.further is not None:
-            found |= self.further(size)
+        arguments = self.further(size)
+        if self.gives_size or (area is not None and takes_size and not self.scales):
+            arguments = {"width": size[0], "height": size[1], **arguments}
+        self.prepare(pipeline, size)
         return {
             self.image: [source] if self.listed else source,
             "prompt": self.prompt(instruction),
-            **found,
+            **arguments,
             **call,
         }
 
     def batch_arguments(
         self,
         pipeline: Any,
-        asked: Sequence[tuple[Image.Image, str]],
+        edits: Sequence[tuple[Image.Image, str]],
         call: JsonObject,
         area: int | None,
     ) -> JsonObject:
         """Return the arguments of one call for several (source, instruction), whose sources are of
         one size.
         """
-        each = [
+        singles = [
             self.arguments(pipeline, source, instruction, call, area)
-            for source, instruction in asked
+            for source, instruction in edits
         ]
+        prompts = [name for name in call if name.startswith(("prompt_", "negative_prompt"))]
         lists = {
-            self.image,
-            "prompt",
-            *(name for name in call if name.startswith(("prompt_", "negative_prompt"))),
+            name: [arguments[name] for arguments in singles]
+            for name in (self.image, "prompt", *prompts)
         }
-        listed = {name: [arguments[name] for arguments in each] for name in lists}
-        return {**each[0], **listed}
+        return singles[0] | lists
 
-    def edited(self, output: Any, place: int = 0) -> Any:
+    def edited(self, output: Any, position: int = 0) -> Any:
         """Return an edited image of a pipeline's output: a tensor (3, H, W), or (4, H, W) with
         alpha, on [0, 1].
         """
-        images = getattr(output, self.output)
-        if self.batches:
-            return images[place]
-        return self.pick(images)
+        return self.pick(getattr(output, self.output), position)
 
 
 def _unet_area(pipeline: Any) -> int:
     """Pixels of the square on which a UNet was trained."""
     sample_size = pipeline.unet.config.sample_size
-    return (
-        int(
-            (sample_size if isinstance(sample_size, int) else sample_size[0])
-            * pipeline.vae_scale_factor
-        )
-        ** 2
-    )
+    side = sample_size if isinstance(sample_size, int) else sample_size[0]
+    return int(side * pipeline.vae_scale_factor) ** 2
 
 
 def _latents(pipeline: Any) -> int:
@@ -229,7 +236,7 @@ ADAPTERS: dict[str, Adapter] = {
         area=lambda pipeline: 1280 * 720,
         multiple=_spatial,
         output="frames",
-        pick=lambda frames: frames[0][-1],
+        pick=lambda frames, position: frames[position][-1],
         needs=("ftfy",),
     ),
     "DreamLiteMobilePipeline": _DREAMLITE,
@@ -324,8 +331,136 @@ def adapter_of(pipeline: Any) -> Adapter:
     """Return how a pipeline, or a subclass of one, is called; raises `SetupError` for one that is
     no editor.
     """
-    names = [kind.__name__ for kind in type(pipeline).__mro__]
-    found = next((ADAPTERS[name] for name in names if name in ADAPTERS), None)
-    if found is None:
-        raise SetupError(why_refused(names[0]))
-    return found
+    for kind in type(pipeline).__mro__:
+        if kind.__name__ in ADAPTERS:
+            return ADAPTERS[kind.__name__]
+    raise SetupError(why_refused(type(pipeline).__name__))
+
+
+def check_arguments(model: str, params: Mapping[str, Any], call: Mapping[str, Any]) -> None:
+    """Raise `SettingError` for the first of `params` that the pipeline of a checkpoint does not
+    take as it is.
+
+    `call` are those of them that go to the pipeline's call. What cannot be known without loading (a
+    hub id that is not here) is left to the worker. Raises `UsageError` for a folder without
+    `model_index.json`, for a pipeline that is no instruction editor, and for one that the installed
+    diffusers lacks.
+    """
+    steps = params.get("num_inference_steps")
+    if isinstance(steps, int) and steps < 1:
+        raise SettingError("num_inference_steps", f"found {steps}, expected a count of at least 1")
+    name = pipeline_class(model)
+    if name is None:
+        return
+    taken = call_signature(name)
+    if taken is not None and name not in ADAPTERS:
+        raise UsageError(f"editor diffusers:{model}: {why_refused(name)}")
+    if taken is None:
+        raise UsageError(
+            f"editor diffusers:{model}: {name} is not in diffusers {version('diffusers')}"
+        )
+    takes_size = {"width", "height"} <= taken.annotations.keys()
+    for side, other in (("width", "height"), ("height", "width")):
+        if takes_size and side in params and other not in params:
+            raise SettingError(side, f"expected editor.{other} beside it")
+    if "area" in params and not (takes_size or ADAPTERS[name].scales):
+        raise SettingError("area", f"{name} takes no size")
+    if problem := taken.problem(call, SET_BY_HARNESS):
+        raise SettingError(*problem)
+
+
+def given_by_harness(defaults: Mapping[str, Any], params: Mapping[str, Any]) -> JsonObject:
+    """Return the arguments that every call gets where `params` do not name them; `defaults` are
+    those of the call.
+
+    A pipeline with true classifier-free guidance runs it only if it gets a negative prompt, so that
+    is `" "`.
+    """
+    if {"true_cfg_scale", "negative_prompt"} <= defaults.keys():
+        scale = params.get("true_cfg_scale", defaults["true_cfg_scale"])
+        if isinstance(scale, int | float) and scale > 1:
+            return {"negative_prompt": " "}
+    return {}
+
+
+def pipeline_class(model: str) -> str | None:
+    """Read the pipeline's class name from `model_index.json`, if the model is on this machine."""
+    index = Path(Checkpoint(model, Layout.PIPELINE).snapshot or model) / "model_index.json"
+    if not index.parent.is_dir():
+        from huggingface_hub import try_to_load_from_cache
+
+        repository, revision = split_id(model)
+        cached = try_to_load_from_cache(repository, "model_index.json", revision=revision)
+        if not isinstance(cached, str):
+            return None
+        index = Path(cached)
+    name = read_object(index, "a diffusers checkpoint").get("_class_name")
+    if not isinstance(name, str):
+        raise UsageError(
+            f"{index}: _class_name is {name!r}, expected the name of a diffusers pipeline"
+        )
+    return name
+
+
+@cache
+def attention_backends() -> frozenset[str]:
+    """Return the names of diffusers' attention backends, read from its source; none where that is
+    not found.
+    """
+    path = source_file("diffusers.models.attention_dispatch")
+    if path is None:
+        return frozenset()
+    classes = [
+        node
+        for node in ast.parse(path.read_text("utf-8")).body
+        if isinstance(node, ast.ClassDef) and node.name == "AttentionBackendName"
+    ]
+    values = [line.value for node in classes for line in node.body if isinstance(line, ast.Assign)]
+    constants = [value.value for value in values if isinstance(value, ast.Constant)]
+    return frozenset(name for name in constants if isinstance(name, str))
+
+
+@cache
+def call_signature(name: str) -> Signature | None:
+    """Return the signature of a diffusers pipeline's call; `None` if its source is not found.
+
+    Some pipelines take `**kwargs` for old names; only what they list counts.
+    """
+    package = source_file("diffusers")
+    if package is None:
+        return None
+    for path in sorted(package.parent.glob("pipelines/**/*.py")):
+        if f"class {name}(" in path.read_text("utf-8"):
+            call = signature(path, name, "__call__")
+            if call is None:
+                return None
+            return replace(call, open_ended=False)
+    return None
+
+
+def call_arguments(pipeline: Any, call: JsonObject) -> JsonObject:
+    """Return the arguments of every call: the user's, and what the harness gives beside them.
+
+    Raises `SetupError` for an argument that the pipeline does not take.
+    """
+    accepted = inspect.signature(pipeline.__call__).parameters
+    for key in call:
+        if key not in accepted or key in SET_BY_HARNESS:
+            raise SetupError(f"editor.{key}: {type(pipeline).__name__} takes no such argument")
+    defaults = {name: parameter.default for name, parameter in accepted.items()}
+    return {**given_by_harness(defaults, call), **call}
+
+
+def without_call_defaults(model: str, params: JsonObject) -> JsonObject:
+    """Leave out arguments that the pipeline's call has by default, or that the harness gives it
+    anyway.
+    """
+    name = pipeline_class(model)
+    call = call_signature(name) if name else None
+    if name is None or call is None:
+        return params
+    # The harness gives some arguments itself, so that a default that is written out is another
+    # call.
+    overrides = ADAPTERS[name].overrides if name in ADAPTERS else frozenset()
+    defaults = {key: value for key, value in call.defaults.items() if key not in overrides}
+    return without_defaults(params, {**defaults, **given_by_harness(call.defaults, params)})

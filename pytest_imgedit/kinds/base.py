@@ -7,7 +7,8 @@ other packages add by entry points are equal: nothing outside of `kinds/` asks w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -16,12 +17,12 @@ from pytest_imgedit.core.errors import SettingError, UsageError
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.targets import Target
+from pytest_imgedit.kinds.checkpoint_files import Checkpoint, Layout, is_local, loaded_files
 from pytest_imgedit.kinds.fingerprints import Digests
-from pytest_imgedit.kinds.hub import Checkpoint
 from pytest_imgedit.kinds.parameters import Parameters, without_defaults
-from pytest_imgedit.kinds.requirements import Memory, Requirements, Room, Site, Where, Workload
-from pytest_imgedit.kinds.source import signature, source_file
+from pytest_imgedit.kinds.source import Signature, signature, source_file
 
+GIB = 2**30
 Role = Literal["editor", "judge"]
 ROLES: tuple[Role, ...] = ("editor", "judge")
 #: The option that gives one worker of a role several GPUs.
@@ -32,6 +33,135 @@ GPUS_OPTION: Mapping[Role, str] = {
 #: To be raised when an editor or judge of this package changes what it computes, so that stored
 #: results are not reused.
 REVISION = 6
+#: Packages of attention kernels, by what the names of backends that take them contain.
+ATTENTION_KERNELS: dict[str, tuple[str, ...]] = {
+    "flash": ("flash-attn", "flash-attn-3"),
+    "sage": ("sageattention",),
+    "xformers": ("xformers",),
+    "aiter": ("aiter",),
+    "hub": ("kernels",),
+}
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where the workers of a model are about to run, as far as it is known before any of them
+    starts.
+
+    `may_have_gpus` is false where it is sure that no GPU is used. `is_here` says that workers run
+    in this environment: a package that is missing here is missing there. A judge that is to score
+    has the spec of its `suite`, and the name of its `rubric`, which may be a custom one.
+    """
+
+    may_have_gpus: bool = True
+    is_here: bool = True
+    suite: str | None = None
+    rubric: str = ""
+    is_custom_rubric: bool = False
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What a model needs beside memory.
+
+    `packages` are those whose versions decide what it computes, `unused_packages` optional ones
+    that its libraries import where they are installed, and that it never uses. `concurrency` is how
+    many workers ask a server at a time; a judge is one worker, which asks much at a time.
+    `shares_cpu` says that one worker has several processes, which share the CPU where there is no
+    GPU. `prices` are those of a million tokens, in and out, of a judge that is paid by them.
+    """
+
+    packages: tuple[str, ...] = ()
+    unused_packages: tuple[str, ...] = ()
+    concurrency: int = 1
+    shares_cpu: bool = False
+    prices: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What one worker holds: bytes of `weights` on its GPUs together, and bytes that it has `kept`
+    in host memory.
+
+    `weights` is `None` where that is not known before loading, and so is `reads`, the bytes that
+    loading reads. `offloads` says how a plan writes what is moved to the GPU part by part.
+    """
+
+    weights: int | None
+    kept: int = 0
+    offloads: Literal["", "model", "group"] = ""
+    reads: int | None = None
+
+    def __str__(self) -> str:
+        if self.offloads == "group":
+            return "one block at a time, offloaded"
+        size = "of unknown size" if self.weights is None else f"{self.weights / GIB:.1f} GiB"
+        if self.offloads:
+            return f"{size} at a time, offloaded"
+        return size
+
+
+@dataclass(frozen=True)
+class Room:
+    """What GPUs have for a model that does not fit: bytes `free` and `total` on the smallest of
+    them.
+
+    `enough` is the number of GPUs, of which all can be grouped so, that would hold the weights
+    together.
+    """
+
+    free: float
+    total: float
+    enough: int | None
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What a run has for a model: `jobs` for each worker, and bytes of memory on its smallest
+    GPU.
+    """
+
+    jobs: float
+    gpu_bytes: float
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where an editor or judge would compute: the kind of device, the product of its GPUs as far as
+    it is known, and the interpreter (`None`: this one).
+
+    `versions` asks for those of packages by their names, where that is another machine. `threads`
+    are those of a worker on the CPU, as far as they are known.
+    """
+
+    device: Literal["cpu", "cuda"] = "cpu"
+    gpu: str | None = None
+    python: str | None = None
+    versions: Callable[[Sequence[str]], dict[str, str]] | None = None
+    threads: int | None = None
+
+    def resolved_dtype(self, params: Mapping[str, Any]) -> str:
+        """Return the number format in which a model computes: `auto` is float32 on the CPU and
+        bfloat16 on a GPU.
+        """
+        name = str(params.get("dtype", "auto"))
+        if name != "auto":
+            return name
+        if self.device == "cpu":
+            return "float32"
+        return "bfloat16"
+
+
+def attention_packages(backend: str) -> list[str]:
+    """Names of the packages whose kernels an attention backend takes."""
+    if "native" in backend:
+        return []
+    return [
+        package
+        for part, packages in ATTENTION_KERNELS.items()
+        if part in backend
+        for package in packages
+    ]
 
 
 @dataclass(frozen=True)
@@ -132,10 +262,9 @@ class Model:
     @property
     def target(self) -> Target:
         """The class that a worker builds, with what stands before its parameters."""
-        argument = (
-            self.argument if self.checkpoint is None else str(self.checkpoint.folder.absolute())
-        )
-        return Target.of(self.worker, argument)
+        if self.checkpoint is None:
+            return Target.of(self.worker, self.argument)
+        return Target.of(self.worker, str(self.checkpoint.folder.absolute()))
 
     @property
     def worker_params(self) -> JsonObject:
@@ -157,14 +286,18 @@ class Model:
         if self.Params is not None:
             self.Params.check(dict(self.params))
             return
-        target = self.target
-        path = source_file(target.module)
-        taken = signature(path, target.attribute, "__init__") if path else None
-        if taken is not None:
-            first = next(iter(taken.annotations), "")
-            reserved = {"device"} if target.argument is None else {"device", first}
-            if problem := taken.problem(self.params, reserved):
+        constructor = self._constructor()
+        if constructor is not None:
+            first = next(iter(constructor.annotations), "")
+            reserved = {"device"} if self.target.argument is None else {"device", first}
+            if problem := constructor.problem(self.params, reserved):
                 raise SettingError(*problem)
+
+    def _constructor(self) -> Signature | None:
+        path = source_file(self.target.module)
+        if path is None:
+            return None
+        return signature(path, self.target.attribute, "__init__")
 
     def deciding(self, dtype: str) -> JsonObject:
         """Return the parameters that decide what it computes; `dtype` is the number format in which
@@ -172,9 +305,10 @@ class Model:
         """
         if self.Params is not None:
             return self.Params.deciding(dict(self.params))
-        path = source_file(self.target.module)
-        taken = signature(path, self.target.attribute, "__init__") if path else None
-        return without_defaults(dict(self.params), {} if taken is None else dict(taken.defaults))
+        constructor = self._constructor()
+        if constructor is None:
+            return dict(self.params)
+        return without_defaults(dict(self.params), dict(constructor.defaults))
 
     def compose(self, where: Where, digests: Digests) -> Composition:
         """Find what it consists of; raises `UsageError`, naming the file, for a checkpoint that is
@@ -204,3 +338,95 @@ class Model:
     def finished_images(self, pairs: Iterable[EditPair]) -> FinishedImages | None:
         """Return the finished images of pairs; `None` for an editor that makes images."""
         return None
+
+
+@dataclass(frozen=True)
+class CheckpointModel(Model):
+    """A model with weights in safetensors.
+
+    A kind sets the `layout` of its files. `offloads` names the values of its parameter `offload`
+    with which weights stay in host memory: `model` moves one component at a time to the GPU,
+    `group` one block. Where `auto` is a value too, the harness chooses `group` for a GPU that
+    cannot hold the weights.
+    """
+
+    takes = "MODEL"
+    argument_is = "checkpoint"
+    layout: ClassVar[Layout]
+    offloads: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        return Checkpoint(self.argument or "", self.layout)
+
+    def component_bytes(self) -> dict[str, int]:
+        """Bytes of weights in memory by component, in the number format of `dtype`."""
+        return self.checkpoint.component_bytes(str(self.params.get("dtype", "auto")))
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all weights in memory."""
+        return sum(self.component_bytes().values())
+
+    def check(self, site: Site) -> None:
+        if is_local(self.checkpoint.model):
+            if not Path(self.checkpoint.model).is_dir():
+                raise SettingError(
+                    "spec", f"{self.role} {self.name}:{self.argument}: no such folder"
+                )
+            self.check_folder()
+        if "trust_remote_code" in self.params:
+            raise SettingError(
+                "trust_remote_code", "code of a checkpoint is never run, expected no such key"
+            )
+        super().check(site)
+        if self._offload in self.offloads:
+            if self.gpus > 1:
+                raise SettingError("offload", f"not with {GPUS_OPTION[self.role]}")
+            if not site.may_have_gpus:
+                raise SettingError("offload", "nothing to offload from without a GPU")
+
+    def check_folder(self) -> None:
+        """Raise `UsageError`, naming the file, if the checkpoint is not whole, or is of another
+        kind of model.
+        """
+        self.checkpoint.component_bytes("auto")
+
+    def compose(self, where: Where, digests: Digests) -> Composition:
+        self.check_folder()
+        folder = self.checkpoint.folder
+        files = digests.of(folder, loaded_files(folder, self.layout))
+        return Composition({"files": files}, {"dtype": where.resolved_dtype(self.params)})
+
+    @property
+    def _offload(self) -> str:
+        return str(self.params.get("offload", "auto"))
+
+    def memory(self) -> Memory:
+        parts = self.component_bytes()
+        weights = sum(parts.values())
+        if self._offload not in self.offloads:
+            return Memory(weights, reads=weights)
+        if self._offload == "group":
+            return Memory(None, weights, "group", weights)
+        return Memory(max(parts.values()), weights, "model", weights)
+
+    def hint(self, room: Room) -> str:
+        if room.enough is not None:
+            return super().hint(room)
+        fits_alone = self.weight_bytes <= room.total
+        if "group" in self.offloads:
+            alone = "a GPU of its own would hold them, " if fits_alone else ""
+            return f'; {alone}{self.role}.offload="group" needs least'
+        if fits_alone:
+            return "; a GPU of its own would hold them"
+        return f"; {math.ceil(self.weight_bytes / room.total)} such GPUs would hold them"
+
+    def settle(self, workload: Workload) -> Self:
+        """Offload block by block, if that is left to the harness, where a GPU cannot hold the
+        weights.
+        """
+        may_offload = self._offload == "auto" and "group" in self.offloads and self.gpus == 1
+        if may_offload and workload.gpu_bytes < self.weight_bytes:
+            return self.with_params(offload="group")
+        return self

@@ -1,12 +1,14 @@
-"""Checkpoint folders: which files are loaded, and whether they are whole, in safetensors, and free
-of code.
+"""Checkpoints, in a folder or on the Hugging Face hub: which of their files are loaded, and whether
+these are whole, in safetensors, and free of code.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
@@ -53,6 +55,10 @@ _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
 #: What is read of the folder of an adapter in PEFT's format.
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 _MAX_HEADER = 100 * 2**20
+_HUB_ID = re.compile(
+    r"(?P<repository>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?", re.ASCII
+)
+_HUB_SUFFIXES = ("json", "safetensors", "txt", "model", "jinja")
 
 
 class Layout(Enum):
@@ -64,11 +70,141 @@ class Layout(Enum):
     MODEL = "model"
 
 
+#: Snapshots by model and layout. A hub id that was resolved once stays the same commit for the
+#: whole run.
+_PINNED: dict[tuple[str, Layout], Path] = {}
+
+
+def is_local(model: str) -> bool:
+    """Tell whether a MODEL names a folder here rather than a hub id, `ORG/MODEL` or
+    `ORG/MODEL@REVISION`.
+    """
+    return Path(model).is_dir() or not _HUB_ID.fullmatch(model)
+
+
+def split_id(model: str) -> tuple[str, str | None]:
+    """Return the repository and the revision of a hub id; the revision is `None` where the id names
+    none.
+    """
+    match = _HUB_ID.fullmatch(model)
+    if match is None:
+        raise UsageError(
+            f"model {model!r}: expected a checkpoint folder, or a hub id ORG/MODEL or "
+            "ORG/MODEL@REVISION"
+        )
+    return match["repository"], match["revision"]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The weights that a MODEL names, a folder here or a hub id, whose files lie as `layout` says.
+
+    A hub id is resolved to a commit once a process. Every later lookup returns the snapshot of that
+    commit, whatever was pushed meanwhile.
+    """
+
+    model: str
+    layout: Layout
+
+    @property
+    def folder(self) -> Path:
+        """The folder, downloaded if need be; raises `UsageError` if it cannot be had."""
+        return self._find(download=True)
+
+    @property
+    def local_folder(self) -> Path:
+        """The folder without a download; raises `UsageError` for a hub id that is not here."""
+        return self._find(download=False)
+
+    @property
+    def snapshot(self) -> Path | None:
+        """The snapshot to which `folder` has pinned a hub id; `None` for a folder or an unpinned
+        id.
+        """
+        return _PINNED.get((self.model, self.layout))
+
+    @property
+    def commit(self) -> str | None:
+        """The commit to which `folder` has pinned a hub id; `None` for a folder or an unpinned
+        id.
+        """
+        if self.snapshot is None:
+            return None
+        return self.snapshot.name
+
+    def _find(self, download: bool) -> Path:
+        if not is_local(self.model):
+            return self.snapshot or self._pin(download)
+        if not Path(self.model).is_dir():
+            raise UsageError(
+                f"model {self.model!r}: no such folder, expected a checkpoint folder or a hub id"
+            )
+        return Path(self.model)
+
+    def _pin(self, download: bool) -> Path:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+        repository, revision = split_id(self.model)
+        # A pipeline's weights lie in folders; safetensors beside model_index.json are the same
+        # weights again.
+        patterns = ["model_index.json"] + [f"*/*.{suffix}" for suffix in _HUB_SUFFIXES]
+        if self.layout is Layout.MODEL:
+            patterns = [f"*.{suffix}" for suffix in _HUB_SUFFIXES]
+        try:
+            snapshot = snapshot_download(
+                repository,
+                revision=revision,
+                allow_patterns=patterns,
+                local_files_only=not download,
+            )
+        except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
+            if not download:
+                raise UsageError(
+                    f"model {self.model!r}: not on this machine yet; a run downloads it from the "
+                    "hub"
+                ) from error
+            raise UsageError(
+                f"model {self.model!r}: neither a folder nor to be had from the hub: "
+                f"{str(error).splitlines()[0]}"
+            ) from error
+        return _PINNED.setdefault((self.model, self.layout), Path(snapshot))
+
+    def component_bytes(self, dtype: str) -> dict[str, int]:
+        """Return the bytes that the models take at least in memory, by the names of their folders.
+
+        Nothing but file headers is read. Stored float32 counts half unless it is loaded as such
+        (`dtype`).
+
+        Raises `UsageError`, naming the file, if weights are missing, cut short, or not safetensors,
+        and if the checkpoint wants code of its own to be run.
+        """
+        shrink = 1 if dtype == "float32" else 2
+        return {
+            model.name: sum(tensor_bytes(path, shrink) for path in weight_files(model))
+            for model in _model_folders(self.folder, self.layout)
+        }
+
+    def elsewhere(self, digests: Mapping[str, str]) -> CheckpointMessage:
+        """Return what `find_checkpoint` takes on another host; `digests` are the SHA-256 of
+        `loaded_files`, by name.
+        """
+        real, package = self.folder.resolve(), PACKAGE.resolve()
+        embedded = str(real.relative_to(package)) if real.is_relative_to(package) else None
+        return {
+            "folder": str(self.folder.absolute()),
+            "embedded": embedded,
+            "layout": self.layout.value,
+            "digests": dict(digests),
+        }
+
+
 def loaded_files(folder: Path, layout: Layout) -> list[str]:
     """Return the names, relative to a checkpoint's folder, of the files that its loader opens.
 
     What lies beside them, such as a README or the states of an optimizer, is never read and is left
-    out. Links are followed. Raises `UsageError` as `component_bytes` does.
+    out. Links are followed. Raises `UsageError` as `Checkpoint.component_bytes`
+    does.
     """
     _model_folders(folder, layout)  # refuses what must not be loaded
     if layout is Layout.MODEL:
@@ -81,33 +217,13 @@ def loaded_files(folder: Path, layout: Layout) -> list[str]:
 
 def _component_files(folder: Path) -> list[str]:
     names = [name for name in _SMALL if (folder / name).is_file()]
-    names += [
-        str(path.relative_to(folder))
-        for pattern in _FURTHER
-        for path in sorted(folder.glob(pattern))
-    ]
+    for pattern in _FURTHER:
+        names += [str(path.relative_to(folder)) for path in folder.glob(pattern)]
     if (folder / "config.json").exists():
+        indices = [f"{name}.index.json" for name in _WEIGHTS]
         names += [path.name for path in weight_files(folder)]
-        names += [
-            f"{name}.index.json" for name in _WEIGHTS if (folder / f"{name}.index.json").is_file()
-        ]
+        names += [name for name in indices if (folder / name).is_file()]
     return names
-
-
-def describe_checkpoint(
-    folder: Path, layout: Layout, digests: Mapping[str, str]
-) -> CheckpointMessage:
-    """Return what `find_checkpoint` takes on another host; `digests` are the SHA-256 of
-    `loaded_files`, by name.
-    """
-    real, package = folder.resolve(), PACKAGE.resolve()
-    embedded = str(real.relative_to(package)) if real.is_relative_to(package) else None
-    return {
-        "folder": str(folder),
-        "embedded": embedded,
-        "layout": layout.value,
-        "digests": dict(digests),
-    }
 
 
 def find_checkpoint(
@@ -130,8 +246,7 @@ def find_checkpoint(
             f"{here / missing} on {host}: no such file, expected the one where the run started"
         )
     try:
-        names = loaded_files(here, Layout(layout))
-        found = digest_files(here, names, host_cache())
+        found = digest_files(here, loaded_files(here, Layout(layout)), host_cache())
     except UsageError as error:
         raise SetupError(f"{error} (on {host})") from None
     for name in sorted({*digests, *found}):
@@ -158,57 +273,28 @@ def require_file(path: Path, sha256: str) -> None:
         )
 
 
-def component_bytes(folder: Path, layout: Layout, dtype: str = "float32") -> dict[str, int]:
-    """Return the bytes that a checkpoint's models take at least in memory, by the names of their
-    folders.
-
-    Nothing but file headers is read. Stored float32 counts half unless it is loaded as such
-    (`dtype`).
-
-    Raises `UsageError`, naming the file, if weights are missing, cut short, or not safetensors, and
-    if the checkpoint wants code of its own to be run.
-    """
-    shrink = 1 if dtype == "float32" else 2
-    folders = _model_folders(folder, layout)
-    return {
-        model.name: sum(tensor_bytes(path, shrink) for path in weight_files(model))
-        for model in folders
-    }
-
-
 def _model_folders(folder: Path, layout: Layout) -> list[Path]:
-    """Folders that hold the weights of a model each."""
-    if layout is Layout.MODEL:
-        _refuse_adapter(folder)
-        config = read_object(folder / "config.json", "the config of a model")
-        if "auto_map" in config:
+    """Folders that hold the weights of a model each; refuses what must not be loaded."""
+    models = [folder]
+    if layout is Layout.PIPELINE:  # schedulers, tokenizers and processors have other files
+        components = [folder / name for name in _components(folder)]
+        models = [component for component in components if (component / "config.json").exists()]
+    for model in models:
+        adapter = model / ADAPTER_FILES[0]
+        if adapter.exists():  # transformers would change the model by it
             raise UsageError(
-                f"{folder / 'config.json'}: 'auto_map' wants code of the checkpoint to run, which "
-                "is refused"
+                f"{adapter}: an adapter beside a model's weights, expected it in a folder of its "
+                "own (editor.loras and judge.adapter name adapters)"
             )
-        return [folder]
-    # schedulers, tokenizers and processors have other files
-    found = [
-        folder / name for name in _components(folder) if (folder / name / "config.json").exists()
-    ]
-    for component in found:
-        _refuse_adapter(component)
-    return found
-
-
-def _refuse_adapter(folder: Path) -> None:
-    """Refuse a model that transformers would change by an adapter which it finds beside the
-    weights.
-    """
-    path = folder / ADAPTER_FILES[0]
-    if path.exists():
+    config = folder / "config.json"
+    if layout is Layout.MODEL and "auto_map" in read_object(config, "the config of a model"):
         raise UsageError(
-            f"{path}: an adapter beside a model's weights, expected it in a folder of its own "
-            "(editor.loras and judge.adapter name adapters)"
+            f"{config}: 'auto_map' wants code of the checkpoint to run, which is refused"
         )
+    return models
 
 
-def _components(folder: Path) -> list[str]:
+def _components(folder: Path) -> Iterator[str]:
     """Names of the folders that a pipeline's model_index.json has."""
     index = read_object(folder / "model_index.json", "a diffusers checkpoint")
     if not isinstance(index.get("_class_name"), str):
@@ -216,7 +302,6 @@ def _components(folder: Path) -> list[str]:
             f"{folder / 'model_index.json'}: _class_name is {index.get('_class_name')!r}, "
             "expected the name of a diffusers pipeline (code of the checkpoint is never run)"
         )
-    components = []
     for name, value in index.items():
         library = value[0] if isinstance(value, list) and value else None
         if name.startswith("_") or not isinstance(library, str):
@@ -230,8 +315,7 @@ def _components(folder: Path) -> list[str]:
             raise UsageError(
                 f"{component}: no such folder, expected the component that model_index.json names"
             )
-        components.append(name)
-    return components
+        yield name
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -254,12 +338,11 @@ def weight_files(folder: Path) -> list[Path]:
             ):
                 raise UsageError(f"{index}: no 'weight_map', expected file names by tensor")
             return [folder / shard for shard in sorted(set(names.values()))]
-    found = sorted(path for path in folder.iterdir() if path.is_file())
-    pickled = next((path for path in found if path.suffix in _PICKLES), None)
-    if pickled is not None:
-        raise UsageError(
-            f"{pickled}: weights that can run code when they load, expected safetensors"
-        )
+    for path in sorted(folder.iterdir()):
+        if path.suffix in _PICKLES and path.is_file():
+            raise UsageError(
+                f"{path}: weights that can run code when they load, expected safetensors"
+            )
     raise UsageError(f"{folder}: no weights, expected {' or '.join(_WEIGHTS)}")
 
 

@@ -20,8 +20,18 @@ from pytest_imgedit.core.sanitize import one_line
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.targets import Target
 from pytest_imgedit.kinds.adapters import ADAPTERS, adapter_of
-from pytest_imgedit.kinds.base import Composition
-from pytest_imgedit.kinds.checkpoint import CheckpointModel
+from pytest_imgedit.kinds.base import (
+    GIB,
+    CheckpointModel,
+    Composition,
+    Memory,
+    Requirements,
+    Room,
+    Site,
+    Where,
+    Workload,
+    attention_packages,
+)
 from pytest_imgedit.kinds.checkpoint_files import Layout, loaded_files, tensor_bytes
 from pytest_imgedit.kinds.edit_checks import require_finite
 from pytest_imgedit.kinds.fingerprints import Digests
@@ -32,16 +42,6 @@ from pytest_imgedit.kinds.pipelines import (
     check_arguments,
     pipeline_class,
     without_call_defaults,
-)
-from pytest_imgedit.kinds.requirements import (
-    GIB,
-    Memory,
-    Requirements,
-    Room,
-    Site,
-    Where,
-    Workload,
-    attention_packages,
 )
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from pytest_imgedit.core.files import is_file
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.core.sanitize import did_you_mean
-from pytest_imgedit.kinds.base import FinishedImages, Model
-from pytest_imgedit.kinds.requirements import Site
+from pytest_imgedit.kinds.base import FinishedImages, Model, Site
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 #: What a pattern may name beside the further fields of the rows.

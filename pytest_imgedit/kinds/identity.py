@@ -13,9 +13,8 @@ from pytest_imgedit.core.files import digest
 from pytest_imgedit.core.redaction import mask_secrets
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.targets import Target
-from pytest_imgedit.kinds.base import REVISION, Model
+from pytest_imgedit.kinds.base import REVISION, Model, Where
 from pytest_imgedit.kinds.fingerprints import Digests, canonical
-from pytest_imgedit.kinds.requirements import Where
 from pytest_imgedit.kinds.source import Closure, class_defaults, source_closure
 
 

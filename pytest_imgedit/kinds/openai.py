@@ -26,10 +26,9 @@ from pytest_imgedit.core.redaction import is_secret
 from pytest_imgedit.core.requests import Answer, EditRequest, Question
 from pytest_imgedit.core.sanitize import one_line, plain
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.kinds.base import Composition, Model
+from pytest_imgedit.kinds.base import Composition, Model, Requirements, Site, Where
 from pytest_imgedit.kinds.fingerprints import Digests
 from pytest_imgedit.kinds.parameters import Parameters, indifferent
-from pytest_imgedit.kinds.requirements import Requirements, Site, Where
 
 API_KEY_ENV = "OPENAI_API_KEY"
 _NO_KEY = "none"  # servers of one's own ask for none, and the client wants some text

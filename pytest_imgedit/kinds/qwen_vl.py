@@ -16,13 +16,18 @@ from pytest_imgedit.core.errors import SettingError, SetupError
 from pytest_imgedit.core.requests import Answer, Question
 from pytest_imgedit.core.sanitize import plain
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.kinds.base import Composition
-from pytest_imgedit.kinds.checkpoint import CheckpointModel
+from pytest_imgedit.kinds.base import (
+    CheckpointModel,
+    Composition,
+    Requirements,
+    Site,
+    Where,
+    attention_packages,
+)
 from pytest_imgedit.kinds.checkpoint_files import ADAPTER_FILES, Layout, weight_files
 from pytest_imgedit.kinds.fingerprints import Digests
 from pytest_imgedit.kinds.parameters import ComputeParameters
 from pytest_imgedit.kinds.qwen_decoder.architectures import read_config, unpackable
-from pytest_imgedit.kinds.requirements import Requirements, Site, Where, attention_packages
 
 if TYPE_CHECKING:
     import torch

@@ -8,10 +8,9 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from pytest_imgedit.core.errors import SettingError
-from pytest_imgedit.kinds.checkpoint import CheckpointModel
+from pytest_imgedit.kinds.base import CheckpointModel, Site
 from pytest_imgedit.kinds.diffusers import Diffusers
 from pytest_imgedit.kinds.qwen_vl import QwenVL
-from pytest_imgedit.kinds.requirements import Site
 from pytest_imgedit.scenes import WEIGHTS
 
 

@@ -12,8 +12,7 @@ from operator import itemgetter
 from typing import Literal
 
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.kinds.base import GPUS_OPTION, Model, Role
-from pytest_imgedit.kinds.requirements import GIB, Memory, Room, Workload
+from pytest_imgedit.kinds.base import GIB, GPUS_OPTION, Memory, Model, Role, Room, Workload
 from pytest_imgedit.workers.gpus import Gpu, group_gpus, require_memory
 from pytest_imgedit.workers.hardware import Hardware
 

@@ -15,10 +15,9 @@ from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import ComputedIn, EditorInfo, GateResult, JudgeInfo, Results
 from pytest_imgedit.core.sanitize import counted, first_of
-from pytest_imgedit.kinds.base import Model, Role
+from pytest_imgedit.kinds.base import Model, Role, Where
 from pytest_imgedit.kinds.identity import Identity, identify
 from pytest_imgedit.kinds.registry import make_model
-from pytest_imgedit.kinds.requirements import Where
 from pytest_imgedit.protocols.rubric import Rubric, load_rubric
 from pytest_imgedit.run.blocks import Blocks
 from pytest_imgedit.run.edit import batch_lines, stored_edit

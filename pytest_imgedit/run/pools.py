@@ -14,9 +14,8 @@ from pathlib import Path
 from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.protocol import Preparing
-from pytest_imgedit.kinds.base import Model, Role
+from pytest_imgedit.kinds.base import Model, Role, Where
 from pytest_imgedit.kinds.identity import Identity, identify
-from pytest_imgedit.kinds.requirements import Where
 from pytest_imgedit.run.placement import STAGE_OF, Peak, groups_of, place, settle
 from pytest_imgedit.store.store import Store
 from pytest_imgedit.workers.base import Executor, Slot, Worker

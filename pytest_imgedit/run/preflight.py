@@ -15,8 +15,7 @@ from pytest_imgedit.core.errors import SettingError, StoreError, UsageError
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.redaction import mask_secrets, mask_shapes
 from pytest_imgedit.core.results import Results
-from pytest_imgedit.kinds.base import ROLES, Model
-from pytest_imgedit.kinds.requirements import Site
+from pytest_imgedit.kinds.base import ROLES, Model, Site
 from pytest_imgedit.protocols.rubric import load_rubric
 from pytest_imgedit.report.write import check_writable
 from pytest_imgedit.run.pools import is_remote, python_of

@@ -11,7 +11,7 @@ import shutil
 import pytest
 from safetensors.torch import load_file, save_file
 
-from pytest_imgedit.kinds.checkpoint_files import Layout, component_bytes
+from pytest_imgedit.kinds.checkpoint_files import Checkpoint, Layout
 
 
 class Boom:
@@ -153,11 +153,14 @@ def test_whole_checkpoint_counts_every_byte_of_its_weights(tiny, tmp_path, name)
     stored = [
         tensor for path in folder.rglob("*.safetensors") for tensor in load_file(path).values()
     ]
-    assert sum(component_bytes(folder, Layout.PIPELINE).values()) == sum(
+    checkpoint = Checkpoint(str(folder), Layout.PIPELINE)
+    assert sum(checkpoint.component_bytes("float32").values()) == sum(
         tensor.nbytes for tensor in stored
     )
     halved = sum(tensor.nbytes // (2 if tensor.dtype.itemsize == 4 else 1) for tensor in stored)
-    assert sum(component_bytes(folder, Layout.PIPELINE, "auto").values()) <= halved + len(stored)
+    assert sum(
+        Checkpoint(str(folder), Layout.PIPELINE).component_bytes("auto").values()
+    ) <= halved + len(stored)
     del tmp_path
 
 
@@ -165,7 +168,8 @@ def test_sharded_checkpoint_counts_its_shards_once(tiny, tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(tiny("judge-qwen3-vl"), folder)
     weights = load_file(folder / "model.safetensors")
-    whole = sum(component_bytes(folder, Layout.MODEL).values())
+    checkpoint = Checkpoint(str(folder), Layout.MODEL)
+    whole = sum(checkpoint.component_bytes("float32").values())
     (folder / "model.safetensors").unlink()
     names = list(weights)
     shards = {"model-1.safetensors": names[::2], "model-2.safetensors": names[1::2]}
@@ -174,4 +178,4 @@ def test_sharded_checkpoint_counts_its_shards_once(tiny, tmp_path):
     (folder / "model.safetensors.index.json").write_text(
         json.dumps({"weight_map": {name: shard for shard, held in shards.items() for name in held}})
     )
-    assert sum(component_bytes(folder, Layout.MODEL).values()) == whole
+    assert sum(checkpoint.component_bytes("float32").values()) == whole

@@ -17,12 +17,12 @@ from safetensors.torch import load_file, save_file
 from pytest_imgedit.core.errors import SettingError, SetupError
 from pytest_imgedit.core.images import encode_png
 from pytest_imgedit.core.requests import EditRequest
+from pytest_imgedit.kinds.base import Site
 from pytest_imgedit.kinds.compute import pipeline as loading
 from pytest_imgedit.kinds.diffusers import DiffusersEditor
 from pytest_imgedit.kinds.identity import identify
 from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
 from pytest_imgedit.kinds.registry import make_model
-from pytest_imgedit.kinds.requirements import Site
 from pytest_imgedit.workers.process import JobLoop
 
 peft = pytest.importorskip("peft")

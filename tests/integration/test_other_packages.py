@@ -17,8 +17,8 @@ import pytest
 from pytest_imgedit.config.paths import rebase_paths
 from pytest_imgedit.core.errors import SettingError, UsageError
 from pytest_imgedit.kinds import registry
+from pytest_imgedit.kinds.base import Site
 from pytest_imgedit.kinds.registry import make_model
-from pytest_imgedit.kinds.requirements import Site
 from pytest_imgedit.run.placement import place, settle
 from pytest_imgedit.workers.gpus import Gpu
 from pytest_imgedit.workers.hardware import Hardware, HostHardware

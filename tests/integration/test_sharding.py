@@ -14,9 +14,9 @@ import pytest
 from PIL import Image
 
 from pytest_imgedit.config.settings import Settings
+from pytest_imgedit.kinds.base import Site
 from pytest_imgedit.kinds.identity import identify
 from pytest_imgedit.kinds.registry import make_model
-from pytest_imgedit.kinds.requirements import Site
 
 SIZES = {"qwen-image-edit": {"true_cfg_scale": 4.0, "height": 64, "width": 64}}
 BOTH = """

@@ -20,9 +20,9 @@ from pytest_imgedit.core.environments import key
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.images import Base64Image
 from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.kinds.base import Where
 from pytest_imgedit.kinds.identity import identify
 from pytest_imgedit.kinds.registry import make_model
-from pytest_imgedit.kinds.requirements import Where
 from pytest_imgedit.kinds.source import COMPUTE, is_unchanged, loaded_code, source_closure
 from pytest_imgedit.protocols.rubric import load_rubric
 from pytest_imgedit.run.score import verdict_recipe

@@ -8,8 +8,8 @@ from checkpoint_files import pipeline
 from pytest_imgedit.core.errors import SetupError
 from pytest_imgedit.kinds import checkpoint_files
 from pytest_imgedit.kinds.checkpoint_files import (
+    Checkpoint,
     Layout,
-    describe_checkpoint,
     find_checkpoint,
     loaded_files,
 )
@@ -24,7 +24,7 @@ def _own_cache(tmp_path, monkeypatch):
 
 def described(folder, layout, tmp_path):
     digests = digest_files(folder, loaded_files(folder, layout), tmp_path / "c.json")
-    return describe_checkpoint(folder, layout, digests)
+    return Checkpoint(str(folder), layout).elsewhere(digests)
 
 
 def test_embedded_models_are_found_wherever_the_package_is(tmp_path, monkeypatch):

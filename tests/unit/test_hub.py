@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.kinds.checkpoint_files import Layout
-from pytest_imgedit.kinds.hub import is_local, model_folder, split_id
+from pytest_imgedit.kinds import checkpoint_files
+from pytest_imgedit.kinds.checkpoint_files import Checkpoint, Layout, is_local, split_id
 
 
 def test_hub_ids_may_name_a_revision():
@@ -20,8 +20,6 @@ def test_hub_ids_may_name_a_revision():
 def test_a_hub_id_is_resolved_to_a_commit_once(tmp_path, monkeypatch):
     import huggingface_hub
 
-    from pytest_imgedit.kinds import hub
-
     asked = []
 
     def snapshot(repository, revision, **_):
@@ -31,9 +29,9 @@ def test_a_hub_id_is_resolved_to_a_commit_once(tmp_path, monkeypatch):
         return str(folder)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
-    monkeypatch.setattr(hub, "_PINNED", {})
-    first = model_folder("org/model@main", Layout.PIPELINE)
-    assert model_folder("org/model@main", Layout.PIPELINE) == first
+    monkeypatch.setattr(checkpoint_files, "_PINNED", {})
+    first = Checkpoint("org/model@main", Layout.PIPELINE).folder
+    assert Checkpoint("org/model@main", Layout.PIPELINE).folder == first
     assert asked == [("org/model", "main")]
-    assert hub.Checkpoint("org/model@main", Layout.PIPELINE).commit == f"{1:040x}"
-    assert hub.Checkpoint("org/other", Layout.PIPELINE).commit is None
+    assert Checkpoint("org/model@main", Layout.PIPELINE).commit == f"{1:040x}"
+    assert Checkpoint("org/other", Layout.PIPELINE).commit is None

@@ -7,9 +7,9 @@ import pytest
 
 from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.environments import Environment
+from pytest_imgedit.kinds.base import GIB, Memory
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.kinds.registry import CustomEditor
-from pytest_imgedit.kinds.requirements import GIB, Memory
 from pytest_imgedit.run.pools import Launcher
 from pytest_imgedit.workers.base import Slot, Worker
 from pytest_imgedit.workers.hardware import Hardware, HostHardware

@@ -9,11 +9,10 @@ import pytest
 from pytest_imgedit.cli import doctor
 from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.kinds.base import Model
+from pytest_imgedit.kinds.base import GIB, Model
 from pytest_imgedit.kinds.diffusers import Diffusers
 from pytest_imgedit.kinds.qwen_vl import QwenVL
 from pytest_imgedit.kinds.registry import CustomEditor, make_model
-from pytest_imgedit.kinds.requirements import GIB
 from pytest_imgedit.run.placement import Peak, groups_of, place, settle
 from pytest_imgedit.workers.gpus import Gpu
 from pytest_imgedit.workers.hardware import Hardware, HostHardware
