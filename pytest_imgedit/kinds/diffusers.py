@@ -19,7 +19,15 @@ from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.core.sanitize import one_line
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.targets import Target
-from pytest_imgedit.kinds.adapters import ADAPTERS, adapter_of
+from pytest_imgedit.kinds.adapters import (
+    ADAPTERS,
+    adapter_of,
+    attention_backends,
+    call_arguments,
+    check_arguments,
+    pipeline_class,
+    without_call_defaults,
+)
 from pytest_imgedit.kinds.base import (
     GIB,
     CheckpointModel,
@@ -36,13 +44,6 @@ from pytest_imgedit.kinds.checkpoint_files import Layout, loaded_files, tensor_b
 from pytest_imgedit.kinds.edit_checks import require_finite
 from pytest_imgedit.kinds.fingerprints import Digests
 from pytest_imgedit.kinds.parameters import ComputeParameters, Dtype, Parameters, indifferent
-from pytest_imgedit.kinds.pipelines import (
-    attention_backends,
-    call_arguments,
-    check_arguments,
-    pipeline_class,
-    without_call_defaults,
-)
 
 if TYPE_CHECKING:
     import torch
@@ -63,10 +64,9 @@ class ShardParameters(Parameters):
     strategy: Literal["full", "grad_op", "context", "none"] = Field(
         default="full",
         description='`"full"`: each GPU keeps its part of every block and gathers one block at a '
-        'time; `"grad_op"`: '
-        'parts until the first edit, whole blocks from then on; `"context"`: each GPU has all '
-        "weights and a part of "
-        'the sequence; `"none"`: whole components on each GPU',
+        'time; `"grad_op"`: parts until the first edit, whole blocks from then on; `"context"`: '
+        'each GPU has all weights and a part of the sequence; `"none"`: whole components on each '
+        "GPU",
     )
     cpu_offload: bool = Field(default=False, description="parts stay in host memory")
     param_dtype: Dtype = Field(
@@ -98,9 +98,8 @@ class DiffusersParameters(ComputeParameters):
     compile: Literal["auto", "if possible"] | bool = Field(
         default="auto",
         description='compile the transformer blocks; `"auto"`: only for models of at least 2 GiB '
-        "on one GPU, with at "
-        'least 300 denoising steps planned per GPU; `"if possible"`: no error where it cannot be '
-        "done",
+        'on one GPU, with at least 300 denoising steps planned per GPU; `"if possible"`: no error '
+        "where it cannot be done",
     )
     attention_backend: str | None = Field(
         default=None, description='one of diffusers\' attention backends, such as `"_native_cudnn"`'
@@ -113,8 +112,7 @@ class DiffusersParameters(ComputeParameters):
     step_cache: Literal["first_block"] | None = Field(
         default=None,
         description='`"first_block"`: skip the further blocks of a step whose first block hardly '
-        "changed, faster with "
-        "loss",
+        "changed, faster with loss",
     )
     step_cache_threshold: float = Field(
         default=0.08,
@@ -125,8 +123,8 @@ class DiffusersParameters(ComputeParameters):
     offload: Literal["auto", "none", "model", "group"] = indifferent(
         "auto",
         description='weights stay in host memory, and only the component (`"model"`) or block '
-        '(`"group"`) at work is '
-        'on the GPU; `"auto"` takes `"group"` where a GPU cannot hold the editor, `"none"` never',
+        '(`"group"`) at work is on the GPU; `"auto"` takes `"group"` where a GPU cannot hold the '
+        'editor, `"none"` never',
     )
     area: int | None = Field(
         default=None,
@@ -155,22 +153,20 @@ class DiffusersEditor:
     def __init__(self, model: str, *, device: str, **params: Any) -> None:
         import torch
 
-        from pytest_imgedit.kinds.compute.acceleration import accelerate, offload
-        from pytest_imgedit.kinds.compute.lora import take_loras
-        from pytest_imgedit.kinds.compute.numerics import pick_dtype, set_deterministic
+        from pytest_imgedit.kinds.compute import acceleration, lora, numerics
         from pytest_imgedit.kinds.compute.pipeline import load_pipeline
 
         options = DiffusersParameters.parse(params)
-        set_deterministic(options.deterministic)
+        numerics.set_deterministic(options.deterministic)
         self.deterministic = options.deterministic
         is_offloaded = options.offload in OFFLOADS
-        start = "cpu" if is_offloaded else device
-        self.pipeline = load_pipeline(Path(model), start, pick_dtype(options.dtype, device))
-        take_loras(self.pipeline, options.loras)
-        self.compiled = accelerate(self.pipeline, options)
+        dtype = numerics.pick_dtype(options.dtype, device)
+        pipeline = load_pipeline(Path(model), "cpu" if is_offloaded else device, dtype)
+        lora.take_loras(pipeline, options.loras)
+        self.compiled = acceleration.accelerate(pipeline, options)
         if is_offloaded:
-            offload(self.pipeline, options.offload, torch.device(device))
-        self._take(self.pipeline, options.model_extra or {}, options.area)
+            acceleration.offload(pipeline, options.offload, torch.device(device))
+        self._take(pipeline, options.model_extra or {}, options.area)
 
     @classmethod
     def around(cls, pipeline: Any, call: JsonObject) -> DiffusersEditor:
@@ -181,20 +177,20 @@ class DiffusersEditor:
         return editor
 
     def _take(self, pipeline: Any, call: JsonObject, area: int | None) -> None:
-        from pytest_imgedit.kinds.compute.acceleration import remember_negative
-        from pytest_imgedit.kinds.compute.steps import Steps
+        from pytest_imgedit.kinds.compute import acceleration, steps
 
         self.pipeline, self.area = pipeline, area
         self.on_step: Callable[[int, int], None] = lambda step, steps: None
-        pipeline.progress_bar = lambda iterable=None, total=None: Steps(
+        pipeline.progress_bar = lambda iterable=None, total=None: steps.Steps(
             self.on_step, iterable, total
         )
         self.adapter, self.call = adapter_of(pipeline), call_arguments(pipeline, call)
-        given = {"sigmas", "timesteps"} & set(self.call)
-        self._counts_steps = (
-            not given and "num_inference_steps" in inspect.signature(pipeline.__call__).parameters
-        )
-        remember_negative(pipeline, self.call.get("negative_prompt"))
+        #: Arguments of calls whose images nobody looks at.
+        self._few: dict[str, int] = {}
+        takes_steps = "num_inference_steps" in inspect.signature(pipeline.__call__).parameters
+        if takes_steps and not {"sigmas", "timesteps"} & self.call.keys():
+            self._few = {"num_inference_steps": 2}
+        acceleration.remember_negative(pipeline, self.call.get("negative_prompt"))
 
     def take_loras(self, loras: Sequence[Mapping[str, Any]]) -> None:
         """Use other LoRA adapters on the loaded base, such as of the next training step; raises
@@ -218,14 +214,12 @@ class DiffusersEditor:
         """
         if not self.deterministic:
             return
-        import torch
-
         first, again = (self._values(_trial(0)) for _ in range(2))
-        if first.shape != again.shape or not torch.equal(first, again):
+        if not first.equal(again):
             raise SetupError(
                 f"{type(self.pipeline).__name__} gives different images for one source, "
-                "instruction and seed: "
-                "its edits would depend on chance; editor.deterministic=false accepts that"
+                "instruction and seed: its edits would depend on chance; "
+                "editor.deterministic=false accepts that"
             )
 
     def is_batch_invariant(self, size: int) -> bool:
@@ -235,23 +229,16 @@ class DiffusersEditor:
         Small images are edited in two steps. Batches of which that is not so make an edit depend on
         its company.
         """
-        import torch
-
-        one, other = _trial(1), _trial(2)
+        probe, other = _trial(1), _trial(2)
         first, last = (
             self.run_batch(requests, **self._few)
-            for requests in ([one, *[other] * (size - 1)], [*[other] * (size - 1), one])
+            for requests in ([probe, *[other] * (size - 1)], [*[other] * (size - 1), probe])
         )
-        return torch.equal(
-            self.adapter.edited(first, 0), self.adapter.edited(last, size - 1)
-        ) and torch.equal(self.adapter.edited(first, size - 1), self.adapter.edited(last, 0))
-
-    @property
-    def _few(self) -> dict[str, int]:
-        """Arguments of calls whose images nobody looks at."""
-        if self._counts_steps:
-            return {"num_inference_steps": 2}
-        return {}
+        edited = self.adapter.edited
+        return bool(
+            edited(first, 0).equal(edited(last, size - 1))
+            and edited(first, size - 1).equal(edited(last, 0))
+        )
 
     def _values(self, request: EditRequest) -> torch.Tensor:
         from pytest_imgedit.kinds.compute.seeding import seed_all
@@ -287,9 +274,12 @@ class DiffusersEditor:
 
         `override` takes the place of arguments that the editor was given.
         """
-        call = {**self.call, **override}
         arguments = self.adapter.arguments(
-            self.pipeline, request.source, request.instruction, call, self.area
+            self.pipeline,
+            request.source,
+            request.instruction,
+            {**self.call, **override},
+            self.area,
         )
         return self.pipeline(output_type=output_type, generator=_generator(request), **arguments)
 
@@ -297,9 +287,10 @@ class DiffusersEditor:
         """Call the pipeline once for several requests, whose sources are of one size; return its
         output as tensors.
         """
-        asked = [(request.source, request.instruction) for request in requests]
-        call = {**self.call, **override}
-        arguments = self.adapter.batch_arguments(self.pipeline, asked, call, self.area)
+        edits = [(request.source, request.instruction) for request in requests]
+        arguments = self.adapter.batch_arguments(
+            self.pipeline, edits, {**self.call, **override}, self.area
+        )
         return self.pipeline(
             output_type="pt", generator=[_generator(request) for request in requests], **arguments
         )
@@ -320,41 +311,32 @@ class DiffusersEditor:
         if not self.adapter.batches:
             raise SetupError(f"{type(self.pipeline).__name__} {self.adapter.no_batches}")
         output = self.run_batch(requests)
-        return [self._picture_or_error(output, place) for place in range(len(requests))]
+        return [self._picture_or_error(output, position) for position in range(len(requests))]
 
-    def _picture_or_error(self, output: Any, place: int) -> Image.Image | Exception:
+    def _picture_or_error(self, output: Any, position: int) -> Image.Image | Exception:
         try:
-            return self.picture(output, place)
+            return self.picture(output, position)
         except Exception as error:
             return error
 
-    def picture(self, output: Any, place: int = 0) -> Image.Image:
+    def picture(self, output: Any, position: int = 0) -> Image.Image:
         """Turn an image of what `run` returned for `"pt"` into a picture; raises `OutputError` if
         it is not finite.
         """
-        import torch
-
         flagged = getattr(output, "nsfw_content_detected", None) or ()
-        if len(flagged) > place and flagged[place]:
+        if len(flagged) > position and flagged[position]:
             raise RuntimeError("the pipeline's safety checker replaced the image")
-        pixels = self.adapter.edited(output, place).float()  # (3 or 4, H, W) on [0, 1]
+        pixels = self.adapter.edited(output, position).float()  # (3 or 4, H, W) on [0, 1]
         require_finite(int((~pixels.isfinite()).sum()), pixels.numel())
-        rounded = (
-            (pixels * 255).round().to(torch.uint8).permute(1, 2, 0)
-        )  # a quarter of the bytes leave the GPU
-        return Image.fromarray(rounded.contiguous().cpu().numpy())
+        rounded = (pixels * 255).round().byte()  # a quarter of the bytes leave the GPU
+        return Image.fromarray(rounded.permute(1, 2, 0).contiguous().cpu().numpy())
 
 
 def _trial(number: int) -> EditRequest:
     """A request to try an editor with; others differ in source, instruction and seed."""
+    instruction = "make it brighter" if number % 2 else "snow"
     source = Image.linear_gradient("L").convert("RGB").rotate(90 * number)
-    return EditRequest(
-        f"trial-{number}",
-        "default",
-        "make it brighter" if number % 2 else "snow",
-        source,
-        seed=number,
-    )
+    return EditRequest(f"trial-{number}", "default", instruction, source, seed=number)
 
 
 def _generator(request: EditRequest) -> torch.Generator:
@@ -410,7 +392,6 @@ class Diffusers(CheckpointModel):
         return params
 
     def check(self, site: Site) -> None:
-        shard = self.params.get("shard", {})
         if self.gpus > 1 and self._offload in self.offloads:
             raise SettingError(
                 "offload", "not with --imgedit-gpus-per-worker: editor.shard.cpu_offload does that"
@@ -418,7 +399,7 @@ class Diffusers(CheckpointModel):
         super().check(site)
         _check_loras(self.options.loras)
         self._check_options()
-        check_arguments(self.argument or "", self.params, self.options.model_extra or {})
+        check_arguments(self.checkpoint.model, self.params, self.options.model_extra or {})
         self._check_batches()
         if "shard" in self.params and self.gpus == 1:
             raise SettingError(
@@ -434,7 +415,7 @@ class Diffusers(CheckpointModel):
         if (
             self.gpus > 1
             and strategy in ("context", "none")
-            and "strategy" in shard
+            and "strategy" in self.params.get("shard", {})
             and not site.may_have_gpus
         ):
             raise SettingError("shard.strategy", f"{strategy!r} needs GPUs")
@@ -445,15 +426,14 @@ class Diffusers(CheckpointModel):
         """Refuse batches of a pipeline that takes one source a call, or whose edits depend on the
         others of a call.
         """
-        name = pipeline_class(self.argument or "") or ""
-        adapter = ADAPTERS.get(name)
         if self.batch_size > 1 and self.is_sharded:
             raise SettingError(
                 "batch_size", f"found {self.batch_size}, but a sharded editor makes one edit a call"
             )
-        if self.batch_size > 1 and adapter is not None and not adapter.batches:
+        name = pipeline_class(self.checkpoint.model) or ""
+        if self.batch_size > 1 and name in ADAPTERS and not ADAPTERS[name].batches:
             raise SettingError(
-                "batch_size", f"found {self.batch_size}, but {name} {adapter.no_batches}"
+                "batch_size", f"found {self.batch_size}, but {name} {ADAPTERS[name].no_batches}"
             )
 
     def _check_options(self) -> None:
@@ -463,15 +443,17 @@ class Diffusers(CheckpointModel):
             raise SettingError("step_cache_threshold", "it does nothing without editor.step_cache")
         further = [name for name in given.get("shard", {}) if name != "strategy"]
         if options.shard.strategy in ("context", "none") and further:
-            reason = f"it does nothing with the strategy {options.shard.strategy!r}"
-            raise SettingError(f"shard.{further[0]}", reason)
+            raise SettingError(
+                f"shard.{further[0]}",
+                f"it does nothing with the strategy {options.shard.strategy!r}",
+            )
         if options.loras and options.quantize:
             raise SettingError("loras", "not with editor.quantize")
         backend, backends = options.attention_backend, attention_backends()
         if backend is not None and backends and backend not in backends:
-            expected = ", ".join(sorted(backends))
             raise SettingError(
-                "attention_backend", f"found {backend!r}, expected one of {expected}"
+                "attention_backend",
+                f"found {backend!r}, expected one of {', '.join(sorted(backends))}",
             )
 
     def deciding(self, dtype: str) -> JsonObject:
@@ -479,7 +461,7 @@ class Diffusers(CheckpointModel):
         an image.
         """
         params = DiffusersParameters.deciding(
-            without_call_defaults(self.argument or "", dict(self.params))
+            without_call_defaults(self.checkpoint.model, dict(self.params))
         )
         if "loras" in params:  # what they are called in messages decides nothing
             params["loras"] = [
@@ -493,29 +475,27 @@ class Diffusers(CheckpointModel):
 
     def compose(self, where: Where, digests: Digests) -> Composition:
         composition = super().compose(where, digests)
-        adapter = ADAPTERS.get(pipeline_class(self.argument or "") or "")
-        size = {} if adapter is None else {"size": adapter.size}
-        return replace(
-            composition, computation={**composition.computation, **size}, lossy=self.lossy
-        )
+        name = pipeline_class(self.checkpoint.model)
+        if name in ADAPTERS:
+            composition.computation["size"] = ADAPTERS[name].size
+        return replace(composition, lossy=self.lossy)
 
     @property
     def requirements(self) -> Requirements:
-        needed = {"torchao": self.options.quantize, "peft": self.options.loras}
-        further = tuple(name for name, value in needed.items() if value)
-        optional = {
+        uses = {
+            "torchao": self.options.quantize,
             "peft": self.options.loras,
-            "scipy": _schedules_with_scipy(Path(self.argument or "")),
+            "scipy": _schedules_with_scipy(Path(self.checkpoint.model)),
         }
         return Requirements(
-            packages=(*self.libraries, *further, *attention_packages(self._backend)),
-            unused_packages=tuple(name for name, value in optional.items() if not value),
+            packages=(
+                *self.libraries,
+                *(name for name in ("torchao", "peft") if uses[name]),
+                *attention_packages(self.options.attention_backend or ""),
+            ),
+            unused_packages=tuple(name for name in ("peft", "scipy") if not uses[name]),
             shares_cpu=self.is_sharded,
         )
-
-    @property
-    def _backend(self) -> str:
-        return self.options.attention_backend or ""
 
     def component_bytes(self) -> dict[str, int]:
         """Bytes of weights in memory by component, with those of LoRA adapters."""
@@ -535,11 +515,10 @@ class Diffusers(CheckpointModel):
         both.
         """
         shard, parts, ranks = self.options.shard, self.component_bytes(), self.gpus
+        whole = 0
+        if shard.text_encoder == "replicate":
+            whole = sum(size for name, size in parts.items() if name.startswith("text_encoder"))
         copies = {"full": 1, "grad_op": ranks + 1, "context": ranks}[shard.strategy]
-        replicates = shard.text_encoder == "replicate"
-        whole = sum(
-            size for name, size in parts.items() if replicates and name.startswith("text_encoder")
-        )
         return copies * (sum(parts.values()) - whole) + ranks * whole
 
     def hint(self, room: Room) -> str:
@@ -558,11 +537,11 @@ class Diffusers(CheckpointModel):
         """Offload where a GPU cannot hold the editor; compile where that pays."""
         settled = super().settle(workload)
         options = settled.options
-        if self.gpus > 1 or options.compile != "auto":
+        is_decided = options.compile != "auto" or options.offload in self.offloads
+        if is_decided or options.step_cache or self.gpus > 1:
             return settled
         steps = workload.jobs * float(self.params.get("num_inference_steps", USUAL_STEPS))
-        pays = steps >= COMPILE_STEPS and self.weight_bytes >= COMPILE_BYTES
-        if pays and not options.step_cache and options.offload not in self.offloads:
+        if steps >= COMPILE_STEPS and self.weight_bytes >= COMPILE_BYTES:
             return settled.with_params(compile="if possible")
         return settled
 
@@ -570,16 +549,14 @@ class Diffusers(CheckpointModel):
     def lossy(self) -> tuple[str, ...]:
         """Parameters that trade quality for speed."""
         options = self.options
-        named = [
-            f"{name}={getattr(options, name)}"
-            for name in ("quantize", "step_cache")
-            if getattr(options, name)
-        ]
-        if any(word in self._backend for word in LOSSY_ATTENTION):
-            named.append(f"attention_backend={self._backend}")
-        if options.step_cache:
-            named.append(f"step_cache_threshold={options.step_cache_threshold}")
-        return tuple(named)
+        backend = options.attention_backend or ""
+        lossy = {
+            "quantize": bool(options.quantize),
+            "step_cache": bool(options.step_cache),
+            "attention_backend": any(word in backend for word in LOSSY_ATTENTION),
+            "step_cache_threshold": bool(options.step_cache),
+        }
+        return tuple(f"{name}={getattr(options, name)}" for name, is_set in lossy.items() if is_set)
 
 
 def _schedules_with_scipy(folder: Path) -> bool:
@@ -590,8 +567,8 @@ def _schedules_with_scipy(folder: Path) -> bool:
         config = json.loads((folder / "scheduler" / "scheduler_config.json").read_text("utf-8"))
     except (OSError, ValueError):
         return True
-    name = str(config.get("_class_name"))
-    return bool(config.get("use_beta_sigmas")) or name.startswith(("LMS", "DPMSolverSDE"))
+    uses_beta = bool(config.get("use_beta_sigmas"))
+    return uses_beta or str(config.get("_class_name")).startswith(("LMS", "DPMSolverSDE"))
 
 
 def _check_loras(loras: list[LoraParameters]) -> None:
