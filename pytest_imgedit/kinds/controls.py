@@ -47,9 +47,8 @@ class NoiseEditor(ControlEditor):
 
     def edit(self, request: EditRequest) -> Image.Image:
         shape = (request.source.height, request.source.width, 3)
-        return Image.fromarray(
-            np.random.default_rng(request.seed).integers(0, 256, shape, dtype=np.uint8)
-        )
+        generator = np.random.default_rng(request.seed)
+        return Image.fromarray(generator.integers(0, 256, shape, dtype=np.uint8))
 
 
 class Control(Model):

@@ -11,7 +11,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -91,19 +91,17 @@ def _files_below(folder: Path) -> list[str]:
     """
     if folder.is_file():
         return ["."]
-    names, seen = [], {folder.resolve()}
-    for place, folders, files in os.walk(folder, followlinks=True):
+    paths, seen = [], {folder.resolve()}
+    for parent, folders, files in os.walk(folder, followlinks=True):
         inside = {
-            name: Path(place, name).resolve()
+            name: Path(parent, name).resolve()
             for name in sorted(folders)
             if not name.startswith(".")
         }
         folders[:] = [name for name, real in inside.items() if real not in seen]
         seen.update(inside.values())
-        names += [
-            str(Path(place, name).relative_to(folder)) for name in files if not name.startswith(".")
-        ]
-    return sorted(name for name in names if (folder / name).is_file())
+        paths += [Path(parent, name) for name in files if not name.startswith(".")]
+    return sorted(str(path.relative_to(folder)) for path in paths if path.is_file())
 
 
 def digest_files(folder: Path, names: Sequence[str], cache: Path) -> dict[str, str]:
@@ -135,23 +133,23 @@ def digest_files(folder: Path, names: Sequence[str], cache: Path) -> dict[str, s
         fresh = {stamp: sha256 for stamp, sha256 in digests if ":" in stamp and stamp not in known}
         if fresh:
             with suppress(OSError):  # it saves time only
-                cache.parent.mkdir(parents=True, exist_ok=True)
                 write_json(cache, {**known, **fresh})
     return {name: sha256 for name, (_, sha256) in zip(names, digests, strict=True)}
 
 
 def _is_hub_blob(path: Path) -> bool:
     """Tell whether a file lies in the hub's cache, which names large files by their SHA-256."""
-    in_cache = path.parent.name == "blobs" and path.parent.parent.name.startswith(
-        ("models--", "datasets--")
+    return (
+        path.parent.name == "blobs"
+        and path.parent.parent.name.startswith(("models--", "datasets--"))
+        and bool(_SHA256.fullmatch(path.name))
     )
-    return in_cache and bool(_SHA256.fullmatch(path.name))
 
 
 def host_cache() -> Path:
     """Where a host that workers run on remembers digests: in the user's cache folder."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "pytest-imgedit" / "fingerprints.json"
+    return Path(base, "pytest-imgedit", "fingerprints.json")
 
 
 @contextmanager
@@ -159,14 +157,10 @@ def _locked(cache: Path) -> Iterator[None]:
     """Have processes of one host that want the same digests wait for the first one, where a lock
     can be had.
     """
-    try:
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        file = cache.with_name(f".{cache.name}.lock").open("ab")
-    except OSError:
-        yield
-        return
-    with file:
+    with ExitStack() as stack:
         with suppress(OSError):
+            cache.parent.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context(cache.with_name(f".{cache.name}.lock").open("ab"))
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -175,10 +169,8 @@ def _read_cache(path: Path) -> dict[str, str]:
     """Read the remembered hashes; a file that is missing or damaged costs only the time to hash
     again.
     """
-    try:
-        known = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    if isinstance(known, dict):
-        return known
+    with suppress(OSError, ValueError):
+        digests = json.loads(path.read_text("utf-8"))
+        if isinstance(digests, dict):
+            return digests
     return {}

@@ -95,26 +95,24 @@ def find_images(argument: str, pairs: Iterable[EditPair]) -> dict[str, Path | st
     known = {*_NAMES, *(name for pair in pairs for name in pair.fields)}
     for _, name, _, _ in Formatter().parse(pattern):
         if name is not None and name not in known:
-            fields = ", ".join(sorted(known))
             raise UsageError(
                 f"editor folder: pattern {pattern!r}: no pair has a field {name!r}, expected one "
-                f"of {fields}"
-                f"{did_you_mean(name, known)}"
+                f"of {', '.join(sorted(known))}{did_you_mean(name, known)}"
             )
-    found = {pair.id: find_image(argument, pair) for pair in pairs}
-    counts = Counter(path for path in found.values() if path is not None)
-    result: dict[str, Path | str] = {}
+    paths = {pair.id: find_image(argument, pair) for pair in pairs}
+    counts = Counter(paths.values())
+    images: dict[str, Path | str] = {}
     for pair in pairs:
-        path = found[pair.id]
+        path = paths[pair.id]
         if path is None:
-            result[pair.id] = f"no finished image of {pair.category}/{pair.id} in {argument}"
+            images[pair.id] = f"no finished image of {pair.category}/{pair.id} in {argument}"
         elif counts[path] > 1:
-            result[pair.id] = (
+            images[pair.id] = (
                 f"{path} would be the finished image of {counts[path]} pairs, expected one for each"
             )
         else:
-            result[pair.id] = path
-    return result
+            images[pair.id] = path
+    return images
 
 
 def find_image(argument: str, pair: EditPair) -> Path | None:
@@ -142,14 +140,14 @@ def describe_folder(argument: str) -> str:
 
 
 def _ids(pair: EditPair) -> list[str]:
-    own = pair.own_id if PurePath(pair.own_id).name == pair.own_id else ""
-    return [name for name in dict.fromkeys((pair.id, own)) if name]
+    if PurePath(pair.own_id).name != pair.own_id:
+        return [pair.id]
+    return [name for name in dict.fromkeys((pair.id, pair.own_id)) if name]
 
 
 def _usual(pair: EditPair) -> Iterator[str]:
     folders = [f"{name}/" for name in pair.category_names if "/" not in name and name.strip(".")]
-    for folder, name, suffix in product([*folders, ""], _ids(pair), SUFFIXES):
-        yield f"{folder}{name}{suffix}"
+    return map("".join, product([*folders, ""], _ids(pair), SUFFIXES))
 
 
 def _by_pattern(pattern: str, pair: EditPair) -> Iterator[str]:

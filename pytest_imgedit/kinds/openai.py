@@ -9,9 +9,9 @@ import base64
 import binascii
 import math
 import os
-import queue
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -31,7 +31,7 @@ from pytest_imgedit.kinds.fingerprints import Digests
 from pytest_imgedit.kinds.parameters import Parameters, indifferent
 
 API_KEY_ENV = "OPENAI_API_KEY"
-_NO_KEY = "none"  # servers of one's own ask for none, and the client wants some text
+_NO_KEY = "none"  # local servers ask for none, and the client wants some text
 
 
 @dataclass(frozen=True)
@@ -49,127 +49,19 @@ def parse_endpoint(name: str, argument: str) -> Endpoint:
     URL.
     """
     expected = f"expected {name}:URL#MODEL, such as {name}:http://localhost:8000/v1#my-model"
-    url, hash_sign, model = argument.partition("#")
+    url, _, model = argument.partition("#")
     if "@" in url or "?" in url:
         raise UsageError(f"{name}:…#{model}: a URL with credentials or a query, {expected}")
     try:
         parts = urlsplit(url)
-        sound = (
-            parts.scheme in ("http", "https")
-            and bool(parts.hostname)
-            and (parts.port is None or parts.port > 0)
-        )
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        sound = False
-    if not sound or not hash_sign or not model.strip():
-        raise UsageError(
-            f"{name}:{argument}: {'no model' if sound else 'no http or https URL'}, {expected}"
-        )
+        is_url = False
+    if not is_url:
+        raise UsageError(f"{name}:{argument}: no http or https URL, {expected}")
+    if not model.strip():
+        raise UsageError(f"{name}:{argument}: no model, {expected}")
     return Endpoint(url.rstrip("/"), model.strip())
-
-
-@dataclass(frozen=True)
-class Asking:
-    """How an endpoint is asked.
-
-    The key is what the environment variable `api_key_env` holds. Requests that fail with 408, 409,
-    429 or 5xx, without connection or after `timeout` seconds are sent again up to `retries` times,
-    after waits that double from half a second to eight, or as long as the server asks for.
-    """
-
-    endpoint: Endpoint
-    api_key_env: str
-    timeout: float
-    retries: int
-
-    @property
-    def client(self) -> JsonObject:
-        """The arguments of a client of the package `openai`."""
-        key = os.environ.get(self.api_key_env) or _NO_KEY
-        return {
-            "base_url": self.endpoint.url,
-            "api_key": key,
-            "timeout": self.timeout,
-            "max_retries": self.retries,
-        }
-
-    def check(self) -> None:
-        """Ask the server for its models; raises `SetupError` if it cannot be reached or refuses the
-        key, or if the package `openai` is not installed. A server that does not list models is
-        taken as it is.
-        """
-        try:
-            import openai
-        except ImportError:
-            raise SetupError("the package openai is not installed: pip install openai") from None
-        url, timeout = self.endpoint.url, min(self.timeout, 20)
-        with openai.OpenAI(**{**self.client, "timeout": timeout, "max_retries": 2}) as client:
-            try:
-                _within(timeout, client.models.list)
-            except TimeoutError:  # it answers so slowly that no single read runs out of time
-                raise SetupError(f"{url} does not answer within {timeout:g} s") from None
-            except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
-                name, status = self.api_key_env, error.status_code
-                if os.environ.get(name):
-                    raise SetupError(f"{url} refuses the key in {name} ({status})") from None
-                raise SetupError(f"{url} wants a key ({status}), expected one in {name}") from None
-            except openai.APITimeoutError:
-                raise SetupError(f"{url} does not answer within {timeout:g} s") from None
-            except openai.APIConnectionError as error:
-                raise SetupError(f"{url} cannot be reached: {_cause(error)}") from None
-            except Exception:
-                return  # it answers, if with nothing that lists models
-
-    def describe(self, error: Exception) -> str:
-        """Say in one line why a request brought nothing, with how often it was tried."""
-        import openai
-
-        tried = f", tried {self.retries + 1} times" if self.retries else ""
-        if isinstance(error, openai.APITimeoutError):
-            return f"no answer within {self.timeout:g} s{tried}"
-        if isinstance(error, openai.APIConnectionError):
-            return f"the server cannot be reached: {_cause(error)}{tried}"
-        if isinstance(error, openai.APIStatusError):
-            again = (
-                tried if error.status_code in (408, 409, 429) or error.status_code >= 500 else ""
-            )
-            body = error.body if isinstance(error.body, dict) else {}
-            message = " ".join(
-                str(body.get("message") or body.get("detail") or error.message).split()
-            )
-            return f"the server answered {error.status_code}{again}: {message}"
-        return (
-            f"the server's answer is not what it should be: {type(error).__name__}: "
-            f"{one_line(error)}"
-        )
-
-
-def _cause(error: Exception) -> str:
-    return one_line(error.__cause__ or error)
-
-
-def _within(seconds: float, call: Callable[[], Any]) -> Any:
-    """Return what a call returns, or raise what it raises; raises `TimeoutError` if that takes
-    longer.
-
-    It is made in a thread that does not keep the process alive.
-    """
-    outcome: queue.Queue[tuple[Any, Exception | None]] = queue.Queue()
-
-    def attempt() -> None:
-        try:
-            outcome.put((call(), None))
-        except Exception as error:
-            outcome.put((None, error))
-
-    threading.Thread(target=attempt, daemon=True).start()
-    try:
-        value, error = outcome.get(timeout=seconds)
-    except queue.Empty:
-        raise TimeoutError from None
-    if error is not None:
-        raise error
-    return value
 
 
 class ServerParameters(Parameters):
@@ -192,10 +84,6 @@ class ServerParameters(Parameters):
         default_factory=dict,
         description="goes into the body of each request, such as `{top_k = 1}`",
     )
-
-    def asking(self, endpoint: Endpoint) -> Asking:
-        """Say how an endpoint is asked."""
-        return Asking(endpoint, self.api_key_env, self.timeout, self.retries)
 
 
 class OpenAIParameters(ServerParameters):
@@ -234,6 +122,98 @@ class OpenAIImagesParameters(ServerParameters):
     send_seed: bool = Field(default=False, description="the pair's seed goes into the request")
 
 
+@dataclass(frozen=True)
+class Server:
+    """A server that is asked for a model.
+
+    The key is what the environment variable `api_key_env` holds. Requests that fail with 408, 409,
+    429 or 5xx, without connection or after `timeout` seconds are sent again up to `retries` times,
+    after waits that double from half a second to eight, or as long as the server asks for.
+    """
+
+    endpoint: Endpoint
+    options: ServerParameters
+
+    @property
+    def client(self) -> JsonObject:
+        """The arguments of a client of the package `openai`."""
+        return {
+            "base_url": self.endpoint.url,
+            "api_key": os.environ.get(self.options.api_key_env) or _NO_KEY,
+            "timeout": self.options.timeout,
+            "max_retries": self.options.retries,
+        }
+
+    def check(self) -> None:
+        """Ask the server for its models; raises `SetupError` if it cannot be reached or refuses the
+        key, or if the package `openai` is not installed. A server that does not list models is
+        taken as it is.
+        """
+        try:
+            import openai
+        except ImportError:
+            raise SetupError("the package openai is not installed: pip install openai") from None
+        url, timeout = self.endpoint.url, min(self.options.timeout, 20)
+        with openai.OpenAI(**{**self.client, "timeout": timeout, "max_retries": 2}) as client:
+            try:
+                _within(timeout, client.models.list)
+            except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
+                name, status = self.options.api_key_env, error.status_code
+                if os.environ.get(name):
+                    raise SetupError(f"{url} refuses the key in {name} ({status})") from None
+                raise SetupError(f"{url} wants a key ({status}), expected one in {name}") from None
+            # a `TimeoutError`: it answers so slowly that no single read runs out of time
+            except (TimeoutError, openai.APITimeoutError):
+                raise SetupError(f"{url} does not answer within {timeout:g} s") from None
+            except openai.APIConnectionError as error:
+                raise SetupError(f"{url} cannot be reached: {_cause(error)}") from None
+            except Exception:
+                return  # it answers, if with nothing that lists models
+
+    def describe(self, error: Exception) -> str:
+        """Say in one line why a request brought nothing, with how often it was tried."""
+        import openai
+
+        retries = self.options.retries
+        tried = f", tried {retries + 1} times" if retries else ""
+        if isinstance(error, openai.APITimeoutError):
+            return f"no answer within {self.options.timeout:g} s{tried}"
+        if isinstance(error, openai.APIConnectionError):
+            return f"the server cannot be reached: {_cause(error)}{tried}"
+        if isinstance(error, openai.APIStatusError):
+            if error.status_code not in (408, 409, 429) and error.status_code < 500:
+                tried = ""
+            body = error.body if isinstance(error.body, dict) else {}
+            message = str(body.get("message") or body.get("detail") or error.message)
+            return f"the server answered {error.status_code}{tried}: {' '.join(message.split())}"
+        return (
+            f"the server's answer is not what it should be: {type(error).__name__}: "
+            f"{one_line(error)}"
+        )
+
+
+def _cause(error: Exception) -> str:
+    return one_line(error.__cause__ or error)
+
+
+def _within(seconds: float, call: Callable[[], Any]) -> Any:
+    """Return what a call returns, or raise what it raises; raises `TimeoutError` if that takes
+    longer.
+
+    It is made in a thread that does not keep the process alive.
+    """
+    outcome: Future[Any] = Future()
+
+    def attempt() -> None:
+        try:
+            outcome.set_result(call())
+        except Exception as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=attempt, daemon=True).start()
+    return outcome.result(seconds)
+
+
 #: A server that says that an answer took more tokens is not believed.
 MAX_TOKENS = 2**53
 
@@ -246,26 +226,23 @@ class OpenAIJudge:
     def __init__(self, endpoint: str, *, device: str, **params: Any) -> None:
         del device  # it computes elsewhere
         options = OpenAIParameters.parse(params)
-        self.asking = options.asking(parse_endpoint("openai", endpoint))
-        self.asking.check()
+        self.server = Server(parse_endpoint("openai", endpoint), options)
+        self.server.check()
         from openai import AsyncOpenAI
 
         self.max_pixels = options.max_pixels
         #: Twice as many as at a time, so that a slow answer holds up few others.
         self.batch_size = 2 * options.concurrency
         self.request: JsonObject = {
-            "model": self.asking.endpoint.model,
+            "model": self.server.endpoint.model,
             options.token_limit: options.max_new_tokens,
+            "extra_body": options.extra or None,
         }
         if options.temperature != "default":
             self.request["temperature"] = options.temperature
-        if options.extra:
-            self.request["extra_body"] = options.extra
-        self._runner = (
-            asyncio.Runner()
-        )  # one loop for good, to which the client's connections belong
+        self._runner = asyncio.Runner()  # one loop for good, to which the connections belong
         self._free = asyncio.Semaphore(options.concurrency)
-        self._client = AsyncOpenAI(**self.asking.client)
+        self._client = AsyncOpenAI(**self.server.client)
 
     def preprocess(self, question: Question) -> list[JsonObject]:
         """Turn a question into the messages of a chat, images as PNG in data URLs."""
@@ -285,21 +262,20 @@ class OpenAIJudge:
         self, questions: Sequence[Question], prepared: Sequence[list[JsonObject]] | None = None
     ) -> list[Answer]:
         """Answer questions; one whose request fails for good is answered by its error."""
-        chats = prepared or [self.preprocess(question) for question in questions]
-        return self._runner.run(self._all(chats))
+        return self._runner.run(
+            self._all(prepared or [self.preprocess(question) for question in questions])
+        )
 
     async def _all(self, chats: Sequence[list[JsonObject]]) -> list[Answer]:
-        return list(await asyncio.gather(*(self._ask(chat) for chat in chats)))
+        return await asyncio.gather(*map(self._ask, chats))
 
     async def _ask(self, messages: Any) -> Answer:
         async with self._free:
             try:
-                completion = await self._client.chat.completions.create(
-                    messages=messages, **self.request
-                )
-                return read_completion(completion)
+                create = self._client.chat.completions.create
+                return read_completion(await create(messages=messages, **self.request))
             except Exception as error:  # of this question alone
-                return Answer(error=self.asking.describe(error))
+                return Answer(error=self.server.describe(error))
 
 
 def read_completion(completion: Any) -> Answer:
@@ -319,9 +295,9 @@ def _read_choice(choice: Any) -> Answer:
     if refusal or choice.finish_reason == "content_filter":
         return Answer(error=f"the model refuses to answer: {refusal or 'content filter'}")
     cut = choice.finish_reason == "length"
-    content = (
-        "" if cut and choice.message.content is None else choice.message.content
-    )  # it may have thought only
+    content = choice.message.content
+    if cut and content is None:  # it may have thought only
+        return Answer(cut=True)
     if not isinstance(content, str):
         return Answer(error=f"an answer without text (finish_reason {choice.finish_reason!r})")
     return Answer(content.strip(), cut=cut)
@@ -333,8 +309,10 @@ def fit(image: Image.Image, max_pixels: int) -> Image.Image:
     if width * height <= max_pixels:
         return image
     scale = math.sqrt(max_pixels / (width * height))
-    size = (max(1, math.floor(width * scale)), max(1, math.floor(height * scale)))
-    return image.resize(size, Image.Resampling.LANCZOS)
+    return image.resize(
+        (max(1, math.floor(width * scale)), max(1, math.floor(height * scale))),
+        Image.Resampling.LANCZOS,
+    )
 
 
 def data_url(image: Image.Image) -> str:
@@ -351,18 +329,14 @@ class OpenAIImagesEditor:
 
     def __init__(self, endpoint: str, *, device: str, **params: Any) -> None:
         del device  # it computes elsewhere
-        options = OpenAIImagesParameters.parse(params)
-        self.asking = options.asking(parse_endpoint("openai-images", endpoint))
-        self.asking.check()
+        self.options = OpenAIImagesParameters.parse(params)
+        self.server = Server(parse_endpoint("openai-images", endpoint), self.options)
+        self.server.check()
         from openai import OpenAI
 
-        self.send_seed, self.extra = options.send_seed, options.extra
-        self.request: JsonObject = {"model": self.asking.endpoint.model}
-        self.request |= {"size": options.size} if options.size else {}
-        self.request |= (
-            {"response_format": options.response_format} if options.response_format else {}
-        )
-        self._client = OpenAI(**self.asking.client)
+        optional = {"size": self.options.size, "response_format": self.options.response_format}
+        self.request: JsonObject = {name: value for name, value in optional.items() if value}
+        self._client = OpenAI(**self.server.client)
 
     def edit(self, request: EditRequest) -> Image.Image:
         """Edit one image; raises `OutputError` for an answer without one, `RuntimeError` for a
@@ -370,22 +344,26 @@ class OpenAIImagesEditor:
         """
         import openai
 
-        body = {**self.extra, **({"seed": request.seed} if self.send_seed else {})}
+        body = dict(self.options.extra)
+        if self.options.send_seed:
+            body["seed"] = request.seed
         try:
             answer = self._client.images.edit(
+                model=self.server.endpoint.model,
                 image=("source.png", encode_png(request.source), "image/png"),
                 prompt=request.instruction,
                 extra_body=body or None,
                 **self.request,
             )
         except openai.OpenAIError as error:
-            raise RuntimeError(self.asking.describe(error)) from None
+            raise RuntimeError(self.server.describe(error)) from None
         first = answer.data[0] if answer.data else None
         if first is None or first.b64_json is None:
-            has_url = getattr(first, "url", None) is not None
-            hint = '; editor.response_format="b64_json" may help' if has_url else ""
+            if getattr(first, "url", None) is None:
+                raise OutputError("the server sent nothing, expected an image")
             raise OutputError(
-                f"the server sent {'a URL' if has_url else 'nothing'}, expected an image{hint}"
+                "the server sent a URL, expected an image; "
+                'editor.response_format="b64_json" may help'
             )
         try:
             return decode(base64.b64decode(first.b64_json, validate=True))
@@ -408,15 +386,16 @@ class ServedModel(Model):
     def check(self, site: Site) -> None:
         parse_endpoint(self.name, self.argument or "")
         if secret := next((name for name in self.params if is_secret(name)), None):
-            expected = (
-                f"from the environment, from the variable that api_key_env names ({API_KEY_ENV})"
+            raise SettingError(
+                secret,
+                "a key comes from the environment, from the variable that api_key_env names "
+                f"({API_KEY_ENV})",
             )
-            raise SettingError(secret, f"a key comes {expected}")
         super().check(site)
 
     def reach(self) -> None:
         try:
-            self.options.asking(parse_endpoint(self.name, self.argument or "")).check()
+            Server(parse_endpoint(self.name, self.argument or ""), self.options).check()
         except SetupError as error:
             raise UsageError(str(error)) from None
 

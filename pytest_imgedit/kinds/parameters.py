@@ -11,6 +11,8 @@ from pytest_imgedit.core.sanitize import did_you_mean
 from pytest_imgedit.core.strict_json import JsonObject
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+#: How a field is marked that is `indifferent`.
+_INDIFFERENT: dict[str, Any] = {"decides": False}
 
 
 def indifferent(default: Any, **rules: Any) -> Any:
@@ -19,7 +21,7 @@ def indifferent(default: Any, **rules: Any) -> Any:
 
     Stored results do not depend on it.
     """
-    return Field(default=default, json_schema_extra={"decides": False}, **rules)
+    return Field(default=default, json_schema_extra=_INDIFFERENT, **rules)
 
 
 class Parameters(BaseModel):
@@ -34,9 +36,8 @@ class Parameters(BaseModel):
     def parse(cls, params: JsonObject) -> Self:
         """Check parameters inside a worker; raises `SetupError` for the first that is wrong."""
         try:
-            return cls.model_validate(params)
-        except ValidationError as error:
-            problem = _first_problem(cls, params, error)
+            return cls.check(params)
+        except SettingError as problem:
             raise SetupError(f"{problem.key}: {problem}") from None
 
     @classmethod
@@ -54,13 +55,14 @@ class Parameters(BaseModel):
         """Leave out the parameters that are `indifferent`, and those that are as they would be
         anyway.
         """
-        fields = cls.model_fields
-        defaults = {
-            name: field.get_default(call_default_factory=True) for name, field in fields.items()
-        }
-        apart = {name for name, field in fields.items() if _is_indifferent(field)}
+        fields = {name: field for name, field in cls.model_fields.items() if name in params}
         return without_defaults(
-            {name: value for name, value in params.items() if name not in apart}, defaults
+            {
+                name: value
+                for name, value in params.items()
+                if name not in fields or fields[name].json_schema_extra != _INDIFFERENT
+            },
+            {name: field.get_default(call_default_factory=True) for name, field in fields.items()},
         )
 
 
@@ -73,8 +75,7 @@ class ComputeParameters(Parameters):
     deterministic: bool = Field(
         default=True,
         description="TF32 and reduced-precision reductions are off; each worker does one small "
-        "job twice when it has "
-        "loaded, and the run ends if the two differ",
+        "job twice when it has loaded, and the run ends if the two differ",
     )
 
 
@@ -89,23 +90,18 @@ def without_defaults(params: JsonObject, defaults: JsonObject) -> JsonObject:
     }
 
 
-def _is_indifferent(field: Any) -> bool:
-    extra = field.json_schema_extra
-    return isinstance(extra, dict) and extra.get("decides") is False
-
-
 def _first_problem(
     model: type[Parameters], params: JsonObject, error: ValidationError
 ) -> SettingError:
-    first = error.errors()[0]
+    problems = error.errors()
+    first = problems[0]
     name = str(first["loc"][0])
-    inside = isinstance(params.get(name), dict)  # a table: what is wrong is one of its keys
-    path = ".".join(map(str, first["loc"])) if inside else name
+    is_table = isinstance(params.get(name), dict)  # what is wrong is one of its keys
+    path = ".".join(map(str, first["loc"])) if is_table else name
+    if first["type"] == "extra_forbidden" and not is_table:
+        near = did_you_mean(name, model.model_fields)
+        return SettingError(path, f"no such argument is taken{near}")
     if first["type"] == "extra_forbidden":
-        if not inside:
-            return SettingError(
-                path, f"no such argument is taken{did_you_mean(name, model.model_fields)}"
-            )
         table: Any = model.model_fields[name].annotation
         near = did_you_mean(str(first["loc"][-1]), table.model_fields)
         return SettingError(
@@ -113,5 +109,5 @@ def _first_problem(
         )
     if first["type"] == "model_type":
         return SettingError(path, f"expected a table, found {first['input']!r}")
-    ways = dict.fromkeys(one["msg"] for one in error.errors() if one["loc"][0] == name)
+    ways = dict.fromkeys(problem["msg"] for problem in problems if problem["loc"][0] == name)
     return SettingError(path, f"{' or '.join(ways)}, found {first['input']!r}")

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -49,8 +50,7 @@ class QwenVLParameters(ComputeParameters):
     batch_invariant: bool = Field(
         default=True,
         description="a verdict depends on its own edit alone, bit by bit, also alone, in any "
-        "batch and after a resume; "
-        "`false` is up to 1.3 times as fast and named in results",
+        "batch and after a resume; `false` is up to 1.3 times as fast and named in results",
     )
     adapter: str | None = Field(
         default=None,
@@ -62,8 +62,7 @@ class QwenVLParameters(ComputeParameters):
     ] = Field(
         default="auto",
         description='`"auto"` decodes without padding; another of transformers\' attention '
-        "functions decodes through "
-        "its `generate`",
+        "functions decodes through its `generate`",
     )
 
 
@@ -91,56 +90,46 @@ class QwenVLJudge:
     """
 
     def __init__(self, model: str, *, device: str, **params: Any) -> None:
-        from pytest_imgedit.kinds.compute.numerics import pick_dtype, set_deterministic
-        from pytest_imgedit.kinds.compute.peft_adapter import merge
-        from pytest_imgedit.kinds.compute.qwen_inputs import AssembledProcessor
-        from pytest_imgedit.kinds.qwen_decoder.decoding import PaddedDecoder
-        from pytest_imgedit.kinds.qwen_decoder.fused import fuse
-        from pytest_imgedit.kinds.qwen_decoder.invariant import InvariantDecoder
-        from pytest_imgedit.kinds.qwen_decoder.packed import PackedDecoder
+        from pytest_imgedit.kinds.compute import numerics, peft_adapter, qwen_inputs
+        from pytest_imgedit.kinds.qwen_decoder import decoding, fused, invariant, packed
 
         options = QwenVLParameters.parse(params)
-        attention, max_pixels = options.attention, options.max_pixels
-        set_deterministic(options.deterministic)
+        numerics.set_deterministic(options.deterministic)
+        self.deterministic = options.deterministic
+        self.max_new_tokens = options.max_new_tokens
+        self.expects = options.scoring == "expected"
         folder = Path(model)
-        self.processor = AssembledProcessor.load(folder)
+        self.processor = qwen_inputs.AssembledProcessor.load(folder)
+        self.processor_name = type(self.processor.image_processor).__name__
+        self.size = {
+            edge: min(self.processor.image_processor.size[edge], options.max_pixels)
+            for edge in ("shortest_edge", "longest_edge")
+        }
         reason = unpackable(read_config(folder))
-        if attention == "auto" and reason:
+        if options.attention == "auto" and reason:
             print(f"prompts are padded and decoded by transformers: {reason}", file=sys.stderr)
-        packed = attention == "auto" and device != "balanced" and not reason
-        self.model = _load(
-            folder,
-            device,
-            pick_dtype(options.dtype, device),
-            "sdpa" if attention == "auto" else attention,
-        )
+        dtype = numerics.pick_dtype(options.dtype, device)
+        self.model = _load(folder, device, dtype, options.attention)
         if options.adapter is not None:
-            self.model = merge(self.model, Path(options.adapter))
-        self.compiled = packed and device == "cuda" and _is_large(folder) and fuse(self.model)
+            self.model = peft_adapter.merge(self.model, Path(options.adapter))
         if self.processor.image_token_id != self.model.config.image_token_id:
             raise SetupError(
                 f"{model}: tokenizer and model disagree on the image token "
                 f"({self.processor.image_token_id} and {self.model.config.image_token_id})"
             )
-        self.processor_name = type(self.processor.image_processor).__name__
-        self.max_new_tokens = options.max_new_tokens
-        self.expects = options.scoring == "expected"
-        size = self.processor.image_processor.size
-        self.size = {
-            "shortest_edge": min(size["shortest_edge"], max_pixels),
-            "longest_edge": min(size["longest_edge"], max_pixels),
-        }
+        is_packed = options.attention == "auto" and device != "balanced" and not reason
+        is_fused = is_packed and device == "cuda" and _is_large(folder)
+        self.compiled = is_fused and fused.fuse(self.model)
         self.decoder: Decoder
-        if packed:
-            self.decoder = PackedDecoder(self.model)
-            if options.batch_invariant:
-                self.decoder = InvariantDecoder(self.decoder)
-        else:
-            self.decoder = PaddedDecoder(
+        if not is_packed:
+            self.decoder = decoding.PaddedDecoder(
                 self.model, self.processor.tokenizer.pad_token_id, options.batch_invariant
             )
+        elif options.batch_invariant:
+            self.decoder = invariant.InvariantDecoder(packed.PackedDecoder(self.model))
+        else:
+            self.decoder = packed.PackedDecoder(self.model)
         self.batch_size = CPU_BATCH if device == "cpu" else _fitting_batch()
-        self.deterministic = options.deterministic
 
     def self_check(self) -> None:
         """Ask one question twice; raises `SetupError` unless both answers have equal probabilities.
@@ -149,8 +138,6 @@ class QwenVLJudge:
         """
         if not self.deterministic:
             return
-        import torch
-
         images = {
             "source": Image.linear_gradient("L").convert("RGB"),
             "edited": Image.radial_gradient("L").convert("RGB"),
@@ -158,7 +145,7 @@ class QwenVLJudge:
         parts = (("image", "source"), ("image", "edited"), ("text", "Which image is brighter?"))
         prompt = self.preprocess(Question("self-check", "default", "", images, "", parts))
         first, again = (self.decoder.decode([prompt], 4, keep_logits=True) for _ in range(2))
-        if first.tokens != again.tokens or not torch.equal(first.logits[0], again.logits[0]):
+        if first.tokens != again.tokens or not first.logits[0].equal(again.logits[0]):
             raise SetupError(
                 "the judge answers one question in two ways: its grades would depend on chance; "
                 "judge.deterministic=false accepts that"
@@ -173,17 +160,15 @@ class QwenVLJudge:
         """
         import transformers
 
-        from pytest_imgedit.kinds.compute.fast_loading import read_ahead
-        from pytest_imgedit.kinds.compute.numerics import set_deterministic
-        from pytest_imgedit.kinds.compute.qwen_inputs import AssembledProcessor
+        from pytest_imgedit.kinds.compute import fast_loading, numerics, qwen_inputs
         from pytest_imgedit.kinds.qwen_decoder.fused import compiles
 
-        set_deterministic(deterministic)
+        numerics.set_deterministic(deterministic)
         folder = Path(model)
-        read_ahead(weight_files(folder))
+        fast_loading.read_ahead(weight_files(folder))
         config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
         model_class = getattr(transformers, config.architectures[0])
-        AssembledProcessor.load(folder)  # imports what it needs
+        qwen_inputs.AssembledProcessor.load(folder)  # imports what it needs
         if device == "cuda" and attention == "auto" and _is_large(folder):
             compiles(model_class)
 
@@ -197,16 +182,16 @@ class QwenVLJudge:
 
         images = [question.images[text] for kind, text in question.parts if kind == "image"]
         inputs = self.processor(self._prompt(question), images, size=self.size)
-        tokens, kinds = inputs["input_ids"], inputs["mm_token_type_ids"]
         grids = inputs.get("image_grid_thw", torch.zeros(0, 3, dtype=torch.long))
-        pixels = inputs.get("pixel_values", torch.zeros(0, 1))
         positions, _ = self.model.model.get_rope_index(
-            tokens, mm_token_type_ids=kinds, image_grid_thw=grids if len(grids) else None
+            inputs["input_ids"],
+            mm_token_type_ids=inputs["mm_token_type_ids"],
+            image_grid_thw=grids if len(grids) else None,
         )
-        pixels = pixels.to(self.model.dtype)
+        pixels = inputs.get("pixel_values", torch.zeros(0, 1)).to(self.model.dtype)
         if self.model.device.type == "cuda":
             pixels = pixels.pin_memory()
-        return Prompt(tokens[0], positions[:, 0], pixels, grids)
+        return Prompt(inputs["input_ids"][0], positions[:, 0], pixels, grids)
 
     def answer(
         self, questions: Sequence[Question], prepared: Sequence[Prompt] | None = None
@@ -217,10 +202,10 @@ class QwenVLJudge:
         prompts = prepared or [self.preprocess(question) for question in questions]
         decoded = self.decoder.decode(prompts, self.max_new_tokens, keep_logits=self.expects)
         tokenizer = self.processor.tokenizer
-        replies = [
-            tokenizer.decode(tokens, skip_special_tokens=True).strip() for tokens in decoded.tokens
+        answers = [
+            Answer(tokenizer.decode(tokens, skip_special_tokens=True).strip(), cut=cut)
+            for tokens, cut in zip(decoded.tokens, decoded.cut, strict=True)
         ]
-        answers = [Answer(reply, cut=cut) for reply, cut in zip(replies, decoded.cut, strict=True)]
         if self.expects:
             return self._expect(answers, questions, prompts, decoded)
         return answers
@@ -243,40 +228,35 @@ class QwenVLJudge:
                 rows.append(row)
                 asked.append((place, decoded.logits[row][place.step].softmax(-1)))
 
-        def after(wanted: Sequence[tuple[int, str]]) -> list[torch.Tensor]:
-            found, unknown = {}, {}
-            for number, text in wanted:
+        def after(texts: Sequence[tuple[int, str]]) -> list[torch.Tensor]:
+            logits: dict[tuple[int, str], torch.Tensor] = {}
+            unknown: dict[tuple[int, str], Prompt] = {}
+            for number, text in texts:
                 row, place = rows[number], asked[number][0]
-                tokens, logits = decoded.tokens[row], decoded.logits[row]
-                written = place.encode(tokenizer, text)
+                tokens, written = decoded.tokens[row], place.encode(tokenizer, text)
                 step = place.step + len(written)
-                if tokens[place.step : step] == written and step < len(logits):
-                    found[number, text] = logits[step]
+                if tokens[place.step : step] == written and step < len(decoded.logits[row]):
+                    logits[number, text] = decoded.logits[row][step]
                 else:
                     unknown[number, text] = prompts[row].going_on([*tokens[: place.step], *written])
-            names = list(unknown)
-            for start in range(
-                0, len(names), len(prompts)
-            ):  # no more at a time than there were questions
-                part = names[start : start + len(prompts)]
-                first = self.decoder.decode(
-                    [unknown[name] for name in part], 1, keep_logits=True
-                ).logits
-                found |= {name: logits[0] for name, logits in zip(part, first, strict=True)}
-            return [found[one].softmax(-1) for one in wanted]
+            # no more at a time than there were questions
+            for start in range(0, len(unknown), len(prompts)):
+                part = dict(islice(unknown.items(), start, start + len(prompts)))
+                looked_up = self.decoder.decode([*part.values()], 1, keep_logits=True)
+                logits |= {key: row[0] for key, row in zip(part, looked_up.logits, strict=True)}
+            return [logits[key].softmax(-1) for key in texts]
 
         grades: list[dict[str, tuple[float, float]]] = [{} for _ in answers]
-        for row, (place, _), grade in zip(
-            rows, asked, expected_grades(tokenizer, asked, after), strict=True
-        ):
+        expected = expected_grades(tokenizer, asked, after)
+        for row, (place, _), grade in zip(rows, asked, expected, strict=True):
             grades[row][place.aspect] = grade
         return [
             replace(
                 answer,
-                expected={aspect: grade for aspect, (grade, _) in own.items()},
-                off_scale=max((off for _, off in own.values()), default=0.0),
+                expected={aspect: mean for aspect, (mean, _) in by_aspect.items()},
+                off_scale=max((off for _, off in by_aspect.values()), default=0.0),
             )
-            for answer, own in zip(answers, grades, strict=True)
+            for answer, by_aspect in zip(answers, grades, strict=True)
         ]
 
     def _prompt(self, question: Question) -> str:
@@ -310,20 +290,18 @@ def _load(folder: Path, device: str, dtype: torch.dtype, attention: str) -> Any:
     """Load a model for inference; raises `SetupError` for weights that do not fit its config."""
     from transformers import AutoModelForImageTextToText
 
-    from pytest_imgedit.kinds.compute.fast_loading import load_on_gpu
-    from pytest_imgedit.kinds.compute.tensor_checks import whole_checkpoints
+    from pytest_imgedit.kinds.compute import fast_loading, tensor_checks
 
     options = {
-        "attn_implementation": attention,
+        "attn_implementation": "sdpa" if attention == "auto" else attention,
         "use_safetensors": True,
         "trust_remote_code": False,
     }
-    with whole_checkpoints(folder):
+    with tensor_checks.whole_checkpoints(folder):
         if device == "cuda":
-            return load_on_gpu(folder, "cuda:0", dtype, **options).eval()
-        spread = "auto" if device == "balanced" else None
+            return fast_loading.load_on_gpu(folder, "cuda:0", dtype, **options).eval()
         return AutoModelForImageTextToText.from_pretrained(
-            folder, dtype=dtype, device_map=spread, **options
+            folder, dtype=dtype, device_map="auto" if device == "balanced" else None, **options
         ).eval()
 
 
@@ -360,10 +338,13 @@ class QwenVL(CheckpointModel):
 
     def check(self, site: Site) -> None:
         super().check(site)
-        for name in ADAPTER_FILES if self.options.adapter is not None else ():
-            if not Path(str(self.options.adapter), name).is_file():
-                expected = "expected a folder with an adapter in PEFT's format"
-                raise SettingError("adapter", f"{self.options.adapter}: no {name}, {expected}")
+        adapter = self.options.adapter
+        for name in ADAPTER_FILES:
+            if adapter is not None and not Path(adapter, name).is_file():
+                raise SettingError(
+                    "adapter",
+                    f"{adapter}: no {name}, expected a folder with an adapter in PEFT's format",
+                )
 
     def check_folder(self) -> None:
         super().check_folder()
@@ -377,22 +358,24 @@ class QwenVL(CheckpointModel):
     def compose(self, where: Where, digests: Digests) -> Composition:
         """Tell also how it decodes, since other kernels round otherwise."""
         composition = super().compose(where, digests)
-        folder = self.checkpoint.folder
-        is_padded = (
-            self.options.attention != "auto" or self.gpus > 1 or unpackable(read_config(folder))
-        )
-        computation = {**composition.computation, "decoder": "padded" if is_padded else "packed"}
+        reason = unpackable(read_config(self.checkpoint.folder))
+        is_padded = self.options.attention != "auto" or self.gpus > 1 or reason
+        composition.computation["decoder"] = "padded" if is_padded else "packed"
         if self.options.adapter is not None:
-            computation["adapter"] = digests.of(
+            composition.computation["adapter"] = digests.of(
                 Path(self.options.adapter), ADAPTER_FILES, is_sent=True
             )
-        return replace(composition, computation=computation)
+        return composition
 
     @property
     def requirements(self) -> Requirements:
         """Scipy is for losses of object detection, which transformers imports with every model."""
-        adapting = ("peft",) if self.options.adapter else ()
+        adapter_packages = ("peft",) if self.options.adapter else ()
         return Requirements(
-            packages=(*self.libraries, *adapting, *attention_packages(self.options.attention)),
+            packages=(
+                *self.libraries,
+                *adapter_packages,
+                *attention_packages(self.options.attention),
+            ),
             unused_packages=("scipy",) if self.options.adapter else ("scipy", "peft"),
         )

@@ -62,23 +62,23 @@ class ReferenceJudge:
             "psnr": psnr(edited, target),
             "ssim": ssim(edited, target),
         }
-        kept = min(aspects["preserved"], max(0.0, aspects["ssim"]))
-        return Answer(score=10 * math.sqrt(aspects["change"] * kept), aspects=aspects)
+        likeness = min(aspects["preserved"], max(0.0, aspects["ssim"]))
+        return Answer(score=10 * math.sqrt(aspects["change"] * likeness), aspects=aspects)
 
 
 def _pixels(image: Image.Image, size: tuple[int, int]) -> Pixels:
-    resized = image if image.size == size else image.resize(size, Image.Resampling.BICUBIC)
+    resized = image.resize(size, Image.Resampling.BICUBIC)
     return np.asarray(resized.convert("RGB"), dtype=np.float64) / 255
 
 
 def change(source: Pixels, edited: Pixels, target: Pixels, region: NDArray[np.bool_]) -> float:
-    """Share of the asked change that was made in a region (H, W), in [0, 1]; images (H, W, 3) on
-    [0, 1].
+    """Share of the requested change that was made in a region (H, W), in [0, 1]; images (H, W, 3)
+    on [0, 1].
     """
     if not region.any():
         return 1.0
-    asked = np.abs(source - target)[region].mean()
-    return max(0.0, 1 - float(np.abs(edited - target)[region].mean() / asked))
+    remaining, requested = np.abs(edited - target)[region], np.abs(source - target)[region]
+    return max(0.0, 1 - float(remaining.mean() / requested.mean()))
 
 
 def preserved(edited: Pixels, target: Pixels, region: NDArray[np.bool_]) -> float:
@@ -102,7 +102,6 @@ def ssim(image: Pixels, target: Pixels) -> float:
     Gaussian window with σ = 1.5 and radius 5, K1 = 0.01, K2 = 0.03, peak 1 (Wang et al., IEEE TIP
     13(4), 2004).
     """
-
     from scipy.ndimage import gaussian_filter
 
     def blur(values: Pixels) -> Pixels:

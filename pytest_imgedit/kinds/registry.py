@@ -49,8 +49,8 @@ def known(role: str) -> Mapping[str, str]:
     """Return the names that a spec may begin with, this package's and installed ones, by
     `module:attribute`.
     """
-    installed = {point.name: point.value for point in entry_points(group=f"pytest_imgedit.{role}s")}
-    return {**installed, **BUILTIN.get(role, {})}
+    installed = entry_points(group=f"pytest_imgedit.{role}s")
+    return {**{point.name: point.value for point in installed}, **BUILTIN.get(role, {})}
 
 
 def resolve(
@@ -68,8 +68,10 @@ def resolve(
         _require_class(role, spec, name, argument, names)
         return None, spec, None
     near = did_you_mean(name, names) or (hint(spec) if hint else "")
-    expected = f"expected one of {', '.join(sorted(names))}, or package.module:Class"
-    raise UsageError(f"unknown {role} {spec!r}, {expected}{near}")
+    raise UsageError(
+        f"unknown {role} {spec!r}, expected one of {', '.join(sorted(names))}, or "
+        f"package.module:Class{near}"
+    )
 
 
 def _require_class(
@@ -77,16 +79,16 @@ def _require_class(
 ) -> None:
     path = source_file(module)
     if path is None or not path.is_file():
-        near = did_you_mean(module, names)
         raise UsageError(
-            f"{role} {spec!r}: no module {module!r} with a source file on the import path{near}"
+            f"{role} {spec!r}: no module {module!r} with a source file on the import path"
+            f"{did_you_mean(module, names)}"
         )
     try:
         defined = top_level_names(path)
     except (SyntaxError, ValueError) as error:
-        line = getattr(error, "lineno", None) or 1
         raise UsageError(
-            f"{path}:{line}: {one_line(error)}, expected a Python module for {role} {spec!r}"
+            f"{path}:{getattr(error, 'lineno', None) or 1}: {one_line(error)}, expected a Python "
+            f"module for {role} {spec!r}"
         ) from None
     if attribute not in defined:
         raise UsageError(
@@ -100,7 +102,6 @@ DEFAULT = "scenes"
 
 def make_model(role: Role, spec: str, params: Mapping[str, Any], gpus: int = 1) -> Model:
     """Return the editor or judge that a spec names; raises `UsageError` if there is none."""
-
     name, path, argument = resolve(role, spec, known(role), lambda text: _guess(role, text))
     if name is None:
         custom = CustomEditor if role == "editor" else CustomJudge
@@ -128,9 +129,8 @@ def kind_at(role: Role, name: str, path: str) -> type[Model]:
     if not (isinstance(kind, type) and issubclass(kind, Model) and kind.role == role):
         raise UsageError(
             f"{role} {name!r}: its entry point names {path}, expected a subclass of "
-            "pytest_imgedit.Model "
-            f"whose role is {role!r} (a class that edits or judges is named by "
-            "package.module:Class)"
+            f"pytest_imgedit.Model whose role is {role!r} (a class that edits or judges is named "
+            "by package.module:Class)"
         )
     return kind
 

@@ -48,9 +48,8 @@ class ScenesJudge(_Embedded, QwenVL):
             raise SettingError(
                 "spec",
                 "judge 'scenes' knows drawn scenes only and cannot grade the suite "
-                f"{site.suite!r}: name a judge with "
-                "--imgedit-judge, such as qwen-vl:MODEL, openai:URL#MODEL, or reference where "
-                "pairs have one",
+                f"{site.suite!r}: name a judge with --imgedit-judge, such as qwen-vl:MODEL, "
+                "openai:URL#MODEL, or reference where pairs have one",
             )
         if site.suite is not None and (site.rubric != "aspects" or site.is_custom_rubric):
             custom = " of your own" if site.is_custom_rubric else ""

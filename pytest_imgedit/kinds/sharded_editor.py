@@ -23,11 +23,7 @@ from pytest_imgedit.core.images import encode_png
 from pytest_imgedit.core.protocol import RankEdit, RankSetup
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.core.sanitize import one_line
-from pytest_imgedit.kinds.compute.acceleration import accelerate
-from pytest_imgedit.kinds.compute.fsdp import load_sharded
-from pytest_imgedit.kinds.compute.lora import take_loras
-from pytest_imgedit.kinds.compute.numerics import pick_dtype, set_deterministic
-from pytest_imgedit.kinds.compute.seeding import seed_all
+from pytest_imgedit.kinds.compute import acceleration, fsdp, lora, numerics, seeding
 from pytest_imgedit.kinds.diffusers import OFFLOADS, DiffusersEditor, DiffusersParameters
 
 #: Seconds that ranks may differ in when they end an edit; one that takes longer is out of step for
@@ -48,15 +44,13 @@ class ShardedEditor(DiffusersEditor):
     def __init__(self, model: str, *, device: str, ranks: int, **params: Any) -> None:
         # Without a name, it ends with the ranks that hold it.
         self._meeting = tempfile.TemporaryFile()  # noqa: SIM115
-        meeting = self._meeting.fileno()
-        kind = "cpu" if device == "cpu" else "cuda"
         setups: list[RankSetup] = [
             {
                 "model": model,
-                "device": kind,
+                "device": "cpu" if device == "cpu" else "cuda",
                 "ranks": ranks,
                 "rank": rank,
-                "meeting": meeting,
+                "meeting": self._meeting.fileno(),
                 "params": params,
             }
             for rank in range(ranks)
@@ -71,29 +65,30 @@ class ShardedEditor(DiffusersEditor):
         kind, rank = setup["device"], setup["rank"]
         options = DiffusersParameters.parse(setup["params"])
         self.deterministic = options.deterministic
-        set_deterministic(self.deterministic)
+        numerics.set_deterministic(self.deterministic)
         if options.quantize or options.offload in OFFLOADS:
             raise SetupError(
                 "editor.shard: neither editor.quantize nor editor.offload goes with it"
             )
+        device, backend = torch.device(kind), "gloo"
         if kind == "cuda":
+            device, backend = torch.device(kind, rank), "cpu:gloo,cuda:nccl"
             torch.cuda.set_device(rank)
-        device = torch.device(kind, rank) if kind == "cuda" else torch.device(kind)
         dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo",
+            backend,
             init_method=f"file:///proc/self/fd/{setup['meeting']}",
             rank=rank,
             world_size=setup["ranks"],
         )
 
         def prepare(pipeline: Any) -> None:
-            self.compiled = accelerate(pipeline, options)
+            self.compiled = acceleration.accelerate(pipeline, options)
 
-        _tell_memory(rank, "before loading", kind)
-        dtype = pick_dtype(options.dtype, kind)
-        pipeline = load_sharded(Path(setup["model"]), device, dtype, options.shard, prepare)
-        _tell_memory(rank, "after loading", kind)
-        take_loras(pipeline, options.loras)
+        _print_memory(rank, "before loading", kind)
+        dtype = numerics.pick_dtype(options.dtype, kind)
+        pipeline = fsdp.load_sharded(Path(setup["model"]), device, dtype, options.shard, prepare)
+        _print_memory(rank, "after loading", kind)
+        lora.take_loras(pipeline, options.loras)
         self._take(pipeline, options.model_extra or {}, options.area)
         dist.barrier()
 
@@ -117,13 +112,16 @@ class _Follower:
 
     def __init__(self, setup: RankSetup) -> None:
         self.rank = setup["rank"]
-        paths = os.pathsep.join(sys.path)
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _FOLLOW],
+            [
+                sys.executable,
+                "-c",
+                _FOLLOW,
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=(setup["meeting"],),
-            env={**os.environ, "PYTHONPATH": paths},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
         self._reports: queue.Queue[str] = queue.Queue()
         self._out_of_step: threading.Timer | None = None
@@ -146,8 +144,7 @@ class _Follower:
     def ask(self, request: EditRequest, override: dict[str, int]) -> None:
         assert self.process.stdin is not None
         fields = {**vars(request), "source": encode_png(request.source), "reference": None}
-        edit: RankEdit = {"request": fields, "override": override}
-        send(self.process.stdin, edit)
+        send(self.process.stdin, RankEdit(request=fields, override=override))
 
     def report(self, error: Exception | None) -> None:
         """Wait for what a rank says of its part; end the process if it is not what became of rank
@@ -195,7 +192,7 @@ def follow() -> None:
     while True:
         job = jobs.get()
         request = EditRequest.decoded(job["request"])
-        seed_all(request.seed)
+        seeding.seed_all(request.seed)
         attempt(editor.run, request, "latent", **job["override"])
 
 
@@ -204,14 +201,11 @@ def _end(why: str) -> None:
     os._exit(1)
 
 
-def _tell_memory(rank: int, when: str, kind: str) -> None:
+def _print_memory(rank: int, when: str, kind: str) -> None:
     if kind == "cuda":
-        held, most = (
-            torch.cuda.memory_allocated() / 2**30,
-            torch.cuda.max_memory_allocated() / 2**30,
-        )
         print(
-            f"rank {rank}: {held:.1f} GiB of GPU memory {when}, {most:.1f} at most",
+            f"rank {rank}: {torch.cuda.memory_allocated() / 2**30:.1f} GiB of GPU memory {when}, "
+            f"{torch.cuda.max_memory_allocated() / 2**30:.1f} at most",
             file=sys.stderr,
             flush=True,
         )
