@@ -29,17 +29,19 @@ if TYPE_CHECKING:
     from pytest_imgedit.kinds.base import (
         CheckpointModel,
         Composition,
+        ComputeParameters,
         FinishedImages,
         Memory,
         Model,
+        Parameters,
         Requirements,
         Room,
         Site,
         Where,
         Workload,
+        indifferent,
     )
     from pytest_imgedit.kinds.checkpoint_files import Layout
-    from pytest_imgedit.kinds.parameters import ComputeParameters, Parameters, indifferent
     from pytest_imgedit.run.calls import EditWorkers, RewardModel
     from pytest_imgedit.run.finish import FinishedRun
     from pytest_imgedit.run.session import open_models
@@ -99,11 +101,11 @@ _MODULES = {
     "core.results": ("Edit", "ItemError", "Results", "SeedResult", "Verdict"),
     "core.images": ("Base64Image", "FileImage"),
     "kinds.base": (
-        *("CheckpointModel", "Composition", "FinishedImages", "Memory", "Model"),
-        *("Requirements", "Room", "Site", "Where", "Workload"),
+        *("CheckpointModel", "Composition", "ComputeParameters", "FinishedImages", "Memory"),
+        *("Model", "Parameters", "Requirements", "Room", "Site", "Where", "Workload"),
+        "indifferent",
     ),
     "kinds.checkpoint_files": ("Layout",),
-    "kinds.parameters": ("ComputeParameters", "Parameters", "indifferent"),
     "core.pairs": ("EditPair", "ImageSource"),
     "run.calls": ("EditWorkers", "RewardModel"),
     "run.finish": ("FinishedRun",),

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_imgedit.kinds.parameters import Parameters
+from pytest_imgedit.kinds.base import Parameters
 from pytest_imgedit.kinds.registry import BUILTIN, kind_at
 
 if TYPE_CHECKING:

@@ -14,18 +14,18 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
-from pytest_imgedit.core.errors import SettingError, SetupError, UsageError
+from pytest_imgedit.core.errors import SetupError, UsageError
 from pytest_imgedit.core.files import read_object
 from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.kinds.base import refuse_if, without_defaults
 from pytest_imgedit.kinds.checkpoint_files import Checkpoint, Layout, split_id
-from pytest_imgedit.kinds.parameters import without_defaults
 from pytest_imgedit.kinds.source import Signature, signature, source_file
 
 Size = tuple[int, int]
@@ -102,11 +102,6 @@ class Adapter:
     no_batches: str = "takes one source a call"
     needs: tuple[str, ...] = ()
 
-    @property
-    def overrides(self) -> frozenset[str]:
-        """Names of arguments that this may give a call in place of the pipeline's defaults."""
-        return frozenset({"width", "height", *self.further((64, 64))})
-
     def arguments(
         self,
         pipeline: Any,
@@ -153,11 +148,10 @@ class Adapter:
             for source, instruction in edits
         ]
         prompts = [name for name in call if name.startswith(("prompt_", "negative_prompt"))]
-        lists = {
+        return singles[0] | {
             name: [arguments[name] for arguments in singles]
             for name in (self.image, "prompt", *prompts)
         }
-        return singles[0] | lists
 
     def edited(self, output: Any, position: int = 0) -> Any:
         """Return an edited image of a pipeline's output: a tensor (3, H, W), or (4, H, W) with
@@ -190,15 +184,11 @@ def _only_size(pipeline: Any, size: Size) -> None:
     pipeline.resolutions = [size]
 
 
-def _snap_to(name: str) -> Callable[[Any, Size], None]:
-    """Have a pipeline whose image processor `name` snaps to a list of sizes take this one."""
-
-    def prepare(pipeline: Any, size: Size) -> None:
-        getattr(pipeline, name).get_default_height_width = lambda image, height=None, width=None: (
-            size[::-1]
-        )
-
-    return prepare
+def _snap(processor: str, pipeline: Any, size: Size) -> None:
+    """Have a pipeline whose image processor snaps to a list of sizes take this one."""
+    getattr(pipeline, processor).get_default_height_width = lambda image, height=None, width=None: (
+        size[::-1]
+    )
 
 
 def _omnigen_prompt(instruction: str) -> str:
@@ -257,10 +247,14 @@ ADAPTERS: dict[str, Adapter] = {
         multiple=lambda pipeline: 32,
     ),
     "JoyImageEditPipeline": Adapter(
-        _SQUARE, multiple=_spatial, prepare=_snap_to("vae_image_processor")
+        _SQUARE, multiple=_spatial, prepare=partial(_snap, "vae_image_processor")
     ),
     "JoyImageEditPlusPipeline": Adapter(
-        _SQUARE, image="images", listed=True, multiple=_spatial, prepare=_snap_to("image_processor")
+        _SQUARE,
+        image="images",
+        listed=True,
+        multiple=_spatial,
+        prepare=partial(_snap, "image_processor"),
     ),
     "Kandinsky5I2IPipeline": replace(_SCALED, gives_size=True, prepare=_only_size, output="image"),
     "LongCatImageEditPipeline": _OWN,
@@ -347,26 +341,34 @@ def check_arguments(model: str, params: Mapping[str, Any], call: Mapping[str, An
     diffusers lacks.
     """
     steps = params.get("num_inference_steps")
-    if isinstance(steps, int) and steps < 1:
-        raise SettingError("num_inference_steps", f"found {steps}, expected a count of at least 1")
+    refuse_if(
+        isinstance(steps, int) and steps < 1,
+        "num_inference_steps",
+        f"found {steps}, expected a count of at least 1",
+    )
     name = pipeline_class(model)
     if name is None:
         return
     taken = call_signature(name)
-    if taken is not None and name not in ADAPTERS:
-        raise UsageError(f"editor diffusers:{model}: {why_refused(name)}")
     if taken is None:
         raise UsageError(
             f"editor diffusers:{model}: {name} is not in diffusers {version('diffusers')}"
         )
+    if name not in ADAPTERS:
+        raise UsageError(f"editor diffusers:{model}: {why_refused(name)}")
     takes_size = {"width", "height"} <= taken.annotations.keys()
     for side, other in (("width", "height"), ("height", "width")):
-        if takes_size and side in params and other not in params:
-            raise SettingError(side, f"expected editor.{other} beside it")
-    if "area" in params and not (takes_size or ADAPTERS[name].scales):
-        raise SettingError("area", f"{name} takes no size")
-    if problem := taken.problem(call, SET_BY_HARNESS):
-        raise SettingError(*problem)
+        refuse_if(
+            takes_size and side in params and other not in params,
+            side,
+            f"expected editor.{other} beside it",
+        )
+    refuse_if(
+        "area" in params and not (takes_size or ADAPTERS[name].scales),
+        "area",
+        f"{name} takes no size",
+    )
+    taken.check(call, SET_BY_HARNESS)
 
 
 def given_by_harness(defaults: Mapping[str, Any], params: Mapping[str, Any]) -> JsonObject:
@@ -376,10 +378,10 @@ def given_by_harness(defaults: Mapping[str, Any], params: Mapping[str, Any]) -> 
     A pipeline with true classifier-free guidance runs it only if it gets a negative prompt, so that
     is `" "`.
     """
-    if {"true_cfg_scale", "negative_prompt"} <= defaults.keys():
-        scale = params.get("true_cfg_scale", defaults["true_cfg_scale"])
-        if isinstance(scale, int | float) and scale > 1:
-            return {"negative_prompt": " "}
+    scale = {**defaults, **params}.get("true_cfg_scale")
+    takes_both = {"true_cfg_scale", "negative_prompt"} <= defaults.keys()
+    if takes_both and isinstance(scale, int | float) and scale > 1:
+        return {"negative_prompt": " "}
     return {}
 
 
@@ -416,8 +418,11 @@ def attention_backends() -> frozenset[str]:
         if isinstance(node, ast.ClassDef) and node.name == "AttentionBackendName"
     ]
     values = [line.value for node in classes for line in node.body if isinstance(line, ast.Assign)]
-    constants = [value.value for value in values if isinstance(value, ast.Constant)]
-    return frozenset(name for name in constants if isinstance(name, str))
+    return frozenset(
+        value.value
+        for value in values
+        if isinstance(value, ast.Constant) and isinstance(value.value, str)
+    )
 
 
 @cache
@@ -461,6 +466,7 @@ def without_call_defaults(model: str, params: JsonObject) -> JsonObject:
         return params
     # The harness gives some arguments itself, so that a default that is written out is another
     # call.
-    overrides = ADAPTERS[name].overrides if name in ADAPTERS else frozenset()
+    adapter = ADAPTERS.get(name)
+    overrides = {"width", "height", *adapter.further((64, 64))} if adapter else set()
     defaults = {key: value for key, value in call.defaults.items() if key not in overrides}
     return without_defaults(params, {**defaults, **given_by_harness(call.defaults, params)})

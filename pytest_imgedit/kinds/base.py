@@ -13,13 +13,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from pytest_imgedit.core.errors import SettingError, UsageError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from pytest_imgedit.core.errors import SettingError, SetupError, UsageError
 from pytest_imgedit.core.pairs import EditPair
+from pytest_imgedit.core.sanitize import did_you_mean
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.targets import Target
-from pytest_imgedit.kinds.checkpoint_files import Checkpoint, Layout, is_local, loaded_files
-from pytest_imgedit.kinds.fingerprints import Digests
-from pytest_imgedit.kinds.parameters import Parameters, without_defaults
+from pytest_imgedit.kinds.checkpoint_files import (
+    Checkpoint,
+    Digests,
+    Layout,
+    is_local,
+    loaded_files,
+)
 from pytest_imgedit.kinds.source import Signature, signature, source_file
 
 GIB = 2**30
@@ -41,6 +48,113 @@ ATTENTION_KERNELS: dict[str, tuple[str, ...]] = {
     "aiter": ("aiter",),
     "hub": ("kernels",),
 }
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+#: How a field is marked that is `indifferent`.
+_INDIFFERENT: dict[str, Any] = {"decides": False}
+
+
+def indifferent(default: Any, **rules: Any) -> Any:
+    """Declare a field that says where, how fast or at what price something is computed, but not
+    what.
+
+    Stored results do not depend on it.
+    """
+    return Field(default=default, json_schema_extra=_INDIFFERENT, **rules)
+
+
+def refuse_if(is_wrong: object, key: str, reason: str) -> None:
+    """Raise `SettingError` for the setting `key` if it is wrong."""
+    if is_wrong:
+        raise SettingError(key, reason)
+
+
+class Parameters(BaseModel):
+    """What a kind of editor or judge takes: unknown keys are refused, and no value is converted.
+
+    Each field's description is its line in the documentation.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    @classmethod
+    def parse(cls, params: JsonObject) -> Self:
+        """Check parameters inside a worker; raises `SetupError` for the first that is wrong."""
+        try:
+            return cls.check(params)
+        except SettingError as problem:
+            raise SetupError(f"{problem.key}: {problem}") from None
+
+    @classmethod
+    def check(cls, params: JsonObject) -> Self:
+        """Check parameters before anything starts; raises `SettingError` for the first that is
+        wrong.
+        """
+        try:
+            return cls.model_validate(params)
+        except ValidationError as error:
+            raise _first_problem(cls, params, error) from None
+
+    @classmethod
+    def deciding(cls, params: JsonObject) -> JsonObject:
+        """Leave out the parameters that are `indifferent`, and those that are as they would be
+        anyway.
+        """
+        fields = {name: field for name, field in cls.model_fields.items() if name in params}
+        return without_defaults(
+            {
+                name: value
+                for name, value in params.items()
+                if name not in fields or fields[name].json_schema_extra != _INDIFFERENT
+            },
+            {name: field.get_default(call_default_factory=True) for name, field in fields.items()},
+        )
+
+
+class ComputeParameters(Parameters):
+    """What every model takes that is computed here; see `compute/numerics.py`."""
+
+    dtype: Dtype = indifferent(
+        "auto", description='`"auto"` is bfloat16 on a GPU and float32 on the CPU'
+    )
+    deterministic: bool = Field(
+        default=True,
+        description="TF32 and reduced-precision reductions are off; each worker does one small "
+        "job twice when it has loaded, and the run ends if the two differ",
+    )
+
+
+def without_defaults(params: JsonObject, defaults: JsonObject) -> JsonObject:
+    """Leave out what is written out although it holds anyway, also 4 for 4.0 but not 1 for true."""
+    return {
+        name: value
+        for name, value in params.items()
+        if name not in defaults
+        or value != defaults[name]
+        or isinstance(value, bool) != isinstance(defaults[name], bool)
+    }
+
+
+def _first_problem(
+    model: type[Parameters], params: JsonObject, error: ValidationError
+) -> SettingError:
+    problems = error.errors()
+    first = problems[0]
+    name = str(first["loc"][0])
+    is_table = isinstance(params.get(name), dict)  # what is wrong is one of its keys
+    path = ".".join(map(str, first["loc"])) if is_table else name
+    if first["type"] == "extra_forbidden" and not is_table:
+        near = did_you_mean(name, model.model_fields)
+        return SettingError(path, f"no such argument is taken{near}")
+    if first["type"] == "extra_forbidden":
+        table: Any = model.model_fields[name].annotation
+        near = did_you_mean(str(first["loc"][-1]), table.model_fields)
+        return SettingError(
+            path, f"no such key, expected one of {', '.join(table.model_fields)}{near}"
+        )
+    if first["type"] == "model_type":
+        return SettingError(path, f"expected a table, found {first['input']!r}")
+    ways = dict.fromkeys(problem["msg"] for problem in problems if problem["loc"][0] == name)
+    return SettingError(path, f"{' or '.join(ways)}, found {first['input']!r}")
 
 
 @dataclass(frozen=True)
@@ -290,8 +404,7 @@ class Model:
         if constructor is not None:
             first = next(iter(constructor.annotations), "")
             reserved = {"device"} if self.target.argument is None else {"device", first}
-            if problem := constructor.problem(self.params, reserved):
-                raise SettingError(*problem)
+            constructor.check(self.params, reserved)
 
     def _constructor(self) -> Signature | None:
         path = source_file(self.target.module)
@@ -370,21 +483,21 @@ class CheckpointModel(Model):
 
     def check(self, site: Site) -> None:
         if is_local(self.checkpoint.model):
-            if not Path(self.checkpoint.model).is_dir():
-                raise SettingError(
-                    "spec", f"{self.role} {self.name}:{self.argument}: no such folder"
-                )
-            self.check_folder()
-        if "trust_remote_code" in self.params:
-            raise SettingError(
-                "trust_remote_code", "code of a checkpoint is never run, expected no such key"
+            refuse_if(
+                not Path(self.checkpoint.model).is_dir(),
+                "spec",
+                f"{self.role} {self.name}:{self.argument}: no such folder",
             )
+            self.check_folder()
+        refuse_if(
+            "trust_remote_code" in self.params,
+            "trust_remote_code",
+            "code of a checkpoint is never run, expected no such key",
+        )
         super().check(site)
         if self._offload in self.offloads:
-            if self.gpus > 1:
-                raise SettingError("offload", f"not with {GPUS_OPTION[self.role]}")
-            if not site.may_have_gpus:
-                raise SettingError("offload", "nothing to offload from without a GPU")
+            refuse_if(self.gpus > 1, "offload", f"not with {GPUS_OPTION[self.role]}")
+            refuse_if(not site.may_have_gpus, "offload", "nothing to offload from without a GPU")
 
     def check_folder(self) -> None:
         """Raise `UsageError`, naming the file, if the checkpoint is not whole, or is of another
@@ -395,8 +508,10 @@ class CheckpointModel(Model):
     def compose(self, where: Where, digests: Digests) -> Composition:
         self.check_folder()
         folder = self.checkpoint.folder
-        files = digests.of(folder, loaded_files(folder, self.layout))
-        return Composition({"files": files}, {"dtype": where.resolved_dtype(self.params)})
+        return Composition(
+            {"files": digests.of(folder, loaded_files(folder, self.layout))},
+            {"dtype": where.resolved_dtype(self.params)},
+        )
 
     @property
     def _offload(self) -> str:

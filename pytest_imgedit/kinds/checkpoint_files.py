@@ -1,19 +1,26 @@
-"""Checkpoints, in a folder or on the Hugging Face hub: which of their files are loaded, and whether
-these are whole, in safetensors, and free of code.
+"""The files that models are made of: where a checkpoint lies, in a folder or on the Hugging Face
+hub, which of its files are loaded, whether these are whole, in safetensors, and free of code, and
+their digests.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import re
 import socket
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from pytest_imgedit.core.errors import SetupError, UsageError
-from pytest_imgedit.core.files import digest, read_object
+from pytest_imgedit.core.files import digest, read_object, write_json
 from pytest_imgedit.core.protocol import CheckpointMessage
 from pytest_imgedit.core.strict_json import JsonObject
 
@@ -22,6 +29,7 @@ PACKAGE = Path(__file__).parent.parent
 #: Names under which diffusers and transformers look for weights, and suffixes of formats that can
 #: run code.
 _WEIGHTS = ("diffusion_pytorch_model.safetensors", "model.safetensors")
+_INDICES = tuple(f"{name}.index.json" for name in _WEIGHTS)
 #: What loaders of models, tokenizers, processors and schedulers read beside weights, where it is
 #: there.
 _SMALL = (
@@ -58,6 +66,7 @@ _MAX_HEADER = 100 * 2**20
 _HUB_ID = re.compile(
     r"(?P<repository>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?", re.ASCII
 )
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _HUB_SUFFIXES = ("json", "safetensors", "txt", "model", "jinja")
 
 
@@ -220,9 +229,8 @@ def _component_files(folder: Path) -> list[str]:
     for pattern in _FURTHER:
         names += [str(path.relative_to(folder)) for path in folder.glob(pattern)]
     if (folder / "config.json").exists():
-        indices = [f"{name}.index.json" for name in _WEIGHTS]
         names += [path.name for path in weight_files(folder)]
-        names += [name for name in indices if (folder / name).is_file()]
+        names += [name for name in _INDICES if (folder / name).is_file()]
     return names
 
 
@@ -236,8 +244,6 @@ def find_checkpoint(
     This host remembers its own digests by path, size and time, so that weights are read once, not
     once a run.
     """
-    from pytest_imgedit.kinds.fingerprints import digest_files, host_cache
-
     here = Path(folder) if embedded is None else PACKAGE / embedded
     host = socket.gethostname()
     missing = next((name for name in digests if not (here / name).is_file()), None)
@@ -250,10 +256,10 @@ def find_checkpoint(
     except UsageError as error:
         raise SetupError(f"{error} (on {host})") from None
     for name in sorted({*digests, *found}):
-        was, now = digests.get(name), found.get(name)
-        if was != now:
+        if digests.get(name) != found.get(name):
             then, here_is = (
-                f"SHA-256 {sha[:12]}…" if sha else "no such file" for sha in (was, now)
+                f"SHA-256 {sha256s[name][:12]}…" if name in sha256s else "no such file"
+                for sha256s in (digests, found)
             )
             raise SetupError(
                 f"{here / name} on {host}: {here_is}, expected {then} as where the run started"
@@ -277,8 +283,11 @@ def _model_folders(folder: Path, layout: Layout) -> list[Path]:
     """Folders that hold the weights of a model each; refuses what must not be loaded."""
     models = [folder]
     if layout is Layout.PIPELINE:  # schedulers, tokenizers and processors have other files
-        components = [folder / name for name in _components(folder)]
-        models = [component for component in components if (component / "config.json").exists()]
+        models = [
+            folder / name
+            for name in _components(folder)
+            if (folder / name / "config.json").exists()
+        ]
     for model in models:
         adapter = model / ADAPTER_FILES[0]
         if adapter.exists():  # transformers would change the model by it
@@ -375,3 +384,153 @@ def tensor_bytes(path: Path, shrink: int = 1) -> int:
             f"{path}: {size} bytes, expected {8 + length + end}: the file was cut short or damaged"
         )
     return int(total)
+
+
+@dataclass
+class Digests:
+    """SHA-256 of what models are made of.
+
+    `cache` is the file that remembers digests by path, size and times, so that weights are read
+    once, not once a run. `sent` are the digests, by path, of files that workers on other hosts must
+    find the same.
+    """
+
+    cache: Path
+    sent: dict[str, str] = field(default_factory=dict)
+
+    def of(self, folder: Path, names: Sequence[str], is_sent: bool = False) -> dict[str, str]:
+        """Return the digests of files by their names relative to `folder`; raises `UsageError` for
+        one that cannot be read.
+        """
+        digests = digest_files(folder, names, self.cache)
+        if is_sent:
+            self.sent |= {str(Path(folder, name)): sha256 for name, sha256 in digests.items()}
+        return digests
+
+    def resolved(self, value: Any) -> Any:
+        """Return a parameter with each file and folder that it names, in lists and tables too, as
+        its content.
+        """
+
+        def content_of(text: str) -> Any:
+            if not text or not _is_named_data(text, self.cache):
+                return text
+            return {"content": self.of(Path(text), _files_below(Path(text)), is_sent=True)}
+
+        return canonical(value, content_of)
+
+
+def canonical(value: Any, of_text: Callable[[str], Any] = lambda text: text) -> Any:
+    """Return a parameter in which a whole number is written as such, so that 4 and 4.0 are one;
+    texts by `of_text`.
+    """
+    if isinstance(value, dict):
+        return {name: canonical(inner, of_text) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [canonical(inner, of_text) for inner in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str):
+        return of_text(value)
+    return value
+
+
+def _is_named_data(name: str, cache: Path) -> bool:
+    """Tell whether a parameter names a file or folder of its own, not one that holds the store or
+    all there is.
+    """
+    try:
+        path = Path(name)
+        return (
+            path.name not in ("", "..")
+            and path.exists()
+            and not cache.resolve().is_relative_to(path.resolve())
+        )
+    except (OSError, ValueError, RuntimeError):  # too long, with a NUL, or a loop of links: no path
+        return False
+
+
+def _files_below(folder: Path) -> list[str]:
+    """Names of all files below a folder, through links too, but of no folder twice; hidden ones
+    not.
+    """
+    if folder.is_file():
+        return ["."]
+    paths, seen = [], {folder.resolve()}
+    for parent, folders, files in os.walk(folder, followlinks=True):
+        inside = {
+            name: Path(parent, name).resolve()
+            for name in sorted(folders)
+            if not name.startswith(".")
+        }
+        folders[:] = [name for name, real in inside.items() if real not in seen]
+        seen.update(inside.values())
+        paths += [Path(parent, name) for name in files if not name.startswith(".")]
+    return sorted(str(path.relative_to(folder)) for path in paths if path.is_file())
+
+
+def digest_files(folder: Path, names: Sequence[str], cache: Path) -> dict[str, str]:
+    """Return the SHA-256 of files by their names relative to `folder`; links are followed.
+
+    Raises `UsageError`, naming the file, for one that cannot be read.
+    """
+    with _locked(cache):
+        known = _read_cache(cache)
+        stop = threading.Event()
+
+        def of(name: str) -> tuple[str, str]:
+            real = (folder / name).resolve()
+            is_in_hub_cache = real.match("models--*/blobs/*") or real.match("datasets--*/blobs/*")
+            if is_in_hub_cache and _SHA256.fullmatch(real.name):  # large files are named by it
+                return str(real), real.name
+            status = real.stat()
+            stamp = f"{real}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
+            return stamp, known.get(stamp) or digest(real, stop)
+
+        with ThreadPoolExecutor(8) as pool:
+            try:
+                digests = list(pool.map(of, names))
+            except OSError as error:
+                raise UsageError(
+                    f"{error.filename or folder}: {error.strerror}, expected a readable file"
+                ) from error
+            finally:
+                stop.set()  # after Ctrl-C the other threads end at once
+        fresh = {stamp: sha256 for stamp, sha256 in digests if ":" in stamp and stamp not in known}
+        if fresh:
+            with suppress(OSError):  # it saves time only
+                write_json(cache, {**known, **fresh})
+    return {name: sha256 for name, (_, sha256) in zip(names, digests, strict=True)}
+
+
+def host_cache() -> Path:
+    """Where a host that workers run on remembers digests: in the user's cache folder."""
+    return Path(
+        os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache",
+        "pytest-imgedit",
+        "fingerprints.json",
+    )
+
+
+@contextmanager
+def _locked(cache: Path) -> Iterator[None]:
+    """Have processes of one host that want the same digests wait for the first one, where a lock
+    can be had.
+    """
+    with ExitStack() as stack:
+        with suppress(OSError):
+            cache.parent.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context(cache.with_name(f".{cache.name}.lock").open("ab"))
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _read_cache(path: Path) -> dict[str, str]:
+    """Read the remembered hashes; a file that is missing or damaged costs only the time to hash
+    again.
+    """
+    with suppress(OSError, ValueError):
+        digests = json.loads(path.read_text("utf-8"))
+        if isinstance(digests, dict):
+            return digests
+    return {}

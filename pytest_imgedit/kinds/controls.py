@@ -6,8 +6,7 @@ import numpy as np
 from PIL import Image
 
 from pytest_imgedit.core.requests import EditRequest
-from pytest_imgedit.kinds.base import Model
-from pytest_imgedit.kinds.parameters import Parameters
+from pytest_imgedit.kinds.base import Model, Parameters
 
 
 class ControlEditor:
@@ -47,8 +46,9 @@ class NoiseEditor(ControlEditor):
 
     def edit(self, request: EditRequest) -> Image.Image:
         shape = (request.source.height, request.source.width, 3)
-        generator = np.random.default_rng(request.seed)
-        return Image.fromarray(generator.integers(0, 256, shape, dtype=np.uint8))
+        return Image.fromarray(
+            np.random.default_rng(request.seed).integers(0, 256, shape, dtype=np.uint8)
+        )
 
 
 class Control(Model):

@@ -32,18 +32,21 @@ from pytest_imgedit.kinds.base import (
     GIB,
     CheckpointModel,
     Composition,
+    ComputeParameters,
+    Dtype,
     Memory,
+    Parameters,
     Requirements,
     Room,
     Site,
     Where,
     Workload,
     attention_packages,
+    indifferent,
+    refuse_if,
 )
-from pytest_imgedit.kinds.checkpoint_files import Layout, loaded_files, tensor_bytes
+from pytest_imgedit.kinds.checkpoint_files import Digests, Layout, loaded_files, tensor_bytes
 from pytest_imgedit.kinds.edit_checks import require_finite
-from pytest_imgedit.kinds.fingerprints import Digests
-from pytest_imgedit.kinds.parameters import ComputeParameters, Dtype, Parameters, indifferent
 
 if TYPE_CHECKING:
     import torch
@@ -287,9 +290,11 @@ class DiffusersEditor:
         """Call the pipeline once for several requests, whose sources are of one size; return its
         output as tensors.
         """
-        edits = [(request.source, request.instruction) for request in requests]
         arguments = self.adapter.batch_arguments(
-            self.pipeline, edits, {**self.call, **override}, self.area
+            self.pipeline,
+            [(request.source, request.instruction) for request in requests],
+            {**self.call, **override},
+            self.area,
         )
         return self.pipeline(
             output_type="pt", generator=[_generator(request) for request in requests], **arguments
@@ -385,76 +390,88 @@ class Diffusers(CheckpointModel):
 
     @property
     def worker_params(self) -> JsonObject:
-        params = dict(self.params)
         if self.is_sharded:
-            return {**params, "ranks": self.gpus}
-        params.pop("shard", None)
-        return params
+            return {**self.params, "ranks": self.gpus}
+        return {name: value for name, value in self.params.items() if name != "shard"}
 
     def check(self, site: Site) -> None:
-        if self.gpus > 1 and self._offload in self.offloads:
-            raise SettingError(
-                "offload", "not with --imgedit-gpus-per-worker: editor.shard.cpu_offload does that"
-            )
+        refuse_if(
+            self.gpus > 1 and self._offload in self.offloads,
+            "offload",
+            "not with --imgedit-gpus-per-worker: editor.shard.cpu_offload does that",
+        )
         super().check(site)
         _check_loras(self.options.loras)
         self._check_options()
         check_arguments(self.checkpoint.model, self.params, self.options.model_extra or {})
         self._check_batches()
-        if "shard" in self.params and self.gpus == 1:
-            raise SettingError(
-                "shard", "nothing to share, expected --imgedit-gpus-per-worker of 2 or more"
+        self._check_shards(site)
+        refuse_if(
+            self.options.quantize and site.is_here and find_spec("torchao") is None,
+            "quantize",
+            "torchao is not installed, pip install torchao",
+        )
+
+    def _check_options(self) -> None:
+        """Refuse what cannot do what it says."""
+        options, shard = self.options, self.params.get("shard", {})
+        refuse_if(
+            "step_cache_threshold" in self.params and not options.step_cache,
+            "step_cache_threshold",
+            "it does nothing without editor.step_cache",
+        )
+        strategy = options.shard.strategy
+        for name in shard:
+            refuse_if(
+                name != "strategy" and strategy in ("context", "none"),
+                f"shard.{name}",
+                f"it does nothing with the strategy {strategy!r}",
             )
-        strategy = self.options.shard.strategy
-        if self.is_sharded and self.options.quantize:
-            raise SettingError("quantize", "not with a sharded editor")
-        if self.is_sharded and self.options.loras and strategy != "context":
-            raise SettingError(
-                "loras", 'not with shards, expected editor.shard.strategy "context" or "none"'
-            )
-        if (
-            self.gpus > 1
-            and strategy in ("context", "none")
-            and "strategy" in self.params.get("shard", {})
-            and not site.may_have_gpus
-        ):
-            raise SettingError("shard.strategy", f"{strategy!r} needs GPUs")
-        if self.options.quantize and site.is_here and find_spec("torchao") is None:
-            raise SettingError("quantize", "torchao is not installed, pip install torchao")
+        refuse_if(options.loras and options.quantize, "loras", "not with editor.quantize")
+        backend, backends = options.attention_backend, attention_backends()
+        refuse_if(
+            backend is not None and backends and backend not in backends,
+            "attention_backend",
+            f"found {backend!r}, expected one of {', '.join(sorted(backends))}",
+        )
 
     def _check_batches(self) -> None:
         """Refuse batches of a pipeline that takes one source a call, or whose edits depend on the
         others of a call.
         """
-        if self.batch_size > 1 and self.is_sharded:
-            raise SettingError(
-                "batch_size", f"found {self.batch_size}, but a sharded editor makes one edit a call"
-            )
-        name = pipeline_class(self.checkpoint.model) or ""
-        if self.batch_size > 1 and name in ADAPTERS and not ADAPTERS[name].batches:
-            raise SettingError(
-                "batch_size", f"found {self.batch_size}, but {name} {ADAPTERS[name].no_batches}"
+        name, size = pipeline_class(self.checkpoint.model), self.batch_size
+        refuse_if(
+            size > 1 and self.is_sharded,
+            "batch_size",
+            f"found {size}, but a sharded editor makes one edit a call",
+        )
+        if name in ADAPTERS:
+            refuse_if(
+                size > 1 and not ADAPTERS[name].batches,
+                "batch_size",
+                f"found {size}, but {name} {ADAPTERS[name].no_batches}",
             )
 
-    def _check_options(self) -> None:
-        """Refuse what cannot do what it says."""
-        options, given = self.options, self.params
-        if "step_cache_threshold" in given and not options.step_cache:
-            raise SettingError("step_cache_threshold", "it does nothing without editor.step_cache")
-        further = [name for name in given.get("shard", {}) if name != "strategy"]
-        if options.shard.strategy in ("context", "none") and further:
-            raise SettingError(
-                f"shard.{further[0]}",
-                f"it does nothing with the strategy {options.shard.strategy!r}",
-            )
-        if options.loras and options.quantize:
-            raise SettingError("loras", "not with editor.quantize")
-        backend, backends = options.attention_backend, attention_backends()
-        if backend is not None and backends and backend not in backends:
-            raise SettingError(
-                "attention_backend",
-                f"found {backend!r}, expected one of {', '.join(sorted(backends))}",
-            )
+    def _check_shards(self, site: Site) -> None:
+        """Refuse what GPUs cannot share."""
+        options, strategy = self.options, self.options.shard.strategy
+        refuse_if(
+            "shard" in self.params and self.gpus == 1,
+            "shard",
+            "nothing to share, expected --imgedit-gpus-per-worker of 2 or more",
+        )
+        refuse_if(self.is_sharded and options.quantize, "quantize", "not with a sharded editor")
+        refuse_if(
+            self.is_sharded and options.loras and strategy != "context",
+            "loras",
+            'not with shards, expected editor.shard.strategy "context" or "none"',
+        )
+        needs_gpus = strategy in ("context", "none") and "strategy" in self.params.get("shard", {})
+        refuse_if(
+            self.gpus > 1 and needs_gpus and not site.may_have_gpus,
+            "shard.strategy",
+            f"{strategy!r} needs GPUs",
+        )
 
     def deciding(self, dtype: str) -> JsonObject:
         """Return the parameters that decide; also the number of GPUs where each computes a part of
@@ -537,8 +554,12 @@ class Diffusers(CheckpointModel):
         """Offload where a GPU cannot hold the editor; compile where that pays."""
         settled = super().settle(workload)
         options = settled.options
-        is_decided = options.compile != "auto" or options.offload in self.offloads
-        if is_decided or options.step_cache or self.gpus > 1:
+        if (
+            options.compile != "auto"
+            or options.step_cache
+            or options.offload in self.offloads
+            or self.gpus > 1
+        ):
             return settled
         steps = workload.jobs * float(self.params.get("num_inference_steps", USUAL_STEPS))
         if steps >= COMPILE_STEPS and self.weight_bytes >= COMPILE_BYTES:
@@ -576,17 +597,16 @@ def _check_loras(loras: list[LoraParameters]) -> None:
     given twice.
     """
     names = [lora.name for lora in loras if lora.name]
-    if len(set(names)) < len(names):
-        raise SettingError("loras", "a name is given twice")
-    if len({lora.path for lora in loras}) < len(loras):
-        raise SettingError("loras", "a file is given twice")
-    for lora in loras:
-        if not lora.path.endswith(".safetensors"):
-            raise SettingError(
-                "loras",
-                f"{lora.path}: weights that can run code when they load, expected safetensors",
-            )
+    paths = [lora.path for lora in loras]
+    refuse_if(len(set(names)) < len(names), "loras", "a name is given twice")
+    refuse_if(len(set(paths)) < len(paths), "loras", "a file is given twice")
+    for path in paths:
+        refuse_if(
+            not path.endswith(".safetensors"),
+            "loras",
+            f"{path}: weights that can run code when they load, expected safetensors",
+        )
         try:
-            tensor_bytes(Path(lora.path))
+            tensor_bytes(Path(path))
         except UsageError as error:
             raise SettingError("loras", str(error)) from None

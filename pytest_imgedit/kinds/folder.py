@@ -10,12 +10,12 @@ from string import Formatter
 
 from PIL import Image
 
-from pytest_imgedit.core.errors import ImageError, SettingError, UsageError
+from pytest_imgedit.core.errors import ImageError, UsageError
 from pytest_imgedit.core.files import is_file
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.core.sanitize import did_you_mean
-from pytest_imgedit.kinds.base import FinishedImages, Model, Site
+from pytest_imgedit.kinds.base import FinishedImages, Model, Site, refuse_if
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 #: What a pattern may name beside the further fields of the rows.
@@ -49,8 +49,7 @@ class Folder(Model):
 
     def check(self, site: Site) -> None:
         folder, pattern = split_argument(self.argument or "")
-        if not folder.is_dir():
-            raise SettingError("spec", f"editor folder:{folder}: no such folder")
+        refuse_if(not folder.is_dir(), "spec", f"editor folder:{folder}: no such folder")
         if pattern:
             check_pattern(pattern)
         super().check(site)

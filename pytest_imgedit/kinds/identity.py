@@ -14,7 +14,7 @@ from pytest_imgedit.core.redaction import mask_secrets
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.targets import Target
 from pytest_imgedit.kinds.base import REVISION, Model, Where
-from pytest_imgedit.kinds.fingerprints import Digests, canonical
+from pytest_imgedit.kinds.checkpoint_files import Digests, canonical
 from pytest_imgedit.kinds.source import Closure, class_defaults, source_closure
 
 

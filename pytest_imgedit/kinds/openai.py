@@ -26,9 +26,16 @@ from pytest_imgedit.core.redaction import is_secret
 from pytest_imgedit.core.requests import Answer, EditRequest, Question
 from pytest_imgedit.core.sanitize import one_line, plain
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.kinds.base import Composition, Model, Requirements, Site, Where
-from pytest_imgedit.kinds.fingerprints import Digests
-from pytest_imgedit.kinds.parameters import Parameters, indifferent
+from pytest_imgedit.kinds.base import (
+    Composition,
+    Model,
+    Parameters,
+    Requirements,
+    Site,
+    Where,
+    indifferent,
+)
+from pytest_imgedit.kinds.checkpoint_files import Digests
 
 API_KEY_ENV = "OPENAI_API_KEY"
 _NO_KEY = "none"  # local servers ask for none, and the client wants some text
@@ -224,7 +231,6 @@ class OpenAIJudge:
     """
 
     def __init__(self, endpoint: str, *, device: str, **params: Any) -> None:
-        del device  # it computes elsewhere
         options = OpenAIParameters.parse(params)
         self.server = Server(parse_endpoint("openai", endpoint), options)
         self.server.check()
@@ -272,8 +278,9 @@ class OpenAIJudge:
     async def _ask(self, messages: Any) -> Answer:
         async with self._free:
             try:
-                create = self._client.chat.completions.create
-                return read_completion(await create(messages=messages, **self.request))
+                return read_completion(
+                    await self._client.chat.completions.create(messages=messages, **self.request)
+                )
             except Exception as error:  # of this question alone
                 return Answer(error=self.server.describe(error))
 
@@ -328,7 +335,6 @@ class OpenAIImagesEditor:
     """
 
     def __init__(self, endpoint: str, *, device: str, **params: Any) -> None:
-        del device  # it computes elsewhere
         self.options = OpenAIImagesParameters.parse(params)
         self.server = Server(parse_endpoint("openai-images", endpoint), self.options)
         self.server.check()

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any, Literal
 from PIL import Image
 from pydantic import Field
 
-from pytest_imgedit.core.errors import SettingError, SetupError
+from pytest_imgedit.core.errors import SetupError
 from pytest_imgedit.core.requests import Answer, Question
 from pytest_imgedit.core.sanitize import plain
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.base import (
     CheckpointModel,
     Composition,
+    ComputeParameters,
     Requirements,
     Site,
     Where,
     attention_packages,
+    refuse_if,
 )
-from pytest_imgedit.kinds.checkpoint_files import ADAPTER_FILES, Layout, weight_files
-from pytest_imgedit.kinds.fingerprints import Digests
-from pytest_imgedit.kinds.parameters import ComputeParameters
+from pytest_imgedit.kinds.checkpoint_files import ADAPTER_FILES, Digests, Layout, weight_files
 from pytest_imgedit.kinds.qwen_decoder.architectures import read_config, unpackable
 
 if TYPE_CHECKING:
@@ -118,8 +118,9 @@ class QwenVLJudge:
                 f"({self.processor.image_token_id} and {self.model.config.image_token_id})"
             )
         is_packed = options.attention == "auto" and device != "balanced" and not reason
-        is_fused = is_packed and device == "cuda" and _is_large(folder)
-        self.compiled = is_fused and fused.fuse(self.model)
+        self.compiled = (
+            is_packed and device == "cuda" and _is_large(folder) and fused.fuse(self.model)
+        )
         self.decoder: Decoder
         if not is_packed:
             self.decoder = decoding.PaddedDecoder(
@@ -201,9 +202,9 @@ class QwenVLJudge:
         """
         prompts = prepared or [self.preprocess(question) for question in questions]
         decoded = self.decoder.decode(prompts, self.max_new_tokens, keep_logits=self.expects)
-        tokenizer = self.processor.tokenizer
+        decode = self.processor.tokenizer.decode
         answers = [
-            Answer(tokenizer.decode(tokens, skip_special_tokens=True).strip(), cut=cut)
+            Answer(decode(tokens, skip_special_tokens=True).strip(), cut=cut)
             for tokens, cut in zip(decoded.tokens, decoded.cut, strict=True)
         ]
         if self.expects:
@@ -281,9 +282,11 @@ class QwenVLJudge:
 def chatml(system: str, parts: Sequence[tuple[str, str]]) -> str:
     """Put a question into ChatML, Qwen's own chat format, up to where the answer starts."""
     user = "".join(VISION if kind == "image" else plain(text) for kind, text in parts)
-    turns = (("system", plain(system)), ("user", user))
-    written = "".join(f"<|im_start|>{role}\n{text}<|im_end|>\n" for role, text in turns)
-    return f"{written}<|im_start|>assistant\n"
+    return (
+        f"<|im_start|>system\n{plain(system)}<|im_end|>\n"
+        f"<|im_start|>user\n{user}<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
 
 
 def _load(folder: Path, device: str, dtype: torch.dtype, attention: str) -> Any:
@@ -340,11 +343,11 @@ class QwenVL(CheckpointModel):
         super().check(site)
         adapter = self.options.adapter
         for name in ADAPTER_FILES:
-            if adapter is not None and not Path(adapter, name).is_file():
-                raise SettingError(
-                    "adapter",
-                    f"{adapter}: no {name}, expected a folder with an adapter in PEFT's format",
-                )
+            refuse_if(
+                adapter is not None and not Path(adapter, name).is_file(),
+                "adapter",
+                f"{adapter}: no {name}, expected a folder with an adapter in PEFT's format",
+            )
 
     def check_folder(self) -> None:
         super().check_folder()
@@ -358,8 +361,11 @@ class QwenVL(CheckpointModel):
     def compose(self, where: Where, digests: Digests) -> Composition:
         """Tell also how it decodes, since other kernels round otherwise."""
         composition = super().compose(where, digests)
-        reason = unpackable(read_config(self.checkpoint.folder))
-        is_padded = self.options.attention != "auto" or self.gpus > 1 or reason
+        is_padded = (
+            self.options.attention != "auto"
+            or self.gpus > 1
+            or unpackable(read_config(self.checkpoint.folder))
+        )
         composition.computation["decoder"] = "padded" if is_padded else "packed"
         if self.options.adapter is not None:
             composition.computation["adapter"] = digests.of(

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from pytest_imgedit.core.requests import Answer, Question
-from pytest_imgedit.kinds.base import Model
-from pytest_imgedit.kinds.parameters import Parameters
+from pytest_imgedit.kinds.base import Model, Parameters
 
 Pixels = NDArray[np.float64]
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Self
 
-from pytest_imgedit.core.errors import SettingError
-from pytest_imgedit.kinds.base import CheckpointModel, Site
+from pytest_imgedit.kinds.base import CheckpointModel, Site, refuse_if
 from pytest_imgedit.kinds.diffusers import Diffusers
 from pytest_imgedit.kinds.qwen_vl import QwenVL
 from pytest_imgedit.scenes import WEIGHTS
@@ -44,17 +43,19 @@ class ScenesJudge(_Embedded, QwenVL):
 
     def check(self, site: Site) -> None:
         super().check(site)
-        if site.suite is not None and site.suite.partition(":")[0] != "scenes":
-            raise SettingError(
-                "spec",
-                "judge 'scenes' knows drawn scenes only and cannot grade the suite "
-                f"{site.suite!r}: name a judge with --imgedit-judge, such as qwen-vl:MODEL, "
-                "openai:URL#MODEL, or reference where pairs have one",
-            )
-        if site.suite is not None and (site.rubric != "aspects" or site.is_custom_rubric):
-            custom = " of your own" if site.is_custom_rubric else ""
-            raise SettingError(
-                "rubric",
-                "judge 'scenes' was taught the built-in rubric 'aspects' and no other, found "
-                f"{site.rubric!r}{custom}",
-            )
+        if site.suite is None:
+            return
+        refuse_if(
+            site.suite.partition(":")[0] != "scenes",
+            "spec",
+            "judge 'scenes' knows drawn scenes only and cannot grade the suite "
+            f"{site.suite!r}: name a judge with --imgedit-judge, such as qwen-vl:MODEL, "
+            "openai:URL#MODEL, or reference where pairs have one",
+        )
+        custom = " of your own" if site.is_custom_rubric else ""
+        refuse_if(
+            custom or site.rubric != "aspects",
+            "rubric",
+            "judge 'scenes' was taught the built-in rubric 'aspects' and no other, found "
+            f"{site.rubric!r}{custom}",
+        )

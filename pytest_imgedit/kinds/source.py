@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from pytest_imgedit.core.errors import SetupError
+from pytest_imgedit.core.errors import SettingError, SetupError
 from pytest_imgedit.core.files import digest
 from pytest_imgedit.core.sanitize import did_you_mean
 from pytest_imgedit.core.strict_json import JsonObject
@@ -91,21 +91,19 @@ class Signature:
     open_ended: bool
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
-    def problem(
-        self, params: Mapping[str, Any], reserved: Container[str]
-    ) -> tuple[str, str] | None:
-        """Return the first parameter that does not fit, with the reason; `reserved` names are set
+    def check(self, params: Mapping[str, Any], reserved: Container[str]) -> None:
+        """Raise `SettingError` for the first parameter that does not fit; `reserved` names are set
         by the harness.
         """
         for name, value in params.items():
             if name in reserved or (name not in self.annotations and not self.open_ended):
-                return name, f"no such argument is taken{did_you_mean(name, self.annotations)}"
+                near = did_you_mean(name, self.annotations)
+                raise SettingError(name, f"no such argument is taken{near}")
             types = [part.strip() for part in self.annotations.get(name, "").split("|")]
             is_plain = set(types) <= {*_PLAIN_TYPES, "None"}
             if is_plain and not any(_is_a(value, type_name) for type_name in types):
                 expected = " or ".join(type_name for type_name in types if type_name != "None")
-                return name, f"found {value!r}, expected {expected}"
-        return None
+                raise SettingError(name, f"found {value!r}, expected {expected}")
 
 
 def _is_a(value: object, type_name: str) -> bool:
@@ -158,8 +156,9 @@ def class_defaults(paths: Iterable[Path], class_name: str) -> JsonObject:
 
 def _arguments_of(node: ast.ClassDef, method: str) -> list[ast.arguments]:
     """Return the arguments of each definition of a method in the body of a class."""
-    functions = [item for item in node.body if isinstance(item, ast.FunctionDef)]
-    return [function.args for function in functions if function.name == method]
+    return [
+        item.args for item in node.body if isinstance(item, ast.FunctionDef) and item.name == method
+    ]
 
 
 def _positional(arguments: ast.arguments) -> list[ast.arg]:

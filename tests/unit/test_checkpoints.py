@@ -10,10 +10,10 @@ from pytest_imgedit.kinds import checkpoint_files
 from pytest_imgedit.kinds.checkpoint_files import (
     Checkpoint,
     Layout,
+    digest_files,
     find_checkpoint,
     loaded_files,
 )
-from pytest_imgedit.kinds.fingerprints import digest_files
 from pytest_imgedit.scenes import WEIGHTS
 
 
