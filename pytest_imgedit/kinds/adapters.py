@@ -191,17 +191,6 @@ def _snap(processor: str, pipeline: Any, size: Size) -> None:
     )
 
 
-def _omnigen_prompt(instruction: str) -> str:
-    """Refer to the one image; an instruction that names images by OmniGen's marks would refer to
-    others.
-    """
-    return f"<img><|image_1|></img> {instruction.replace('<|', '< |')}"
-
-
-def _fibo_prompt(instruction: str) -> str:
-    return json.dumps({"edit_instruction": instruction}, separators=(",", ":"), ensure_ascii=False)
-
-
 #: Sizes of edits, as results and docs tell them.
 _SQUARE, _RESIZED = "1024² at the source's aspect ratio", "; the source is resized to it"
 _OF_UNET = "the UNet's area at the source's aspect ratio"
@@ -217,7 +206,9 @@ ADAPTERS: dict[str, Adapter] = {
         f"{_SQUARE}, multiple of 32",
         gives_size=True,
         multiple=lambda pipeline: 32,
-        prompt=_fibo_prompt,
+        prompt=lambda instruction: json.dumps(
+            {"edit_instruction": instruction}, separators=(",", ":"), ensure_ascii=False
+        ),
         wrapping='JSON {"edit_instruction": …}; no model expands it',
     ),
     "ChronoEditPipeline": Adapter(
@@ -262,7 +253,8 @@ ADAPTERS: dict[str, Adapter] = {
         _SCALED,
         image="input_images",
         listed=True,
-        prompt=_omnigen_prompt,
+        # an instruction that names images by OmniGen's marks would refer to others
+        prompt=lambda instruction: f"<img><|image_1|></img> {instruction.replace('<|', '< |')}",
         wrapping="<img><|image_1|></img> before it",
         gives_size=True,
         further=lambda size: {"max_input_image_size": max(*size, 1024)},
@@ -368,7 +360,8 @@ def check_arguments(model: str, params: Mapping[str, Any], call: Mapping[str, An
         "area",
         f"{name} takes no size",
     )
-    taken.check(call, SET_BY_HARNESS)
+    # Some pipelines take `**kwargs` for old names; only what they list counts.
+    replace(taken, open_ended=False).check(call, SET_BY_HARNESS)
 
 
 def given_by_harness(defaults: Mapping[str, Any], params: Mapping[str, Any]) -> JsonObject:
@@ -427,19 +420,13 @@ def attention_backends() -> frozenset[str]:
 
 @cache
 def call_signature(name: str) -> Signature | None:
-    """Return the signature of a diffusers pipeline's call; `None` if its source is not found.
-
-    Some pipelines take `**kwargs` for old names; only what they list counts.
-    """
+    """Return the signature of a diffusers pipeline's call; `None` if its source is not found."""
     package = source_file("diffusers")
     if package is None:
         return None
     for path in sorted(package.parent.glob("pipelines/**/*.py")):
         if f"class {name}(" in path.read_text("utf-8"):
-            call = signature(path, name, "__call__")
-            if call is None:
-                return None
-            return replace(call, open_ended=False)
+            return signature(path, name, "__call__")
     return None
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from PIL import Image
 from pydantic import ConfigDict, Field
@@ -277,27 +277,29 @@ class DiffusersEditor:
 
         `override` takes the place of arguments that the editor was given.
         """
-        arguments = self.adapter.arguments(
-            self.pipeline,
-            request.source,
-            request.instruction,
-            {**self.call, **override},
-            self.area,
+        return self.pipeline(
+            output_type=output_type,
+            generator=_generator(request),
+            **self.adapter.arguments(
+                self.pipeline,
+                request.source,
+                request.instruction,
+                {**self.call, **override},
+                self.area,
+            ),
         )
-        return self.pipeline(output_type=output_type, generator=_generator(request), **arguments)
 
     def run_batch(self, requests: Sequence[EditRequest], **override: int) -> Any:
         """Call the pipeline once for several requests, whose sources are of one size; return its
         output as tensors.
         """
-        arguments = self.adapter.batch_arguments(
-            self.pipeline,
-            [(request.source, request.instruction) for request in requests],
-            {**self.call, **override},
-            self.area,
-        )
+        edits = [(request.source, request.instruction) for request in requests]
         return self.pipeline(
-            output_type="pt", generator=[_generator(request) for request in requests], **arguments
+            output_type="pt",
+            generator=[_generator(request) for request in requests],
+            **self.adapter.batch_arguments(
+                self.pipeline, edits, {**self.call, **override}, self.area
+            ),
         )
 
     def edit(self, request: EditRequest) -> Image.Image:
@@ -339,9 +341,13 @@ class DiffusersEditor:
 
 def _trial(number: int) -> EditRequest:
     """A request to try an editor with; others differ in source, instruction and seed."""
-    instruction = "make it brighter" if number % 2 else "snow"
-    source = Image.linear_gradient("L").convert("RGB").rotate(90 * number)
-    return EditRequest(f"trial-{number}", "default", instruction, source, seed=number)
+    return EditRequest(
+        f"trial-{number}",
+        "default",
+        "make it brighter" if number % 2 else "snow",
+        Image.linear_gradient("L").convert("RGB").rotate(90 * number),
+        seed=number,
+    )
 
 
 def _generator(request: EditRequest) -> torch.Generator:
@@ -356,7 +362,6 @@ class Diffusers(CheckpointModel):
     role = "editor"
     name = "diffusers"
     worker = DiffusersEditor
-    sharded: ClassVar[str] = "pytest_imgedit.kinds.sharded_editor:ShardedEditor"
     layout = Layout.PIPELINE
     Params = DiffusersParameters
     offloads = OFFLOADS
@@ -386,7 +391,11 @@ class Diffusers(CheckpointModel):
     def target(self) -> Target:
         if not self.is_sharded:
             return super().target
-        return Target.parse(self.sharded, str(self.checkpoint.folder.absolute()))
+        return Target(
+            "pytest_imgedit.kinds.sharded_editor",
+            "ShardedEditor",
+            str(self.checkpoint.folder.absolute()),
+        )
 
     @property
     def worker_params(self) -> JsonObject:
@@ -413,7 +422,6 @@ class Diffusers(CheckpointModel):
         )
 
     def _check_options(self) -> None:
-        """Refuse what cannot do what it says."""
         options, shard = self.options, self.params.get("shard", {})
         refuse_if(
             "step_cache_threshold" in self.params and not options.step_cache,
@@ -453,7 +461,6 @@ class Diffusers(CheckpointModel):
             )
 
     def _check_shards(self, site: Site) -> None:
-        """Refuse what GPUs cannot share."""
         options, strategy = self.options, self.options.shard.strategy
         refuse_if(
             "shard" in self.params and self.gpus == 1,
@@ -571,13 +578,13 @@ class Diffusers(CheckpointModel):
         """Parameters that trade quality for speed."""
         options = self.options
         backend = options.attention_backend or ""
-        lossy = {
-            "quantize": bool(options.quantize),
-            "step_cache": bool(options.step_cache),
+        losses = {
+            "quantize": options.quantize,
+            "step_cache": options.step_cache,
             "attention_backend": any(word in backend for word in LOSSY_ATTENTION),
-            "step_cache_threshold": bool(options.step_cache),
+            "step_cache_threshold": options.step_cache,
         }
-        return tuple(f"{name}={getattr(options, name)}" for name, is_set in lossy.items() if is_set)
+        return tuple(f"{name}={getattr(options, name)}" for name, loses in losses.items() if loses)
 
 
 def _schedules_with_scipy(folder: Path) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from pytest_imgedit.core.environments import Environment, key, versions_in
@@ -15,7 +16,7 @@ from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.targets import Target
 from pytest_imgedit.kinds.base import REVISION, Model, Where
 from pytest_imgedit.kinds.checkpoint_files import Digests, canonical
-from pytest_imgedit.kinds.source import Closure, class_defaults, source_closure
+from pytest_imgedit.kinds.source import class_defaults, libraries_behind, source_closure
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,13 @@ def identify(model: Model, cache: Path, where: Where | None = None) -> Identity:
     """
     where, digests = where or Where(), Digests(cache)
     is_custom = model.target.is_own
-    closure = source_closure(model.target.module) if is_custom else None
+    sources: Mapping[str, Path] = {}
+    libraries = model.requirements.packages
+    if is_custom:
+        sources, packages = source_closure(model.target.module)
+        libraries = libraries_behind(packages)
     composition = model.compose(where, digests)
-    parts = {**_code_of(model, closure), **composition.parts}
+    parts = {**_code_of(model, sources), **composition.parts}
     deciding = model.deciding(where.resolved_dtype(model.params))
     named = {
         name: digests.resolved(value)
@@ -80,20 +85,15 @@ def identify(model: Model, cache: Path, where: Where | None = None) -> Identity:
         else canonical(value)
         for name, value in deciding.items()
     }
-    libraries = model.requirements.packages
-    if closure is not None:
-        libraries = closure.libraries()
-        # the code says what a default is, but not what a file holds that the default names
-        for name, value in class_defaults(closure.files.values(), model.target.attribute).items():
-            if name not in deciding and (content := digests.resolved(value)) != canonical(value):
-                named[name] = content
+    # the code says what a default is, but not what a file holds that the default names
+    for name, value in class_defaults(sources.values(), model.target.attribute).items():
+        if name not in deciding and (content := digests.resolved(value)) != canonical(value):
+            named[name] = content
     recipe = {**parts, "params": named, **composition.computation}
     if is_custom and model.checkpoint is None:
         recipe["argument"] = digests.resolved(model.target.argument)
-    if where.versions is None:
-        versions = versions_in(where.python, libraries)
-    else:
-        versions = where.versions(libraries)
+    look_up = where.versions or partial(versions_in, where.python)
+    versions = look_up(libraries)
     here = Environment(device=where.device, gpu=where.gpu, versions=versions, threads=where.threads)
     if model.is_served:
         here = Environment(device="server", versions=versions)
@@ -112,15 +112,14 @@ def identify(model: Model, cache: Path, where: Where | None = None) -> Identity:
     )
 
 
-def _code_of(model: Model, closure: Closure | None) -> JsonObject:
+def _code_of(model: Model, sources: Mapping[str, Path]) -> JsonObject:
     """Name the class, and the code that it consists of: for a class of this package, a revision of
     it all.
     """
     parts: JsonObject = {"class": f"{model.target.module}:{model.target.attribute}"}
     if model.shown_reference is not None:
         parts["shown"] = model.shown_reference
-    if closure is not None:
-        sources = sorted(closure.files.items())
-        return {**parts, "code": {name: digest(path) for name, path in sources}}
+    if model.target.is_own:
+        return {**parts, "code": {name: digest(path) for name, path in sorted(sources.items())}}
     worker = Target.of(model.worker)
     return {**parts, "class": f"{worker.module}:{worker.attribute}", "revision": REVISION}

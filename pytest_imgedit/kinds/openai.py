@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -38,7 +38,6 @@ from pytest_imgedit.kinds.base import (
 from pytest_imgedit.kinds.checkpoint_files import Digests
 
 API_KEY_ENV = "OPENAI_API_KEY"
-_NO_KEY = "none"  # local servers ask for none, and the client wants some text
 
 
 @dataclass(frozen=True)
@@ -146,7 +145,8 @@ class Server:
         """The arguments of a client of the package `openai`."""
         return {
             "base_url": self.endpoint.url,
-            "api_key": os.environ.get(self.options.api_key_env) or _NO_KEY,
+            # local servers ask for no key, and the client wants some text
+            "api_key": os.environ.get(self.options.api_key_env) or "none",
             "timeout": self.options.timeout,
             "max_retries": self.options.retries,
         }
@@ -294,20 +294,18 @@ def read_completion(completion: Any) -> Answer:
     tokens_in, tokens_out = (
         count if type(count) is int and 0 <= count < MAX_TOKENS else 0 for count in counts
     )
-    return replace(_read_choice(completion.choices[0]), tokens_in=tokens_in, tokens_out=tokens_out)
-
-
-def _read_choice(choice: Any) -> Answer:
+    choice = completion.choices[0]
+    content, cut = choice.message.content, choice.finish_reason == "length"
     refusal = getattr(choice.message, "refusal", None)
+    error = None
     if refusal or choice.finish_reason == "content_filter":
-        return Answer(error=f"the model refuses to answer: {refusal or 'content filter'}")
-    cut = choice.finish_reason == "length"
-    content = choice.message.content
-    if cut and content is None:  # it may have thought only
-        return Answer(cut=True)
-    if not isinstance(content, str):
-        return Answer(error=f"an answer without text (finish_reason {choice.finish_reason!r})")
-    return Answer(content.strip(), cut=cut)
+        error = f"the model refuses to answer: {refusal or 'content filter'}"
+    elif not (isinstance(content, str) or (cut and content is None)):  # it may have thought only
+        error = f"an answer without text (finish_reason {choice.finish_reason!r})"
+    if error is not None:
+        return Answer(error=error, tokens_in=tokens_in, tokens_out=tokens_out)
+    reply = (content or "").strip()
+    return Answer(reply, cut=cut, tokens_in=tokens_in, tokens_out=tokens_out)
 
 
 def fit(image: Image.Image, max_pixels: int) -> Image.Image:
@@ -340,8 +338,8 @@ class OpenAIImagesEditor:
         self.server.check()
         from openai import OpenAI
 
-        optional = {"size": self.options.size, "response_format": self.options.response_format}
-        self.request: JsonObject = {name: value for name, value in optional.items() if value}
+        fields = self.options.model_dump(include={"size", "response_format"})
+        self.request: JsonObject = {name: value for name, value in fields.items() if value}
         self._client = OpenAI(**self.server.client)
 
     def edit(self, request: EditRequest) -> Image.Image:

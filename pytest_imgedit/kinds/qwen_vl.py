@@ -248,8 +248,9 @@ class QwenVLJudge:
             return [logits[key].softmax(-1) for key in texts]
 
         grades: list[dict[str, tuple[float, float]]] = [{} for _ in answers]
-        expected = expected_grades(tokenizer, asked, after)
-        for row, (place, _), grade in zip(rows, asked, expected, strict=True):
+        for row, (place, _), grade in zip(
+            rows, asked, expected_grades(tokenizer, asked, after), strict=True
+        ):
             grades[row][place.aspect] = grade
         return [
             replace(
@@ -261,7 +262,6 @@ class QwenVLJudge:
         ]
 
     def _prompt(self, question: Question) -> str:
-        """Put a question into the model's chat format."""
         tokenizer: Any = self.processor.tokenizer
         if tokenizer.chat_template is None:
             return chatml(question.system, question.parts)
@@ -273,10 +273,9 @@ class QwenVLJudge:
             {"role": "system", "content": [{"type": "text", "text": plain(question.system)}]},
             {"role": "user", "content": parts},
         ]
-        prompt: str = tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True
+        return str(
+            tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         )
-        return prompt
 
 
 def chatml(system: str, parts: Sequence[tuple[str, str]]) -> str:

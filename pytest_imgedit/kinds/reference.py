@@ -66,8 +66,8 @@ class ReferenceJudge:
 
 
 def _pixels(image: Image.Image, size: tuple[int, int]) -> Pixels:
-    resized = image.resize(size, Image.Resampling.BICUBIC)
-    return np.asarray(resized.convert("RGB"), dtype=np.float64) / 255
+    rgb = image.resize(size, Image.Resampling.BICUBIC).convert("RGB")
+    return np.asarray(rgb, dtype=np.float64) / 255
 
 
 def change(source: Pixels, edited: Pixels, target: Pixels, region: NDArray[np.bool_]) -> float:

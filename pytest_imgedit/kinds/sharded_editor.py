@@ -29,7 +29,6 @@ from pytest_imgedit.kinds.diffusers import OFFLOADS, DiffusersEditor, DiffusersP
 #: Seconds that ranks may differ in when they end an edit; one that takes longer is out of step for
 #: good.
 PATIENCE = 60.0
-_FOLLOW = "from pytest_imgedit.kinds.sharded_editor import follow; follow()"
 
 
 class ShardedEditor(DiffusersEditor):
@@ -116,7 +115,7 @@ class _Follower:
             [
                 sys.executable,
                 "-c",
-                _FOLLOW,
+                "from pytest_imgedit.kinds.sharded_editor import follow; follow()",
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -97,13 +97,14 @@ class Signature:
         """
         for name, value in params.items():
             if name in reserved or (name not in self.annotations and not self.open_ended):
-                near = did_you_mean(name, self.annotations)
-                raise SettingError(name, f"no such argument is taken{near}")
+                raise SettingError(
+                    name, f"no such argument is taken{did_you_mean(name, self.annotations)}"
+                )
             types = [part.strip() for part in self.annotations.get(name, "").split("|")]
             is_plain = set(types) <= {*_PLAIN_TYPES, "None"}
             if is_plain and not any(_is_a(value, type_name) for type_name in types):
-                expected = " or ".join(type_name for type_name in types if type_name != "None")
-                raise SettingError(name, f"found {value!r}, expected {expected}")
+                types = [type_name for type_name in types if type_name != "None"]
+                raise SettingError(name, f"found {value!r}, expected {' or '.join(types)}")
 
 
 def _is_a(value: object, type_name: str) -> bool:
@@ -121,7 +122,11 @@ def signature(path: Path, class_name: str, method: str) -> Signature | None:
             for arguments in _arguments_of(node, method):
                 annotations = {
                     argument.arg: ast.unparse(argument.annotation) if argument.annotation else ""
-                    for argument in (*_positional(arguments), *arguments.kwonlyargs)
+                    for argument in (
+                        *arguments.posonlyargs,
+                        *arguments.args,
+                        *arguments.kwonlyargs,
+                    )
                     if argument.arg != "self"
                 }
                 return Signature(annotations, arguments.kwarg is not None, _defaults(arguments))
@@ -155,18 +160,13 @@ def class_defaults(paths: Iterable[Path], class_name: str) -> JsonObject:
 
 
 def _arguments_of(node: ast.ClassDef, method: str) -> list[ast.arguments]:
-    """Return the arguments of each definition of a method in the body of a class."""
     return [
         item.args for item in node.body if isinstance(item, ast.FunctionDef) and item.name == method
     ]
 
 
-def _positional(arguments: ast.arguments) -> list[ast.arg]:
-    return [*arguments.posonlyargs, *arguments.args]
-
-
 def _defaults(arguments: ast.arguments) -> JsonObject:
-    positional = _positional(arguments)
+    positional = [*arguments.posonlyargs, *arguments.args]
     pairs = [
         *zip(
             positional[len(positional) - len(arguments.defaults) :], arguments.defaults, strict=True
@@ -181,37 +181,16 @@ def _defaults(arguments: ast.arguments) -> JsonObject:
     return defaults
 
 
-@dataclass(frozen=True)
-class Closure:
-    """Source files of first-party modules by name, and names of the installed packages that they
-    import.
-    """
-
-    files: dict[str, Path]
-    packages: frozenset[str]
-
-    def libraries(self) -> tuple[str, ...]:
-        """Return the names of the distributions whose versions decide what the code computes, in
-        lower case.
-        """
-        known = _distributions()
-        names = {name for package in self.packages for name in known.get(package, ())}
-        needs = (line for name in names for line in requires(name) or ())
-        if any(re.match(r"torch\b(?!.*extra)", line) for line in needs):  # as of accelerate
-            names |= set(known.get("torch", ()))
-        libraries = {name.lower() for name in names}
-        if libraries & {"torch", "diffusers", "transformers"}:
-            libraries |= _BEHIND
-        return tuple(sorted(libraries))
-
-
-def source_closure(module: str) -> Closure:
+def source_closure(module: str) -> tuple[dict[str, Path], set[str]]:
     """Follow the imports of a module, which is not imported itself, through all first-party
     modules.
 
     First-party is what lies outside folders of installed packages, as in the user's repository or
     an editable install, and the module's own top-level package wherever it is. Imports inside
     functions count too; a module whose name is computed when it is imported cannot be seen.
+
+    Returns the source files of first-party modules by name, and the names of the installed packages
+    that they import.
     """
     files: dict[str, Path] = {}
     packages: set[str] = set()
@@ -232,10 +211,10 @@ def source_closure(module: str) -> Closure:
             continue
         if root != module.partition(".")[0] and is_third_party(path):
             packages.add(root)
-            continue
-        files[name] = path
-        waiting += _imported(name, path)
-    return Closure(files, frozenset(packages))
+        else:
+            files[name] = path
+            waiting += _imported(name, path)
+    return files, packages
 
 
 def _with_parents(module: str) -> Iterator[str]:
@@ -263,6 +242,21 @@ def _imported(module: str, path: Path) -> list[str]:
                 base = resolve_name("." * node.level + (node.module or ""), package)
                 names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
     return [name for imported in names for name in _with_parents(imported)]
+
+
+def libraries_behind(packages: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of the distributions whose versions decide what code computes that imports
+    these packages, in lower case.
+    """
+    known = _distributions()
+    names = {name for package in packages for name in known.get(package, ())}
+    needs = (line for name in names for line in requires(name) or ())
+    if any(re.match(r"torch\b(?!.*extra)", line) for line in needs):  # as of accelerate
+        names |= set(known.get("torch", ()))
+    libraries = {name.lower() for name in names}
+    if libraries & {"torch", "diffusers", "transformers"}:
+        libraries |= _BEHIND
+    return tuple(sorted(libraries))
 
 
 def is_installed(path: Path) -> bool:
