@@ -111,7 +111,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     collecting.
     """
     config, items = session.config, session.items
-    if (exchange := xdist.Exchange.of_worker(config)) is not None:
+    if (exchange := xdist.Exchange.of(config)) is not None:
         plan = selection.make_plan(config, items)
         if plan.items or plan.calls or plan.problem:
             exchange.leave_plan(config, plan)
@@ -170,7 +170,7 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
             plan = selection.make_plan(config, session.items)
             if plan.ids:
                 state.execute(config, plan)
-            elif session.items and xdist.Exchange.existing(config) is None:
+            elif session.items and xdist.Exchange.of(config) is None:
                 selection.refuse_gates_without_items(config)
         with xdist.survived(session, _is_ours):
             return (yield)

@@ -98,7 +98,7 @@ def _load(config: pytest.Config, settings: SuiteSettings) -> Suite:
     """Load the suite; under xdist, share the one that the first process has loaded."""
     from pytest_imgedit.suites.base import load_suite
 
-    exchange = Exchange.of_worker(config) or Exchange.existing(config)
+    exchange = Exchange.of(config)
     if exchange is None:
         return load_suite(settings)
     return exchange.share_suite(settings)
@@ -162,7 +162,7 @@ def conclude(session: pytest.Session) -> None:
 
 def finished_run(config: pytest.Config) -> FinishedRun | None:
     """Return the finished run; in an xdist worker, as read from what the controller wrote."""
-    exchange = Exchange.of_worker(config)
+    exchange = Exchange.of(config)
     if RUN not in config.stash and exchange is not None:
         from pytest_imgedit.run.finish import FinishedRun
 
@@ -188,7 +188,7 @@ def calls_of(config: pytest.Config, fixture: str) -> Calls:
 
     In an xdist worker they go to the controller.
     """
-    exchange = Exchange.of_worker(config)
+    exchange = Exchange.of(config)
     try:
         if exchange is None:
             return evaluation(config).calls(fixture, sys.stdout)

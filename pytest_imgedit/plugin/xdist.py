@@ -83,14 +83,15 @@ class Tally:
         )
 
 
+@dataclass(frozen=True)
 class Exchange:
     """A private folder through which a controller and its workers exchange JSON.
 
     Only they know the `token`.
     """
 
-    def __init__(self, folder: Path, token: str) -> None:
-        self.folder, self.token = folder, token
+    folder: Path
+    token: str
 
     @classmethod
     def of_controller(cls, config: pytest.Config) -> Exchange:
@@ -101,23 +102,18 @@ class Exchange:
         return config.stash[_EXCHANGE]
 
     @classmethod
-    def of_worker(cls, config: pytest.Config) -> Exchange | None:
-        """Return the exchange that the controller told a worker of; `None` elsewhere."""
+    def of(cls, config: pytest.Config) -> Exchange | None:
+        """Return the exchange of a controller or worker; `None` without pytest-xdist."""
         workerinput = getattr(config, "workerinput", {})
-        if "imgedit_exchange" not in workerinput:
-            return None
-        return cls(Path(workerinput["imgedit_exchange"]), workerinput["imgedit_token"])
-
-    @classmethod
-    def existing(cls, config: pytest.Config) -> Exchange | None:
-        """Return the exchange of a controller, if this session is one."""
+        if "imgedit_exchange" in workerinput:
+            return cls(Path(workerinput["imgedit_exchange"]), workerinput["imgedit_token"])
         return config.stash.get(_EXCHANGE, None)
 
     @classmethod
     def remove(cls, config: pytest.Config) -> None:
-        """Remove the folder at the session's end."""
-        if (exchange := cls.existing(config)) is not None:
-            shutil.rmtree(exchange.folder, ignore_errors=True)
+        """Remove the controller's folder at the session's end."""
+        if _EXCHANGE in config.stash:
+            shutil.rmtree(config.stash[_EXCHANGE].folder, ignore_errors=True)
 
     def leave_plan(self, config: pytest.Config, plan: Plan) -> None:
         """Leave a worker's plan for the controller."""
