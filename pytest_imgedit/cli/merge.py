@@ -17,6 +17,7 @@ from pytest_imgedit.config.settings import RunSettings
 from pytest_imgedit.core import provenance
 from pytest_imgedit.core.errors import StoreError, UsageError
 from pytest_imgedit.core.files import is_folder
+from pytest_imgedit.core.pairs import Shard, shards_of
 from pytest_imgedit.core.results import (
     ComputedIn,
     Controls,
@@ -30,7 +31,6 @@ from pytest_imgedit.core.results import (
     Timing,
     Usage,
 )
-from pytest_imgedit.core.shards import Shard, shards_of
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report import terminal
 from pytest_imgedit.report.write import add_to_github_summary, write_reports, write_results

@@ -16,11 +16,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pytest_imgedit.config.options import OPTIONS, Tables
 from pytest_imgedit.config.toml_file import ConfigFile
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.core.pairs import category_slug
+from pytest_imgedit.core.pairs import Shard, category_slug
 from pytest_imgedit.core.redaction import Redactor, is_secret, server_key
 from pytest_imgedit.core.results import GateOptions
 from pytest_imgedit.core.sanitize import did_you_mean
-from pytest_imgedit.core.shards import Shard
 from pytest_imgedit.kinds.registry import DEFAULT, kind_of
 
 

@@ -1,4 +1,4 @@
-"""The one place that opens, checks, converts and encodes images."""
+"""The only module that opens, checks, converts and encodes images."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MAX_BYTES = 64 * 2**20
 MAX_PIXELS = 64_000_000
 MIN_SIDE = 8
 MAX_ASPECT = 50
-#: Longest side in pixels, and quality, of what reports show in place of an image.
+#: Longest side in pixels, and quality, of the thumbnails in reports.
 THUMBNAIL_SIDE, THUMBNAIL_QUALITY = 512, 75
-#: Cells a side of a signature, and levels of 255 by which those of images that look alike differ at
-#: most.
+#: Cells per side of a signature, and the largest difference, in levels of 255, of cells of images
+#: that look alike.
 SIGNATURE_GRID, ALIKE_LEVELS = 16, 3
 _SRGB = ImageCms.createProfile("sRGB")
 
@@ -70,7 +70,7 @@ class Base64Image:
 
 
 def size_of(data: bytes) -> tuple[int, int]:
-    """Return an image's width and height as its header has them; zeros if it cannot be read."""
+    """Return the width and height in an image's header; zeros if it cannot be read."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -84,8 +84,8 @@ def decode(data: bytes) -> Image.Image:
     """Decode PNG, JPEG or WebP bytes to an 8-bit sRGB image of shape (H, W, 3).
 
     EXIF orientation is applied; colours of an ICC profile become sRGB; alpha is composited over
-    white; 16-bit greys keep their high byte; CMYK and palettes are converted. Of a phone's
-    photograph with further frames (MPO) the first counts, which is the photograph. Raises
+    white; 16-bit greys keep their high byte; CMYK and palettes are converted. Of an MPO file, a
+    phone's photograph with further frames, the first frame is used. Raises
     `ImageError` for any other format, several frames, more than `MAX_BYTES`, a size that
     `check_size` refuses, or data that does not decode to its end.
     """
@@ -114,21 +114,21 @@ def check_size(width: int, height: int) -> None:
     """Raise `ImageError` for more than `MAX_PIXELS`, a side under `MIN_SIDE`, or sides of more than
     1:`MAX_ASPECT`.
     """
-    found = f"image of {width}x{height} pixels"
+    image = f"image of {width}x{height} pixels"
     if width * height > MAX_PIXELS:
-        raise ImageError(f"{found}, expected at most {MAX_PIXELS}")
+        raise ImageError(f"{image}, expected at most {MAX_PIXELS}")
     if min(width, height) < MIN_SIDE:
-        raise ImageError(f"{found}, expected sides of at least {MIN_SIDE}")
+        raise ImageError(f"{image}, expected sides of at least {MIN_SIDE}")
     if max(width, height) > MAX_ASPECT * min(width, height):
-        raise ImageError(f"{found}, expected no side over {MAX_ASPECT} times the other")
+        raise ImageError(f"{image}, expected no side over {MAX_ASPECT} times the other")
 
 
 def to_srgb(image: Image.Image) -> Image.Image:
-    """Convert the colours of an image with an ICC profile to sRGB (relative colorimetric); alpha
-    stays as it is.
+    """Convert the colours of an image with an ICC profile to sRGB (relative colorimetric); alpha is
+    unchanged.
 
-    A profile that cannot be read, or is none of the image's colour space, is left out of account,
-    as browsers do. So are profiles of images of 16 bits a channel, which Pillow cannot convert.
+    As in browsers, a profile that cannot be read, or is not of the image's colour space, is
+    ignored. So are profiles of images of 16 bits per channel, which Pillow cannot convert.
     """
     data = image.info.pop("icc_profile", None)
     if not data or image.mode not in ("RGB", "RGBA", "L", "LA", "CMYK", "P"):
@@ -166,28 +166,29 @@ def to_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
+def _encoded(image: Image.Image, file_format: str, **options: int) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, file_format, **options)
+    return buffer.getvalue()
+
+
 def encode_png(image: Image.Image) -> bytes:
     """Encode an image as PNG, lossless; the same pixels always give the same bytes."""
-    buffer = io.BytesIO()
-    image.convert("RGB").save(buffer, "PNG", compress_level=4)
-    return buffer.getvalue()
+    return _encoded(image.convert("RGB"), "PNG", compress_level=4)
 
 
 def thumbnail(image: Image.Image) -> bytes:
     """Encode an image for reports, as lossy WebP with no side over `THUMBNAIL_SIDE` pixels."""
     reduced = image.convert("RGB")
     reduced.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE), Image.Resampling.LANCZOS)
-    buffer = io.BytesIO()
-    reduced.save(buffer, "WEBP", quality=THUMBNAIL_QUALITY, method=2)
-    return buffer.getvalue()
+    return _encoded(reduced, "WEBP", quality=THUMBNAIL_QUALITY, method=2)
 
 
 def signature(image: Image.Image) -> str:
-    """Return a small description of an image, by which images that look alike are known: see
-    `look_alike`.
+    """Return a small description of an image, which `look_alike` compares.
 
-    It is base64 of `SIGNATURE_GRID`² cells, a byte each for the mean red, green and blue, and for
-    the standard deviation of the grey levels, by which texture and noise are seen.
+    It is base64 of `SIGNATURE_GRID`² cells, with one byte each for the mean red, green and blue,
+    and for the standard deviation of the grey levels, which shows texture and noise.
     """
     grid = (SIGNATURE_GRID, SIGNATURE_GRID)
     grey = np.asarray(image.convert("L"), dtype=np.float32)
@@ -200,33 +201,32 @@ def signature(image: Image.Image) -> str:
     return base64.b64encode(np.dstack([colours, spread]).tobytes()).decode()
 
 
-def look_alike(one: str, other: str) -> bool:
-    """Tell whether no cell of two signatures differs by more than `ALIKE_LEVELS`.
+def look_alike(first: str, second: str) -> bool:
+    """Return whether no cell of two signatures differs by more than `ALIKE_LEVELS`.
 
-    What batches, drivers and GPUs do to an edit stays below that: 12 of 255 at single pixels is
+    The effects of batches, drivers and GPUs on an edit are smaller: 12 of 255 at single pixels is
     under 1 in a cell.
     """
-    cells = [
+    first_cells, second_cells = (
         np.frombuffer(base64.b64decode(text), dtype=np.uint8).astype(np.int16)
-        for text in (one, other)
-    ]
-    return bool(np.abs(cells[0] - cells[1]).max() <= ALIKE_LEVELS)
+        for text in (first, second)
+    )
+    return bool(np.abs(first_cells - second_cells).max() <= ALIKE_LEVELS)
 
 
 def as_jpeg(data: bytes) -> bytes:
-    """Encode an image once more as JPEG of quality 90."""
-    buffer = io.BytesIO()
-    decode(data).save(buffer, "JPEG", quality=90)
-    return buffer.getvalue()
+    """Encode an image again as JPEG of quality 90."""
+    return _encoded(decode(data), "JPEG", quality=90)
 
 
 def resampled(data: bytes) -> bytes:
     """Scale an image to 95% of its size and back, as PNG."""
     image = decode(data)
-    smaller = (max(1, round(image.width * 0.95)), max(1, round(image.height * 0.95)))
-    return encode_png(
-        image.resize(smaller, Image.Resampling.BICUBIC).resize(image.size, Image.Resampling.BICUBIC)
+    smaller = image.resize(
+        (max(1, round(image.width * 0.95)), max(1, round(image.height * 0.95))),
+        Image.Resampling.BICUBIC,
     )
+    return encode_png(smaller.resize(image.size, Image.Resampling.BICUBIC))
 
 
 def suffix_of(data: bytes) -> str:

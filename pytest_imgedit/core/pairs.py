@@ -1,4 +1,4 @@
-"""Pairs and their categories."""
+"""Pairs, their categories, and their shards: the parts of a run for several machines."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ _SLUG_OF = {name: slug for slug, aliases in CATEGORIES.items() for name in (slug
 
 _SAFE = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_SHARD = re.compile(r"([1-9][0-9]{0,3})/([1-9][0-9]{0,3})", re.ASCII)
 
 
 def slug(text: str) -> str:
     """Turn any text into an id of 1 to 128 characters out of `[A-Za-z0-9._-]`.
 
-    Where characters had to go, eight hex digits of the text's SHA-256 follow, so that different
+    If characters are removed, eight hex digits of the text's SHA-256 follow, so that different
     texts keep different ids. The text is NFC-normalised first.
     """
     text = unicodedata.normalize("NFC", text)
@@ -37,53 +38,45 @@ def slug(text: str) -> str:
         return text
     cleaned = _UNSAFE.sub("-", text).strip("-.")
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    if cleaned:
-        return f"{cleaned[:119]}-{digest}"
-    return digest
+    return f"{cleaned[:119]}-{digest}".removeprefix("-")
 
 
 def category_slug(name: str) -> str:
     """Return the English slug of a category name or alias.
 
-    An unknown name, in any script, becomes a category of its own: its letters and digits with `-`
-    between words.
+    An unknown name, in any script, becomes a new category: its letters and digits with `-` between
+    words.
     """
     name = unicodedata.normalize("NFC", name).strip()
     known = _SLUG_OF.get(name) or _SLUG_OF.get(name.lower())
     return known or re.sub(r"[^\w.]+", "-", name).strip("-.") or slug(name)
 
 
-def aliases_of(category: str) -> tuple[str, ...]:
-    """Return all names of a category by its slug, the slug first."""
-    return (category, *CATEGORIES.get(category, ()))
-
-
 def in_order(categories: Iterable[str]) -> list[str]:
-    """List distinct categories: the known ones in the order of the alias table, then the others as
-    they appear.
+    """List distinct categories: the known ones in the order of `CATEGORIES`, then the others in
+    order of appearance.
     """
-    present = dict.fromkeys(categories)
-    return [
-        *(name for name in CATEGORIES if name in present),
-        *(name for name in present if name not in CATEGORIES),
-    ]
+    rank = {name: position for position, name in enumerate(CATEGORIES)}
+    return sorted(dict.fromkeys(categories), key=lambda name: rank.get(name, len(rank)))
 
 
 class ImageSource(Protocol):
-    """Where an image comes from; nothing is read or decoded before `read`."""
+    """The origin of an image; nothing is read or decoded before `read`."""
 
     def read(self) -> bytes:
-        """Return the encoded image (PNG, JPEG or WebP); raise `ImageError` if it cannot be had."""
+        """Return the encoded image (PNG, JPEG or WebP); raise `ImageError` if it cannot be
+        read.
+        """
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class EditPair:
     """One (source image, edit instruction) of a suite.
 
-    `id` is unique in its suite and made of `[A-Za-z0-9._-]{1,128}`; `category` is a slug; `seed` is
+    `id` is unique in its suite and matches `[A-Za-z0-9._-]{1,128}`. `category` is a slug. `seed` is
     the base seed, to which the number of the repetition is added. `own_id` and `own_category` are
-    the suite's own words for them, in any script; `fields` holds what else the suite says of the
-    pair, as text; `row` is where it stands, such as `pairs.jsonl:3`, as far as it stands in a file.
+    the suite's names, in any script. `fields` holds further fields of the pair as text. `row` is
+    the location in a suite file, such as `pairs.jsonl:3`.
     """
 
     id: str
@@ -102,17 +95,55 @@ class EditPair:
     row: str = field(default="", compare=False)
 
     def __repr__(self) -> str:
-        """Say which one it is, without texts from data."""
+        """Return the id, without texts from data."""
         return f"<EditPair {self.id!a}>"
 
     @property
     def category_names(self) -> tuple[str, ...]:
-        """The category's slug, its aliases, and what the suite calls it."""
-        return tuple(dict.fromkeys(filter(None, (*aliases_of(self.category), self.own_category))))
+        """The category's slug, its aliases, and the suite's name for it."""
+        names = (self.category, *CATEGORIES.get(self.category, ()), self.own_category)
+        return tuple(dict.fromkeys(filter(None, names)))
 
     @property
     def keywords(self) -> tuple[str, ...]:
-        """Names by which `-k` finds this pair: those of its category, its tags, its difficulty, the
-        suite's own id.
+        """Names by which `-k` finds this pair: those of its category, its tags, its difficulty, and
+        the suite's id.
         """
         return tuple(filter(None, (*self.category_names, *self.tags, self.difficulty, self.own_id)))
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The shard `index` of `count`; indices begin at 1."""
+
+    index: int
+    count: int
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """Read `I/N`; raises `ValueError` for anything else."""
+        match = _SHARD.fullmatch(text)
+        if match is None or int(match[1]) > int(match[2]):
+            raise ValueError("expected I/N with I from 1 to N, such as 1/4")
+        return cls(int(match[1]), int(match[2]))
+
+    def has(self, pair_id: str) -> bool:
+        """Return whether a pair belongs to this shard, which depends only on the SHA-256 of its
+        id.
+        """
+        return number_of(pair_id) % self.count == self.index - 1
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.count}"
+
+
+def number_of(pair_id: str) -> int:
+    """Return the number that assigns a pair to a shard: the first 64 bits of the SHA-256 of its
+    id.
+    """
+    return int.from_bytes(hashlib.sha256(pair_id.encode()).digest()[:8], "big")
+
+
+def shards_of(pair_ids: Iterable[str], count: int) -> list[int]:
+    """List the indices of the shards that have any of these pairs, in order."""
+    return sorted({number_of(pair_id) % count + 1 for pair_id in pair_ids})

@@ -1,7 +1,5 @@
-"""Every message that passes between the controller, workers, and ranks of a sharded editor.
-
-All are dictionaries of plain values, as execnet sends them, told apart by `op`. They stand here
-rather than beside the pool, since the ranks of an editor know nothing of workers.
+"""Every message between the controller and its workers: dictionaries of plain values, as execnet
+sends them, which differ by `op`.
 """
 
 from __future__ import annotations
@@ -11,17 +9,9 @@ from typing import Literal, NotRequired, TypedDict
 from pytest_imgedit.core.strict_json import JsonObject
 
 
-class TargetMessage(TypedDict):
-    """The class to build."""
-
-    module: str
-    attribute: str
-    argument: str | None
-
-
 class CheckpointMessage(TypedDict):
-    """A checkpoint to be found on another host, in the same `folder` or `embedded` in this package;
-    SHA-256 by file.
+    """A checkpoint that another host must have, in the same `folder` or `embedded` in this package;
+    `digests` are SHA-256 by file.
     """
 
     folder: str
@@ -34,7 +24,7 @@ class CheckpointMessage(TypedDict):
 
 
 class EditJob(TypedDict):
-    """Edits to be made in one call of the editor, of sources of one size: fields of
+    """Edits for one call of the editor, whose sources have the same size: fields of
     `EditRequest[bytes]`.
     """
 
@@ -43,20 +33,21 @@ class EditJob(TypedDict):
 
 
 class JudgeJob(TypedDict):
-    """Questions to be put to a judge as one batch: fields of `Question[bytes]`."""
+    """Questions to a judge as one batch: fields of `Question[bytes]`."""
 
     op: Literal["judge"]
     questions: list[JsonObject]
 
 
 class Preparing(TypedDict):
-    """What every worker of a model is told of it; `unused` are packages that it is to do without.
+    """The description of a model for its workers; `target` holds the fields of a `Target`, `unused`
+    names packages that must not be imported.
 
-    Of an editor, `batch_size` is how many edits go into one call, which with `pads_batches` is
-    padded to that size. `code` and `files` are SHA-256 by name that must be found where it runs.
+    For an editor, `batch_size` is the number of edits of one call, which `pads_batches` pads to
+    that size. `code` and `files` are SHA-256 by name, which must match where the worker runs.
     """
 
-    target: TargetMessage
+    target: JsonObject
     params: JsonObject
     libraries: list[str]
     unused: list[str]
@@ -70,44 +61,37 @@ class Preparing(TypedDict):
 
 
 class Prepare(Preparing):
-    """Import the class, and read its files ahead."""
+    """Import the class, and start to read its files."""
 
     op: Literal["prepare"]
     device: str
 
 
-class Load(TypedDict):
-    """Build the model."""
+class Command(TypedDict):
+    """`load` builds the model; `drop` cancels the jobs that have not begun, and soon the running
+    one.
+    """
 
-    op: Literal["load"]
-
-
-class Drop(TypedDict):
-    """Leave the jobs that have not begun, and before long the one that is being done."""
-
-    op: Literal["drop"]
+    op: Literal["load", "drop"]
 
 
 Job = EditJob | JudgeJob
-ToWorker = Prepare | Load | Drop | EditJob | JudgeJob
+ToWorker = Prepare | Command | Job
 
 
 # --- from a worker to the controller
 
 
 class MemoryUsed(TypedDict):
-    """The most bytes of memory that a worker has used: of its GPU (`None` without one), and of its
-    host.
-    """
+    """The peak memory of a worker in bytes: of its GPU (`None` without one), and of its host."""
 
     gpu: int | None
     host: int
 
 
 class _Reply(TypedDict):
-    """What every reply tells: its `seconds`, the most `memory` that the worker has used so far,
-    `code`, where it has imported more modules since the last reply, and of a worker on the CPU
-    `cpu_share`, as `workers/hardware.py` says.
+    """Every reply has its `seconds` and the peak `memory` so far. It has `code` if the worker has
+    imported modules since the last reply, and `cpu_share` if it runs on the CPU.
     """
 
     seconds: NotRequired[float]
@@ -116,14 +100,14 @@ class _Reply(TypedDict):
     cpu_share: NotRequired[float | None]
 
 
-class Prepared(_Reply):
-    """The class is imported."""
+class Acknowledged(_Reply):
+    """The class is imported, or a job was cancelled."""
 
-    op: Literal["prepared"]
+    op: Literal["prepared", "dropped"]
 
 
 class Loaded(_Reply):
-    """The model is built; `batch_size` is how many edits or questions go into one call at most,
+    """The model is built; `batch_size` is the largest number of edits or questions of one call,
     `environment` holds the fields of an `Environment`.
     """
 
@@ -133,11 +117,11 @@ class Loaded(_Reply):
 
 
 class FinishedEdit(TypedDict):
-    """An edit as a PNG; `edit_s` is its share in the seconds of a call of `batch_size` edits,
-    padding included.
+    """An edit as a PNG; `edit_s` is its share of the seconds of a call of `batch_size` edits,
+    including padding.
 
-    The thumbnails of edit and source are WebP, for reports; `signature` is as `images.signature`
-    says.
+    The thumbnails of edit and source are WebP, for reports; `signature` is that of
+    `images.signature`.
     """
 
     op: Literal["finished"]
@@ -154,7 +138,7 @@ class FinishedEdit(TypedDict):
 
 
 class FailedEdit(TypedDict):
-    """Why an edit failed; `kind` is as in `Failed`."""
+    """The error of one edit; `kind` is that of `Failed`."""
 
     op: Literal["failed"]
     kind: str
@@ -162,8 +146,8 @@ class FailedEdit(TypedDict):
 
 
 class Edited(_Reply):
-    """A batch is edited: one edit or failure a request, in their order. `batch_size` is the most
-    for the next one.
+    """A batch is edited: one edit or failure per request, in order. `batch_size` is the largest for
+    the next batch.
     """
 
     op: Literal["edited"]
@@ -172,7 +156,7 @@ class Edited(_Reply):
 
 
 class Judged(_Reply):
-    """A batch is judged: the fields of one `Answer` a question, in their order."""
+    """A batch is judged: the fields of one `Answer` per question, in order."""
 
     op: Literal["judged"]
     answers: list[JsonObject]
@@ -180,24 +164,18 @@ class Judged(_Reply):
 
 
 class Step(TypedDict):
-    """The running job has come to denoising step `step` of `steps`."""
+    """The running job is at denoising step `step` of `steps`."""
 
     op: Literal["step"]
     step: int
     steps: int
 
 
-class Dropped(_Reply):
-    """A job was left undone."""
-
-    op: Literal["dropped"]
-
-
 class Failed(_Reply):
     """A job, or loading, failed.
 
-    `kind` is `setup`, `bad_image`, `degenerate_output`, `oom` or `exception`; of the pool's own,
-    `worker_died`, `timeout` or `no_worker`.
+    `kind` is `setup`, `bad_image`, `degenerate_output`, `oom` or `exception`; the pool adds
+    `worker_died`, `timeout` and `no_worker`.
     """
 
     op: Literal["error"]
@@ -206,49 +184,25 @@ class Failed(_Reply):
 
 
 class Ended(TypedDict):
-    """The connection to a worker ended; no worker sends it."""
+    """The connection to a worker ended; the controller itself sends it."""
 
     op: Literal["ended"]
 
 
 class NotStartedMessage(TypedDict):
-    """A worker did not come up; no worker sends it."""
+    """A worker did not start; the controller itself sends it."""
 
     op: Literal["not_started"]
     message: str
 
 
 class Up(TypedDict):
-    """The worker's interpreter is there."""
+    """The worker's interpreter has started."""
 
     op: Literal["up"]
     pid: int
 
 
 JobReply = Edited | Judged | Failed
-Reply = Prepared | Loaded | Edited | Judged | Dropped | Failed
+Reply = Acknowledged | Loaded | JobReply
 FromWorker = Reply | Step | Ended | NotStartedMessage
-
-
-# --- from rank 0 of a sharded editor to the others, which answer each with a text: why they failed,
-# empty if not
-
-
-class RankSetup(TypedDict):
-    """What a rank loads, and where the ranks meet."""
-
-    model: str
-    device: str
-    params: JsonObject
-    ranks: int
-    rank: int
-    meeting: int
-
-
-class RankEdit(TypedDict):
-    """A call that every rank makes: the fields of an `EditRequest[bytes]`, and arguments that are
-    shared by all.
-    """
-
-    request: JsonObject
-    override: dict[str, int]

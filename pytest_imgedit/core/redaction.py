@@ -1,30 +1,28 @@
-"""Keeps secrets out of everything that is written."""
+"""Redaction of secrets in everything that is written."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 MASK = "***"
-#: Shorter values are words that stand in other places too.
+#: Shorter values are words that also occur elsewhere.
 MIN_LENGTH = 8
-_KEYS = (
-    "api|access|private|auth|account|shared|signing|encryption|master|subscription|deploy|license"
+_SECRET = re.compile(
+    r"secret|(?:"
+    r"(?:api|access|private|auth|account|shared|signing|encryption|master|subscription|deploy"
+    r"|license)key"
+    r"|token|credential|cred|password|passwd|passphrase|authorization|bearer|cookie)s?$"
 )
-_WORDS = (
-    rf"(?:(?:{_KEYS})key|token|credential|cred|password|passwd|passphrase|authorization|bearer"
-    r"|cookie)s?"
-)
-_SECRET = re.compile(rf"secret|{_WORDS}$")
 _SHORT = re.compile(r"(?:^|[_-])(?:key|pass|pwd|auth|pat|jwt|sas|sig)$", re.IGNORECASE)
-#: Where a name in camel case is cut.
+#: The position between two words of a name in camel case.
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
-#: What is a secret by its shape: credentials in a URL, a private key, what follows an authorization
+#: Secrets by their shape: credentials in a URL, a private key, the value of an authorization
 #: scheme, tokens of services.
 _SHAPES = re.compile(
     r"(?<=://)[^/\s:@'\"]*:[^/\s'\"]+(?=@)|(?<=://)[\w.~+-]{20,}(?=@)"
@@ -69,14 +67,12 @@ _IN_QUERIES = (
 
 
 def mask_shapes(text: str) -> str:
-    """Hide what is a secret by its shape, or by the name that it is the value of, wherever it
-    stands in a text.
-    """
+    """Mask the secrets of a text, which are known by their shape, or by the name of their value."""
     return _masked(text, [])
 
 
 def _masked(text: str, hidden: list[str]) -> str:
-    """Hide secrets, and add them to those `hidden`."""
+    """Mask secrets, and append them to `hidden`."""
 
     def shape(match: re.Match[str]) -> str:
         hidden.append(match[0])
@@ -98,25 +94,23 @@ def _masked(text: str, hidden: list[str]) -> str:
 
 
 def _names_secret(match: re.Match[str]) -> bool:
-    """Tell whether what a text assigns is a secret: a password of any length, or what is as long as
-    keys are.
+    """Return whether an assigned value is a secret: a password of any length, or a value as long as
+    a key.
     """
     name, value = match["name"].lower(), match["value"].strip("'\"")
     if any(word in name for word in ("password", "passwd", "passphrase", "pwd", "secret")):
         return True
     if match["sign"] == ":" and not match["quote"]:  # in a sentence
         return False
-    if (
-        len(value) < MIN_LENGTH or value.isdecimal() or value[0] in "<[{("
-    ):  # such as the token <|endoftext|>
+    if len(value) < MIN_LENGTH or value.isdecimal() or value[0] in "<[{(":  # as <|endoftext|>
         return False
-    return (match["url"] is not None and name in _IN_QUERIES) or (
-        name != "key" and is_secret(match["name"])
-    )
+    if match["url"] is not None and name in _IN_QUERIES:
+        return True
+    return name != "key" and is_secret(match["name"])
 
 
 def is_secret(name: str) -> bool:
-    """Tell whether a variable or parameter of this name holds a secret: `HF_TOKEN`, `x-api-key`,
+    """Return whether a variable or parameter of this name holds a secret: `HF_TOKEN`, `x-api-key`,
     `accessToken`.
     """
     return bool(
@@ -125,15 +119,12 @@ def is_secret(name: str) -> bool:
 
 
 def mask_secrets(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Hide secrets in the values of parameters, by name and by shape, inside tables too; a number
-    is none.
+    """Mask secrets in the values of parameters, by name and by shape, also inside tables and lists;
+    numbers are never secrets.
     """
-    return {
-        name: MASK
-        if is_secret(name) and not isinstance(value, int | float)
-        else _mask_inside(value)
-        for name, value in params.items()
-    }
+    masked = {name: _mask_inside(value) for name, value in params.items()}
+    secret = [name for name in params if is_secret(name)]
+    return masked | {name: MASK for name in secret if not isinstance(params[name], int | float)}
 
 
 def _mask_inside(value: Any) -> Any:
@@ -142,27 +133,24 @@ def _mask_inside(value: Any) -> Any:
     if isinstance(value, dict):
         return mask_secrets(value)
     if isinstance(value, list):
-        return [_mask_inside(one) for one in value]
+        return [_mask_inside(item) for item in value]
     return value
 
 
 def server_key(params: Mapping[str, Any]) -> dict[str, str]:
-    """Return the key of the server that an editor or judge asks, where its variable has a name of
-    its own.
-    """
+    """Return the key of an editor's or judge's server, if its variable has a custom name."""
     return {"key": os.environ.get(str(params.get("api_key_env")), "")}
 
 
 class Redactor:
-    """Replaces secrets wherever they turn up: those of an environment and of parameters, known by
-    their names, and what has the shape of one.
+    """Replaces secrets in texts: those of an environment and of parameters, which are known by
+    their names, and those that are known by their shape.
     """
 
     def __init__(self, *sources: Mapping[str, Any]) -> None:
-        lines = {
-            line for source in sources for value in _secrets(source) for line in value.splitlines()
-        }
-        long = {line for line in lines if len(line) >= MIN_LENGTH}
+        values = (value for source in sources for value in _secrets(source))
+        lines = {line for value in values for line in value.splitlines()}
+        long = [line for line in lines if len(line) >= MIN_LENGTH]
         written = {
             form for line in long for form in (line, repr(line)[1:-1], json.dumps(line)[1:-1])
         }
@@ -175,32 +163,29 @@ class Redactor:
         return mask_shapes(text)
 
 
-def _secrets(source: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the values of names that hold secrets, and what is one by its shape in any other
-    value.
+def _secrets(value: Any) -> Iterator[str]:
+    """Yield the values of names that hold secrets, and the secrets in texts that are known by their
+    shape.
     """
-    for name, value in source.items():
-        if is_secret(name):
-            yield from map(str, _leaves(value))
-        elif isinstance(value, dict):
-            yield from _secrets(value)
-        else:
-            yield from _in_values(value if isinstance(value, list) else [value])
+    if isinstance(value, str):
+        _masked(value, hidden := list[str]())
+        yield from hidden
+    elif isinstance(value, list):
+        for item in value:
+            yield from _secrets(item)
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            if is_secret(name):
+                yield from _leaves(item)
+            else:
+                yield from _secrets(item)
 
 
-def _in_values(values: Iterable[Any]) -> Iterator[str]:
-    for value in values:
-        if isinstance(value, str):
-            _masked(value, hidden := list[str]())
-            yield from hidden
-        elif isinstance(value, dict):
-            yield from _secrets(value)
-        elif isinstance(value, list):
-            yield from _in_values(value)
-
-
-def _leaves(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict | list):
-        inner = value.values() if isinstance(value, dict) else value
-        return [leaf for one in inner for leaf in _leaves(one)]
-    return [value]
+def _leaves(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _leaves(item)
+    else:
+        yield str(value)

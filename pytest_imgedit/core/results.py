@@ -530,17 +530,22 @@ class SelectionInfo(Part):
     shard: ShardInfo | None = None
 
 
-class EditorInfo(Part):
-    """The editor. `lossy` are the parameters that trade quality for speed; `compiled` is `None`
-    where some edits only are those of a compiled network. `batch_sizes` are how many edits the
-    calls were for that made its edits, where that decides how they round.
-    """
+class ModelInfo(Part):
+    """What identifies an editor or judge."""
 
     spec: str
     fingerprint: str | None = None
     commit: str | None = None
     params: JsonObject = Field(default_factory=dict)
     dtype: str | None = None
+
+
+class EditorInfo(ModelInfo):
+    """The editor. `lossy` are the parameters that trade quality for speed. `compiled` is `None` if
+    only some edits come from a compiled network. `batch_sizes` are the numbers of edits of its
+    calls, if they influence rounding.
+    """
+
     compiled: bool | None = None
     lossy: tuple[str, ...] = ()
     batch_sizes: tuple[int, ...] = ()
@@ -554,14 +559,9 @@ class Usage(Part):
     cost: float | None
 
 
-class JudgeInfo(Part):
-    """The judge, and the rubric that was put to it; a judge that measures has none."""
+class JudgeInfo(ModelInfo):
+    """The judge and its rubric; a judge that measures has none."""
 
-    spec: str
-    fingerprint: str | None = None
-    commit: str | None = None
-    params: JsonObject = Field(default_factory=dict)
-    dtype: str | None = None
     decoder: str | None = None
     usage: Usage | None = None
     rubric: str | None = None

@@ -20,9 +20,9 @@ from torch import distributed as dist
 from pytest_imgedit.core.errors import SetupError
 from pytest_imgedit.core.frames import receive, send
 from pytest_imgedit.core.images import encode_png
-from pytest_imgedit.core.protocol import RankEdit, RankSetup
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.core.sanitize import one_line
+from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.compute import acceleration, fsdp, lora, numerics, seeding
 from pytest_imgedit.kinds.diffusers import OFFLOADS, DiffusersEditor, DiffusersParameters
 
@@ -43,7 +43,7 @@ class ShardedEditor(DiffusersEditor):
     def __init__(self, model: str, *, device: str, ranks: int, **params: Any) -> None:
         # Without a name, it ends with the ranks that hold it.
         self._meeting = tempfile.TemporaryFile()  # noqa: SIM115
-        setups: list[RankSetup] = [
+        setups: list[JsonObject] = [
             {
                 "model": model,
                 "device": "cpu" if device == "cpu" else "cuda",
@@ -59,7 +59,7 @@ class ShardedEditor(DiffusersEditor):
         for follower in self.followers:
             follower.report(None)  # it is loaded, or its end has ended this process
 
-    def _join(self, setup: RankSetup) -> None:
+    def _join(self, setup: JsonObject) -> None:
         """Meet the other ranks, and load this one's part."""
         kind, rank = setup["device"], setup["rank"]
         options = DiffusersParameters.parse(setup["params"])
@@ -109,7 +109,7 @@ class ShardedEditor(DiffusersEditor):
 class _Follower:
     """Rank 0's hold on another rank: a child process that ends with it, and it with the child."""
 
-    def __init__(self, setup: RankSetup) -> None:
+    def __init__(self, setup: JsonObject) -> None:
         self.rank = setup["rank"]
         self.process = subprocess.Popen(
             [
@@ -143,7 +143,7 @@ class _Follower:
     def ask(self, request: EditRequest, override: dict[str, int]) -> None:
         assert self.process.stdin is not None
         fields = {**vars(request), "source": encode_png(request.source), "reference": None}
-        send(self.process.stdin, RankEdit(request=fields, override=override))
+        send(self.process.stdin, {"request": fields, "override": override})
 
     def report(self, error: Exception | None) -> None:
         """Wait for what a rank says of its part; end the process if it is not what became of rank
@@ -167,7 +167,7 @@ def follow() -> None:
     """Be a rank other than 0: load, then make the calls that rank 0 makes, until it is gone."""
     inbox, outbox = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what is printed goes to the run's log
-    jobs: queue.Queue[RankEdit] = queue.Queue()
+    jobs: queue.Queue[JsonObject] = queue.Queue()
 
     def listen() -> None:
         while (message := receive(inbox)) is not None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pytest_imgedit.core.environments import Environment, Reuse, key
 from pytest_imgedit.core.errors import ImageError
 from pytest_imgedit.core.images import FileImage, size_of, suffix_of
-from pytest_imgedit.core.pairs import EditPair, ImageSource
+from pytest_imgedit.core.pairs import EditPair, ImageSource, Shard, number_of, shards_of
 from pytest_imgedit.core.requests import job_seed
 from pytest_imgedit.core.results import (
     Edit,
@@ -23,7 +23,6 @@ from pytest_imgedit.core.results import (
     Verdict,
 )
 from pytest_imgedit.core.sanitize import one_line, printable
-from pytest_imgedit.core.shards import Shard, number_of, shards_of
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.kinds.source import is_unchanged
