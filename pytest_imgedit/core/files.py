@@ -1,5 +1,5 @@
-"""Files that users name: regular files of a bounded size, digests of files, and folders that may
-not be there.
+"""Files that users name: bounded reads of regular files, digests, and files that are written
+completely or not at all.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ MAX_OBJECT_BYTES = 64 * 2**20
 def read_regular(path: Path, most: int, expected: str) -> bytes:
     """Return the bytes of a regular file of at most `most` bytes.
 
-    Raises `UsageError`, naming the file and what was `expected`, for one that is not there, is too
-    large, or is no regular file: a pipe would be waited for, a device never ends.
+    Raises `UsageError`, naming the file and what was `expected`, if the file is missing, too large,
+    or not regular: reading a pipe blocks, and a device never ends.
     """
     shown = str(path) if len(str(path)) <= 200 else f"…{str(path)[-200:]}"
     try:
@@ -43,8 +43,8 @@ def _without_waiting(path: str, flags: int) -> int:
 
 
 def read_utf8(path: Path, most: int, expected: str) -> str:
-    """Return the text of a regular file as `read_regular` reads it; raises `UsageError` if it is
-    not UTF-8 either.
+    """Return the text of a regular file; raises `UsageError` as `read_regular` does, and if it is
+    not UTF-8.
     """
     try:
         return read_regular(path, most, expected).decode("utf-8-sig")
@@ -53,9 +53,7 @@ def read_utf8(path: Path, most: int, expected: str) -> str:
 
 
 def read_object(path: Path, expected: str) -> JsonObject:
-    """Return the JSON object that a file holds; raises `UsageError`, naming the file, for anything
-    else.
-    """
+    """Return the JSON object in a file; raises `UsageError`, naming the file, for anything else."""
     try:
         value = json.loads(read_utf8(path, MAX_OBJECT_BYTES, expected))
     except (ValueError, RecursionError) as error:
@@ -67,15 +65,15 @@ def read_object(path: Path, expected: str) -> JsonObject:
 
 def digest(path: Path, stop: threading.Event | None = None) -> str:
     """Return the SHA-256 of a file in hex, or of a part of it once `stop` is set."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     with path.open("rb") as file:
         while (chunk := file.read(2**23)) and not (stop is not None and stop.is_set()):
-            found.update(chunk)
-    return found.hexdigest()
+            sha256.update(chunk)
+    return sha256.hexdigest()
 
 
 def is_file(path: Path) -> bool:
-    """Tell whether a regular file is there; a name that cannot be one is none."""
+    """Return whether a path is a regular file; an impossible name is none."""
     try:
         return path.is_file()
     except OSError:
@@ -83,7 +81,7 @@ def is_file(path: Path) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """Tell whether a folder is there; a name that cannot be one is none."""
+    """Return whether a path is a folder; an impossible name is none."""
     try:
         return path.is_dir()
     except OSError:
@@ -96,7 +94,7 @@ def write_json(path: Path, document: Any) -> None:
 
 
 def to_json(document: Any) -> str:
-    """Return JSON as all our files have it; raises `ValueError` for NaN and infinity."""
+    """Return JSON in the format of all written files; raises `ValueError` for NaN and infinity."""
     return json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False)
 
 
@@ -106,7 +104,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file so that readers see the old one or the new one, never a part; raises
+    """Write a file so that readers see the old or the new content, never a part of it; raises
     `OSError`.
     """
     partial = path.with_name(f".{path.name}.partial")

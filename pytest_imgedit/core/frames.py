@@ -1,5 +1,5 @@
-"""Messages of plain values between processes, over pipes: execnet's serialization, with its length
-before each.
+"""Messages of plain values between processes over pipes: execnet's serialization, with the length
+in front.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ def send(file: IO[bytes], message: Any) -> None:
 
 
 def receive(file: IO[bytes]) -> Any:
-    """Read one message; `None` at the end of the file."""
-    head = file.read(8)
-    if len(head) < 8:
+    """Read one message; return `None` at the end of the file."""
+    length = file.read(8)
+    if len(length) < 8:
         return None
-    return execnet.loads(file.read(int.from_bytes(head, "big")))
+    return execnet.loads(file.read(int.from_bytes(length, "big")))

@@ -8,18 +8,6 @@ from typing import Literal, NotRequired, TypedDict
 
 from pytest_imgedit.core.strict_json import JsonObject
 
-
-class CheckpointMessage(TypedDict):
-    """A checkpoint that another host must have, in the same `folder` or `embedded` in this package;
-    `digests` are SHA-256 by file.
-    """
-
-    folder: str
-    embedded: str | None
-    layout: str
-    digests: dict[str, str]
-
-
 # --- from the controller to a worker
 
 
@@ -44,7 +32,8 @@ class Preparing(TypedDict):
     names packages that must not be imported.
 
     For an editor, `batch_size` is the number of edits of one call, which `pads_batches` pads to
-    that size. `code` and `files` are SHA-256 by name, which must match where the worker runs.
+    that size. `checkpoint` holds the arguments of `find_checkpoint` on another host. `code` and
+    `files` are SHA-256 by name, which must match where the worker runs.
     """
 
     target: JsonObject
@@ -55,7 +44,7 @@ class Preparing(TypedDict):
     may_be_blank: bool
     batch_size: NotRequired[int]
     pads_batches: NotRequired[bool]
-    checkpoint: NotRequired[CheckpointMessage | None]
+    checkpoint: NotRequired[JsonObject | None]
     code: NotRequired[dict[str, str]]
     files: NotRequired[dict[str, str]]
 
@@ -194,13 +183,6 @@ class NotStartedMessage(TypedDict):
 
     op: Literal["not_started"]
     message: str
-
-
-class Up(TypedDict):
-    """The worker's interpreter has started."""
-
-    op: Literal["up"]
-    pid: int
 
 
 JobReply = Edited | Judged | Failed

@@ -1,4 +1,4 @@
-"""Where results come from: versions of packages, the machine, and the commit of the working
+"""The provenance of results: versions of packages, the machine, and the commit of the working
 folder.
 """
 
@@ -25,12 +25,12 @@ PACKAGES = (
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that decide results, as far as they are installed."""
+    """Return the versions of Python and of the installed packages that influence results."""
     return {"python": platform.python_version(), **versions_of(PACKAGES)}
 
 
 def machine(gpus: Iterable[str]) -> Machine:
-    """Describe the machine without naming it; `gpus` are the products of those that are used."""
+    """Describe the machine without its name; `gpus` are the products of the GPUs in use."""
     return Machine(
         system=platform.system(),
         architecture=platform.machine(),
@@ -40,7 +40,7 @@ def machine(gpus: Iterable[str]) -> Machine:
 
 
 def commit() -> Commit | None:
-    """Return the commit of the git repository that holds the working folder; `None` without one."""
+    """Return the commit of the working folder's git repository; `None` without one."""
     sha, status = git("rev-parse", "HEAD"), git("status", "--porcelain", "--untracked-files=no")
     if sha is None or status is None:
         return None
@@ -48,9 +48,7 @@ def commit() -> Commit | None:
 
 
 def git(*arguments: str) -> str | None:
-    """Return what git prints for the working folder; `None` where there is no git, or no
-    repository.
-    """
+    """Return git's output for the working folder; `None` without git or a repository."""
     try:
         done = subprocess.run(
             ["git", *arguments], capture_output=True, text=True, timeout=10, check=True

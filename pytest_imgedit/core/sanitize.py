@@ -1,4 +1,4 @@
-"""Text from data, workers and judges, made safe to show."""
+"""Text from data, workers and judges, made safe to show, and the formats of numbers."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u206
 
 
 def printable(text: str) -> str:
-    """Make a text fit for a line of a terminal or a log: nothing in it steers the terminal, or a CI
+    """Make a text safe for a line of a terminal or a log: it controls neither the terminal nor a CI
     that reads it.
     """
     return disarmed(escaped(text))
 
 
 def disarmed(text: str) -> str:
-    """Break up what GitHub's runner obeys: `::command::` that begins a line, as wrapping may bring
-    about, and `##[`.
+    """Break up commands to GitHub's runner: `::command::`, which wrapping may move to the start of
+    a line, and `##[`.
     """
     while "::" in text or "##[" in text:
         text = text.replace("::", ": :").replace("##[", "# #[")
@@ -28,8 +28,8 @@ def disarmed(text: str) -> str:
 
 
 def escaped(text: str, keep: str = "") -> str:
-    """Replace characters that could steer a terminal (controls, bidi, surrogates) by their escapes,
-    but for `keep`.
+    """Replace characters that could control a terminal (controls, bidi, surrogates) by their
+    escapes, except those of `keep`.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -41,14 +41,14 @@ def escaped(text: str, keep: str = "") -> str:
 
 
 def readable(text: str) -> str:
-    """Make a text of several lines fit to show on a page: line breaks and tabs stay, what steers
-    does not.
+    """Make a text of several lines safe for a page: line breaks and tabs stay, other control
+    characters do not.
     """
     return escaped(text, keep="\n\t")
 
 
 def steering(text: str) -> str | None:
-    """Name the first character that could steer a terminal or the order of a line, such as
+    """Name the first character that could control a terminal or the order of a line, such as
     `U+202E`, if any.
     """
     bad = (char for char in text if unicodedata.category(char) in ("Cc", "Cs") or char in _BIDI)
@@ -59,13 +59,13 @@ def one_line(error: BaseException) -> str:
     """Return the first line of an error's text, or its type's name if it has none."""
     try:
         text = str(error)
-    except BaseException:  # an error of a user's own may fail to say what it is
+    except BaseException:  # a custom error may fail to format itself
         text = ""
     return next((line for line in text.splitlines() if line.strip()), type(error).__name__)
 
 
 def shorten(text: str, most: int = 1000) -> str:
-    """Return a text that can be encoded, cut to so many characters."""
+    """Return a text that can be encoded, cut to `most` characters."""
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     if len(text) <= most:
         return text
@@ -73,9 +73,9 @@ def shorten(text: str, most: int = 1000) -> str:
 
 
 def message(error: BaseException) -> str:
-    """Return all that an error says, without secrets, fit for a line of a terminal.
+    """Return the text of an error, without secrets, safe for a line of a terminal.
 
-    Long values are cut where they are told; that the middle of the whole is left out is a last
+    Messages cut their long values themselves; the middle of a whole text is left out as a last
     resort.
     """
     text = mask_shapes(str(error))
@@ -83,42 +83,43 @@ def message(error: BaseException) -> str:
 
 
 def plain(text: str) -> str:
-    """Keep a text from being read as a chat model's control tokens, such as `<|im_end|>`."""
+    """Break up a chat model's control tokens in a text, such as `<|im_end|>`."""
     return text.replace("<|", "< |")
 
 
 def first_of(names: Sequence[str], most: int) -> str:
-    """List the first names, and say with dots that there are more."""
-    return ", ".join([*names[:most], *["…"] * (len(names) > most)])
+    """List the first names, with dots if there are more."""
+    if len(names) > most:
+        names = [*names[:most], "…"]
+    return ", ".join(names)
 
 
 def counted(number: int, noun: str) -> str:
-    """Write a number with its noun: `1 pair`, `3 pairs`."""
+    """Format a number with its noun: `1 pair`, `3 pairs`."""
     if number == 1:
         return f"{number} {noun}"
     return f"{number} {noun}s"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'x'?` for the known word that is nearest to a mistyped one; nothing if
-    none is near.
+    """Return `; did you mean 'x'?` for the known word nearest to a mistyped one, or an empty text
+    if none is near.
     """
     names = {name.lower(): name for name in known}
-    near = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.7)
-    if near:
-        return f"; did you mean {names[near[0]]!r}?"
+    for near in difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.7):
+        return f"; did you mean {names[near]!r}?"
     return ""
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """Format a number, or a dash where there is none."""
+    """Format a number; `None` is a dash."""
     if value is None:
         return "–"
     return f"{value:.{digits}f}"
 
 
 def interval(ends: tuple[float, float] | None, signs: bool = False) -> str:
-    """Format an interval, with `signs` for one of differences, or a dash where there is none."""
+    """Format an interval, with `signs` if it is one of differences; `None` is a dash."""
     if ends is None:
         return "–"
     return " to ".join(map(signed if signs else number, ends))
@@ -132,7 +133,7 @@ def p_value(p: float) -> str:
 
 
 def signed(value: float | None) -> str:
-    """Format a difference with its sign, or a dash where there is none; what rounds to zero is
+    """Format a difference with its sign; `None` is a dash, and values that round to zero are
     +0.00.
     """
     if value is None:

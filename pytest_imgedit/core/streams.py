@@ -1,5 +1,5 @@
-"""Standard streams that a run cannot fail on: of another encoding, closed, full, or with nobody who
-reads them.
+"""Standard streams that cannot fail a run, whatever their encoding, and whether they are closed,
+full or unread.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 
 class Tolerant:
-    """A text stream that shows what it can: what cannot be encoded as escapes, what cannot be
-    written not at all.
+    """A text stream that escapes characters which it cannot encode, and drops text which it cannot
+    write.
     """
 
     def __init__(self, file: Any) -> None:
@@ -35,15 +35,15 @@ class Tolerant:
 
 
 def open_missing() -> None:
-    """Give a process that was started without stdout or stderr some to write to."""
+    """Open stdout and stderr of a process that was started without them."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123
 
 
 def let_go(file: TextIOWrapper) -> None:
-    """Write what a stream still holds; if that fails, drop it, so that the interpreter's end does
-    not fail on it.
+    """Flush a stream; if that fails, drop its buffer, so that the interpreter's exit does not
+    fail.
     """
     try:
         file.flush()

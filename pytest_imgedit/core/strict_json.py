@@ -1,4 +1,4 @@
-"""JSON without what other readers refuse or read differently."""
+"""JSON without features that other parsers reject or read differently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a path such as `package.module:Class` names, imported when it is wanted."""
+"""Classes named by a path such as `package.module:Class`, which are imported on use."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from pytest_imgedit.core.errors import SetupError
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The class that a worker builds: `module:attribute`, and the one argument that stands before
-    the parameters.
-    """
+    """The class that a worker builds: `module:attribute`, and one positional argument."""
 
     module: str
     attribute: str
@@ -34,9 +32,7 @@ class Target:
 
     @property
     def is_own(self) -> bool:
-        """Whether this is a class of the user's own, or of another package, rather than one of this
-        package.
-        """
+        """Whether this class is outside this package."""
         return not self.module.startswith("pytest_imgedit.")
 
     def load(self) -> Any:

@@ -1,4 +1,4 @@
-"""The version of this package and of installed ones; standard library alone, since other
+"""The versions of this package and of installed ones; standard library only, since other
 interpreters run it.
 """
 
@@ -12,9 +12,9 @@ __version__ = "0.1.0"
 
 
 def versions_of(packages: Iterable[str]) -> dict[str, str]:
-    """Versions of packages, as far as they are installed."""
-    found = {}
+    """Return the versions of those packages that are installed."""
+    versions = {}
     for package in packages:
         with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
+            versions[package] = version(package)
+    return versions

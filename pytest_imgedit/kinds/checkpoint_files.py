@@ -21,7 +21,6 @@ from typing import Any
 
 from pytest_imgedit.core.errors import SetupError, UsageError
 from pytest_imgedit.core.files import digest, read_object, write_json
-from pytest_imgedit.core.protocol import CheckpointMessage
 from pytest_imgedit.core.strict_json import JsonObject
 
 #: Holds the embedded models too.
@@ -194,7 +193,7 @@ class Checkpoint:
             for model in _model_folders(self.folder, self.layout)
         }
 
-    def elsewhere(self, digests: Mapping[str, str]) -> CheckpointMessage:
+    def elsewhere(self, digests: Mapping[str, str]) -> JsonObject:
         """Return what `find_checkpoint` takes on another host; `digests` are the SHA-256 of
         `loaded_files`, by name.
         """

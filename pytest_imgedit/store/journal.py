@@ -39,17 +39,17 @@ class ModelRecord(BaseModel):
 
 class Record(ModelRecord):
     """An edit or a verdict. `content` is the hash of its recipe, `key` that of its recipe and
-    environment.
+    environment, and `code` holds further files that its class imported.
     """
 
     content: Sha256
     environment: Environment
+    batch_size: Annotated[int, Field(ge=1)]
+    code: dict[str, Sha256] = Field(default_factory=dict)
 
 
 class EditRecord(Record):
-    """One edit; `blob` is its image, `code` holds further files that its class imported, the other
-    fields are those of `Edit`.
-    """
+    """One edit; `blob` is its image, the other fields are those of `Edit`."""
 
     blob: Sha256
     seconds: Seconds
@@ -58,9 +58,7 @@ class EditRecord(Record):
     width: Annotated[int, Field(ge=1)]
     height: Annotated[int, Field(ge=1)]
     reframed: bool
-    batch_size: Annotated[int, Field(ge=1)]
     signature: Signature
-    code: dict[str, Sha256] = Field(default_factory=dict)
 
 
 class VerdictRecord(Record):
@@ -72,13 +70,11 @@ class VerdictRecord(Record):
     reply: str
     aspects: dict[str, Finite]
     score: Grade
-    batch_size: Annotated[int, Field(ge=1)]
     greedy: Grade | None
     off_scale: Share | None
     measured: bool
     asked: Annotated[int, Field(ge=1)]
     reminder: str = ""
-    code: dict[str, Sha256] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _has_aspects_of_recipe(self) -> VerdictRecord:

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 import execnet
 
-from pytest_imgedit.core.protocol import FromWorker, ToWorker, Up
+from pytest_imgedit.core.protocol import FromWorker, ToWorker
 from pytest_imgedit.core.redaction import Redactor
 from pytest_imgedit.core.sanitize import one_line, shorten
 from pytest_imgedit.kinds.source import user_import_paths
@@ -148,8 +148,7 @@ class _Gateway:
     def __init__(self, gateway: Any, channel: Any, output: _Output) -> None:
         self.gateway, self.channel, self.output = gateway, channel, output
         self.process: subprocess.Popen[bytes] = gateway._io.popen
-        up: Up = channel.receive()
-        self.pid = up["pid"]
+        self.pid: int = channel.receive()["pid"]
         self._outbox: queue.Queue[ToWorker | None] = queue.Queue()
         threading.Thread(target=self._send_all, daemon=True).start()
 
