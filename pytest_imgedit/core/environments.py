@@ -53,8 +53,7 @@ class Environment(BaseModel):
     @property
     def digest(self) -> str:
         """Twelve hex digits that name this environment in results."""
-        text = json.dumps(self.model_dump(), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return key(self.model_dump())[:12]
 
     def __str__(self) -> str:
         versions = ", ".join(f"{name} {version}" for name, version in sorted(self.versions.items()))

@@ -1,9 +1,9 @@
-"""The results document of a run, `results.json`, and all that it is made of.
+"""The results document of a run, `results.json`, and its parts.
 
 `Results` is the product: reports, baselines, comparisons and the command line read nothing else.
-`imgedit schema` prints its JSON schema. Scores lie on a scale from 0 to 10, times are in seconds,
-and images are named by the path of their blob below the store's folder `blobs`, or by the SHA-256
-of their PNG.
+`imgedit schema` prints its JSON schema. Scores are on a scale from 0 to 10 and times in seconds.
+Images are named by the path of their blob below the store's folder `blobs`, or by the SHA-256 of
+their PNG.
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ State = Literal["PASS", "FAIL", "INCONCLUSIVE", "INVALID", "NOT SELECTED"]
 GateKind = Literal[
     "fail_under", "max_drop", "max_collapsed", "min_coverage", "max_errors", "controls"
 ]
-#: As `core.pairs.slug` and `core.pairs.category_slug` make them: a part of a path that leads
-#: nowhere else.
+#: Results of `core.pairs.slug` and `core.pairs.category_slug`: safe as a part of a path.
 PairId = Annotated[str, Field(pattern=r"^\.*[A-Za-z0-9_-][A-Za-z0-9._-]*$", max_length=128)]
 Category = Annotated[str, Field(pattern=r"^\.*[\w-][\w.-]*$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-#: As `core.images.signature` makes it.
+#: A result of `core.images.signature`.
 Signature = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{1366}==$")]
 Score = Annotated[float, Field(ge=0, le=10)]
 BlobPath = Annotated[str, Field(pattern=r"^[0-9a-f]{2}/[0-9a-f]{64}\.(png|jpg|webp)$")]
@@ -62,21 +61,21 @@ class Part(BaseModel):
     )
 
 
-# What became of a pair
+# The results of a pair
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
     """One edited image: `blob` is the SHA-256 of its PNG in the store.
 
-    `seconds` is the editor's own time, of which each edit of a call has an equal share; the call
-    was for `batch_size` edits, padding included.
+    `seconds` is the edit's equal share of the editor's time for a call of `batch_size` edits,
+    including padding.
 
-    `near_copy` says that it hardly differs from the source, `reframed` that its aspect ratio does
-    by over 3% (`kinds/edit_checks.py`). `width` and `height` are in pixels. `compiled` says that a
-    compiled network made it, whose images differ from others by rounding. `signature` is as
-    `images.signature` says. `key` is that of its record in the store, `environment` the digest of
-    where it was computed.
+    `near_copy` says that it hardly differs from the source, `reframed` that its aspect ratio
+    differs by over 3% (`kinds/edit_checks.py`). `width` and `height` are in pixels. `compiled` says
+    that it comes from a compiled network, whose images differ from others by rounding. `signature`
+    is that of `images.signature`. `key` is the key of its record in the store, `environment` the
+    digest of its environment.
     """
 
     blob: Sha256
@@ -97,11 +96,11 @@ class Edit:
 class Verdict:
     """A judge's answer about one edit: the raw reply, its aspects, and a score in [0, 10].
 
-    `batch_size` is the number of edits that were judged together with this one. Where aspects and
-    score are expectations over the judge's probabilities, `greedy` is the score of the reply as it
-    stands, and `off_scale` the largest probability in [0, 1] that the judge gave to anything but a
-    grade. `measured` says that the judge gave the score itself, rather than a reply to read. `key`
-    is that of its record in the store, `environment` the digest of where it was computed.
+    `batch_size` is the number of edits that were judged in one call. If aspects and score are
+    expectations over the judge's probabilities, `greedy` is the score of the literal reply, and
+    `off_scale` the largest probability in [0, 1] that the judge gave to anything but a grade.
+    `measured` says that the judge returned a score instead of a reply. `key` is the key of its
+    record in the store, `environment` the digest of its environment.
     """
 
     reply: str
@@ -127,7 +126,7 @@ class ItemError:
     reply: str | None = None
 
     def is_any_of(self, *kinds: str) -> bool:
-        """Tell whether it is of one of these kinds."""
+        """Return whether the error is of one of these kinds."""
         return self.kind in kinds
 
     def __str__(self) -> str:
@@ -145,11 +144,11 @@ class SeedResult:
 
 
 class Item(Part):
-    """One selected pair: what was asked, and how it ended.
+    """One selected pair: its texts and images, and its results.
 
-    `score` and `aspects` are means over the seeds; `None` and empty unless all of them have a
-    verdict. `edited` is the end of a pair in stage `edit`; `interrupted` pairs were cut off before
-    they were done, and pairs `not_needed` left out since every gate was decided. `source` and
+    `score` and `aspects` are means over the seeds; they are `None` and empty unless all seeds have
+    a verdict. In stage `edit`, pairs end as `edited`. `interrupted` pairs were stopped before they
+    were done; pairs `not_needed` were left out since every gate was decided. `source` and
     `reference` name blobs.
     """
 
@@ -170,12 +169,12 @@ class Item(Part):
 
     @property
     def cluster(self) -> str:
-        """What pairs that are not independent share: the source image."""
+        """The source image, which dependent pairs share."""
         return self.source or self.id
 
     @property
     def asked(self) -> tuple[str | None, ...]:
-        """What was asked: category, texts, and images by their blobs."""
+        """The content of the pair: category, texts, and images by their blobs."""
         texts = (self.category, self.instruction, self.description, self.reference_text)
         return (*texts, self.source, self.reference)
 
@@ -195,14 +194,14 @@ class Item(Part):
 
 @dataclass(frozen=True)
 class Summary:
-    """What a table row says: counts, and statistics of the scored pairs on the 0..10 scale.
+    """One row of a table: counts, and statistics of the scored pairs on the 0..10 scale.
 
-    `std` is the sample standard deviation (n − 1), `None` under two pairs; `ci95` the 95% interval
-    of the mean, which allows for rare scores that were not seen, `se` the standard error of the
-    mean, both `None` under two clusters (pairs that share a source image are one cluster); `mde`
-    how far the true mean must lie from a threshold for a one-sided test at 5% to find it in 80% of
-    runs, `None` where so few clusters cannot, and where no spread was seen. All are `None` where
-    nothing was scored.
+    `std` is the sample standard deviation (n − 1), `None` for fewer than two pairs. `ci95` is the
+    95% interval of the mean, which allows for rare unseen scores, and `se` the standard error of
+    the mean; both are `None` for fewer than two clusters (pairs that share a source image are one
+    cluster). `mde` is the distance of the true mean from a threshold that a one-sided test at 5%
+    detects in 80% of runs; it is `None` if there are too few clusters or no spread. All are `None`
+    if nothing was scored.
     """
 
     n: int
@@ -220,7 +219,7 @@ class Summary:
 
 
 class Overall(Part):
-    """Statistics of all pairs: in `macro` every category weighs the same, in `micro` every pair."""
+    """Statistics of all pairs: `macro` weights categories equally, `micro` pairs."""
 
     macro: Summary
     micro: Summary
@@ -228,11 +227,11 @@ class Overall(Part):
 
 @dataclass(frozen=True)
 class GateResult:
-    """What a gate found: `value` against `limit` and, in one line, why it is in its state.
+    """The result of a gate: `value` against `limit`, and the reason for its state in one line.
 
-    `p` is the one-sided p value after Holm over the gates of the kind; `mde` the smallest distance
-    beyond the limit that this gate finds in 80% of runs, `None` where so few pairs can show
-    nothing, or no spread was seen.
+    `p` is the one-sided p value after Holm's correction over the gates of the kind. `mde` is the
+    smallest distance beyond the limit that this gate detects in 80% of runs; it is `None` if there
+    are too few pairs or no spread.
     """
 
     field: str
@@ -249,9 +248,9 @@ class ComparisonRow(Part):
     """One category, or `overall`, against the baseline: means of the `n` pairs that have a score on
     both sides.
 
-    `p` is that of a drop and `p_rise` that of a rise, one-sided after Holm over all rows; `finding`
-    is what they show, or the state of a gate on this row, whose p and MDE are then those of the
-    row.
+    `p` is the p value of a drop and `p_rise` that of a rise, one-sided after Holm's correction over
+    all rows. `finding` is their conclusion, or the state of a gate on this row, whose p and MDE are
+    then those of the row.
     """
 
     n: int
@@ -266,8 +265,8 @@ class ComparisonRow(Part):
 
 
 class ComparedPair(Part):
-    """What the baseline has of a pair: its score, and the SHA-256 of its `edits` by seed; `alike`:
-    they look so now.
+    """A pair of the baseline: its score, and the SHA-256 of its `edits` by seed. `alike` says that
+    the edits of both runs look alike.
     """
 
     before: float | None
@@ -277,7 +276,7 @@ class ComparedPair(Part):
 
 
 class MovedPair(Part):
-    """A pair whose score is another than in the baseline."""
+    """A pair whose score differs from that in the baseline."""
 
     id: PairId
     before: float
@@ -297,8 +296,8 @@ class Comparison(Part):
     """A run against a baseline; `name`, `run`, `editor` and `commit` are the baseline's, `size` is
     its number of pairs.
 
-    `environment` says in what the two were computed otherwise. `fell` and `rose` name the pairs
-    that moved most, `collapsed` those that fell by `gates.collapse` points or more.
+    `environment` lists the differences of the environments. `fell` and `rose` name the pairs that
+    moved most, `collapsed` those that fell by `gates.collapse` points or more.
     """
 
     name: str
@@ -316,11 +315,11 @@ class Comparison(Part):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlRow(Summary):
-    """How the judge scored one control.
+    """The judge's scores of one control.
 
-    `auc`, with its interval `auc_ci95`, is the chance that the oracle's edit is scored over the
-    control's, and `p` the one-sided p value that the control is not worth less on the same pairs.
-    `pending` counts verdicts that are still to be made.
+    `auc`, with its interval `auc_ci95`, is the probability that the oracle's edit scores higher
+    than the control's. `p` is the one-sided p value of the hypothesis that the control is not worse
+    on the same pairs. `pending` counts missing verdicts.
     """
 
     control: str
@@ -333,9 +332,9 @@ class ControlRow(Summary):
 
 @dataclass(frozen=True, slots=True)
 class ControlTrial:
-    """How the judge scored one control's edit of a pair; `pending` says that it was not asked.
+    """The judge's score of one control's edit of a pair; `pending` says that it was not asked.
 
-    `cluster` is what pairs that are not independent share: the SHA-256 of their source.
+    `cluster` is the SHA-256 of the source, which dependent pairs share.
     """
 
     control: str
@@ -346,9 +345,9 @@ class ControlTrial:
 
 
 class Controls(Part):
-    """How the judge scored edits of known quality, best control first.
+    """The judge's scores of edits of known quality, best control first.
 
-    `beside_editor` says that they were also held against the run's own edits.
+    `beside_editor` says that they were also compared with the run's edits.
     """
 
     pairs: int
@@ -360,11 +359,11 @@ class Controls(Part):
 
 
 class NoiseRow(Part):
-    """One repeat of the judging: `n` pairs that have a score in both judgings, `errors` and
+    """One repetition of the judging: `n` pairs that have a score in both judgings, `errors` and
     `pending` of the others.
 
-    `shift` is that of the overall (macro) score, `sd` the root mean square change of a pair's
-    score, and `changed` how many scores changed visibly.
+    `shift` is the change of the overall (macro) score, `sd` the root mean square change of a pair's
+    score, and `changed` the number of visibly changed scores.
     """
 
     perturbation: str
@@ -377,19 +376,19 @@ class NoiseRow(Part):
 
 
 class Noise(Part):
-    """The judge's own noise; `floor` is the root mean square of the shifts, those of another order
-    left out.
+    """The judge's noise; `floor` is the root mean square of the shifts, without those of another
+    order.
     """
 
     rows: tuple[NoiseRow, ...]
     floor: float | None
 
 
-# Where results come from
+# The provenance of results
 
 
 class Machine(Part):
-    """A machine, without its name; `gpus` are the products of those that were used."""
+    """A machine, without its name; `gpus` are the products of the GPUs in use."""
 
     system: str
     architecture: str
@@ -398,7 +397,7 @@ class Machine(Part):
 
 
 class HostOrigin(Part):
-    """A host that computed instead of the machine that started the run."""
+    """A host that computed in place of the machine that started the run."""
 
     name: str
     versions: dict[str, str]
@@ -406,7 +405,7 @@ class HostOrigin(Part):
 
 
 class ModelOptions(Part):
-    """Options of the editor: the base seed, edits a pair, edits a call, and how GPUs share it."""
+    """Options of the editor: the base seed, edits per pair, edits per call, and its sharding."""
 
     seed: int
     seeds: int
@@ -415,18 +414,18 @@ class ModelOptions(Part):
 
 
 class GateOptions(Part):
-    """The gates: thresholds on the 0..10 score and on its fall, and errors allowed, a count (int)
-    or fraction (float).
+    """The gates: thresholds on the 0..10 score and on its drop, and the allowed errors, a count
+    (int) or fraction (float).
 
-    `alpha` is the chance of a false alarm of all gates on drops and on the tail together, and again
-    of all on scores. A gate that would not find the truth `margin` beyond its limit in 80% of runs
-    is inconclusive. `max_collapsed` pairs (a count or a fraction) may have fallen by `collapse`
-    points or more against a baseline, at least `min_coverage` of whose pairs must be compared;
-    `environment` says whether its results may come from another one. Scores of edits of which more
-    than the fraction `max_near_copies` hardly differ from their source pass no gate. `until`: with
-    `decided`, pairs are edited in an order given by hashes until every gate on a mean is decided.
-    `partial` says what becomes of a gate of a config on a mean, of whose pairs some are not
-    selected: `skip` it, or `decide` it on those that are.
+    `alpha` is the probability of a false alarm of all gates on drops and on the tail together, and
+    again of all gates on scores. A gate is inconclusive if it would not detect a true value
+    `margin` beyond its limit in 80% of runs. `max_collapsed` pairs (a count or a fraction) may have
+    fallen by `collapse` points or more against a baseline, and at least the fraction `min_coverage`
+    of the baseline's pairs must be compared. `environment` says whether the baseline may come from
+    another environment. If more than the fraction `max_near_copies` of the edits hardly differ from
+    their source, their scores pass no gate. With `until` = `decided`, pairs are edited in the order
+    of hashes until every gate on a mean is decided. `partial` applies to a configured gate on a
+    mean if some of its pairs are not selected: `skip` it, or `decide` it on the selected pairs.
     """
 
     fail_under: dict[str, float] = Field(default_factory=dict)
@@ -446,8 +445,8 @@ class GateOptions(Part):
     partial: Literal["skip", "decide"] = "skip"
 
     def alpha_of(self, kind: str) -> float:
-        """Return the chance of a false alarm of the gates of a kind: those on drops share α with
-        that on the tail.
+        """Return the probability of a false alarm of the gates of a kind; those on drops share α
+        with that on the tail.
         """
         if self.max_drop and kind in ("max_drop", "max_collapsed"):
             return self.alpha / 2
@@ -463,9 +462,7 @@ class RunOptions(Part):
 
 
 class Options(Part):
-    """The settings that a reader needs in order to repeat the run: named ones only, so never a
-    secret.
-    """
+    """The settings that are necessary to repeat the run; only named settings, so never a secret."""
 
     suite: JsonObject
     editor: ModelOptions
@@ -476,10 +473,10 @@ class Options(Part):
 
 
 class RunInfo(Part):
-    """When and where a run took place, with which versions and options.
+    """The time, place, versions and options of a run.
 
-    A run that was stopped is `incomplete`, with `stopped_by` and the trials of the judge that are
-    left.
+    A run that was stopped is `incomplete`; `stopped_by` is the reason, and `trials_left` counts the
+    remaining trials of the judge.
     """
 
     id: str
@@ -505,9 +502,7 @@ class SuiteInfo(Part):
 
 
 class ShardInfo(Part):
-    """Which shard of a run this is; `ids` are the selected pairs of all shards, in the order of the
-    suite.
-    """
+    """The shard of a run; `ids` are the selected pairs of all shards, in the order of the suite."""
 
     index: int = Field(ge=1)
     count: int = Field(ge=1)
@@ -518,10 +513,10 @@ class ShardInfo(Part):
 
 
 class SelectionInfo(Part):
-    """How many pairs were selected, of how many that count; those `skipped` by marks are in
-    neither.
+    """The number of `selected` pairs, and of the `whole` suite; neither includes pairs `skipped` by
+    marks.
 
-    These are the numbers of all shards, where the run is one `shard`.
+    If the run is one `shard`, these are the numbers of all shards.
     """
 
     selected: int
@@ -552,7 +547,7 @@ class EditorInfo(ModelInfo):
 
 
 class Usage(Part):
-    """What the answers of a judge behind a server took; `cost` is `None` without prices."""
+    """The usage of a judge behind a server; `cost` is `None` without prices."""
 
     tokens_in: int
     tokens_out: int
@@ -569,20 +564,20 @@ class JudgeInfo(ModelInfo):
 
 
 class ComputedIn(Environment):
-    """An environment, with the number of the run's edits and verdicts that were computed in it."""
+    """An environment, with the number of edits and verdicts of the run that were computed in it."""
 
     edits: int
     verdicts: int
 
     @property
     def bare(self) -> Environment:
-        """The environment alone."""
+        """The environment without the counts."""
         return Environment(**self.model_dump(exclude={"edits", "verdicts"}))
 
 
 class ReuseInfo(Part):
-    """How many edits and verdicts were computed in another environment than that of the run, and in
-    what it differs.
+    """The number of edits and verdicts that were computed in another environment than that of the
+    run, and its differences.
     """
 
     policy: Reuse
@@ -594,11 +589,11 @@ class ReuseInfo(Part):
 class Timing(Part):
     """Wall times in seconds, and counts.
 
-    `edit_s` includes `load_s`, up to the first editor that is loaded. `swap_s` is from the last
-    edit to the first judge that is loaded, `first_verdict_s` to the first verdict, `score_s` from
-    the loaded judge to the last verdict; where scoring overlaps editing, `swaps` is 0 and `score_s`
-    what it takes after the last edit. The shares say how much of each stage, from its first loaded
-    worker on, its GPUs computed.
+    `edit_s` includes `load_s`, the time until the first editor is loaded. `swap_s` is the time from
+    the last edit to the first loaded judge, `first_verdict_s` that to the first verdict, and
+    `score_s` that from the loaded judge to the last verdict. If scoring overlaps editing, `swaps`
+    is 0 and `score_s` is the time after the last edit. `edit_gpu_busy` and `score_gpu_busy` are the
+    fractions of each stage, from its first loaded worker on, in which its GPUs computed.
     """
 
     model_config = ConfigDict(frozen=False)
@@ -619,11 +614,12 @@ class Timing(Part):
 
 
 class WorkerInfo(Part):
-    """What one worker did in a stage; `ready_s` is from the stage's start until it was loaded.
+    """The work of one worker in a stage; `ready_s` is the time from the start of the stage until it
+    was loaded.
 
-    `batch_size` is how many edits or questions went into one call at most, when it ended.
-    `gpu_peak` and `host_peak` are the most bytes of memory that it used: those that PyTorch took on
-    one of its GPUs, and its resident set.
+    `batch_size` is the largest number of edits or questions of one call at its end. `gpu_peak` and
+    `host_peak` are its peak memory in bytes: PyTorch's memory on one of its GPUs, and its resident
+    set.
     """
 
     name: str
@@ -639,14 +635,14 @@ class WorkerInfo(Part):
 
 
 class Section(Part):
-    """A section that users add to the reports."""
+    """A section of the reports that users add."""
 
     title: str
     body: str
 
 
 class Results(Part):
-    """All that a run found. Every selected pair is in `items` exactly once."""
+    """The results of a run. Every selected pair is in `items` exactly once."""
 
     schema_name: Literal["imgedit.results/2"] = Field(default="imgedit.results/2", alias="schema")
     run: RunInfo

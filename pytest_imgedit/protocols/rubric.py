@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import re
 import tomllib
@@ -20,6 +18,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pytest_imgedit.config.toml_file import ConfigFile
+from pytest_imgedit.core.environments import key
 from pytest_imgedit.core.errors import ReplyError, UsageError, first_problem
 from pytest_imgedit.core.images import Base64Image
 from pytest_imgedit.core.pairs import EditPair, category_slug
@@ -64,7 +63,7 @@ class Rubric(BaseModel):
     @cached_property
     def sha256(self) -> str:
         """Hash of everything in the set, for provenance."""
-        return hashlib.sha256(json.dumps(self.model_dump(), sort_keys=True).encode()).hexdigest()
+        return key(self.model_dump())
 
     def render(self, pair: EditPair) -> tuple[str, tuple[tuple[str, str], ...]]:
         """Render the prompts for a pair: the system text, and the user's turn as texts and images
@@ -150,10 +149,10 @@ def _custom(name: str, table: JsonObject) -> tuple[str, JsonObject]:
     location = f"[rubrics.{name}]"
     if "file" not in table:
         return location, table
-    for key in table:
-        if key != "file":
+    for setting in table:
+        if setting != "file":
             raise UsageError(
-                f"{location}: {key!r} beside 'file', expected the file to hold the whole rubric"
+                f"{location}: {setting!r} beside 'file', expected the file to hold the whole rubric"
             )
     location = str(table["file"])
     return location, dict(ConfigFile.read(Path(location), "a rubric in TOML").tables)

@@ -118,10 +118,12 @@ class Journal(Generic[R]):
         #: Keys of records by content, the oldest first.
         self._keys: dict[str, dict[str, None]] = {}
         self._file: FileIO | None = None
-        if path.exists() and not path.is_file():
-            raise UsageError(f"{path}: not a regular file, expected the records of the store")
-        self._size = self._load() if path.exists() else 0
-        self.torn = path.exists() and self._size < path.stat().st_size
+        self._size, self.torn = 0, False
+        if path.exists():
+            if not path.is_file():
+                raise UsageError(f"{path}: not a regular file, expected the records of the store")
+            self._size = self._load()
+            self.torn = self._size < path.stat().st_size
         if self.torn and not reads_only:
             os.truncate(path, self._size)
 

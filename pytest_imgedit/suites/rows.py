@@ -9,7 +9,6 @@ import csv
 import json
 import mmap
 import re
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -216,78 +215,63 @@ def _jsonl_spans(data: mmap.mmap, start: int) -> Iterator[tuple[int, int, None]]
 def _json_spans(path: Path, data: mmap.mmap, first: int) -> Iterator[tuple[int, int, str | None]]:
     """Find the first and last byte of each row by its brackets; `_parse` reads the row itself.
 
-    The text around the rows is kept as a skeleton with a 0 for each row, and parsed at the end, so
-    that the file as a whole is strict JSON too.
+    The text around the rows is checked at the end, so that the file as a whole is strict JSON too.
     """
     depth, row_depth, start = 0, 2, -1
     group: str | None = None
-    skeleton = _Skeleton(path, data, first)
+    gaps: list[tuple[int, int]] = []
+    end = first
     for token in _TOKEN.finditer(data):
         mark = token[0][:1]
         if mark in (b"[", b"{"):
             depth += 1
             if depth > _MAX_DEPTH:
-                raise UsageError(
-                    f"{path}:{_line(data, token.start())}: nested deeper than {_MAX_DEPTH} levels"
-                )
+                line = data[: token.start()].count(b"\n") + 1
+                raise UsageError(f"{path}:{line}: nested deeper than {_MAX_DEPTH} levels")
             if depth == 1:
                 row_depth = 2 if mark == b"[" else 3
             elif depth == row_depth:
                 start = token.start()
         elif mark in (b"]", b"}"):
             if depth == row_depth:
-                skeleton.replace(start, token.end())
-                yield start, token.end(), group
+                gaps.append((end, start))
+                end = token.end()
+                yield start, end, group
             depth -= 1
         elif row_depth == 3 and depth == 1:
-            with suppress(ValueError):  # found when the skeleton is checked
+            with suppress(ValueError):  # found when the gaps are checked
                 group = json.loads(token[0])
-    skeleton.check()
+    gaps.append((end, len(data)))
+    _check_gaps(path, data, gaps)
 
 
-class _Skeleton:
-    """A JSON file's text with each row replaced by a 0."""
-
-    def __init__(self, path: Path, data: mmap.mmap, first: int) -> None:
-        self.path, self.data = path, data
-        self.text = bytearray()
-        self.end = first
-        #: Offsets in the skeleton and in the file behind each row.
-        self.offsets = [(0, first)]
-
-    def replace(self, start: int, end: int) -> None:
-        self.text += self.data[self.end : start] + b"0"
-        self.offsets.append((len(self.text), end))
-        self.end = end
-
-    def check(self) -> None:
-        self.text += self.data[self.end :]
-        try:
-            value = loads(self.text.decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise UsageError(
-                f"{self.path}:{self._line(error.start)}: not UTF-8, expected UTF-8 text"
-            ) from error
-        except json.JSONDecodeError as error:
-            line = self._line(len(error.doc[: error.pos].encode()))
-            raise UsageError(f"{self.path}:{line}: not valid JSON: {error.msg}") from error
-        except ValueError as error:
-            raise UsageError(f"{self.path}:1: not valid JSON: {error}") from error
-        lists = list(value.values()) if isinstance(value, dict) else [value]
-        rows = len(self.offsets) - 1
-        if not all(isinstance(part, list) for part in lists) or sum(map(len, lists)) != rows:
-            raise UsageError(
-                f"{self.path}:1: expected a list of objects or a dict of such lists by category"
-            )
-
-    def _line(self, offset: int) -> int:
-        """Return the line in the file of an offset in the skeleton."""
-        at, position = self.offsets[bisect_right(self.offsets, (offset, len(self.data))) - 1]
-        return _line(self.data, position + offset - at)
+def _check_gaps(path: Path, data: mmap.mmap, gaps: Sequence[tuple[int, int]]) -> None:
+    """Parse the text around the rows, with a 0 for each row."""
+    try:
+        value = loads(b"0".join(data[start:end] for start, end in gaps).decode("utf-8"))
+    except UnicodeDecodeError as error:
+        line = _line(data, gaps, error.start)
+        raise UsageError(f"{path}:{line}: not UTF-8, expected UTF-8 text") from error
+    except json.JSONDecodeError as error:
+        line = _line(data, gaps, len(error.doc[: error.pos].encode()))
+        raise UsageError(f"{path}:{line}: not valid JSON: {error.msg}") from error
+    except ValueError as error:
+        raise UsageError(f"{path}:1: not valid JSON: {error}") from error
+    lists = list(value.values()) if isinstance(value, dict) else [value]
+    rows = len(gaps) - 1
+    if not all(isinstance(part, list) for part in lists) or sum(map(len, lists)) != rows:
+        raise UsageError(
+            f"{path}:1: expected a list of objects or a dict of such lists by category"
+        )
 
 
-def _line(data: mmap.mmap, position: int) -> int:
-    return data[:position].count(b"\n") + 1
+def _line(data: mmap.mmap, gaps: Sequence[tuple[int, int]], offset: int) -> int:
+    """Return the line in the file of an offset in the text around the rows."""
+    for start, end in gaps:
+        if offset <= end - start:
+            break
+        offset -= end - start + 1
+    return data[: start + offset].count(b"\n") + 1
 
 
 def _parse(path: Path, line: int, data: bytes) -> JsonObject:
