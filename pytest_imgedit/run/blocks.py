@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pytest_imgedit.config.settings import GatesSettings
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import GateResult, Timing
-from pytest_imgedit.run.work import Work, make_items
+from pytest_imgedit.run.work import Work, by_pair, make_items
 from pytest_imgedit.stats.comparison import differences
 from pytest_imgedit.stats.gates import Observation
 from pytest_imgedit.stats.sequential import Looks, PlannedPair, in_parts
@@ -27,9 +27,7 @@ class Blocks:
         self, gates: GatesSettings, plan: Sequence[Work], baseline: Baseline | None
     ) -> None:
         self.baseline = baseline
-        self.works: dict[str, list[Work]] = {}
-        for work in plan:
-            self.works.setdefault(work.pair.id, []).append(work)
+        self.works = by_pair(plan)
         self.parts = in_parts(
             [
                 PlannedPair(

@@ -17,7 +17,7 @@ from pytest_imgedit.kinds.identity import Identity, identify
 from pytest_imgedit.kinds.registry import make_model
 from pytest_imgedit.run.edit import edit_request, store_edit, stored_edit
 from pytest_imgedit.run.score import PERTURBATIONS
-from pytest_imgedit.run.work import SelectedShard, Work, make_works, missing_edits
+from pytest_imgedit.run.work import SelectedShard, Work, by_pair, grouped, make_works, missing_edits
 from pytest_imgedit.stats.controls import CONTROLS
 from pytest_imgedit.stats.estimates import ENOUGH, estimate
 from pytest_imgedit.store.store import Store
@@ -96,11 +96,10 @@ def _edit(works: Sequence[Work], control: Identity, store: Store, stage: str) ->
 
 def _sample(pairs: Sequence[EditPair]) -> list[EditPair]:
     """Choose `SAMPLE` pairs of each category, or more, up to `ALTOGETHER`, if there are few."""
-    by_category: dict[str, list[EditPair]] = {}
-    for pair in sorted(pairs, key=lambda pair: hashlib.sha256(pair.id.encode()).digest()):
-        by_category.setdefault(pair.category, []).append(pair)
-    size = max(SAMPLE, math.ceil(ALTOGETHER / max(1, len(by_category))))
-    return [pair for group in by_category.values() for pair in group[:size]]
+    shuffled = sorted(pairs, key=lambda pair: hashlib.sha256(pair.id.encode()).digest())
+    groups = grouped(shuffled, lambda pair: pair.category).values()
+    size = max(SAMPLE, math.ceil(ALTOGETHER / max(1, len(groups))))
+    return [pair for group in groups for pair in group[:size]]
 
 
 def control_trials(works: dict[str, list[Work]]) -> list[ControlTrial]:
@@ -147,12 +146,12 @@ def describe_noise(plan: Sequence[Work], repeats: Sequence[Work]) -> Noise:
     the root mean square of the shifts, `None` without any. Repeats with another `order` do not
     count there, since runs that are compared show images in the same order.
     """
-    before = _by_pair(plan)
+    before = _mean_scores(plan)
     rows: list[NoiseRow] = []
     shifts: list[float] = []
     for number in dict.fromkeys(work.repeat for work in repeats):
         works = [work for work in repeats if work.repeat == number]
-        after = _by_pair(works)
+        after = _mean_scores(works)
         categories = {work.pair.id: work.pair.category for work in works}
         moves = {pair: score - before[pair] for pair, score in after.items() if pair in before}
         pending = {work.pair.id for work in works if work.is_open} - set(moves)
@@ -181,14 +180,14 @@ def describe_noise(plan: Sequence[Work], repeats: Sequence[Work]) -> Noise:
     )
 
 
-def _by_pair(works: Sequence[Work]) -> dict[str, float]:
+def _mean_scores(works: Sequence[Work]) -> dict[str, float]:
     """Return the mean score over the seeds of each pair whose seeds all have a verdict."""
-    scores: dict[str, list[float]] = {}
-    unscored = {work.pair.id for work in works if work.verdict is None}
-    for work in works:
-        if work.verdict is not None and work.pair.id not in unscored:
-            scores.setdefault(work.pair.id, []).append(work.verdict.score)
-    return {pair: sum(seeds) / len(seeds) for pair, seeds in scores.items()}
+    means = {}
+    for pair, seeds in by_pair(works).items():
+        scores = [work.verdict.score for work in seeds if work.verdict is not None]
+        if len(scores) == len(seeds):
+            means[pair] = sum(scores) / len(scores)
+    return means
 
 
 @dataclass(frozen=True)

@@ -197,7 +197,8 @@ class EditStage:
             worker.jobs_done += 1
             if work.failures:
                 self.retries.helped()
-            self._end(work)
+            work.failures = 0
+            self.done(work)
 
     def _retry_or_fail(
         self, batch: Sequence[Work], worker: Worker, reply: Failed | FailedEdit
@@ -205,18 +206,15 @@ class EditStage:
         retry = self.retries.allow(batch[0].failures, worker, reply["kind"])
         for work in batch:
             if not retry and len(batch) == 1:
+                work.failures = 0
                 work.fail("edit", reply["kind"], reply["message"])
-                self._end(work)
+                self.done(work)
                 continue
             work.failures += 1
             if reply["kind"] == "oom":
                 self.queue.appendleft(work)  # at once, while the process is fresh
             else:
                 self.queue.append(work)
-
-    def _end(self, work: Work) -> None:
-        work.failures = 0
-        self.done(work)
 
 
 def _size(work: Work) -> tuple[int, int]:

@@ -24,7 +24,14 @@ from pytest_imgedit.run.edit import batch_lines, stored_edit
 from pytest_imgedit.run.placement import Peak, settle
 from pytest_imgedit.run.pools import Launcher, is_remote, python_of
 from pytest_imgedit.run.score import Scorer, verdict_recipe
-from pytest_imgedit.run.work import SelectedShard, Work, hand_over, make_works, missing_edits
+from pytest_imgedit.run.work import (
+    SelectedShard,
+    Work,
+    by_pair,
+    hand_over,
+    make_works,
+    missing_edits,
+)
 from pytest_imgedit.stats import planning, sequential
 from pytest_imgedit.stats.comparison import Computed, environment_differences
 from pytest_imgedit.stats.gates import Selection, allowed_pairs
@@ -429,10 +436,10 @@ def _refuse_baseline(
     works: Sequence[Work],
 ) -> None:
     """Raise `UsageError` if the verdicts of the run could not be compared with the baseline."""
-    seeds: dict[str, list[int]] = {}
-    for work in works:
-        seeds.setdefault(work.pair.id, []).append(work.seed)
-    contents = {work.pair.id: content_sha256(work.inputs) for work in works}
+    items = [
+        (pair, content_sha256(group[0].inputs), [work.seed for work in group])
+        for pair, group in by_pair(works).items()
+    ]
     reason = unlike_judges(
         baseline,
         {"fingerprint": judge.fingerprint, "spec": judge.model.spec},
@@ -440,10 +447,7 @@ def _refuse_baseline(
     )
     if settings.gates.max_drop:
         reason = reason or unlike_losses(baseline, editor.lossy)
-    refuse(
-        baseline,
-        reason or unlike_items(baseline, [(pair, contents[pair], seeds[pair]) for pair in seeds]),
-    )
+    refuse(baseline, reason or unlike_items(baseline, items))
     if (
         settings.run.stage == "all"
         and missing_edits(works)

@@ -89,8 +89,12 @@ def verdict_recipe(judge: Identity, rubric: Rubric, work: Work) -> JsonObject:
     }
     if not judge.model.measures:
         system, parts = rubric.render(pair)
-        asked = {"system": system, "parts": [list(part) for part in parts]}
-        recipe["asked"] = {**asked, "aspects": list(rubric.aspects), "formula": rubric.score}
+        recipe["asked"] = {
+            "system": system,
+            "parts": [list(part) for part in parts],
+            "aspects": list(rubric.aspects),
+            "formula": rubric.score,
+        }
         if not judge.sees_pair:  # it is shown the prompt, and nothing else of the pair
             names = {text for kind, text in parts if kind == "image"}
             shown = {name: sha256 for name, sha256 in shown.items() if name in names}

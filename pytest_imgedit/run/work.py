@@ -250,14 +250,22 @@ def _keep(image: ImageSource | None, store: Store) -> StoredImage | None:
 
 
 def _next_of_category(pairs: Iterable[EditPair]) -> dict[str, EditPair]:
-    members: dict[str, list[EditPair]] = {}
-    for pair in pairs:
-        members.setdefault(pair.category, []).append(pair)
     return {
         pair.id: group[(position + 1) % len(group)]
-        for group in members.values()
+        for group in grouped(pairs, lambda pair: pair.category).values()
         for position, pair in enumerate(group)
     }
+
+
+T = TypeVar("T")
+
+
+def grouped(members: Iterable[T], name: Callable[[T], str]) -> dict[str, list[T]]:
+    """Group members by a name of each, in the order in which the names first occur."""
+    groups: dict[str, list[T]] = {}
+    for member in members:
+        groups.setdefault(name(member), []).append(member)
+    return groups
 
 
 R = TypeVar("R", EditRecord, VerdictRecord)
@@ -281,6 +289,11 @@ def reusable(
     )
 
 
+def by_pair(works: Iterable[Work]) -> dict[str, list[Work]]:
+    """Group works by the ids of their pairs."""
+    return grouped(works, lambda work: work.pair.id)
+
+
 def make_items(plan: Sequence[Work], needs_verdict: bool, stopped_by: str) -> list[Item]:
     """Join the repetitions of each pair; a pair is scored only if every repetition is.
 
@@ -289,15 +302,13 @@ def make_items(plan: Sequence[Work], needs_verdict: bool, stopped_by: str) -> li
     `needs_verdict` (stage `edit`), an edit is enough, and the status is `edited`. Work that no gate
     needed any more is `not_needed`.
     """
-    by_pair: dict[str, list[Work]] = {}
     for work in plan:
         if work.error is None and (work.edit is None or (needs_verdict and work.verdict is None)):
             stage: Stage = "edit" if work.edit is None else "score"
             work.error = ItemError(
                 stage, "interrupted", f"the run was stopped before this was done, by {stopped_by}"
             )
-        by_pair.setdefault(work.pair.id, []).append(work)
-    return [_item(works, needs_verdict) for works in by_pair.values()]
+    return [_item(works, needs_verdict) for works in by_pair(plan).values()]
 
 
 def _item(works: Sequence[Work], needs_verdict: bool) -> Item:
