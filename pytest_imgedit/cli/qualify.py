@@ -15,7 +15,7 @@ from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.results import JudgeInfo, SuiteInfo
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.identity import Identity
-from pytest_imgedit.protocols.rubric import Rubric, load_rubric
+from pytest_imgedit.protocols.rubric import Rubric
 from pytest_imgedit.report import tables, terminal
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run.controls import Trials, control_trials
@@ -131,10 +131,9 @@ def _try(request: Request, store: Store, hardware: Hardware) -> tuple[Identity, 
             hardware = hosts.hardware
         launcher = Launcher(settings, hardware, hosts, folder, progress)
         editor, judge = (launcher.identify(model, store.fingerprints) for model in models)
-        rubric = load_rubric(settings.judge.rubric, settings.rubrics)
-        scorer = Scorer(settings.judge, judge, rubric, store, settings.redactor)
+        scorer = Scorer(settings, judge, store)
         by_role = {model.role: model for model in models}
-        plan = RunPlan(request, store, hardware, by_role, editor, judge, rubric, (), scorer)
+        plan = RunPlan(request, store, hardware, by_role, editor, judge, (), scorer)
         ask_servers(plan)
         run = Run(
             plan,
@@ -142,4 +141,4 @@ def _try(request: Request, store: Store, hardware: Hardware) -> tuple[Identity, 
         )
         run.execute()
     assert run.trials is not None
-    return judge, rubric, run.trials
+    return judge, scorer.rubric, run.trials

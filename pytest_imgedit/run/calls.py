@@ -21,7 +21,6 @@ from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.base import Role
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.kinds.registry import CustomEditor
-from pytest_imgedit.protocols.rubric import load_rubric
 from pytest_imgedit.run.edit import EditStage, stored_edit
 from pytest_imgedit.run.pools import SessionWorkers
 from pytest_imgedit.run.score import Scorer, ScoreStage
@@ -176,16 +175,9 @@ class SessionCalls:
             _pair(source, instruction, category=category, reference=reference)
             for source, _, reference, instruction, category in calls
         ]
-        judge = self.settings.judge
         with self._calling("judge"):
             works = make_works(pairs, pairs, _CALLER, self.store)
-            scorer = Scorer(
-                judge,
-                self.workers.identity("judge"),
-                load_rubric(judge.rubric, self.settings.rubrics),
-                self.store,
-                self.settings.redactor,
-            )
+            scorer = Scorer(self.settings, self.workers.identity("judge"), self.store)
             for work, (_, edited, *_) in zip(works, calls, strict=True):
                 work.edit = Edit(self.store.blobs.put(edited), 0.0, "call")
                 work.verdict = scorer.stored_verdict(work, self.settings.run.reuse)

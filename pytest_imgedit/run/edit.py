@@ -41,14 +41,16 @@ def stored_edit(work: Work, editor: Identity, store: Store, policy: Reuse) -> Ed
     An edit with the planned batch size comes first, then those with the sizes to which it may have
     been halved.
     """
-
-    def is_whole(record: EditRecord) -> bool:
-        return store.blobs.get(record.blob) is not None
-
     size = editor.model.batch_size
     for halvings in range(size.bit_length()):
         records = store.edits.of_content(key(in_batches_of(work.recipe, size >> halvings)))
-        if (record := reusable(records, editor.here, policy, is_whole)) is not None:
+        record = reusable(
+            records,
+            editor.here,
+            policy,
+            lambda record: store.blobs.get(record.blob) is not None,
+        )
+        if record is not None:
             return _edit_of(record, store)
     return None
 

@@ -140,17 +140,18 @@ def _editor(plan: RunPlan) -> results.EditorInfo:
 
 
 def _judge(plan: RunPlan) -> results.JudgeInfo:
-    judge, spec = plan.judge, mask_shapes(plan.settings.judge.spec)
-    if judge is None:
+    judge, scorer = plan.judge, plan.scorer
+    spec = mask_shapes(plan.settings.judge.spec)
+    if judge is None or scorer is None:
         return results.JudgeInfo(spec=spec)
     measures = judge.model.measures
     return results.JudgeInfo(
         spec=spec,
         **judge.told,
         decoder=judge.recipe.get("decoder"),
-        usage=None if plan.scorer is None else plan.scorer.usage,
+        usage=scorer.usage,
         rubric=None if measures else plan.settings.judge.rubric,
-        rubric_sha256=None if measures else plan.rubric.sha256,
+        rubric_sha256=None if measures else scorer.rubric.sha256,
     )
 
 

@@ -18,7 +18,7 @@ from pytest_imgedit.core.sanitize import counted, first_of
 from pytest_imgedit.kinds.base import Model, Role, Where
 from pytest_imgedit.kinds.identity import Identity, identify
 from pytest_imgedit.kinds.registry import make_model
-from pytest_imgedit.protocols.rubric import Rubric, load_rubric
+from pytest_imgedit.protocols.rubric import load_rubric
 from pytest_imgedit.run.blocks import Blocks
 from pytest_imgedit.run.edit import batch_lines, stored_edit
 from pytest_imgedit.run.placement import Peak, settle
@@ -129,7 +129,6 @@ class RunPlan:
     models: Mapping[Role, Model]
     editor: Identity
     judge: Identity | None
-    rubric: Rubric
     works: tuple[Work, ...]
     scorer: Scorer | None
     blocks: Blocks | None = None
@@ -157,11 +156,10 @@ def make_plan(
     settings = request.settings
     _introduce(request, store, note)
     editor, works = _plan_edits(request, store, launcher, note)
-    rubric = load_rubric(settings.judge.rubric, settings.rubrics)
     judge = scorer = blocks = None
     if request.models.judge is not None and settings.run.stage != "edit":
         judge = _identify_judge(request.models.judge, request, store, launcher, note, works)
-        scorer = Scorer(settings.judge, judge, rubric, store, settings.redactor)
+        scorer = Scorer(settings, judge, store)
         if request.baseline is not None:
             _refuse_baseline(request.baseline, settings, editor, judge, works)
     models = {model.role: model for model in request.models}
@@ -169,7 +167,7 @@ def make_plan(
     if settings.gates.until == "decided":
         blocks = Blocks(settings.gates, works, request.baseline)
     hardware = launcher.hardware
-    plan = RunPlan(request, store, hardware, models, editor, judge, rubric, works, scorer, blocks)
+    plan = RunPlan(request, store, hardware, models, editor, judge, works, scorer, blocks)
     if not hardware.has_gpus:
         return plan
     return replace(plan, peaks=known_peaks(settings, plan.identities, request.suite, store))

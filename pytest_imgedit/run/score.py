@@ -5,23 +5,22 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_imgedit.config.settings import JudgeSettings
+from pytest_imgedit.config.settings import Settings
 from pytest_imgedit.core.environments import Reuse, key
 from pytest_imgedit.core.errors import ImageError, ReplyError
 from pytest_imgedit.core.images import as_jpeg, resampled
-from pytest_imgedit.core.protocol import Failed, JobReply, JudgeJob
-from pytest_imgedit.core.redaction import Redactor
+from pytest_imgedit.core.protocol import JobReply, JudgeJob
 from pytest_imgedit.core.reply import SCALE
 from pytest_imgedit.core.requests import Answer, Question
 from pytest_imgedit.core.results import Usage, Verdict
 from pytest_imgedit.core.sanitize import shorten
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.identity import Identity
-from pytest_imgedit.protocols.rubric import Rubric
+from pytest_imgedit.protocols.rubric import Rubric, load_rubric
 from pytest_imgedit.run.work import Work, reusable
 from pytest_imgedit.store.journal import VerdictRecord
 from pytest_imgedit.store.store import Store
@@ -35,16 +34,6 @@ Parts = tuple[tuple[str, str], ...]
 #: at quality 90; `resize`, both images at 95% of their size and back.
 PERTURBATIONS = ("batch", "order", "jpeg", "resize")
 _IMAGE = {"jpeg": as_jpeg, "resize": resampled}
-
-
-def perturbed(
-    work: Work, parts: Parts, images: Mapping[str, bytes]
-) -> tuple[Parts, dict[str, bytes]]:
-    """Apply the perturbation of the work to what the judge is shown."""
-    if work.perturbation == "order":
-        parts = swap_images(parts)
-    change = _IMAGE.get(work.perturbation, bytes)
-    return parts, {name: change(data) for name, data in images.items()}
 
 
 def swap_images(parts: Parts) -> Parts:
@@ -106,20 +95,14 @@ def verdict_recipe(judge: Identity, rubric: Rubric, work: Work) -> JsonObject:
 
 
 class Scorer:
-    """Scores edits with one judge and one rubric. Replies are kept without the secrets that
-    `redactor` knows.
+    """Scores edits with one judge and the rubric of the settings; replies are stored without the
+    secrets that these name.
     """
 
-    def __init__(
-        self,
-        settings: JudgeSettings,
-        judge: Identity,
-        rubric: Rubric,
-        store: Store,
-        redactor: Redactor,
-    ) -> None:
-        self.settings, self.judge, self.rubric = settings, judge, rubric
-        self.store, self.redactor = store, redactor
+    def __init__(self, settings: Settings, judge: Identity, store: Store) -> None:
+        self.settings, self.judge, self.store = settings.judge, judge, store
+        self.rubric = load_rubric(settings.judge.rubric, settings.rubrics)
+        self.redactor = settings.redactor
         self.first_at = 0.0  # when the first batch was scored, by the run's clock
         # Tokens of all answers, those of unreadable ones and re-asks too.
         self.tokens = {"tokens_in": 0, "tokens_out": 0}
@@ -166,12 +149,14 @@ class Scorer:
         images = {"source": work.source.read(), "edited": edited}
         if work.reference is not None:
             images["reference"] = work.reference.read()
-        parts, images = perturbed(work, parts, images)
+        if work.perturbation == "order":
+            parts = swap_images(parts)
+        change = _IMAGE.get(work.perturbation, bytes)
         return Question(
             pair_id=work.pair.id,
             category=work.pair.category,
             instruction=work.pair.instruction,
-            images=images,
+            images={name: change(data) for name, data in images.items()},
             system=system,
             parts=(*parts, *(("text", f"\n{text}") for text in work.reminders[-1:])),
             aspects=tuple(self.rubric.aspects),
@@ -351,9 +336,18 @@ class ScoreStage:
         return not is_open or len(self.queue) >= max(1, full // 4)
 
     def finish(self, batch: list[Work], worker: Worker, reply: JobReply) -> None:
-        """Turn the reply on a batch into verdicts and errors; queue what is to be asked again."""
+        """Turn the reply on a batch into verdicts and errors; queue what is to be asked again.
+
+        Edits of a batch that failed are asked about once more, alone.
+        """
+        again: list[Work] = []
         if reply["op"] == "error":
-            again = self._retry_or_fail(batch, worker, reply)
+            if self.retries.allow(batch[0].failures, worker, reply["kind"]) or len(batch) > 1:
+                again = batch
+                for work in batch:
+                    work.failures += 1
+            else:
+                batch[0].fail("score", reply["kind"], reply["message"])
         else:
             assert reply["op"] == "judged", "a judge was asked, and not an editor"
             again = [
@@ -370,14 +364,6 @@ class ScoreStage:
         self.scorer.keep(finished, worker)
         for work in finished:
             self.done(work)
-
-    def _retry_or_fail(self, batch: list[Work], worker: Worker, reply: Failed) -> list[Work]:
-        if self.retries.allow(batch[0].failures, worker, reply["kind"]) or len(batch) > 1:
-            for work in batch:
-                work.failures += 1
-            return batch
-        batch[0].fail("score", reply["kind"], reply["message"])
-        return []
 
 
 def _order(work: Work) -> tuple[Any, ...]:

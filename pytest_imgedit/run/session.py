@@ -215,7 +215,7 @@ class Evaluation:
         try:
             with Interrupts(progress) as interrupts:
                 results = self._run(request, folder, interrupts)
-                self._report(results, folder, interrupts)
+                return self._report(results, folder, interrupts)
         except BaseException:
             workers.close()
             raise
@@ -223,10 +223,8 @@ class Evaluation:
             workers.reporter.watcher = None
             self.interrupted = progress.stopping
             progress.close()
-        assert self.run is not None
-        return self.run
 
-    def _report(self, results: Results, folder: Path, interrupts: Interrupts) -> None:
+    def _report(self, results: Results, folder: Path, interrupts: Interrupts) -> FinishedRun:
         """Write results and reports, results first, and call the hooks that come with them."""
         try:
             write.write_results(results, folder)
@@ -245,6 +243,7 @@ class Evaluation:
         guard(
             "pytest_imgedit_run_finished", "", self.hooks.run_finished, results, self.store.folder
         )
+        return self.run
 
     def _run(self, request: Request, folder: Path, interrupts: Interrupts) -> Results:
         """Plan the run and execute it; raises `UsageError` if an editor or judge refuses its
