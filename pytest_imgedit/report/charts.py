@@ -18,9 +18,7 @@ LABEL = 20
 
 def x_of(score: float | None) -> float | None:
     """Place a score in [0, 10] on the axis; `None` stays `None`."""
-    if score is None:
-        return None
-    return round(LEFT + (RIGHT - LEFT) * score / 10, 1)
+    return None if score is None else round(LEFT + (RIGHT - LEFT) * score / 10, 1)
 
 
 def category_chart(results: Results) -> dict[str, Any]:

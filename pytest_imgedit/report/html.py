@@ -87,7 +87,6 @@ def render(results: Results, locate: Locate) -> str:
 
 
 def _headline(results: Results) -> str:
-    """Write the run's state and overall score in one line, with the baseline's if there is one."""
     verdict, mean = outcome(results), results.overall.macro.mean
     if verdict.state == "INCOMPLETE" or mean is None:
         return verdict.line
@@ -104,12 +103,11 @@ def _first_pairs(cards: Sequence[dict[str, Any]], is_compared: bool) -> list[dic
     """Return the pairs that fell most, or else those with the lowest scores, with their source, old
     and new edit.
     """
+    measure, edit = "score", "edit"
+    shown = [card for card in cards if card["score"] is not None]
     if is_compared:
         measure, edit = "difference", "now"
         shown = [card for card in cards if (card["difference"] or 0.0) < 0]
-    else:
-        measure, edit = "score", "edit"
-        shown = [card for card in cards if card["score"] is not None]
     captions = {"source": "source", "baseline edit": "before", "edit": edit}
     return [
         {**card, "images": _first_images(card["images"], captions)}
@@ -163,7 +161,6 @@ def csp_hash(text: str) -> str:
 
 
 def _card(item: Item, results: Results, locate: Locate) -> dict[str, Any]:
-    """Return what the page's script needs to draw one card."""
     comparison, error = results.comparison, item.error
     before = None if comparison is None else comparison.pairs.get(item.id)
     replies = [verdict.reply for verdict in item.verdicts if verdict.reply]
@@ -197,7 +194,6 @@ def _card(item: Item, results: Results, locate: Locate) -> dict[str, Any]:
 
 
 def _images(item: Item, before: ComparedPair | None, locate: Locate) -> Iterator[dict[str, Any]]:
-    """Yield the URLs of an item's images with their labels."""
     names = [("source", item.source)]
     for position, seed in enumerate(item.seeds):
         of_seed = f", seed {seed.seed}" if len(item.seeds) > 1 else ""
@@ -212,7 +208,6 @@ def _images(item: Item, before: ComparedPair | None, locate: Locate) -> Iterator
 
 
 def _blob(sha256: str | None) -> str | None:
-    """Path of an edit below the store's `blobs` folder."""
     if sha256 is None:
         return None
     return f"{sha256[:2]}/{sha256}.png"

@@ -8,14 +8,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Task, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
 
@@ -29,24 +28,6 @@ if TYPE_CHECKING:
 #: Seconds between lines without a terminal.
 INTERVAL = 15.0
 _NAMES = {"waiting": "waiting to load", "dead": "gone"}
-
-
-@dataclass
-class _Stage:
-    total: int
-    task: TaskID
-    done: int = 0
-    errors: int = 0
-    started: float = field(default_factory=time.monotonic)
-    last_line: float = field(default_factory=time.monotonic)
-
-    @property
-    def rate(self) -> float:
-        return self.done / max(1e-6, time.monotonic() - self.started)
-
-    def __str__(self) -> str:
-        errors = f", {self.errors} errors" if self.errors else ""
-        return f"{self.done}/{self.total}{errors}, {self.rate:.2f}/s"
 
 
 class RunProgress:
@@ -71,7 +52,7 @@ class RunProgress:
             console=self._console,
             auto_refresh=False,
         )
-        self._stages: dict[str, _Stage] = {}
+        self._stages: dict[str, Task] = {}
         self._lock = threading.RLock()  # scoring may run beside editing, in a thread of its own
 
     @contextmanager
@@ -82,9 +63,8 @@ class RunProgress:
                 key: value for key, value in self._workers.items() if value[1] != "gone"
             }
             self.note(f"{name}: {total} to do")
-            stage = self._stages[name] = _Stage(
-                total, self._bar.add_task(name, total=total, rate="")
-            )
+            self._bar.add_task(name, total=total, rate="", errors=0, last_line=time.monotonic())
+            task = self._stages[name] = self._bar.tasks[-1]
             if self._console.is_terminal and not self._quiet and self._live is None:
                 self._live = Live(self, console=self._console, refresh_per_second=4, transient=True)
                 self._live.start()
@@ -96,21 +76,22 @@ class RunProgress:
                 if self._live is not None and not self._stages:
                     self._live.stop()
                     self._live = None
-                self._bar.remove_task(stage.task)
-                self.note(f"{name}: {stage}")
+                self._bar.remove_task(task.id)
+                self.note(f"{name}: {_progress(task)}")
 
     def advance(self, name: str, work: Work) -> None:
         """Count one finished edit or verdict of a stage, and log its error, if any."""
         with self._lock:
-            stage = self._stages[name]
-            stage.done += 1
+            task = self._stages[name]
+            self._bar.advance(task.id)
             if work.error is not None:
-                stage.errors += 1
+                task.fields["errors"] += 1
                 self._write(f"{work.pair.id} (seed {work.seed}): {work.error}")
-            self._bar.update(stage.task, completed=stage.done, rate=f"{stage.rate:.2f}/s")
-            if self._live is None and time.monotonic() - stage.last_line >= INTERVAL:
-                stage.last_line = time.monotonic()
-                self.note(f"{name}: {stage}, {(stage.total - stage.done) / stage.rate:.0f} s left")
+            self._bar.update(task.id, rate=f"{_rate(task):.2f}/s")
+            if self._live is None and time.monotonic() - task.fields["last_line"] >= INTERVAL:
+                task.fields["last_line"] = time.monotonic()
+                seconds = (task.remaining or 0.0) / _rate(task)
+                self.note(f"{name}: {_progress(task)}, {seconds:.0f} s left")
 
     def note(self, text: str) -> None:
         """Write one line for the user and to the log."""
@@ -144,11 +125,19 @@ class RunProgress:
 
     def _write(self, text: str) -> str:
         text = printable(mask_shapes(text))
-        with suppress(
-            OSError
-        ):  # a full disk stops the run where results are stored, and says so there
+        # a full disk stops the run where results are stored, and is reported there
+        with suppress(OSError):
             self._log.write(f"{datetime.now():%H:%M:%S} {text}\n".encode())
         return text
 
     def close(self) -> None:
         self._log.close()
+
+
+def _rate(task: Task) -> float:
+    return task.completed / max(1e-6, task.elapsed or 0.0)
+
+
+def _progress(task: Task) -> str:
+    errors = f", {task.fields['errors']} errors" if task.fields["errors"] else ""
+    return f"{task.completed}/{task.total}{errors}, {_rate(task):.2f}/s"

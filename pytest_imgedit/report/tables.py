@@ -85,11 +85,9 @@ def judge_name(results: Results) -> str:
     """Name the judge and its rubric, if it has one."""
     judge = results.judge
     if judge.rubric is None:
-        return str(judge.spec)
-    name = f"{judge.spec}, rubric {judge.rubric}"
-    if judge.params.get("scoring") == "expected":
-        name += ", expected grades"
-    return name
+        return judge.spec
+    scoring = ", expected grades" if judge.params.get("scoring") == "expected" else ""
+    return f"{judge.spec}, rubric {judge.rubric}{scoring}"
 
 
 def category_rows(results: Results) -> list[tuple[str, ...]]:
@@ -146,7 +144,6 @@ def remarks(results: Results, verbose: bool = True) -> Iterator[str]:
 
 
 def _spread(results: Results) -> Iterator[str]:
-    """Name the best and the worst category if they differ; report scores that are all the same."""
     means = [(name, row.mean) for name, row in results.categories.items() if row.mean is not None]
     best, highest = max(means, key=itemgetter(1), default=("", 0.0))
     worst, lowest = min(means, key=itemgetter(1), default=("", 0.0))
@@ -176,7 +173,6 @@ def _edits(results: Results) -> Iterator[str]:
 
 
 def _expected_grades(results: Results) -> Iterator[str]:
-    """Compare scores that are expectations with those of the greedy replies."""
     verdicts = [
         (verdict.score, verdict.greedy, verdict.off_scale or 0.0)
         for item in results.items
@@ -263,7 +259,6 @@ def provenance_lines(results: Results) -> list[str]:
 
 
 def _model(name: str, model: EditorInfo | JudgeInfo) -> str:
-    """Write a model's name with its parameters, number format and fingerprint."""
     params = (
         f"{key} {json.dumps(value, ensure_ascii=False)}" for key, value in model.params.items()
     )

@@ -98,7 +98,6 @@ def _unless_decided(evidence: Evidence, gates: Sequence[GateResult]) -> list[Gat
 
 
 def _compare(evidence: Evidence, baseline: Baseline) -> tuple[Comparison, list[GateResult]]:
-    """Compare the items with a baseline, and decide the gates on that."""
     settings = evidence.settings
     now = [reduced(item) for item in evidence.needed]
     moved = differences(baseline.items, now)

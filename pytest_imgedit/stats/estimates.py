@@ -33,7 +33,7 @@ BETS = (np.arange(24) + 0.5) / 24
 #: Steps of a category's mean, from one end of the scale to the other, in the search for the least
 #: favourable means.
 STEPS = 200
-#: Resamples of `bounded_interval`; always the same random numbers.
+#: Resamples of `Estimate.bounded_interval`; always the same random numbers.
 RESAMPLES = 8_000
 
 
@@ -83,19 +83,26 @@ class Estimate:
         half = float(stdtrit(self.freedom, (1 + level) / 2)) * self.se
         return (self.mean - half, self.mean + half)
 
-    def bounded_interval(self, lowest: float, highest: float) -> tuple[float, float] | None:
-        """Two-sided 95% interval of the mean of values from `lowest` to `highest`, which allows for
+    def bounded_interval(
+        self, lowest: float, highest: float, level: float = 0.95
+    ) -> tuple[float, float] | None:
+        """Two-sided interval of the mean of values from `lowest` to `highest`, which allows for
         rare values that were not seen.
+
+        A Bayesian bootstrap over clusters (exponential weights) with one cluster more than was
+        seen: at the lower end of the scale for the lower limit, at the upper end for the upper
+        limit (Gaffke 2005; Learned-Miller and Thomas, arXiv 1905.06208). The unseen cluster weighs
+        Σw²: as much as each cluster, if all weigh the same.
         """
         if self.se is None:
             return None
-        low, high = bounded_interval(
-            self.mean,
-            self.deviations,
-            self.weights,
-            (lowest - self.centers[1], highest - self.centers[0]),
-        )
-        return (max(lowest, low), min(highest, high))
+        shares = _shares(self.clusters)
+        unseen = shares[:, 0] * (self.weights**2).sum()
+        total = shares[:, 1:] @ self.weights + unseen
+        moves = shares[:, 1:] @ self.deviations
+        low = np.quantile((moves + unseen * (lowest - self.centers[1])) / total, (1 - level) / 2)
+        high = np.quantile((moves + unseen * (highest - self.centers[0])) / total, (1 + level) / 2)
+        return max(lowest, self.mean + float(low)), min(highest, self.mean + float(high))
 
     def p_below(self, limit: float) -> float:
         """One-sided p value of "the true mean is not under `limit`"; 1 where there is no standard
@@ -323,32 +330,6 @@ def _log_gains(stratum: Stratum, means: Floats, lowest: float) -> Floats:
     for value, weight in zip(values - lowest, weights, strict=True):
         gains += np.log1p(BETS[:, None] * weight * (value / means - 1))
     return gains
-
-
-def bounded_interval(
-    mean: float,
-    deviations: Floats,
-    weights: Floats,
-    falls: tuple[float, float],
-    level: float = 0.95,
-) -> tuple[float, float]:
-    """Two-sided interval of a weighted mean over independent clusters of values on a bounded scale.
-
-    A Bayesian bootstrap over clusters (exponential weights), with one cluster more than was seen:
-    it lies at the lower end of the scale for the lower limit, at the upper end for the upper
-    (Gaffke 2005; Learned-Miller and Thomas, arXiv 1905.06208). `deviations` are the clusters'
-    weighted sums of deviations from the mean, `falls` how far the ends of the scale lie from the
-    mean. The unseen cluster weighs Σw²: as much as each, where all weigh the same.
-    """
-    shares = _shares(len(weights))
-    unseen = shares[:, 0] * (weights**2).sum()
-    total = shares[:, 1:] @ weights + unseen
-    moves = shares[:, 1:] @ deviations
-    low, high = (1 - level) / 2, (1 + level) / 2
-    return (
-        mean + float(np.quantile((moves + unseen * falls[0]) / total, low)),
-        mean + float(np.quantile((moves + unseen * falls[1]) / total, high)),
-    )
 
 
 @lru_cache(maxsize=4)

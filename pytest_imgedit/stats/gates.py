@@ -301,10 +301,9 @@ class _Family:
         clusters = estimate.clusters
         unit = "pairs" if clusters == estimate.n else "source images"
         if clusters < ENOUGH or 0.5**clusters > self.alpha:
-            alpha = f"{self.settings.alpha_of(self.kind):g}"
-            if self.settings.until != "all":
-                alpha += ", what the looks left of it"
-            return f"too few {unit} ({clusters}) to show anything at alpha {alpha}"
+            alpha = self.settings.alpha_of(self.kind)
+            spent = "" if self.settings.until == "all" else ", what the looks left of it"
+            return f"too few {unit} ({clusters}) to show anything at alpha {alpha:g}{spent}"
         if estimate.alone:
             verb = "has a" if len(estimate.alone) == 1 else "have each a"
             return (

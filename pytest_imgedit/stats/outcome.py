@@ -77,9 +77,7 @@ def _compared(results: Results) -> list[str]:
     if row.difference is None:
         return []
     p = row.p_rise if row.finding == "rose" else row.p
-    finding = row.finding
-    if p is not None and finding != "same":
-        finding += f", {p_value(p)}"
+    finding = row.finding if p is None or row.finding == "same" else f"{row.finding}, {p_value(p)}"
     return [
         f"overall {number(row.now)}, was {number(row.before)} in {comparison.name}: "
         f"{signed(row.difference)} ({finding})"

@@ -11,7 +11,6 @@ from scipy import stats as scipy_stats
 
 from pytest_imgedit.stats.estimates import (
     BETS,
-    bounded_interval,
     estimate,
     evidence_above,
     strata,
@@ -76,8 +75,8 @@ def test_rare_catastrophes_do_not_pass(family, n):
 
 
 def test_interval_of_yes_and_no_is_clopper_and_pearsons():
-    values = np.repeat([10.0, 0.0], [17, 3])
-    found = bounded_interval(8.5, (values - 8.5) / 20, np.full(20, 1 / 20), (-8.5, 1.5))
+    names = [str(pair) for pair in range(20)]
+    found = estimate([10.0] * 17 + [0.0] * 3, names).bounded_interval(0, 10)
     expected = scipy_stats.binomtest(17, 20).proportion_ci(0.95, method="exact")
     assert found == pytest.approx((10 * expected.low, 10 * expected.high), abs=0.15)
 
