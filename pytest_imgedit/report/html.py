@@ -1,4 +1,4 @@
-"""The HTML report: tables, and a gallery that filters and sorts without a network."""
+"""The HTML report: charts, tables, and a gallery that filters and sorts without a network."""
 
 from __future__ import annotations
 
@@ -13,13 +13,20 @@ from typing import Any
 
 import jinja2
 from markupsafe import Markup
+from rich.cells import cell_len, set_cell_size
 
 from pytest_imgedit.core.results import ComparedPair, Item, Results
 from pytest_imgedit.core.sanitize import number, printable, readable, signed
-from pytest_imgedit.report import charts, tables
+from pytest_imgedit.report import tables
 from pytest_imgedit.report.pictures import Locate
 from pytest_imgedit.stats.outcome import WORST_FIRST, left_out, mostly_copies, outcome
 
+#: Width of the plots, and where their axis from 0 to 10 begins and ends, in SVG units.
+WIDTH, LEFT, RIGHT = 720, 190, 660
+ROW, BIN_HEIGHT, TOP = 28, 120, 20
+BINS = 20
+#: Columns of a chart's label; a wide character takes two.
+LABEL = 20
 #: Number of pairs on the first screen.
 FIRST_PAIRS = 6
 #: Columns that a narrow screen omits.
@@ -58,9 +65,9 @@ def render(results: Results, locate: Locate) -> str:
         totals=list(map(_mean_first, tables.overall_rows(results))),
         remarks=tables.remarks(results),
         provenance=tables.provenance_lines(results),
-        chart=charts.category_chart(results),
-        histogram=charts.histogram(results),
-        axis=charts,
+        chart=category_chart(results),
+        histogram=histogram(results),
+        axis={"WIDTH": WIDTH, "LEFT": LEFT},
         tables=[
             (printable(title), header, body, [_linked(printable(note), ids) for note in notes])
             for title, header, body, notes in tables.further_tables(results)
@@ -173,7 +180,6 @@ def _card(item: Item, results: Results, locate: Locate) -> dict[str, Any]:
         "near-copy": any(edit.near_copy for edit in item.edits),
         "collapsed": comparison is not None and item.id in comparison.collapsed,
     }
-    tags = [*item.tags, *(mark for mark, is_set in marks.items() if is_set)]
     return {
         "id": item.id,
         "category": item.category,
@@ -184,7 +190,7 @@ def _card(item: Item, results: Results, locate: Locate) -> dict[str, Any]:
         "near_copy": marks["near-copy"],
         "collapsed": marks["collapsed"],
         "instruction": readable(item.instruction),
-        "tags": [readable(tag) for tag in tags],
+        "tags": list(map(readable, [*item.tags, *filter(marks.get, marks)])),
         "aspects": [[readable(name), number(value)] for name, value in item.aspects.items()],
         "error": str(error) if error is not None and item.status != "not_needed" else None,
         "greedy": number(sum(greedy) / len(greedy)) if is_expected else None,
@@ -211,3 +217,60 @@ def _blob(sha256: str | None) -> str | None:
     if sha256 is None:
         return None
     return f"{sha256[:2]}/{sha256}.png"
+
+
+def x_of(score: float | None) -> float | None:
+    """Place a score in [0, 10] on the axis; `None` stays `None`."""
+    return None if score is None else round(LEFT + (RIGHT - LEFT) * score / 10, 1)
+
+
+def category_chart(results: Results) -> dict[str, Any]:
+    """One row a category and the overall score: mean, 95% interval and, if there is one, the
+    baseline's mean.
+    """
+    before = {}
+    if results.comparison:
+        before = {name: row.before for name, row in results.comparison.rows.items()}
+    summaries = {**results.categories, "overall": results.overall.macro}
+    rows = [
+        {
+            "name": name,
+            "label": name
+            if cell_len(name) <= LABEL
+            else f"{set_cell_size(name, LABEL - 1).rstrip()}…",
+            "y": ROW * position + ROW / 2,
+            "mean": x_of(row.mean),
+            "text": "no score" if row.mean is None else f"{row.mean:.2f}",
+            "low": row.ci95 and x_of(row.ci95[0]),
+            "high": row.ci95 and x_of(row.ci95[1]),
+            "before": x_of(before.get(name)),
+        }
+        for position, (name, row) in enumerate(summaries.items())
+    ]
+    return {"rows": rows, "height": ROW * len(rows), "ticks": _ticks(), "has_before": bool(before)}
+
+
+def histogram(results: Results) -> dict[str, Any]:
+    """Counts of pairs by score, in bins half a point wide; the last one includes 10."""
+    counts = [0] * BINS
+    for item in results.items:
+        if item.score is not None:
+            counts[min(BINS - 1, int(item.score * BINS / 10))] += 1
+    most = max(1, *counts)
+    width = (RIGHT - LEFT) / BINS
+    bars = [
+        {
+            "x": round(LEFT + width * position + 1, 1),
+            "width": round(width - 2, 1),
+            "y": round(BIN_HEIGHT * (1 - count / most) + TOP, 1),
+            "height": round(BIN_HEIGHT * count / most, 1),
+            "count": count,
+            "range": f"{position * 10 / BINS:g} to {(position + 1) * 10 / BINS:g}",
+        }
+        for position, count in enumerate(counts)
+    ]
+    return {"bars": bars, "height": BIN_HEIGHT + TOP, "ticks": _ticks()}
+
+
+def _ticks() -> list[dict[str, float | None]]:
+    return [{"x": x_of(score), "score": score} for score in range(0, 11, 2)]

@@ -306,8 +306,12 @@ def comparison_table(comparison: Comparison, pairs: int) -> Table:
     commit = f", commit {comparison.commit.sha[:10]}" if comparison.commit else ""
     part = "" if comparison.size == pairs else f" ({pairs} of its {comparison.size} pairs)"
     baseline = f"{comparison.name}: editor {comparison.editor}, run {comparison.run}{commit}{part}"
-    notes = list(_comparison_notes(comparison))
-    return Table(f"against baseline {baseline}", COMPARISON_HEADER, rows, notes)
+    return Table(
+        f"against baseline {baseline}",
+        COMPARISON_HEADER,
+        rows,
+        list(_comparison_notes(comparison)),
+    )
 
 
 def _comparison_notes(comparison: Comparison) -> Iterator[str]:
@@ -345,8 +349,12 @@ def controls_table(controls: Controls) -> Table:
         )
         for row in controls.rows
     ]
-    title = f"controls: the judge on edits of known quality, {controls.pairs} pairs"
-    return Table(title, CONTROLS_HEADER, rows, [])
+    return Table(
+        f"controls: the judge on edits of known quality, {controls.pairs} pairs",
+        CONTROLS_HEADER,
+        rows,
+        [],
+    )
 
 
 def noise_table(noise: Noise) -> Table:
@@ -360,6 +368,9 @@ def noise_table(noise: Noise) -> Table:
         )
         for row in noise.rows
     ]
-    title = "judge's noise: the same edits judged again"
-    note = "the noise floor is that of all rows but order, in which no two runs differ"
-    return Table(title, NOISE_HEADER, rows, [note])
+    return Table(
+        "judge's noise: the same edits judged again",
+        NOISE_HEADER,
+        rows,
+        ["the noise floor is that of all rows but order, in which no two runs differ"],
+    )

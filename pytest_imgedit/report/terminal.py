@@ -76,8 +76,8 @@ def _print_scores(console: Console, results: Results, verbose: bool) -> None:
     for row in few:
         row[header.index("95% CI")] = ""
     extremes = header.index("min")  # of pairs, not of means of categories
-    overall = ("overall", *macro[1:extremes], *micro[extremes:])
-    _print_table(console, header, categories, [overall], brief=True)
+    totals = [("overall", *macro[1:extremes], *micro[extremes:])]
+    _print_table(console, header, categories, totals, brief=True)
     if few:
         console.print(
             Text(f"no interval for fewer than {ENOUGH_FOR_AN_INTERVAL} pairs (-v shows it)")

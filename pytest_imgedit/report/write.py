@@ -1,4 +1,6 @@
-"""Writes every report of a run: into its folder, and where the user asked for a copy."""
+"""Writes every report of a run: into its folder, where the user asked for a copy, and for GitHub
+Actions.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,10 @@ from pytest_imgedit.config.settings import RunSettings
 from pytest_imgedit.core.errors import StoreError, UsageError
 from pytest_imgedit.core.files import to_json, write_json, write_text
 from pytest_imgedit.core.results import Results
+from pytest_imgedit.core.sanitize import printable
 from pytest_imgedit.report import html, markdown
 from pytest_imgedit.report.pictures import copied, embedded, linked
+from pytest_imgedit.stats.outcome import Outcome
 
 
 def write_reports(
@@ -74,6 +78,26 @@ def add_to_github_summary(results: Results) -> None:
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         with suppress(OSError), Path(summary).open("a", encoding="utf-8") as file:
             file.write(markdown.render(results) + "\n")
+
+
+def gate_commands(results: Results, outcome: Outcome) -> list[str]:
+    """One `::error` line a gate that did not pass (`::warning` where that is allowed), or one for
+    the whole run.
+    """
+    open_gates = [gate for gate in results.gates if gate.state not in ("PASS", "NOT SELECTED")]
+    if results.run.status != "complete" or (outcome.fails and not open_gates):
+        return [_command("error", "imgedit", outcome.line)]
+    level = "error" if outcome.fails else "warning"
+    return [
+        _command(level, f"imgedit {gate.kind} {gate.field}", f"{gate.state}: {gate.why}")
+        for gate in open_gates
+    ]
+
+
+def _command(level: str, title: str, message: str) -> str:
+    """Write a workflow command; what would end a part of it is escaped."""
+    title, message = (printable(text).replace("%", "%25") for text in (title, message))
+    return f"::{level} title={title.replace(':', '%3A').replace(',', '%2C')}::{message}"
 
 
 def check_writable(path: Path) -> None:

@@ -19,7 +19,7 @@ from pytest_imgedit.core.results import Results, Section
 from pytest_imgedit.core.sanitize import one_line, shorten
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.base import Role
-from pytest_imgedit.report import github, terminal, write
+from pytest_imgedit.report import terminal, write
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run import preflight
 from pytest_imgedit.run.calls import EditCall, EditWorkers, RewardModel, ScoreCall, SessionCalls
@@ -390,7 +390,7 @@ class Evaluation:
         """Return what marks the gates that did not pass on GitHub; nothing elsewhere."""
         if os.environ.get("GITHUB_ACTIONS") != "true":
             return []
-        return github.gate_commands(self._results, self.outcome())
+        return write.gate_commands(self._results, self.outcome())
 
     def outcome(self) -> Outcome:
         """Return the outcome of the run, which fails on missing reports, hooks and items too."""

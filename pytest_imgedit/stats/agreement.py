@@ -39,8 +39,9 @@ def agreement(
     if len(members) > 2 and not np.isnan(values).all():
         generator = np.random.default_rng(0)
         for _ in range(RESAMPLES):
-            picks = generator.integers(0, len(members), len(members))
-            pairs = np.concatenate([members[pick] for pick in picks])
+            pairs = np.concatenate(
+                [members[pick] for pick in generator.integers(0, len(members), len(members))]
+            )
             drawn.append(_measure(x[pairs], y[pairs]))
     rows: dict[str, Any] = {"n": len(x)}
     for column, (name, value) in enumerate(zip(MEASURES, values.tolist(), strict=True)):

@@ -96,8 +96,10 @@ def max_collapsed(
         line += f" ({', '.join(named)}{more})"
     if why:
         line += f": {why}"
-    result = GateResult("overall", "max_collapsed", allowed, len(fallen), state, line, p)
-    return result, [move.pair for move in fallen]
+    return (
+        GateResult("overall", "max_collapsed", allowed, len(fallen), state, line, p),
+        [move.pair for move in fallen],
+    )
 
 
 def _collapsed(moves: Sequence[Move], least: float) -> list[Move]:

@@ -119,9 +119,12 @@ def _rows(
         now = estimate_field(field, scores)
         columns: dict[str, Any] = {"p": None, "p_rise": None, "finding": "unknown", "mde": None}
         if estimate is not None and estimate.se is not None:
-            finding = _finding(estimate, drop, rise, alpha)
-            mde = estimate.mde(alpha / len(fields))
-            columns = {"p": drop, "p_rise": rise, "finding": finding, "mde": mde}
+            columns = {
+                "p": drop,
+                "p_rise": rise,
+                "finding": _finding(estimate, drop, rise, alpha),
+                "mde": estimate.mde(alpha / len(fields)),
+            }
         if field in gate_of:
             gate = gate_of[field]
             columns |= {"p": gate.p, "finding": gate.state, "mde": gate.mde}

@@ -122,8 +122,10 @@ def coverage(
     n = len(scores)
     allowed = allowed_pairs(settings.max_errors, n)
     state: State = "PASS" if errors <= allowed else "FAIL"
-    noun = "a score" if scores_expected else "an edit"
-    why = f"{errors} of {n} pairs without {noun}, {allowed} allowed"
+    why = (
+        f"{errors} of {n} pairs without {'a score' if scores_expected else 'an edit'}, "
+        f"{allowed} allowed"
+    )
     has_scores = any(pair.value is not None for pair in scores)
     if scores_expected and not has_scores and state == "PASS":
         state, why = "INVALID", "no pair has a score"  # missing data never passes

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_imgedit.core.results import Comparison, GateResult, ItemError
-from pytest_imgedit.report import charts, html, markdown, terminal
+from pytest_imgedit.report import html, markdown, terminal
 from pytest_imgedit.report.pictures import Picture
 from pytest_imgedit.report.tables import error_lines
 from pytest_imgedit.stats.estimates import summarize
@@ -200,12 +200,12 @@ def test_outcome_is_that_of_the_worst_gate_and_says_why(changes, state, line, fa
 
 @given(st.lists(st.floats(0, 10) | st.none(), max_size=30))
 def test_histogram_counts_every_score_once(scores):
-    plot = charts.histogram(
+    plot = html.histogram(
         a_run(items=[an_item(str(place), score=score) for place, score in enumerate(scores)])
     )
     assert sum(bar["count"] for bar in plot["bars"]) == sum(score is not None for score in scores)
     assert all(
-        bar["x"] >= charts.LEFT and bar["x"] + bar["width"] <= charts.RIGHT for bar in plot["bars"]
+        bar["x"] >= html.LEFT and bar["x"] + bar["width"] <= html.RIGHT for bar in plot["bars"]
     )
 
 
@@ -225,17 +225,17 @@ def test_category_chart_places_means_intervals_and_the_baseline_on_one_axis():
     compared = Comparison.model_validate(
         {"name": "main", "run": "r", "editor": "e", "commit": None, "rows": rows, **empty}
     )
-    rows = {row["name"]: row for row in charts.category_chart(run(comparison=compared))["rows"]}
+    rows = {row["name"]: row for row in html.category_chart(run(comparison=compared))["rows"]}
     assert list(rows) == ["physics", "social", "overall"]
-    assert rows["physics"]["mean"] == charts.x_of(7.0)
-    assert (rows["physics"]["before"], rows["social"]["before"]) == (charts.RIGHT, None)
+    assert rows["physics"]["mean"] == html.x_of(7.0)
+    assert (rows["physics"]["before"], rows["social"]["before"]) == (html.RIGHT, None)
     assert rows["social"]["low"] is None
     assert (
-        charts.LEFT
+        html.LEFT
         <= rows["physics"]["low"]
         < rows["physics"]["mean"]
         < rows["physics"]["high"]
-        <= charts.RIGHT
+        <= html.RIGHT
     )
 
 
