@@ -207,9 +207,9 @@ def _images(item: Item, before: ComparedPair | None, locate: Locate) -> Iterator
         names.append((f"edit{of_seed}", _blob(edit)))
         if before is not None and before.edits[position] != edit:
             names.append((f"baseline edit{of_seed}", _blob(before.edits[position])))
-    for label, name in [*names, ("reference", item.reference)]:
-        picture = name and locate(name)
-        if picture:
+    names.append(("reference", item.reference))
+    for label, picture in [(label, locate(name)) for label, name in names if name]:
+        if picture is not None:
             yield {"label": label, **asdict(picture)}
 
 

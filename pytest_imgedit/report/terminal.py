@@ -126,7 +126,7 @@ def _print_table(
     for name in DROPPED_FIRST:
         if sum(widths[column] + 1 for column in columns) - 1 <= console.width:
             break
-        if name in header and header.index(name) in columns:
+        if name in [header[column] for column in columns]:
             columns.remove(header.index(name))
             dropped.append(name)
     table = Table(

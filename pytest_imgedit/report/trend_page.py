@@ -12,17 +12,15 @@ from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.report.html import csp_hash, environment
 from pytest_imgedit.report.tables import WORDS, human_time
 
-#: Size of a plot in SVG units, and the room for its labels at the left.
+#: Size of a plot, and the left and top margins of its labels, in SVG units.
 WIDTH, HEIGHT, LEFT, TOP = 660, 180, 60, 10
 HEADER = ("run", "overall", "state", "evidence", "95% CI", "pairs", "finished", "commit")
-#: Columns that a narrow screen goes without.
+#: Columns that a narrow screen omits.
 WIDE_ONLY = ("evidence", "95% CI", "pairs", "finished", "commit")
 
 
 def render(document: JsonObject) -> str:
-    """Render the document that `imgedit trend --json` prints as one HTML page, without any
-    script.
-    """
+    """Render the document of `imgedit trend --json` as one HTML page without any script."""
     runs, limit = document["runs"], document["limit"]
     ends = [end for run in runs if run["ci95"] for end in run["ci95"]]
     low, high = math.floor(min(ends, default=0.0)), math.ceil(max(ends, default=10.0))
@@ -54,7 +52,7 @@ def render(document: JsonObject) -> str:
 
 
 def rows(document: JsonObject) -> list[tuple[str, ...]]:
-    """One row a run, as `HEADER` says."""
+    """One row a run, in the columns of `HEADER`."""
     return [
         (
             printable(run["name"]),
@@ -83,17 +81,17 @@ def _y(value: float, low: float, high: float) -> float:
 def _points(
     values: Sequence[float | None], low: float, high: float, runs: Sequence[JsonObject]
 ) -> list[JsonObject]:
-    """Place values, one a run, from the left to the right; those that are `None` are left out."""
+    """Place the values of the runs from left to right, without those that are `None`."""
     step = (WIDTH - LEFT - 20) / max(1, len(values) - 1)
     return [
         {
-            "x": round(LEFT + 10 + step * place, 1),
+            "x": round(LEFT + 10 + step * position, 1),
             "y": _y(value, low, high),
             "ends": None if run["ci95"] is None else [_y(end, low, high) for end in run["ci95"]],
             "name": printable(run["name"]),
             "text": f"{value:.2f}",
         }
-        for place, (value, run) in enumerate(zip(values, runs, strict=True))
+        for position, (value, run) in enumerate(zip(values, runs, strict=True))
         if value is not None
     ]
 

@@ -109,7 +109,8 @@ def _collapsed(moves: Sequence[Move], least: float) -> list[Move]:
 
 def _at_worst(move: Move) -> Move:
     """Give a pair without a score the furthest fall that it could have."""
-    before, now = 10.0 if move.before is None else move.before, move.now or 0.0
+    before = 10.0 if move.before is None else move.before
+    now = 0.0 if move.now is None else move.now
     moves = (now - before,) * max(1, move.seeds)
     return replace(move, before=before, now=now, moves=moves, alike=False)
 

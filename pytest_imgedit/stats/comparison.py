@@ -46,8 +46,8 @@ def _difference(old: BaselineItem, item: BaselineItem) -> Observation:
         item.category,
         item.cluster,
         value=None if score is None or was is None else round(score - was, 6),
-        lowest=(score or 0.0) - (10.0 if was is None else was),
-        highest=(10.0 if score is None else score) - (was or 0.0),
+        lowest=(0.0 if score is None else score) - (10.0 if was is None else was),
+        highest=(10.0 if score is None else score) - (0.0 if was is None else was),
         alike=are_alike(old, item),
         before=was,
     )
@@ -169,20 +169,20 @@ def environment_differences(before: Baseline, now: Baseline | Computed) -> list[
     sides = (before.environments.values(), now.environments.values())
     sizes = (" and ".join(map(str, side.editor.batch_sizes)) or None for side in (before, now))
     return [
-        *_unlike("edits", *([place.bare for place in side if place.edits] for side in sides)),
+        *_unlike("edits", *([host.bare for host in side if host.edits] for side in sides)),
         *_otherwise("edits: dtype", before.editor.dtype, now.editor.dtype),
         *_otherwise("edits: batch size", *sizes),
-        *_unlike("verdicts", *([place.bare for place in side if place.verdicts] for side in sides)),
+        *_unlike("verdicts", *([host.bare for host in side if host.verdicts] for side in sides)),
         *_otherwise("verdicts: dtype", before.judge.dtype, now.judge.dtype),
         *_otherwise("verdicts: decoder", before.judge.decoder, now.judge.decoder),
     ]
 
 
-def _unlike(what: str, theirs: Sequence[Environment], ours: Sequence[Environment]) -> list[str]:
-    is_same = all(old in ours for old in theirs) and all(new in theirs for new in ours)
-    if is_same or not theirs or not ours:
+def _unlike(what: str, before: Sequence[Environment], now: Sequence[Environment]) -> list[str]:
+    is_same = all(old in now for old in before) and all(new in before for new in now)
+    if is_same or not before or not now:
         return []
-    texts = (text for old in theirs for new in ours for text in old.differences(new))
+    texts = (text for old in before for new in now for text in old.differences(new))
     return [f"{what}: {text}" for text in dict.fromkeys(texts)]
 
 

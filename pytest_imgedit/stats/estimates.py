@@ -141,8 +141,7 @@ class Estimate:
         """Smallest distance of the true mean from a limit that a one-sided test at `alpha` finds in
         80% of runs.
 
-        `None` if so few clusters can never give a p under `alpha`, if they are
-        worth less than `ENOUGH` of equal weight, and where no spread was seen.
+        `None` unless `can_show` holds, and if no spread was seen.
         """
         if not self.se or not self.can_show(alpha):
             return None
@@ -166,7 +165,9 @@ def estimate(
     `ENOUGH` clusters has at least the variance that is usual in all.
     """
     scores = np.asarray(values, dtype=np.float64)
-    kinds, kind = np.unique(categories or [""] * len(scores), return_inverse=True)
+    kinds, kind = np.unique(
+        [""] * len(scores) if categories is None else categories, return_inverse=True
+    )
     names, cluster = np.unique(clusters, return_inverse=True)
     counts = np.bincount(kind).astype(np.float64)
     means = _by_cluster(kind, scores) / counts
@@ -238,16 +239,14 @@ def _working_models(weights: Floats) -> tuple[Floats, float]:
     a_g·d_g² unbiased.
     """
     square = float((weights**2).sum())
-    alike = 1 / (
-        1 - 2 * weights + square
-    )  # pairs of a source are alike: a cluster's mean varies as one pair does
+    # pairs of a source are alike: a cluster's mean varies as one pair does
+    alike = 1 / (1 - 2 * weights + square)
     scaled = alike * weights**2
     first, second, third = (float((scaled * weights**power).sum()) for power in range(3))
     whole = square**2 * first**2 - 4 * square * first * second + 2 * first * third + 2 * second**2
     diagonal = float((scaled**2 * (1 + 2 * (square - 2 * weights))).sum())
-    independent = 1 / (
-        1 - weights
-    )  # pairs are independent: a cluster's mean varies as that of so many pairs
+    # pairs are independent: a cluster's mean varies as that of so many pairs
+    independent = 1 / (1 - weights)
     shared = weights**2 * independent
     apart = square + float(shared.sum() ** 2 - (shared**2).sum())
     return np.maximum(alike, independent), max(1.0, min(square**2 / (whole + diagonal), 1 / apart))
@@ -258,7 +257,7 @@ def sign_flip(contributions: Floats) -> float:
     were a coin's.
 
     Exact up to `EXACT_CLUSTERS` clusters; beyond, the share of `FLIPS` random flips, which are
-    always the same. What never occurs among them is given the smallest p that there is, 2^-G.
+    always the same. What never occurs among them gets the smallest possible p, 2^-G.
     """
     limit = contributions.sum() + 1e-9 * max(1e-300, float(np.abs(contributions).sum()))
     flips = signs(len(contributions))

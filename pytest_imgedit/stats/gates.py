@@ -131,9 +131,9 @@ def narrow(
                 resting.append(GateResult(field, kind, limit, None, "NOT SELECTED", why))
     if not (update["fail_under"] or update["max_drop"]) and "gates.until" not in asked:
         update["until"] = "all"
+    least = gates.min_coverage
     some, whole = selection.counts("overall")
-    least, is_skipped = gates.min_coverage, gates.partial == "skip" and some < whole
-    if least and is_skipped and "gates.min_coverage" not in asked:
+    if least and some < whole and gates.partial == "skip" and "gates.min_coverage" not in asked:
         update["min_coverage"] = 0.0
         why = f"min_coverage: {some} of {whole} pairs are selected"
         resting.append(GateResult("overall", "min_coverage", least, None, "NOT SELECTED", why))

@@ -206,8 +206,11 @@ class Looks:
         alpha = settings.alpha_of(self.kind) / len(self.limits)
         if estimate is None or not estimate.can_show(alpha):
             return None
-        is_by_symmetry = self.kind == "max_drop" and passes < needed
-        if is_by_symmetry and not self._tests_agree(estimate, state, limit, alpha):
+        if (
+            self.kind == "max_drop"
+            and passes < needed
+            and not self._tests_agree(estimate, state, limit, alpha)
+        ):
             return None
         mean, before = estimate.mean, means_before([field], self._seen)
         p = min(1.0, len(self.limits) / (LOOKS * shown))
