@@ -180,11 +180,12 @@ class DiffusersEditor:
         return editor
 
     def _take(self, pipeline: Any, call: JsonObject, area: int | None) -> None:
-        from pytest_imgedit.kinds.compute import acceleration, steps
+        from pytest_imgedit.kinds.compute import acceleration
+        from pytest_imgedit.kinds.compute.pipeline import Steps
 
         self.pipeline, self.area = pipeline, area
         self.on_step: Callable[[int, int], None] = lambda step, steps: None
-        pipeline.progress_bar = lambda iterable=None, total=None: steps.Steps(
+        pipeline.progress_bar = lambda iterable=None, total=None: Steps(
             self.on_step, iterable, total
         )
         self.adapter, self.call = adapter_of(pipeline), call_arguments(pipeline, call)

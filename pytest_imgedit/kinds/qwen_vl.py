@@ -90,7 +90,7 @@ class QwenVLJudge:
     """
 
     def __init__(self, model: str, *, device: str, **params: Any) -> None:
-        from pytest_imgedit.kinds.compute import numerics, peft_adapter, qwen_inputs
+        from pytest_imgedit.kinds.compute import lora, numerics, qwen_inputs
         from pytest_imgedit.kinds.qwen_decoder import decoding, fused, invariant, packed
 
         options = QwenVLParameters.parse(params)
@@ -111,7 +111,7 @@ class QwenVLJudge:
         dtype = numerics.pick_dtype(options.dtype, device)
         self.model = _load(folder, device, dtype, options.attention)
         if options.adapter is not None:
-            self.model = peft_adapter.merge(self.model, Path(options.adapter))
+            self.model = lora.merge_lora(self.model, Path(options.adapter))
         if self.processor.image_token_id != self.model.config.image_token_id:
             raise SetupError(
                 f"{model}: tokenizer and model disagree on the image token "

@@ -57,7 +57,8 @@ class Host:
     origin: HostOrigin
 
     def __init__(self, name: str, gpus: str, transport: Transport) -> None:
-        self.name, self.transport, self.lost = name, transport, False
+        self.name, self.transport = name, transport
+        self.lost = False
         version, self.hardware, self.origin = self._start("describe", name, gpus)
         if version != __version__:
             raise NotStarted(

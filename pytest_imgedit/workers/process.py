@@ -193,7 +193,8 @@ class JobLoop:
         """Import what the target needs, and call `warm_up` of its class, which may use a little of
         the GPU.
         """
-        self.setup, self.target = message, Target(**message["target"])
+        self.setup = message
+        self.target = Target(**message["target"])
         self.redactor = Redactor(os.environ, message["params"], server_key(message["params"]))
         if checkpoint := message.get("checkpoint"):  # the run was started on another host
             self.target = replace(self.target, argument=find_checkpoint(**checkpoint))
@@ -254,7 +255,8 @@ class JobLoop:
 
     def _environment(self) -> JsonObject:
         """Describe where this worker computes: the fields of an `Environment`."""
-        torch, gpu = sys.modules.get("torch"), None
+        torch = sys.modules.get("torch")
+        gpu = None
         device: Literal["cpu", "cuda", "server"] = "cpu"
         if self.setup["device"] != "cpu":
             device = "cuda"

@@ -1,6 +1,6 @@
 """Denoising steps, as pipelines tell a progress bar of them."""
 
-from pytest_imgedit.kinds.compute.steps import Steps
+from pytest_imgedit.kinds.compute.pipeline import Steps
 
 
 def test_updates_count_up_to_the_total():

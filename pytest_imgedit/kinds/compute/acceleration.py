@@ -1,7 +1,5 @@
-"""What makes a diffusers pipeline faster: compiled blocks, attention kernels, and, with loss, fp8
-and step caches.
-
-And what makes it fit: offloading.
+"""Faster diffusers pipelines: compiled blocks, attention kernels and, at a loss, fp8 and step
+caches; and offloading, for those that do not fit.
 """
 
 from __future__ import annotations
@@ -9,7 +7,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import sys
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +18,7 @@ from pytest_imgedit.core.errors import SetupError
 if TYPE_CHECKING:
     from pytest_imgedit.kinds.diffusers import DiffusersParameters
 
-#: Sources whose encoded negative prompt is kept.
+#: Sources whose encoded negative prompt is cached.
 REMEMBERED = 8
 
 
@@ -30,20 +27,20 @@ def accelerate(pipeline: Any, options: DiffusersParameters) -> bool:
 
     `quantize="fp8"` computes linear layers on float8 weights and activations (torchao);
     `step_cache="first_block"` skips a step's further blocks where its first one changed by less
-    than the threshold. Repeated blocks are compiled for all sizes; with `compile="if possible"` the
-    network is left as it is where that cannot be done, and with `"auto"`, which the harness has
-    decided by then, always. What else cannot be done raises `SetupError`.
+    than the threshold. Repeated blocks are compiled for all sizes. The network stays as it is with
+    `compile="auto"`, which the harness has resolved by then, and with `"if possible"` if it cannot
+    be compiled. Anything else that cannot be done raises `SetupError`.
     """
     network: Any = getattr(pipeline, "transformer", None) or getattr(pipeline, "unet", None)
-    backend, threshold = options.attention_backend, options.step_cache_threshold
-    if backend is not None:
-        _try("attention_backend", lambda: _set_backend(network, backend))
+    if options.attention_backend is not None:
+        _try("attention_backend", lambda: _set_backend(network, options.attention_backend))
     if options.quantize is not None:
         _try("quantize", lambda: _quantize(network))
     if options.step_cache is not None:
         from diffusers import FirstBlockCacheConfig
 
-        _try("step_cache", lambda: network.enable_cache(FirstBlockCacheConfig(threshold=threshold)))
+        cache = FirstBlockCacheConfig(threshold=options.step_cache_threshold)
+        _try("step_cache", lambda: network.enable_cache(cache))
     compiled = options.compile is True or (options.compile == "if possible" and _compiles(network))
     if compiled:
         _try("compile", lambda: network.compile_repeated_blocks(dynamic=True))
@@ -57,7 +54,7 @@ def _try(key: str, change: Any) -> None:
         raise SetupError(f"editor.{key}: {type(error).__name__}: {error}") from error
 
 
-def _set_backend(network: Any, backend: str) -> None:
+def _set_backend(network: Any, backend: str | None) -> None:
     processors = [module.processor for module in network.modules() if hasattr(module, "processor")]
     if not any(hasattr(processor, "_attention_backend") for processor in processors):
         raise ValueError(f"no attention of a {type(network).__name__} takes a backend")
@@ -87,9 +84,9 @@ def _quantize(network: Any) -> None:
 def offload(pipeline: Any, kind: str, device: torch.device) -> None:
     """Keep a loaded pipeline's weights in host memory, and on the GPU only what is at work.
 
-    `kind="model"` keeps one component at a time there, `"group"` one block of the denoising network
-    or one layer of a text encoder, and the next one, which is copied meanwhile. The VAE, small
-    beside these, then stays on the GPU.
+    `kind="model"` keeps one component at a time on the GPU. `"group"` keeps one block of the
+    denoising network or one layer of a text encoder there, the next one, which is copied meanwhile,
+    and the VAE, which is small.
     """
     if kind == "model":
         pipeline.enable_model_cpu_offload(device=device)
@@ -104,8 +101,7 @@ def offload(pipeline: Any, kind: str, device: torch.device) -> None:
         if not isinstance(component, torch.nn.Module):
             continue
         if name.startswith(("transformer", "unet")):
-            network: Any = component
-            network.enable_group_offload(
+            pipeline.components[name].enable_group_offload(
                 device, offload_type="block_level", num_blocks_per_group=1, **common
             )
         elif name.startswith("text_encoder"):
@@ -115,31 +111,24 @@ def offload(pipeline: Any, kind: str, device: torch.device) -> None:
 
 
 def remember_negative(pipeline: Any, negative_prompt: str | None) -> None:
-    """Keep what a text encoder that sees the source makes of the negative prompt, for the next
-    edits of that source.
-    """
+    """Cache the encoded negative prompt by source, if the text encoder sees the source."""
     encode = getattr(pipeline, "encode_prompt", None)
-    if (
-        negative_prompt is None
-        or encode is None
-        or "image" not in inspect.signature(encode).parameters
-    ):
+    if negative_prompt is None or encode is None:
         return
-    kept: OrderedDict[bytes, Any] = OrderedDict()
+    if "image" not in inspect.signature(encode).parameters:
+        return
+    cached: dict[bytes, Any] = {}
 
-    def encode_prompt(*arguments: Any, **named: Any) -> Any:
-        if (
-            arguments
-            or named.get("prompt") != negative_prompt
-            or named.get("prompt_embeds") is not None
-        ):
-            return encode(*arguments, **named)
-        key = _digest(named["image"])
-        if key not in kept:
-            kept[key] = encode(**named)
-            if len(kept) > REMEMBERED:
-                kept.popitem(last=False)
-        return kept[key]
+    def encode_prompt(*arguments: Any, **options: Any) -> Any:
+        is_negative = options.get("prompt") == negative_prompt
+        if arguments or not is_negative or options.get("prompt_embeds") is not None:
+            return encode(*arguments, **options)
+        key = _digest(options["image"])
+        if key not in cached:
+            cached[key] = encode(**options)
+            if len(cached) > REMEMBERED:
+                del cached[next(iter(cached))]
+        return cached[key]
 
     pipeline.encode_prompt = encode_prompt
 

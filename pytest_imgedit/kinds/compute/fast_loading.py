@@ -1,8 +1,8 @@
 """Weights from files to one GPU at the speed of the bus: read in several threads through pinned
 memory.
 
-The usual way, a mapped file copied from pageable memory, is several times slower even when the
-system has the file in memory. Nothing but the tensor that is being read is held twice.
+Copying a mapped file from pageable memory is several times slower, even if the system has the file
+in memory. Only the tensor that is being read is held twice.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ import threading
 from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from itertools import repeat
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -42,44 +45,39 @@ class Reader:
     """Reads pieces of files into tensors on a device; holds one pinned buffer a thread."""
 
     def __init__(self, device: str) -> None:
-        self.device, self.pinned = torch.device(device), torch.device(device).type == "cuda"
+        self.device = torch.device(device)
         self._pool = ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1))
-        self._own = threading.local()
+        self._local = threading.local()
 
     def read(self, file: int, start: int, stop: int) -> torch.Tensor:
         """Return the bytes of an open file from `start` to `stop` as uint8; raises `OSError` if
         they are not there.
         """
         target = torch.empty(stop - start, dtype=torch.uint8, device=self.device)
-        pieces = range(0, stop - start, CHUNK)
-        list(
-            self._pool.map(
-                lambda at: self._piece(file, start + at, target[at : at + CHUNK]), pieces
-            )
-        )
+        starts = range(start, stop, CHUNK)
+        list(self._pool.map(self._read_piece, repeat(file), starts, target.split(CHUNK)))
         return target
 
-    def _piece(self, file: int, start: int, target: torch.Tensor) -> None:
-        if not hasattr(self._own, "buffer"):
-            self._own.buffer = torch.empty(CHUNK, dtype=torch.uint8, pin_memory=self.pinned)
-        buffer, filled = self._own.buffer[: len(target)], 0
+    def _read_piece(self, file: int, start: int, target: torch.Tensor) -> None:
+        if not hasattr(self._local, "buffer"):
+            is_pinned = self.device.type == "cuda"
+            self._local.buffer = torch.empty(CHUNK, dtype=torch.uint8, pin_memory=is_pinned)
+        buffer, filled = self._local.buffer[: len(target)], 0
         view = memoryview(buffer.numpy())
         while filled < len(target):
-            got = os.preadv(file, [view[filled:]], start + filled)
-            if got == 0:
+            count = os.preadv(file, [view[filled:]], start + filled)
+            if count == 0:
                 raise OSError(f"file ends {len(target) - filled} bytes early")
-            filled += got
+            filled += count
         target.copy_(buffer)
 
     def close(self) -> None:
         self._pool.shutdown()
-        self._own = threading.local()
+        self._local = threading.local()
 
 
 class StoredTensor:
-    """A tensor in a safetensors file that is read when it is indexed with `...`, as transformers
-    does.
-    """
+    """A tensor in a safetensors file, read when transformers indexes it with `...`."""
 
     def __init__(self, reader: Reader, file: int, start: int, header: JsonObject) -> None:
         self.reader, self.file, self.header = reader, file, header
@@ -104,30 +102,25 @@ def load_on_gpu(folder: Path, device: str, dtype: torch.dtype, **options: Any) -
     import transformers
     from transformers import AutoConfig, GenerationConfig
 
-    reader, files = Reader(device), []
     tensors: dict[str, StoredTensor] = {}
-    try:
+    with ExitStack() as stack:
+        reader = Reader(device)
+        stack.callback(reader.close)
         for path in weight_files(folder):
-            files.append(os.open(path, os.O_RDONLY))
-            length = int.from_bytes(os.pread(files[-1], 8, 0), "little")
-            header = json.loads(os.pread(files[-1], length, 8))
+            file = os.open(path, os.O_RDONLY)
+            stack.callback(os.close, file)
+            length = int.from_bytes(os.pread(file, 8, 0), "little")
+            header = json.loads(os.pread(file, length, 8))
             header.pop("__metadata__", None)
-            tensors |= {
-                name: StoredTensor(reader, files[-1], 8 + length, one)
-                for name, one in header.items()
-            }
+            for name, entry in header.items():
+                tensors[name] = StoredTensor(reader, file, 8 + length, entry)
         # One after another, each in several threads: transformers' own threads read ahead of what
         # converts the tensors and may so hold the model twice.
-        os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"
+        stack.enter_context(patch.dict(os.environ, HF_DEACTIVATE_ASYNC_LOAD="1"))
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         model = getattr(transformers, config.architectures[0]).from_pretrained(
             None, config=config, state_dict=tensors, dtype=dtype, device_map={"": device}, **options
         )
-    finally:
-        os.environ.pop("HF_DEACTIVATE_ASYNC_LOAD", None)
-        reader.close()
-        for file in files:
-            os.close(file)
     if (folder / "generation_config.json").exists():
         model.generation_config = GenerationConfig.from_pretrained(folder)
     return model
@@ -136,21 +129,17 @@ def load_on_gpu(folder: Path, device: str, dtype: torch.dtype, **options: Any) -
 def read_ahead(paths: Iterable[Path]) -> None:
     """Have the system hold files in memory by reading them in threads; returns at once.
 
-    To advise the system to read (`POSIX_FADV_WILLNEED`) is not enough: Linux cuts each advice to a
-    few hundred KiB.
+    `POSIX_FADV_WILLNEED` is not enough: Linux cuts each advice to a few hundred KiB.
     """
     waiting = deque(paths)
 
     def read() -> None:
         buffer = bytearray(CHUNK)
-        while True:
-            try:
-                path = waiting.popleft()
-            except IndexError:
-                return
-            with path.open("rb", buffering=0) as file:
-                while file.readinto(buffer):
-                    pass
+        with suppress(IndexError):
+            while True:
+                with waiting.popleft().open("rb", buffering=0) as file:
+                    while file.readinto(buffer):
+                        pass
 
     for _ in range(READ_AHEAD):
         threading.Thread(target=read, daemon=True).start()

@@ -48,7 +48,7 @@ def load_sharded(
     Rank 0 reads the weights of what is sharded and sends each rank its part, and the others never
     hold more; without `rank0_reads` every rank reads them. The VAE is whole on every rank.
     `prepare` may change the pipeline before it is sharded. Raises `SetupError` for a pipeline that
-    cannot be shared so.
+    cannot be sharded.
     """
     if shard.strategy == "context":
         pipeline = load_pipeline(folder, str(device), dtype)
@@ -64,32 +64,33 @@ def load_sharded(
             component.to(device)
     for name, cls in classes.items():
         weights = _read(cls, folder / name, dtype, rank0_reads)
-        apart = _take_dtypes(empty[name], weights, rank0_reads)
-        _wrap(empty[name], device, shard, apart)
+        whole = _take_dtypes(empty[name], weights, rank0_reads)
+        _wrap(empty[name], device, shard, whole)
         _fill(empty[name], weights, device, shard.cpu_offload, rank0_reads)
-    _place(pipeline, device)
+    # It takes its inputs to the rank's device, wherever its parameters lie.
+    kind, of_rank = type(pipeline), property(lambda self: device)
+    devices = {"_execution_device": of_rank, "device": of_rank}
+    pipeline.__class__ = type(kind.__name__, (kind,), devices)
     return pipeline
 
 
 def _sharded_classes(folder: Path, shard: ShardParameters) -> dict[str, Any]:
     """Return the classes of the components that are to be sharded, by name."""
     index = json.loads((folder / "model_index.json").read_text("utf-8"))
-    wanted = _NETWORKS if shard.text_encoder == "replicate" else (*_NETWORKS, "text_encoder")
-    found = {}
+    prefixes = _NETWORKS if shard.text_encoder == "replicate" else (*_NETWORKS, "text_encoder")
+    classes = {}
     for name, value in index.items():
-        if name.startswith(wanted) and isinstance(value, list) and value[0] in _LIBRARIES:
-            found[name] = getattr(importlib.import_module(value[0]), value[1])
-    if not any(name.startswith(_NETWORKS) for name in found):
+        if name.startswith(prefixes) and isinstance(value, list) and value[0] in _LIBRARIES:
+            classes[name] = getattr(importlib.import_module(value[0]), value[1])
+    if not any(name.startswith(_NETWORKS) for name in classes):
         raise SetupError(
             f"editor.shard: {index.get('_class_name')} has no network that can be sharded"
         )
-    return found
+    return classes
 
 
 def _empty(cls: Any, folder: Path) -> Any:
-    """Build a model whose parameters have no memory yet; what else it computes when it is built is
-    real.
-    """
+    """Build a model whose parameters have no memory yet; what else it computes is real."""
     with init_empty_weights():
         if hasattr(cls, "load_config"):  # of diffusers
             model = cls.from_config(cls.load_config(folder))
@@ -106,10 +107,9 @@ def _read(
     """
     if rank0_reads and dist.get_rank() != 0:
         return None
+    options = {}
     if cls.__module__.startswith("transf"):
         options = {"use_safetensors": True, "trust_remote_code": False}
-    else:
-        options = {}
     with whole_checkpoints():
         weights: dict[str, torch.Tensor] = cls.from_pretrained(
             folder, dtype=dtype, **options
@@ -123,41 +123,37 @@ def _take_dtypes(
     """Give an empty model the dtypes in which its tensors were read, on all ranks alike.
 
     Return the parameters of another dtype than most, such as those of modules that stay in float32:
-    a shard has one dtype, so that they stay whole on every rank.
+    a shard has one dtype, so these stay whole on every rank.
     """
-    told = [None if weights is None else {name: tensor.dtype for name, tensor in weights.items()}]
+    dtypes = [{name: tensor.dtype for name, tensor in (weights or {}).items()}]
     if rank0_reads:
-        dist.broadcast_object_list(told, 0)
-    dtypes = told[0]
-    assert dtypes is not None
-    parameters = {
-        name: parameter
-        for name, parameter in model.named_parameters()
-        if parameter.is_floating_point()
-    }
-    for name, parameter in parameters.items():
-        parameter.data = parameter.data.to(dtypes[name])
-    sizes = Counter[torch.dtype]()
-    for parameter in parameters.values():
-        sizes[parameter.dtype] += parameter.numel()
+        dist.broadcast_object_list(dtypes, 0)
+    parameters, sizes = [], Counter[torch.dtype]()
+    for name, parameter in model.named_parameters():
+        if parameter.is_floating_point():
+            parameter.data = parameter.data.to(dtypes[0][name])
+            parameters.append(parameter)
+            sizes[parameter.dtype] += parameter.numel()
     usual = sizes.most_common(1)[0][0]
-    return {parameter for parameter in parameters.values() if parameter.dtype != usual}
+    return {parameter for parameter in parameters if parameter.dtype != usual}
 
 
 def _wrap(
-    model: Any, device: torch.device, shard: ShardParameters, apart: set[torch.nn.Parameter]
+    model: Any, device: torch.device, shard: ShardParameters, whole: set[torch.nn.Parameter]
 ) -> None:
-    """Shard a model, but for the parameters `apart`: each block that must stay whole by itself,
-    then what is left.
+    """Shard a model except for the parameters `whole`: each block that must not be split by itself,
+    then the rest.
     """
     options: dict[str, Any] = {
         "mesh": init_device_mesh(device.type, (dist.get_world_size(),)),
         "reshard_after_forward": shard.strategy == "full",
-        "mp_policy": MixedPrecisionPolicy(_dtype(shard.param_dtype), _dtype(shard.reduce_dtype)),
+        "mp_policy": MixedPrecisionPolicy(
+            DTYPES.get(shard.param_dtype), DTYPES.get(shard.reduce_dtype)
+        ),
         "offload_policy": CPUOffloadPolicy(pin_memory=device.type == "cuda")
         if shard.cpu_offload
         else OffloadPolicy(),
-        "ignored_params": apart,
+        "ignored_params": whole,
     }
     names = {
         *(getattr(model, "_no_split_modules", None) or ()),
@@ -167,12 +163,6 @@ def _wrap(
         if type(module).__name__ in names:
             fully_shard(module, **options)
     fully_shard(model, **options)
-
-
-def _dtype(name: str) -> torch.dtype | None:
-    if name == "auto":
-        return None
-    return DTYPES[name]
 
 
 def _fill(
@@ -185,27 +175,24 @@ def _fill(
     """Give a sharded model memory, and the `weights` of the ranks that read (`None` on the
     others).
     """
-    place = torch.device("cpu") if cpu_offload else device
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    model.to_empty(device=place)
+    model.to_empty(device=torch.device("cpu") if cpu_offload else device)
     for name, buffer in model.named_buffers():
         buffer.copy_(buffers[name])  # most are in no checkpoint
-    for (
-        name,
-        own,
-    ) in model.state_dict().items():  # one after the other, so that one at a time is whole on a GPU
+    # One tensor after the other, so that one at a time is whole on a GPU.
+    for name, target in model.state_dict().items():
         if weights is None:
-            whole = torch.empty(own.shape, dtype=own.dtype, device=device)
+            values = torch.empty(target.shape, dtype=target.dtype, device=device)
         else:
-            whole = weights.pop(name).to(device)
+            values = weights.pop(name).to(device)
         if rank0_reads:
-            dist.broadcast(whole, 0)
-        if isinstance(own, DTensor):
-            whole = distribute_tensor(
-                whole, own.device_mesh, own.placements, src_data_rank=None
+            dist.broadcast(values, 0)
+        if isinstance(target, DTensor):
+            values = distribute_tensor(
+                values, target.device_mesh, target.placements, src_data_rank=None
             ).to_local()
-            own = own.to_local()
-        own.copy_(whole)
+            target = target.to_local()
+        target.copy_(values)
     if cpu_offload:  # shards stay in host memory, all else is where the work is
         for parameter in model.parameters():
             if not isinstance(parameter, DTensor):
@@ -215,23 +202,15 @@ def _fill(
                 module._buffers[name] = None if buffer is None else buffer.to(device)
 
 
-def _place(pipeline: Any, device: torch.device) -> None:
-    """Have a pipeline take its inputs to the rank's device, wherever its parameters lie."""
-    where = property(lambda self: device)
-    kind = type(pipeline)
-    pipeline.__class__ = type(kind.__name__, (kind,), {"_execution_device": where, "device": where})
-
-
 def _split_context(pipeline: Any) -> None:
     from diffusers import ContextParallelConfig
 
-    network: Any = next(
-        (getattr(pipeline, name) for name in _NETWORKS if hasattr(pipeline, name)), None
-    )
-    world = dist.get_world_size()
+    networks = (getattr(pipeline, name) for name in _NETWORKS if hasattr(pipeline, name))
+    network: Any = next(networks, None)
+    degree = dist.get_world_size()
     try:
         network.enable_parallelism(
-            config=ContextParallelConfig(ulysses_degree=world, ulysses_anything=True)
+            config=ContextParallelConfig(ulysses_degree=degree, ulysses_anything=True)
         )
     except (AttributeError, ValueError, RuntimeError, NotImplementedError) as error:
         raise SetupError(f"editor.shard.strategy: {type(error).__name__}: {error}") from error

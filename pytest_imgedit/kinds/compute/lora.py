@@ -1,12 +1,14 @@
-"""LoRA adapters on a loaded pipeline (arXiv 2106.09685): all of their tensors are used, or the
-editor is refused.
+"""LoRA adapters (arXiv 2106.09685) on a loaded pipeline or judge: all of their tensors are used, or
+the model is refused.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import logging
+import sys
 from collections.abc import Sequence
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +16,7 @@ import torch
 from safetensors import safe_open
 
 from pytest_imgedit.core.errors import SetupError, is_out_of_memory
-from pytest_imgedit.core.sanitize import shorten
+from pytest_imgedit.core.sanitize import one_line, shorten
 
 if TYPE_CHECKING:
     from pytest_imgedit.kinds.diffusers import LoraParameters
@@ -23,31 +25,18 @@ if TYPE_CHECKING:
 _MISFITS = ("unexpected keys", "missing keys")
 
 
-class _Warnings(logging.Handler):
-    """Keeps what diffusers warns of."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.texts: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.texts.append(record.getMessage())
-
-
 def take_loras(pipeline: Any, loras: Sequence[LoraParameters]) -> None:
     """Have a pipeline use these adapters, in place of those that it had; the base's weights stay as
     they are.
 
-    Raises `SetupError` for one that the
-    pipeline cannot load, and for one with tensors that fit none of its networks.
+    Raises `SetupError` for one that the pipeline cannot load, and for one with tensors that fit
+    none of its networks.
     """
     if not loras and not getattr(pipeline, "_imgedit_loras", False):
         return
-    kind = type(pipeline).__name__
     if not hasattr(pipeline, "load_lora_weights"):
-        raise SetupError(f"editor.loras: {kind} takes no LoRA adapters")
-    if importlib.util.find_spec("peft") is None:
-        raise SetupError("editor.loras: the package peft is not installed: pip install peft")
+        raise SetupError(f"editor.loras: {type(pipeline).__name__} takes no LoRA adapters")
+    _require_peft("editor.loras")
     if getattr(pipeline, "_imgedit_loras", False):
         pipeline.unload_lora_weights()
     names = [lora.name or f"lora_{number}" for number, lora in enumerate(loras)]
@@ -59,9 +48,10 @@ def take_loras(pipeline: Any, loras: Sequence[LoraParameters]) -> None:
 
 
 def _load(pipeline: Any, name: str, path: Path) -> None:
-    heard, log = _Warnings(), logging.getLogger("diffusers")
+    warnings, log = BufferingHandler(sys.maxsize), logging.getLogger("diffusers")
     level = log.level
-    log.addHandler(heard)
+    warnings.setLevel(logging.WARNING)
+    log.addHandler(warnings)
     log.setLevel(logging.WARNING)  # whatever the environment says
     try:
         pipeline.load_lora_weights(
@@ -73,11 +63,11 @@ def _load(pipeline: Any, name: str, path: Path) -> None:
         reason = shorten(" ".join(str(error).split()), 300)
         raise SetupError(f"editor.loras: {path}: {type(error).__name__}: {reason}") from error
     finally:
-        log.removeHandler(heard)
+        log.removeHandler(warnings)
         log.setLevel(level)
-    misfit = next((text for text in heard.texts if any(words in text for words in _MISFITS)), None)
-    if misfit is not None:
-        raise SetupError(f"editor.loras: {path}: {' '.join(misfit.split())[:300]}")
+    for text in (record.getMessage() for record in warnings.buffer):
+        if any(misfit in text for misfit in _MISFITS):
+            raise SetupError(f"editor.loras: {path}: {' '.join(text.split())[:300]}")
     used = {adapter for adapters in pipeline.get_list_adapters().values() for adapter in adapters}
     if name not in used:
         raise SetupError(
@@ -96,13 +86,48 @@ def _require_all_used(pipeline: Any, name: str, path: Path) -> None:
         keys = [key for key in file.keys() if not key.endswith("alpha")]  # noqa: SIM118
     if not all(".lora_A." in key or ".lora_B." in key for key in keys):
         return
-    networks = [one for one in pipeline.components.values() if isinstance(one, torch.nn.Module)]
     used = sum(
         f".{name}." in key and "lora_" in key
-        for network in networks
+        for network in pipeline.components.values()
+        if isinstance(network, torch.nn.Module)
         for key, _ in network.named_parameters()
     )
     if used < len(keys):
         strange = [key for key in keys if key.partition(".")[0] not in pipeline.components] or keys
-        found = f"{len(keys) - used} of {len(keys)} tensors fit no network"
-        raise SetupError(f"editor.loras: {path}: {found}, such as {sorted(strange)[0]}")
+        raise SetupError(
+            f"editor.loras: {path}: {len(keys) - used} of {len(keys)} tensors fit no network, "
+            f"such as {min(strange)}"
+        )
+
+
+def merge_lora(model: Any, folder: Path) -> Any:
+    """Return a loaded judge with an adapter in PEFT's format added to its weights; its modules are
+    those that it had without.
+
+    Raises `SetupError` for an adapter that peft cannot load, and for one with tensors that fit
+    nothing in the model.
+    """
+    _require_peft("judge.adapter")
+    from peft import PeftConfig, PeftModel
+
+    try:
+        tuned = PeftModel(model, PeftConfig.from_pretrained(folder), "default")
+        loaded = tuned.load_adapter(str(folder), "default", use_safetensors=True)
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise SetupError(
+            f"judge.adapter: {folder}: {type(error).__name__}: {one_line(error)}"
+        ) from error
+    missing = [name for name in loaded.missing_keys if "lora_" in name]
+    for problem, names in (("unexpected", loaded.unexpected_keys), ("missing", missing)):
+        if names:
+            raise SetupError(
+                f"judge.adapter: {folder}: {len(names)} {problem} tensors, such as {min(names)}"
+            )
+    return tuned.merge_and_unload()
+
+
+def _require_peft(option: str) -> None:
+    if importlib.util.find_spec("peft") is None:
+        raise SetupError(f"{option}: the package peft is not installed: pip install peft")

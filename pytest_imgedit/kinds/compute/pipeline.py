@@ -1,5 +1,5 @@
-"""Loads a diffusers pipeline from a folder, with or without torchvision, and mends what its class
-gets wrong.
+"""Loads a diffusers pipeline from a folder, with or without torchvision, mends what its class gets
+wrong, and follows its denoising steps.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ import importlib
 import importlib.util
 import json
 import re
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ def load_pipeline(folder: Path, device: str, dtype: torch.dtype, **components: A
     """Load a pipeline from a folder to `"cpu"`, `"cuda"`, one of several such as `"cuda:1"`, or
     `"balanced"` over all.
 
-    `components` are taken as they are given. Raises `SetupError` for weights that do not fit their
+    `components` are used as they are. Raises `SetupError` for weights that do not fit their
     configs, and for a package that the pipeline's class needs and that is not installed.
     """
     index = json.loads((folder / "model_index.json").read_text("utf-8"))
@@ -57,20 +58,16 @@ def load_pipeline(folder: Path, device: str, dtype: torch.dtype, **components: A
 
 def _without_torchvision(folder: Path, index: JsonObject) -> JsonObject:
     """Return the components whose classes want torchvision, assembled of parts that do not."""
-    found: JsonObject = {}
+    components: JsonObject = {}
     for name, value in index.items():
-        if (
-            isinstance(value, list)
-            and isinstance(value[1], str)
-            and _QWEN_PROCESSOR.fullmatch(value[1])
-        ):
-            found[name] = AssembledProcessor.load(folder / name)
+        if isinstance(value, list) and _QWEN_PROCESSOR.fullmatch(str(value[1])):
+            components[name] = AssembledProcessor.load(folder / name)
     if index["_class_name"] == "Flux2Pipeline" and index["tokenizer"][1] == "PixtralProcessor":
-        found["tokenizer"] = None  # no class to check a tokenizer against; see `_mend`
+        components["tokenizer"] = None  # no class to check a tokenizer against; see `_mend`
     if index["_class_name"] == "OmniGenPipeline":
         code = importlib.import_module("diffusers.pipelines.omnigen.pipeline_omnigen")
         code.OmniGenMultiModalProcessor = _omnigen_processor()  # type: ignore[attr-defined]
-    return found
+    return components
 
 
 def _mend(pipeline: Any, folder: Path, kind: str) -> None:
@@ -82,24 +79,18 @@ def _mend(pipeline: Any, folder: Path, kind: str) -> None:
 
         # Of its processor this pipeline uses the tokenizer's chat template alone.
         pipeline.register_modules(tokenizer=AutoTokenizer.from_pretrained(folder / "tokenizer"))
-    if (
-        kind == "ZImageOmniPipeline"
-    ):  # it casts sources to bfloat16, whatever the autoencoder computes in
+    if kind == "ZImageOmniPipeline":
+        # It casts sources to bfloat16, whatever the autoencoder computes in.
         pipeline.vae.encoder.register_forward_pre_hook(
-            lambda module, inputs: tuple(one.to(module.conv_in.weight.dtype) for one in inputs)
+            lambda module, inputs: tuple(x.to(module.conv_in.weight.dtype) for x in inputs)
         )
     if kind == "GlmImagePipeline":
-        _mend_glm(pipeline.vision_language_encoder)
-
-
-def _mend_glm(encoder: Any) -> None:
-    """Give transformers a list of images where the pipeline concatenates them (transformers
-    5.23).
-    """
-    get_image_tokens = encoder.get_image_tokens
-    encoder.get_image_tokens = lambda hidden, grid=None: get_image_tokens(
-        hidden[None] if isinstance(hidden, torch.Tensor) and hidden.ndim == 3 else hidden, grid
-    )
+        # It concatenates the images of which transformers 5.23 takes a list.
+        glm = pipeline.vision_language_encoder
+        get_image_tokens = glm.get_image_tokens
+        glm.get_image_tokens = lambda hidden, grid=None: get_image_tokens(
+            hidden[None] if isinstance(hidden, torch.Tensor) and hidden.ndim == 3 else hidden, grid
+        )
 
 
 def _omnigen_processor() -> Any:
@@ -118,14 +109,41 @@ def _omnigen_processor() -> Any:
 
         def process_image(self, image: Image.Image) -> torch.Tensor:
             cropped = np.array(code.crop_image(image.convert("RGB"), self.max_image_size))
-            return (
-                torch.from_numpy(cropped)
-                .permute(2, 0, 1)
-                .contiguous()
-                .float()
-                .div(255)
-                .sub(0.5)
-                .div(0.5)
-            )
+            pixels = torch.from_numpy(cropped).permute(2, 0, 1).contiguous().float()
+            return pixels.div(255).sub(0.5).div(0.5)
 
     return Processor
+
+
+class Steps:
+    """Takes the place of a pipeline's progress bar; passes each denoising step and their number to
+    `on_step`.
+    """
+
+    def __init__(
+        self,
+        on_step: Callable[[int, int], None],
+        items: Sequence[Any] | None = None,
+        total: int | None = None,
+    ) -> None:
+        self._on_step, self._items, self._step = on_step, [] if items is None else items, 0
+        self._steps = len(self._items) if total is None else total
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def __iter__(self) -> Iterator[Any]:
+        for item in self._items:
+            yield item
+            self.update()
+
+    def update(self, count: int = 1) -> None:
+        """Count finished steps."""
+        self._step += count
+        self._on_step(self._step, self._steps)
+
+    def close(self) -> None: ...
+
+    def set_description(self, text: str) -> None: ...

@@ -49,10 +49,6 @@ class AssembledProcessor(ProcessorMixin):  # type: ignore[misc]
         batch = conversation if isinstance(conversation[0], list) else [conversation]
         return self.tokenizer.apply_chat_template(batch, **options)
 
-    def decode(self, *arguments: Any, **options: Any) -> Any:
-        """Do what the tokenizer does."""
-        return self.tokenizer.decode(*arguments, **options)
-
     def __call__(
         self,
         text: str | Sequence[str],
@@ -71,34 +67,30 @@ class AssembledProcessor(ProcessorMixin):  # type: ignore[misc]
         """
         if videos is not None:
             raise ValueError("no videos are taken")
-        words = {
-            "padding": True,
-            **{name: options.pop(name) for name in _TEXT_OPTIONS if name in options},
-        }
-        image_options = options
+        text_options = {name: options.pop(name) for name in _TEXT_OPTIONS if name in options}
         texts = [text] if isinstance(text, str) else list(text)
         vision: dict[str, Any] = {}
         counts: list[int] = []
         if images is not None and not (isinstance(images, list | tuple) and not images):
-            vision = dict(
-                self.image_processor(images=images, return_tensors=return_tensors, **image_options)
-            )
+            vision |= self.image_processor(images=images, return_tensors=return_tensors, **options)
             merged = self.image_processor.merge_size**2
             counts = [int(grid.prod()) // merged for grid in vision["image_grid_thw"]]
-        marks = sum(one.count(IMAGE) for one in texts)
+        marks = sum(text.count(IMAGE) for text in texts)
         if marks != len(counts):
             raise ValueError(f"{len(counts)} images for {marks} image marks")
-        if counts and words.pop("truncation", False):
-            most = words.get("max_length") or self.tokenizer.model_max_length
-            if max(len(one) for one in self.tokenizer(_expand(texts, counts))["input_ids"]) > most:
+        texts = _expand(texts, counts)
+        if counts and text_options.pop("truncation", False):
+            most = text_options.get("max_length") or self.tokenizer.model_max_length
+            if max(map(len, self.tokenizer(texts)["input_ids"])) > most:
                 raise ValueError(f"an instruction and its image of more than {most} tokens")
-        tokens = self.tokenizer(_expand(texts, counts), return_tensors=return_tensors, **words)
-        kinds = (tokens["input_ids"] == self.image_token_id).int()
+        tokens = self.tokenizer(
+            texts, return_tensors=return_tensors, **{"padding": True, **text_options}
+        )
         return BatchFeature(
             {
                 "input_ids": tokens["input_ids"],
                 "attention_mask": tokens["attention_mask"],
-                "mm_token_type_ids": kinds,
+                "mm_token_type_ids": (tokens["input_ids"] == self.image_token_id).int(),
                 **vision,
             }
         )
@@ -128,9 +120,8 @@ def repair_mm_token_type_ids(text_encoder: Any) -> None:
     image_token_id = text_encoder.config.image_token_id
 
     def add(
-        module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        del module
         if kwargs.get("pixel_values") is not None and kwargs.get("mm_token_type_ids") is None:
             kwargs["mm_token_type_ids"] = (kwargs["input_ids"] == image_token_id).int()
         return args, kwargs

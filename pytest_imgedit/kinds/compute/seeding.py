@@ -10,7 +10,7 @@ def seed_all(seed: int) -> frozenset[str]:
     """Seed the global generators of Python, numpy and torch (on all devices) with `seed` in [0,
     2**63).
 
-    A library that is not imported yet is left alone; return the names of those that were seeded.
+    Skip libraries that are not imported yet; return the names of those that were seeded.
     """
     random.seed(seed)
     seeded = {"random"}
@@ -24,9 +24,7 @@ def seed_all(seed: int) -> frozenset[str]:
 
 
 def has_drawn(seed: int) -> bool:
-    """Tell whether anything drew from a global generator since `seed_all(seed)`, and seed them all
-    again.
-    """
+    """Tell whether a global generator was drawn from since `seed_all(seed)`; reseed them all."""
     states = _states()
     seed_all(seed)
     return states != _states()
@@ -35,8 +33,8 @@ def has_drawn(seed: int) -> bool:
 def _states() -> list[object]:
     states: list[object] = [random.getstate()]
     if (numpy := sys.modules.get("numpy")) is not None:
-        kind, keys, *place = numpy.random.get_state()
-        states += [kind, keys.tobytes(), place]
+        kind, keys, *position = numpy.random.get_state()
+        states += [kind, keys.tobytes(), position]
     if (torch := sys.modules.get("torch")) is not None:
         states.append(torch.get_rng_state().numpy().tobytes())
         if torch.cuda.is_initialized():

@@ -28,23 +28,20 @@ _SHOWN = 3
 
 @contextmanager
 def whole_checkpoints(folder: Path | None = None) -> Iterator[None]:
-    """Have every model that diffusers and transformers load in this block be the whole of its
-    checkpoint.
+    """Require that every model that diffusers and transformers load in this block fits its
+    checkpoint exactly.
 
     Both libraries draw random weights for a tensor that the checkpoint lacks, drop one that the
-    config does not know, and say so in their logs only. Inside this block they raise `SetupError`,
-    which names the folder and the tensors; `folder` is that of a model whose tensors are read some
-    other way. Tied tensors and those that a model class declares as ignorable are no such case.
+    config does not know, and only log it. Inside this block they raise `SetupError`, which names
+    the folder and the tensors; `folder` names that of a model whose tensors are passed to it. Tied
+    tensors and those that a model class declares as ignorable may differ.
     """
     with ExitStack() as stack:
         for module, name in _LOADERS:
             if module in sys.modules:
                 base = getattr(sys.modules[module], name)
-                stack.enter_context(
-                    patch.object(
-                        base, "from_pretrained", _checked(base, _OPTIONS.get(name, {}), folder)
-                    )
-                )
+                checked = _checked(base, _OPTIONS.get(name, {}), folder)
+                stack.enter_context(patch.object(base, "from_pretrained", checked))
         yield
 
 
@@ -53,6 +50,7 @@ def _checked(base: Any, further: JsonObject, folder: Path | None) -> Any:
 
     def from_pretrained(cls: Any, source: Any = None, *arguments: Any, **options: Any) -> Any:
         wants_info = options.pop("output_loading_info", False)
+        named = f"{source or folder or 'checkpoint'} ({cls.__name__})"
         try:
             model, info = load(
                 cls, source, *arguments, output_loading_info=True, **further, **options
@@ -60,11 +58,10 @@ def _checked(base: Any, further: JsonObject, folder: Path | None) -> Any:
         except (RuntimeError, ValueError, KeyError) as error:
             if is_out_of_memory(error):
                 raise
-            reason = " ".join(
-                str(error).partition("If you want")[0].split()
-            )  # the first line alone names no tensor
-            raise SetupError(f"{_named(cls, source or folder)}: {shorten(reason, 400)}") from error
-        require_whole(_named(cls, source or folder), model, info)
+            # The first line alone names no tensor.
+            reason = " ".join(str(error).partition("If you want")[0].split())
+            raise SetupError(f"{named}: {shorten(reason, 400)}") from error
+        _require_whole(named, model, info)
         if wants_info:
             return (model, info)
         return model
@@ -72,40 +69,33 @@ def _checked(base: Any, further: JsonObject, folder: Path | None) -> Any:
     return classmethod(from_pretrained)
 
 
-def _named(cls: Any, source: Any) -> str:
-    return f"{source or 'checkpoint'} ({cls.__name__})"
-
-
-def require_whole(name: str, model: Any, info: JsonObject) -> None:
+def _require_whole(named: str, model: Any, info: JsonObject) -> None:
     """Raise `SetupError` if loading `model` left tensors missing, unexpected or mismatched.
 
-    `info` is what `from_pretrained(output_loading_info=True)` of both libraries returns; `name`
-    begins the message.
+    `info` is what `from_pretrained(output_loading_info=True)` of both libraries returns; the
+    message begins with `named`.
     """
-    heads = tuple(
-        head for head in _HEADS if not hasattr(model, head.partition(".")[0])
-    )  # that this class has not
-    unexpected = [key for key in info["unexpected_keys"] if not key.startswith(heads)]
-    mismatched = [key if isinstance(key, str) else key[0] for key in info["mismatched_keys"]]
-    found = [
-        f"{what} {_list(keys)}"
-        for what, keys in (
-            ("lacks", info["missing_keys"]),
-            ("has unexpected", unexpected),
-            ("has other shapes than its config for", mismatched),
-        )
-        if keys
-    ]
+    heads = tuple(head for head in _HEADS if not hasattr(model, head.partition(".")[0]))
+    problems = {
+        "lacks": info["missing_keys"],
+        "has unexpected": [key for key in info["unexpected_keys"] if not key.startswith(heads)],
+        "has other shapes than its config for": [
+            key if isinstance(key, str) else key[0] for key in info["mismatched_keys"]
+        ],
+    }
+    found = [f"{problem} {_listed(keys)}" for problem, keys in problems.items() if keys]
     if info.get("error_msgs"):
         found.append("; ".join(map(str, info["error_msgs"]))[:300])
     if found:
         raise SetupError(
-            f"{name}: the checkpoint {' and '.join(found)}, expected exactly the tensors of its "
+            f"{named}: the checkpoint {' and '.join(found)}, expected exactly the tensors of its "
             "config"
         )
 
 
-def _list(keys: Any) -> str:
+def _listed(keys: Any) -> str:
     names = sorted(map(str, keys))
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{more}"
+    shown = ", ".join(names[:_SHOWN])
+    if len(names) > _SHOWN:
+        return f"{shown} and {len(names) - _SHOWN} more"
+    return shown

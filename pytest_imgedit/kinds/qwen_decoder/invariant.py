@@ -140,7 +140,8 @@ class InvariantDecoder:
         images, text = (times * most - count for count, most in sizes)
         if not images and not text:
             return []
-        vision, model = self.packed.model.config.vision_config, self.packed.model
+        model = self.packed.model
+        vision = model.config.vision_config
         merge = int(vision.spatial_merge_size)
         most = FILLER_PATCHES // merge**2
         grids = [(1, merge, merge * min(most, images - done)) for done in range(0, images, most)]
