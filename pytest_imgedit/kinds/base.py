@@ -137,8 +137,7 @@ def without_defaults(params: JsonObject, defaults: JsonObject) -> JsonObject:
 def _first_problem(
     model: type[Parameters], params: JsonObject, error: ValidationError
 ) -> SettingError:
-    problems = error.errors()
-    first = problems[0]
+    first = error.errors()[0]
     name = str(first["loc"][0])
     is_table = isinstance(params.get(name), dict)  # what is wrong is one of its keys
     path = ".".join(map(str, first["loc"])) if is_table else name
@@ -153,7 +152,7 @@ def _first_problem(
         )
     if first["type"] == "model_type":
         return SettingError(path, f"expected a table, found {first['input']!r}")
-    ways = dict.fromkeys(problem["msg"] for problem in problems if problem["loc"][0] == name)
+    ways = dict.fromkeys(problem["msg"] for problem in error.errors() if problem["loc"][0] == name)
     return SettingError(path, f"{' or '.join(ways)}, found {first['input']!r}")
 
 
@@ -402,8 +401,9 @@ class Model:
             return
         constructor = self._constructor()
         if constructor is not None:
-            first = next(iter(constructor.annotations), "")
-            reserved = {"device"} if self.target.argument is None else {"device", first}
+            reserved = {"device"}
+            if self.target.argument is not None:
+                reserved.update(list(constructor.annotations)[:1])
             constructor.check(self.params, reserved)
 
     def _constructor(self) -> Signature | None:

@@ -45,9 +45,9 @@ class NoiseEditor(ControlEditor):
     """Returns uniform noise of the source's size, drawn from the request's seed."""
 
     def edit(self, request: EditRequest) -> Image.Image:
-        shape = (request.source.height, request.source.width, 3)
+        width, height = request.source.size
         return Image.fromarray(
-            np.random.default_rng(request.seed).integers(0, 256, shape, dtype=np.uint8)
+            np.random.default_rng(request.seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
         )
 
 

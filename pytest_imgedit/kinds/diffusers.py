@@ -163,8 +163,11 @@ class DiffusersEditor:
         numerics.set_deterministic(options.deterministic)
         self.deterministic = options.deterministic
         is_offloaded = options.offload in OFFLOADS
-        dtype = numerics.pick_dtype(options.dtype, device)
-        pipeline = load_pipeline(Path(model), "cpu" if is_offloaded else device, dtype)
+        pipeline = load_pipeline(
+            Path(model),
+            "cpu" if is_offloaded else device,
+            numerics.pick_dtype(options.dtype, device),
+        )
         lora.take_loras(pipeline, options.loras)
         self.compiled = acceleration.accelerate(pipeline, options)
         if is_offloaded:
@@ -415,12 +418,32 @@ class Diffusers(CheckpointModel):
         self._check_options()
         check_arguments(self.checkpoint.model, self.params, self.options.model_extra or {})
         self._check_batches()
-        self._check_shards(site)
-        refuse_if(
-            self.options.quantize and site.is_here and find_spec("torchao") is None,
-            "quantize",
-            "torchao is not installed, pip install torchao",
-        )
+        options, strategy = self.options, self.options.shard.strategy
+        needs_gpus = strategy in ("context", "none") and "strategy" in self.params.get("shard", {})
+        for problem in (
+            (
+                "shard" in self.params and self.gpus == 1,
+                "shard",
+                "nothing to share, expected --imgedit-gpus-per-worker of 2 or more",
+            ),
+            (self.is_sharded and options.quantize, "quantize", "not with a sharded editor"),
+            (
+                self.is_sharded and options.loras and strategy != "context",
+                "loras",
+                'not with shards, expected editor.shard.strategy "context" or "none"',
+            ),
+            (
+                self.gpus > 1 and needs_gpus and not site.may_have_gpus,
+                "shard.strategy",
+                f"{strategy!r} needs GPUs",
+            ),
+            (
+                options.quantize and site.is_here and find_spec("torchao") is None,
+                "quantize",
+                "torchao is not installed, pip install torchao",
+            ),
+        ):
+            refuse_if(*problem)
 
     def _check_options(self) -> None:
         options, shard = self.options, self.params.get("shard", {})
@@ -460,26 +483,6 @@ class Diffusers(CheckpointModel):
                 "batch_size",
                 f"found {size}, but {name} {ADAPTERS[name].no_batches}",
             )
-
-    def _check_shards(self, site: Site) -> None:
-        options, strategy = self.options, self.options.shard.strategy
-        refuse_if(
-            "shard" in self.params and self.gpus == 1,
-            "shard",
-            "nothing to share, expected --imgedit-gpus-per-worker of 2 or more",
-        )
-        refuse_if(self.is_sharded and options.quantize, "quantize", "not with a sharded editor")
-        refuse_if(
-            self.is_sharded and options.loras and strategy != "context",
-            "loras",
-            'not with shards, expected editor.shard.strategy "context" or "none"',
-        )
-        needs_gpus = strategy in ("context", "none") and "strategy" in self.params.get("shard", {})
-        refuse_if(
-            self.gpus > 1 and needs_gpus and not site.may_have_gpus,
-            "shard.strategy",
-            f"{strategy!r} needs GPUs",
-        )
 
     def deciding(self, dtype: str) -> JsonObject:
         """Return the parameters that decide; also the number of GPUs where each computes a part of
@@ -596,8 +599,10 @@ def _schedules_with_scipy(folder: Path) -> bool:
         config = json.loads((folder / "scheduler" / "scheduler_config.json").read_text("utf-8"))
     except (OSError, ValueError):
         return True
-    uses_beta = bool(config.get("use_beta_sigmas"))
-    return uses_beta or str(config.get("_class_name")).startswith(("LMS", "DPMSolverSDE"))
+    return bool(
+        config.get("use_beta_sigmas")
+        or str(config.get("_class_name")).startswith(("LMS", "DPMSolverSDE"))
+    )
 
 
 def _check_loras(loras: list[LoraParameters]) -> None:

@@ -108,8 +108,9 @@ class QwenVLJudge:
         reason = unpackable(read_config(folder))
         if options.attention == "auto" and reason:
             print(f"prompts are padded and decoded by transformers: {reason}", file=sys.stderr)
-        dtype = numerics.pick_dtype(options.dtype, device)
-        self.model = _load(folder, device, dtype, options.attention)
+        self.model = _load(
+            folder, device, numerics.pick_dtype(options.dtype, device), options.attention
+        )
         if options.adapter is not None:
             self.model = lora.merge_lora(self.model, Path(options.adapter))
         if self.processor.image_token_id != self.model.config.image_token_id:

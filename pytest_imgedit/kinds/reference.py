@@ -66,8 +66,7 @@ class ReferenceJudge:
 
 
 def _pixels(image: Image.Image, size: tuple[int, int]) -> Pixels:
-    rgb = image.resize(size, Image.Resampling.BICUBIC).convert("RGB")
-    return np.asarray(rgb, dtype=np.float64) / 255
+    return np.asarray(image.resize(size, Image.Resampling.BICUBIC).convert("RGB"), np.float64) / 255
 
 
 def change(source: Pixels, edited: Pixels, target: Pixels, region: NDArray[np.bool_]) -> float:

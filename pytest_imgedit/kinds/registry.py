@@ -65,35 +65,29 @@ def resolve(
     if name in names:
         return name, names[name], argument if colon else None
     if colon and all(part.isidentifier() for part in (*name.split("."), argument)):
-        _require_class(role, spec, name, argument, names)
-        return None, spec, None
+        path = source_file(name)
+        if path is None or not path.is_file():
+            raise UsageError(
+                f"{role} {spec!r}: no module {name!r} with a source file on the import path"
+                f"{did_you_mean(name, names)}"
+            )
+        try:
+            defined = top_level_names(path)
+        except (SyntaxError, ValueError) as error:
+            raise UsageError(
+                f"{path}:{getattr(error, 'lineno', None) or 1}: {one_line(error)}, expected a "
+                f"Python module for {role} {spec!r}"
+            ) from None
+        if argument in defined:
+            return None, spec, None
+        raise UsageError(
+            f"{role} {spec!r}: {path} defines no {argument!r}{did_you_mean(argument, defined)}"
+        )
     near = did_you_mean(name, names) or (hint(spec) if hint else "")
     raise UsageError(
         f"unknown {role} {spec!r}, expected one of {', '.join(sorted(names))}, or "
         f"package.module:Class{near}"
     )
-
-
-def _require_class(
-    role: str, spec: str, module: str, attribute: str, names: Mapping[str, str]
-) -> None:
-    path = source_file(module)
-    if path is None or not path.is_file():
-        raise UsageError(
-            f"{role} {spec!r}: no module {module!r} with a source file on the import path"
-            f"{did_you_mean(module, names)}"
-        )
-    try:
-        defined = top_level_names(path)
-    except (SyntaxError, ValueError) as error:
-        raise UsageError(
-            f"{path}:{getattr(error, 'lineno', None) or 1}: {one_line(error)}, expected a Python "
-            f"module for {role} {spec!r}"
-        ) from None
-    if attribute not in defined:
-        raise UsageError(
-            f"{role} {spec!r}: {path} defines no {attribute!r}{did_you_mean(attribute, defined)}"
-        )
 
 
 #: The editor and the judge of a run that names none.

@@ -84,8 +84,13 @@ class ShardedEditor(DiffusersEditor):
             self.compiled = acceleration.accelerate(pipeline, options)
 
         _print_memory(rank, "before loading", kind)
-        dtype = numerics.pick_dtype(options.dtype, kind)
-        pipeline = fsdp.load_sharded(Path(setup["model"]), device, dtype, options.shard, prepare)
+        pipeline = fsdp.load_sharded(
+            Path(setup["model"]),
+            device,
+            numerics.pick_dtype(options.dtype, kind),
+            options.shard,
+            prepare,
+        )
         _print_memory(rank, "after loading", kind)
         lora.take_loras(pipeline, options.loras)
         self._take(pipeline, options.model_extra or {}, options.area)
@@ -142,8 +147,8 @@ class _Follower:
 
     def ask(self, request: EditRequest, override: dict[str, int]) -> None:
         assert self.process.stdin is not None
-        fields = {**vars(request), "source": encode_png(request.source), "reference": None}
-        send(self.process.stdin, {"request": fields, "override": override})
+        encoded = {**vars(request), "source": encode_png(request.source), "reference": None}
+        send(self.process.stdin, {"request": encoded, "override": override})
 
     def report(self, error: Exception | None) -> None:
         """Wait for what a rank says of its part; end the process if it is not what became of rank
