@@ -115,10 +115,8 @@ class Adapter:
         `call` holds the user's arguments: `width` and `height` replace the size that this finds.
         `area` replaces the model's own.
         """
-        if {"width", "height"} <= call.keys():
-            size = (call["width"], call["height"])
-        else:
-            size = fit(source.size, area or self.area(pipeline), self.multiple(pipeline))
+        custom = (call["width"], call["height"]) if {"width", "height"} <= call.keys() else None
+        size = custom or fit(source.size, area or self.area(pipeline), self.multiple(pipeline))
         if self.scales and source.size != size:
             source = source.resize(size, Image.Resampling.LANCZOS)
         takes_size = "width" in inspect.signature(pipeline.__call__).parameters

@@ -401,16 +401,13 @@ class Model:
             return
         constructor = self._constructor()
         if constructor is not None:
-            reserved = {"device"}
-            if self.target.argument is not None:
-                reserved.update(list(constructor.annotations)[:1])
+            first = next(iter(constructor.annotations), "")
+            reserved = {"device"} if self.target.argument is None else {"device", first}
             constructor.check(self.params, reserved)
 
     def _constructor(self) -> Signature | None:
         path = source_file(self.target.module)
-        if path is None:
-            return None
-        return signature(path, self.target.attribute, "__init__")
+        return signature(path, self.target.attribute, "__init__") if path else None
 
     def deciding(self, dtype: str) -> JsonObject:
         """Return the parameters that decide what it computes; `dtype` is the number format in which
