@@ -135,20 +135,22 @@ def to_srgb(image: Image.Image) -> Image.Image:
         return image
     if image.mode == "P":
         image = image.convert("RGBA" if "transparency" in image.info else "RGB")
-    alpha = image.getchannel("A") if "A" in image.getbands() else None
     try:
         profile = ImageCms.ImageCmsProfile(io.BytesIO(data))
         if ImageCms.getProfileDescription(profile).startswith("sRGB"):
             return image
-        colours = image.convert(image.mode.removesuffix("A")) if alpha is not None else image
         converted = ImageCms.profileToProfile(
-            colours, profile, _SRGB, ImageCms.Intent.RELATIVE_COLORIMETRIC, outputMode="RGB"
+            image.convert(image.mode.removesuffix("A")),
+            profile,
+            _SRGB,
+            ImageCms.Intent.RELATIVE_COLORIMETRIC,
+            outputMode="RGB",
         )
     except (ImageCms.PyCMSError, OSError, TypeError, ValueError):
         return image
     assert converted is not None  # nothing is converted in place
-    if alpha is not None:
-        converted.putalpha(alpha)
+    if "A" in image.getbands():
+        converted.putalpha(image.getchannel("A"))
     converted.info.pop("icc_profile", None)
     return converted
 

@@ -148,11 +148,12 @@ class Redactor:
     """
 
     def __init__(self, *sources: Mapping[str, Any]) -> None:
-        values = (value for source in sources for value in _secrets(source))
-        lines = {line for value in values for line in value.splitlines()}
-        long = [line for line in lines if len(line) >= MIN_LENGTH]
+        lines = {line for value in _secrets([*sources]) for line in value.splitlines()}
         written = {
-            form for line in long for form in (line, repr(line)[1:-1], json.dumps(line)[1:-1])
+            form
+            for line in lines
+            if len(line) >= MIN_LENGTH
+            for form in (line, repr(line)[1:-1], json.dumps(line)[1:-1])
         }
         self._secrets = sorted(written, key=len, reverse=True)
 

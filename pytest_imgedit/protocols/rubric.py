@@ -132,8 +132,10 @@ def load_rubric(name: str, custom: Mapping[str, Mapping[str, Any]]) -> Rubric:
     elif name in BUILTIN:
         location, table = f"{name}.toml", _builtin(name)
     else:
-        known = ", ".join(sorted({*custom, *BUILTIN}))
-        raise UsageError(f"judge.rubric: unknown rubric {name!r}, expected one of: {known}")
+        raise UsageError(
+            f"judge.rubric: unknown rubric {name!r}, expected one of: "
+            f"{', '.join(sorted({*custom, *BUILTIN}))}"
+        )
     if isinstance(table.get("categories"), dict):
         table["categories"] = _categories(location, table["categories"])
     try:

@@ -287,20 +287,21 @@ def unlike_judges(baseline: Baseline, judge: Mapping[str, object], seeds: int) -
     # A judge without a rubric measures.
     if "rubric" in judge and (judge["rubric"] is None) != (there.rubric is None):
         return another
-    names = {
-        "params": "judge parameters",
-        "rubric": "rubric",
-        "rubric_sha256": "content of the rubric",
-    }
-    for key, name in names.items():
+    for key, name in (
+        ("params", "judge parameters"),
+        ("rubric", "rubric"),
+        ("rubric_sha256", "content of the rubric"),
+    ):
         was = getattr(there, key)
         if key in judge and judge[key] != was:
             return f"another {name}: {_short(was)} there, {_short(judge[key])} here"
     if "fingerprint" in judge and judge["fingerprint"] != there.fingerprint:
         if there.spec != judge.get("spec"):
             return another
-        was, now = _short(there.fingerprint), _short(judge["fingerprint"])
-        return f"another judge's weights or code: {was} there, {now} here"
+        return (
+            f"another judge's weights or code: {_short(there.fingerprint)} there, "
+            f"{_short(judge['fingerprint'])} here"
+        )
     if seeds != baseline.seeds:
         return f"another number of seeds: {baseline.seeds} there, {seeds} here"
     return None

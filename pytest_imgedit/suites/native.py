@@ -283,7 +283,7 @@ class Ids:
 
 def _digested(readable: str, text: str) -> str:
     data = unicodedata.normalize("NFC", text).encode("utf-8", "surrogatepass")
-    return "-".join(filter(None, (readable, hashlib.sha256(data).hexdigest()[:8])))
+    return f"{readable}-{hashlib.sha256(data).hexdigest()[:8]}".removeprefix("-")
 
 
 def _joined(path: str) -> str:

@@ -109,7 +109,7 @@ def read_rows(path: Path, problems: list[UsageError]) -> Iterator[Row]:
 def _json_rows(path: Path, suffix: str, problems: list[UsageError]) -> Iterator[Row]:
     with path.open("rb") as file:  # the mapping lives as long as a match object needs it
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    first = len(_BOM) * (data[: len(_BOM)] == _BOM)
+    first = len(_BOM) if data[: len(_BOM)] == _BOM else 0
     spans = _json_spans(path, data, first)
     if suffix == ".jsonl":
         spans = _jsonl_spans(data, first)
@@ -123,7 +123,7 @@ def _json_rows(path: Path, suffix: str, problems: list[UsageError]) -> Iterator[
         except UsageError as error:
             problems.append(error)
             continue
-        yield Row(path, line, start, end, values, group, number * is_one_line)
+        yield Row(path, line, start, end, values, group, number if is_one_line else 0)
 
 
 def make_pairs(
@@ -258,8 +258,7 @@ def _check_gaps(path: Path, data: mmap.mmap, gaps: Sequence[tuple[int, int]]) ->
     except ValueError as error:
         raise UsageError(f"{path}:1: not valid JSON: {error}") from error
     lists = list(value.values()) if isinstance(value, dict) else [value]
-    rows = len(gaps) - 1
-    if not all(isinstance(part, list) for part in lists) or sum(map(len, lists)) != rows:
+    if not all(isinstance(part, list) for part in lists) or sum(map(len, lists)) != len(gaps) - 1:
         raise UsageError(
             f"{path}:1: expected a list of objects or a dict of such lists by category"
         )

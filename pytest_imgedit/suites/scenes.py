@@ -79,7 +79,9 @@ def _parse(argument: str) -> tuple[dict[str, int], int]:
             or not re.fullmatch(r"[0-9]{1,6}", text)
             or (key == "n" and int(text) < 1)
         ):
-            expected = "expected full, or n=NUMBER and seed=NUMBER of up to six digits"
-            raise UsageError(f"suite scenes:{argument}: {part!r}, {expected}")
+            raise UsageError(
+                f"suite scenes:{argument}: {part!r}, expected full, or n=NUMBER and seed=NUMBER of "
+                "up to six digits"
+            )
         values[key] = int(text)
     return dict.fromkeys(TEMPLATES, values["n"]), values["seed"]
