@@ -19,7 +19,7 @@ from pytest_imgedit.protocols.rubric import Rubric
 from pytest_imgedit.report import tables, terminal
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run.controls import Trials, control_trials
-from pytest_imgedit.run.hooks import RunHooks
+from pytest_imgedit.run.hooks import no_hooks
 from pytest_imgedit.run.placement import groups_of
 from pytest_imgedit.run.plan import Models, Request, RunPlan, ask_servers
 from pytest_imgedit.run.pools import Launcher, connected, is_remote
@@ -137,7 +137,7 @@ def _try(request: Request, store: Store, hardware: Hardware) -> tuple[Identity, 
         ask_servers(plan)
         run = Run(
             plan,
-            RunContext(lambda role: launcher.pool(judge.model, judge), progress, RunHooks()),
+            RunContext(lambda role: launcher.pool(judge.model, judge), progress, no_hooks),
         )
         run.execute()
     assert run.trials is not None

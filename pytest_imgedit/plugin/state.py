@@ -67,19 +67,8 @@ def evaluation(config: pytest.Config) -> Evaluation:
     if EVALUATION not in config.stash:
         guard_streams(config)
         from pytest_imgedit.config.settings import make_settings
-        from pytest_imgedit.plugin.run_hooks import PluginHooks
-        from pytest_imgedit.run.session import Evaluation, Hooks
+        from pytest_imgedit.run.session import Evaluation
 
-        hook = config.hook
-        hooks = Hooks(
-            of_run=PluginHooks(config),
-            run_finished=lambda results, store: hook.pytest_imgedit_run_finished(
-                config=config, results=results, store=store
-            ),
-            report_sections=lambda results: hook.pytest_imgedit_report_section(
-                config=config, results=results
-            ),
-        )
         for folder in (config.invocation_params.dir, config.rootpath):
             if str(folder) not in sys.path:  # users' editors, judges and suites may be there
                 sys.path.append(str(folder))
@@ -89,9 +78,13 @@ def evaluation(config: pytest.Config) -> Evaluation:
             if spec := raw.get(role, {}).get("spec"):
                 raw[role]["spec"] = _class_of_hook(config, role, spec) or spec
         config.stash[EVALUATION] = Evaluation(
-            make_settings(raw), config.rootpath, hooks, partial(_load, config)
+            make_settings(raw), config.rootpath, partial(_call_hook, config), partial(_load, config)
         )
     return config.stash[EVALUATION]
+
+
+def _call_hook(config: pytest.Config, name: str, /, **arguments: Any) -> Any:
+    return getattr(config.hook, f"pytest_imgedit_{name}")(config=config, **arguments)
 
 
 def _load(config: pytest.Config, settings: SuiteSettings) -> Suite:
@@ -113,7 +106,7 @@ def _class_of_hook(config: pytest.Config, role: Role, spec: str) -> str | None:
 
     hook = f"pytest_imgedit_{role}"
     try:
-        target = getattr(config.hook, hook)(config=config, spec=spec)
+        target = _call_hook(config, role, spec=spec)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever a hook raises, pytest.exit and SystemExit too

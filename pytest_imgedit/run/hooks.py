@@ -9,16 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
-from pytest_imgedit.core.pairs import EditPair
-from pytest_imgedit.core.results import Edit, ItemError, SeedResult
 from pytest_imgedit.core.sanitize import one_line
 from pytest_imgedit.run.work import Work
 from pytest_imgedit.workers.pool import Watcher
-
-HookStage = Literal["edit", "swap", "score"]
 
 
 class Progress(Watcher, Protocol):
@@ -31,65 +27,54 @@ class Progress(Watcher, Protocol):
     def advance(self, stage: str, work: Work) -> None: ...
 
 
-class RunHooks:
-    """The hooks that a run calls, which do nothing here; `plan` is a `RunPlan`, `run` a `Run`.
+class CallHook(Protocol):
+    """Calls the users' hooks `pytest_imgedit_NAME`, and returns the list of what they return.
 
-    Scoring that overlaps editing calls them from a separate thread.
+    Scoring that overlaps editing calls it from a separate thread.
     """
 
-    def before_stage(self, stage: HookStage, plan: Any) -> None: ...
+    def __call__(self, name: str, /, **arguments: Any) -> Any: ...
 
-    def after_stage(self, stage: HookStage, run: Any) -> None: ...
 
-    def item_edited(self, pair: EditPair, edit: Edit | None, error: ItemError | None) -> None: ...
-
-    def item_scored(self, pair: EditPair, result: SeedResult) -> None: ...
+def no_hooks(name: str, /, **arguments: Any) -> list[Any]:
+    """Call nothing: there are no users' hooks."""
+    return []
 
 
 #: How many failures of one hook are reported; one that fails for one pair fails for many.
 MOST = 3
 
 
-class Guard:
-    """Calls hooks, and reports in one line what one of them raises, pytest.exit and SystemExit too.
+class GuardedHooks:
+    """Calls hooks, which cannot stop the run: it reports in one line what one of them raises, also
+    pytest.exit and SystemExit.
 
-    `call` is what calls them, with a deadline once the run is to stop.
+    `call` gives each hook a deadline once the run is to stop.
     """
 
-    def __init__(self, report: Callable[[str], None], call: Callable[..., Any]) -> None:
-        self._report, self._call = report, call
+    def __init__(
+        self, hooks: CallHook, call: Callable[..., Any], report: Callable[[str], None]
+    ) -> None:
+        self._hooks, self._call, self._report = hooks, call, report
         self._failures: Counter[str] = Counter()
 
-    def __call__(self, name: str, about: str, hook: Callable[..., None], *arguments: Any) -> None:
-        """Call a hook; `about` names its subject, such as a stage or a pair."""
+    def __call__(self, name: str, /, **arguments: Any) -> None:
+        """Call a hook; a failure is reported with its stage or the id of its pair."""
         try:
-            self._call(hook, *arguments)
+            self._call(partial(self._hooks, name, **arguments))
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             self._failures[name] += 1
-            if self._failures[name] <= MOST:
-                self._report(f"{name}({about}): {type(error).__name__}: {one_line(error)}")
-
-
-@dataclass(frozen=True)
-class GuardedHooks(RunHooks):
-    """Hooks of a run that cannot stop it."""
-
-    hooks: RunHooks
-    guard: Guard
-
-    def before_stage(self, stage: HookStage, plan: Any) -> None:
-        self.guard("pytest_imgedit_before_stage", repr(stage), self.hooks.before_stage, stage, plan)
-
-    def after_stage(self, stage: HookStage, run: Any) -> None:
-        self.guard("pytest_imgedit_after_stage", repr(stage), self.hooks.after_stage, stage, run)
-
-    def item_edited(self, pair: EditPair, edit: Edit | None, error: ItemError | None) -> None:
-        self.guard("pytest_imgedit_item_edited", pair.id, self.hooks.item_edited, pair, edit, error)
-
-    def item_scored(self, pair: EditPair, result: SeedResult) -> None:
-        self.guard("pytest_imgedit_item_scored", pair.id, self.hooks.item_scored, pair, result)
+            if self._failures[name] > MOST:
+                return
+            about = ""
+            if "stage" in arguments:
+                about = repr(arguments["stage"])
+            elif "pair" in arguments:
+                about = arguments["pair"].id
+            what = f"{type(error).__name__}: {one_line(error)}"
+            self._report(f"pytest_imgedit_{name}({about}): {what}")
 
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from pytest_imgedit.kinds.base import Role
 from pytest_imgedit.run.blocks import Blocks
 from pytest_imgedit.run.controls import Trials, plan_controls, plan_repeats
 from pytest_imgedit.run.edit import EditStage
-from pytest_imgedit.run.hooks import Progress, RunHooks
+from pytest_imgedit.run.hooks import CallHook, Progress
 from pytest_imgedit.run.placement import Placement, place
 from pytest_imgedit.run.plan import RunPlan
 from pytest_imgedit.run.score import Feed, Scorer, ScoreStage
@@ -36,7 +36,7 @@ class RunContext:
 
     launch: Callable[[Role], Pool]
     progress: Progress
-    hooks: RunHooks
+    hooks: CallHook
     clock: Callable[[], float] = time.perf_counter
     give_back: Callable[[Role, Pool], None] = lambda role, pool: pool.close()
     keeps: Collection[Role] = ()
@@ -124,13 +124,13 @@ class Run:
 
         def done(work: Work) -> None:
             self.progress.advance("edit", work)
-            self.hooks.item_edited(work.pair, work.edit, work.error)
+            self.hooks("item_edited", pair=work.pair, edit=work.edit, error=work.error)
             if overlap is not None:
                 overlap.edited(self.take_stored_verdicts([work]), editors)
             elif swap is not None:
                 swap.judge.poll()  # raises `UsageError` for a judge that cannot start
 
-        self.hooks.before_stage("edit", self.plan)
+        self.hooks("before_stage", stage="edit", plan=self.plan)
         started, editors = self.clock(), staying or self.context.launch("editor")
         try:
             editors.start(len(missing))
@@ -149,7 +149,7 @@ class Run:
             if staying is None:
                 self.remember("edit", editors, started)
                 self.context.give_back("editor", editors)
-        self.hooks.after_stage("edit", self)
+        self.hooks("after_stage", stage="edit", run=self)
 
     def _edit_and_overlap(self, missing: Sequence[Work], swap: Swap) -> Overlap:
         """Make edits, and judge them meanwhile; return the overlap, which is over.
@@ -163,7 +163,8 @@ class Run:
             with self.progress.stage("score", len(waiting) + len(missing)):
                 ScoreStage(self.scorer, swap.judge, self._scored, self.clock, feed).run(waiting)
 
-        overlap = Overlap(score, partial(self.hooks.before_stage, "score", self.plan), self.clock)
+        before = partial(self.hooks, "before_stage", stage="score", plan=self.plan)
+        overlap = Overlap(score, before, self.clock)
         swap.keeps_editors = "editor" in self.context.keeps
         self.edit_missing(missing, swap, len(self.plan.works), overlap=overlap)
         overlap.finish()
@@ -174,14 +175,13 @@ class Run:
                 - self.timing.verdicts_cached
             )
             swap.edits_ended = None  # the judge was there before
-            self.hooks.after_stage("score", self)
+            self.hooks("after_stage", stage="score", run=self)
         return overlap
 
     def _scored(self, work: Work) -> None:
         self.progress.advance("score", work)
-        self.hooks.item_scored(
-            work.pair, SeedResult(work.seed, work.edit, work.verdict, work.error)
-        )
+        result = SeedResult(work.seed, work.edit, work.verdict, work.error)
+        self.hooks("item_scored", pair=work.pair, result=result)
 
     def _edit(
         self, missing: Sequence[Work], editors: Pool, done: Callable[[Work], None], started: float
@@ -252,13 +252,13 @@ class Run:
             self.place("judge")
         try:
             if swap.hands_over:
-                self.hooks.before_stage("swap", self.plan)
+                self.hooks("before_stage", stage="swap", plan=self.plan)
                 swap.judge.start(jobs)
                 swap.judge.load()
-                self.hooks.after_stage("swap", self)
+                self.hooks("after_stage", stage="swap", run=self)
             if self.progress.stopping:
                 return
-            self.hooks.before_stage("score", self.plan)
+            self.hooks("before_stage", stage="score", plan=self.plan)
             swap.judge.start(len(swap.judge.slots) if swap.stays else jobs)
             self._score(pending, swap, requested_at)
             self._try_judge(trials, swap)
@@ -266,7 +266,7 @@ class Run:
             if not swap.stays:
                 self.remember("score", swap.judge, swap.edits_ended or requested_at)
             swap.account(self.timing, requested_at, self.scorer.first_at)
-        self.hooks.after_stage("score", self)
+        self.hooks("after_stage", stage="score", run=self)
 
     def _score(self, pending: Sequence[Work], swap: Swap, requested_at: float) -> None:
         if not pending:

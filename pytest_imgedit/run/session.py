@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -24,7 +24,7 @@ from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run import preflight
 from pytest_imgedit.run.calls import EditCall, EditWorkers, RewardModel, ScoreCall, SessionCalls
 from pytest_imgedit.run.finish import EndedRun, FinishedRun, make_results
-from pytest_imgedit.run.hooks import Guard, GuardedHooks, Interrupts, RunHooks
+from pytest_imgedit.run.hooks import CallHook, GuardedHooks, Interrupts, no_hooks
 from pytest_imgedit.run.placement import groups_of
 from pytest_imgedit.run.plan import Models, Request, ask_servers, make_plan
 from pytest_imgedit.run.pools import SessionWorkers, is_remote
@@ -39,18 +39,6 @@ from pytest_imgedit.workers.hardware import Hardware
 
 #: Characters of a section that users add to the report.
 MAX_SECTION = 1_000_000
-
-
-@dataclass(frozen=True)
-class Hooks:
-    """The hooks of a session's users: `of_run` during the run, the others with its results.
-
-    `run_finished` also gets the folder of the store.
-    """
-
-    of_run: RunHooks = field(default_factory=RunHooks)
-    run_finished: Callable[[Results, Path], None] = lambda results, store: None
-    report_sections: Callable[[Results], Iterable[Any]] = lambda results: ()
 
 
 @dataclass(frozen=True)
@@ -74,7 +62,7 @@ class Evaluation:
         self,
         settings: Settings,
         root: Path,
-        hooks: Hooks,
+        hooks: CallHook = no_hooks,
         load: Callable[[SuiteSettings], Suite] = load_suite,
     ) -> None:
         self.settings, self.root, self.hooks = settings, root, hooks
@@ -239,10 +227,8 @@ class Evaluation:
         except StoreError as error:
             self._unwritten = str(error)
         self.run = FinishedRun.of(results, self.settings.suite.min_score, self.store.folder)
-        guard = Guard(self.failed_hooks.append, interrupts.call)
-        guard(
-            "pytest_imgedit_run_finished", "", self.hooks.run_finished, results, self.store.folder
-        )
+        hooks = GuardedHooks(self.hooks, interrupts.call, self.failed_hooks.append)
+        hooks("run_finished", results=results, store=self.store.folder)
         return self.run
 
     def _run(self, request: Request, folder: Path, interrupts: Interrupts) -> Results:
@@ -268,7 +254,7 @@ class Evaluation:
         context = RunContext(
             workers.launch,
             progress,
-            GuardedHooks(self.hooks.of_run, Guard(fail, interrupts.call)),
+            GuardedHooks(self.hooks, interrupts.call, fail),
             give_back=workers.give_back,
             keeps=workers.keeps,
         )
@@ -315,9 +301,8 @@ class Evaluation:
 
     def _sections(self, results: Results, interrupts: Interrupts) -> tuple[Section, ...]:
         try:
-            sections = [
-                tuple(part) for part in interrupts.call(self.hooks.report_sections, results) if part
-            ]
+            parts = interrupts.call(partial(self.hooks, "report_section", results=results))
+            sections = [tuple(part) for part in parts if part]
             if not all(
                 len(part) == 2 and all(isinstance(text, str) for text in part) for part in sections
             ):
@@ -434,7 +419,7 @@ def open_models(config: Path | None = None, **tables: Mapping[str, Any]) -> Iter
     raw = read_tables(config)
     for section, table in tables.items():
         raw[section] = {**raw.get(section, {}), **table}
-    evaluation = Evaluation(make_settings(raw), Path.cwd(), Hooks())
+    evaluation = Evaluation(make_settings(raw), Path.cwd())
     try:
         calls = _LazyCalls(evaluation)
         yield OpenModels(EditWorkers(calls), RewardModel(calls))

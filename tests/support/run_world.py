@@ -15,7 +15,6 @@ from PIL import Image
 from pytest_imgedit.config.settings import make_settings
 from pytest_imgedit.config.toml_file import ConfigFile
 from pytest_imgedit.core.pairs import EditPair
-from pytest_imgedit.run.hooks import RunHooks
 from pytest_imgedit.run.plan import Models, Request, make_plan
 from pytest_imgedit.run.pools import Launcher
 from pytest_imgedit.run.run import Run, RunContext
@@ -130,25 +129,15 @@ def failed(kind: str, text: str = "it failed") -> dict[str, Any]:
     return {"op": "error", "kind": kind, "message": text}
 
 
-class HeardHooks(RunHooks):
-    """Hooks that keep which of them were called."""
-
-    def __init__(self, heard: list[str]) -> None:
-        self.heard = heard
-
-    def before_stage(self, stage: Any, plan: Any) -> None:
-        self.heard.append(f"before {stage}")
-
-    def after_stage(self, stage: Any, run: Any) -> None:
-        self.heard.append(f"after {stage}")
-
-    def item_edited(self, pair: Any, edit: Any, error: Any) -> None:
-        self.heard.append(f"edited {pair.id}" if edit else f"not edited {pair.id}: {error.kind}")
-
-    def item_scored(self, pair: Any, result: Any) -> None:
-        self.heard.append(
-            f"scored {pair.id}" if result.verdict else f"not scored {pair.id}: {result.error.kind}"
-        )
+def heard_hook(name: str, stage: str = "", pair: Any = None, **facts: Any) -> str:
+    """A line on a hook that was called."""
+    if stage:
+        return f"{name.partition('_')[0]} {stage}"
+    done = name.removeprefix("item_")
+    error = facts["error"] if done == "edited" else facts["result"].error
+    if error is None:
+        return f"{done} {pair.id}"
+    return f"not {done} {pair.id}: {error.kind}"
 
 
 class FakePool:
@@ -269,7 +258,10 @@ class World:
 
     def context(self, plan: Any, slots: int = 1) -> RunContext:
         return RunContext(
-            lambda role: self.pool(role, plan, slots), self.told, HeardHooks(self.hooks), self.clock
+            lambda role: self.pool(role, plan, slots),
+            self.told,
+            lambda name, **facts: self.hooks.append(heard_hook(name, **facts)),
+            self.clock,
         )
 
     def run(self, slots: int = 1, **raw: Any) -> Run:
