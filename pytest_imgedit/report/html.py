@@ -94,7 +94,8 @@ def render(results: Results, locate: Locate) -> str:
 
 
 def _headline(results: Results) -> str:
-    verdict, mean = outcome(results), results.overall.macro.mean
+    verdict = outcome(results)
+    mean = results.overall.macro.mean
     if verdict.state == "INCOMPLETE" or mean is None:
         return verdict.line
     score = f"{mean:.2f}"

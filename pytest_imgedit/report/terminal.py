@@ -63,7 +63,8 @@ def _print_scores(console: Console, results: Results, verbose: bool) -> None:
     """Print the scores of categories and of the whole; without `verbose`, intervals need enough
     pairs.
     """
-    header, categories = tables.CATEGORY_HEADER, list(map(list, tables.category_rows(results)))
+    header = tables.CATEGORY_HEADER
+    categories = [list(row) for row in tables.category_rows(results)]
     macro, micro = tables.overall_rows(results)
     if verbose:
         _print_table(console, header, categories, [macro, micro])

@@ -46,8 +46,9 @@ def write_reports(
             elif path == settings.md_path:
                 path.write_text(text, encoding="utf-8")
             else:
-                page = html.render(results, inside or copied(blobs, path))
-                path.write_text(page, encoding="utf-8")
+                path.write_text(
+                    html.render(results, inside or copied(blobs, path)), encoding="utf-8"
+                )
         except OSError as error:
             raise UsageError(
                 f"{path}: {error.strerror}; the run's reports are in {folder}"

@@ -103,16 +103,19 @@ def max_collapsed(
 
 
 def _collapsed(moves: Sequence[Move], least: float) -> list[Move]:
-    fallen = [move for move in moves if not move.alike and (move.difference or 0.0) <= -least]
-    return sorted(fallen, key=lambda move: (move.difference, move.pair))
+    return sorted(
+        (move for move in moves if not move.alike and (move.difference or 0.0) <= -least),
+        key=lambda move: (move.difference, move.pair),
+    )
 
 
 def _at_worst(move: Move) -> Move:
     """Give a pair without a score the furthest fall that it could have."""
     before = 10.0 if move.before is None else move.before
     now = 0.0 if move.now is None else move.now
-    moves = (now - before,) * max(1, move.seeds)
-    return replace(move, before=before, now=now, moves=moves, alike=False)
+    return replace(
+        move, before=before, now=now, moves=(now - before,) * max(1, move.seeds), alike=False
+    )
 
 
 def _decide(
@@ -121,8 +124,9 @@ def _decide(
     fallen = _collapsed(compared, settings.collapse)
     if len(fallen) <= allowed:
         return "PASS", "", None
-    others = [move for move in compared if move not in fallen[:allowed]]
-    p, what = p_collapsed(others, settings.collapse)
+    p, what = p_collapsed(
+        [move for move in compared if move not in fallen[:allowed]], settings.collapse
+    )
     if p <= settings.alpha_of("max_collapsed"):
         return "FAIL", f"{what} ({p_value(p)})", p
     why = f"not shown to be more than chance ({p_value(p)}), which more pairs or seeds would tell"

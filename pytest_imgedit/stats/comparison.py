@@ -108,7 +108,8 @@ def _rows(
     estimates = [estimate_field(field, observations) for field in fields]
     drops = holm([1.0 if estimate is None else estimate.p_below(0) for estimate in estimates])
     rises = holm([1.0 if estimate is None else estimate.p_above(0) for estimate in estimates])
-    gate_of, before = {gate.field: gate for gate in gates}, means_before(fields, observations)
+    before = means_before(fields, observations)
+    gate_of = {gate.field: gate for gate in gates}
     scores = [
         Observation(item.category, item.id, item.score)
         for item, pair in zip(items, observations, strict=True)

@@ -61,7 +61,8 @@ class Evidence:
 
 def decide(evidence: Evidence) -> tuple[tuple[GateResult, ...], Comparison | None]:
     """Decide all gates of a run, and compare it with its baseline, if it has one."""
-    settings, items, comparison = evidence.settings, evidence.needed, None
+    settings, items = evidence.settings, evidence.needed
+    comparison = None
     scores = _observe(items)
     gates = [coverage(settings, scores, _count_errors(items), evidence.expects_scores)]
     if evidence.expects_scores:
@@ -176,8 +177,10 @@ def _against_near_copies(
     copies = sum(edit.near_copy for edit in edits)
     if copies <= settings.max_near_copies * len(edits):
         return gate
-    allowed = f"gates.max_near_copies allows {settings.max_near_copies:.0%}"
-    why = f"{gate.why}: {copies_line(copies, len(edits))}, {allowed}"
+    why = (
+        f"{gate.why}: {copies_line(copies, len(edits))}, gates.max_near_copies allows "
+        f"{settings.max_near_copies:.0%}"
+    )
     return replace(gate, state="INVALID", why=why)
 
 

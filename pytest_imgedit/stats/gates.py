@@ -278,11 +278,13 @@ class _Family:
     def _gate(
         self, field: str, estimate: Estimate | None, p: float, before: Mapping[str, float]
     ) -> GateResult:
-        limit, is_score = self.limits[field], self.kind == "fail_under"
+        limit = self.limits[field]
+        is_score = self.kind == "fail_under"
         if estimate is None:
             why = f"{field} has no mean {'score' if is_score else 'difference'} in this run"
             return GateResult(field, self.kind, limit, None, "INVALID", why)
-        mean, state = estimate.mean, self._state(field, estimate, p)
+        mean = estimate.mean
+        state = self._state(field, estimate, p)
         why = describe_mean(self.kind, field, mean, self.baseline, before)
         if state == "PASS" and mean < self.sign * limit:
             breach = "under" if is_score else "more than"

@@ -96,8 +96,8 @@ def mostly_copies(results: Results) -> list[str]:
     edits = [edit for item in results.items for edit in item.edits]
     copies = sum(edit.near_copy for edit in edits)
     line = copies_line(copies, len(edits))
-    most = results.run.options.gates.max_near_copies * len(edits)
-    if copies <= most or any(line in gate.why for gate in results.gates):
+    is_reported = any(line in gate.why for gate in results.gates)
+    if copies <= results.run.options.gates.max_near_copies * len(edits) or is_reported:
         return []
     return [line]
 

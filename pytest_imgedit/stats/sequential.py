@@ -36,6 +36,8 @@ SLOPES = np.array([0.1, 0.2, 0.4, 0.8])
 LEAST, FIRST = 0.05, 1.0
 #: Share of α that is spent on all looks; the gates at the end have the rest.
 LOOKS = 0.75
+#: Ends of the scales of scores and of their differences.
+SCALES = {"fail_under": (0.0, 10.0), "max_drop": (-10.0, 10.0)}
 
 
 @dataclass(frozen=True)
@@ -159,10 +161,9 @@ class Looks:
         self.kind, self.settings, self.parts, self.against = kind, settings, parts, against
         self.limits: Mapping[str, float] = getattr(settings, kind)
         self.decided: dict[str, GateResult] = {}
-        scale, assumed, self._sign = (-10.0, 10.0), None, -1
-        if kind == "fail_under":
-            scale = assumed = (0.0, 10.0)
-            self._sign = 1
+        self._sign = 1 if kind == "fail_under" else -1
+        scale = SCALES[kind]
+        assumed = scale if kind == "fail_under" else None
         self._weights = {field: weights_of(parts, field) for field in self.limits}
         self._evidence = {
             field: [
@@ -212,14 +213,14 @@ class Looks:
             and not self._tests_agree(estimate, state, limit, alpha)
         ):
             return None
-        mean, before = estimate.mean, means_before([field], self._seen)
+        before = means_before([field], self._seen)
         p = min(1.0, len(self.limits) / (LOOKS * shown))
-        why = describe_mean(self.kind, field, mean, self.against, before)
+        why = describe_mean(self.kind, field, estimate.mean, self.against, before)
         why += (
-            f"{relate_to_limit(self.kind, mean, limit)}: {how}shown with {len(self._seen)} of "
-            f"{sum(map(len, self.parts))} pairs ({p_value(p)})"
+            f"{relate_to_limit(self.kind, estimate.mean, limit)}: {how}shown with "
+            f"{len(self._seen)} of {sum(map(len, self.parts))} pairs ({p_value(p)})"
         )
-        return GateResult(field, self.kind, limit, mean, state, why, p)
+        return GateResult(field, self.kind, limit, estimate.mean, state, why, p)
 
     def _tests_agree(
         self, estimate: Estimate, state: Literal["PASS", "FAIL"], limit: float, alpha: float
