@@ -28,7 +28,14 @@ def parse_reply(reply: str, aspects: Sequence[str]) -> dict[str, float]:
     for name, text, _ in _entries(_THINKING.sub("", reply), aspects):
         if name in grades:
             raise ReplyError(f"{name!r} stands there twice")
-        grades[name] = _number(name, text)
+        number, slash, scale = text.rpartition("/")
+        if slash and scale.strip() == "10":
+            text = number.rstrip().rstrip("*_` ")
+        if not NUMBER.fullmatch(text):
+            raise ReplyError(f"{name!r} is {text[:40]!r}, expected one number from 0 to 10")
+        grades[name] = float(text)
+        if not SCALE[0] <= grades[name] <= SCALE[1]:
+            raise ReplyError(f"{name!r} is {text}, expected a number from 0 to 10")
     for name in aspects:
         if name not in grades:
             raise ReplyError(f"no line {name!r}: expected '{name}: <number>'")
@@ -56,15 +63,3 @@ def _entries(reply: str, aspects: Sequence[str]) -> Iterator[tuple[str, str, int
             text = tail.strip().strip("*_` ")
             yield name, text, start + line.index(text, len(head) + 1)
         start += len(line)
-
-
-def _number(name: str, text: str) -> float:
-    number, slash, scale = text.rpartition("/")
-    if slash and scale.strip() == "10":
-        text = number.rstrip().rstrip("*_` ")
-    if not NUMBER.fullmatch(text):
-        raise ReplyError(f"{name!r} is {text[:40]!r}, expected one number from 0 to 10")
-    value = float(text)
-    if not SCALE[0] <= value <= SCALE[1]:
-        raise ReplyError(f"{name!r} is {text}, expected a number from 0 to 10")
-    return value

@@ -77,7 +77,7 @@ def load_suite(settings: SuiteSettings) -> Suite:
     if settings.fields and is_fixed:
         raise UsageError(f"suite.fields: suite {spec!r} has fixed fields, expected none")
     pairs = _load(settings, path, argument or "", spec, is_builtin=name in BUILTIN)
-    _check(settings.spec, pairs)
+    _require_valid(settings.spec, pairs)
     pairs = [_with_slug(pair) for pair in pairs]
     sha256 = hashlib.sha256("".join(json.dumps(_HASHED(pair)) for pair in pairs).encode())
     counts = Counter(pair.category for pair in pairs)
@@ -108,13 +108,12 @@ def _load(
         ) from error
 
 
-def _check(spec: str, pairs: Sequence[EditPair]) -> None:
-    """Raise `UsageError` if there is no pair or an invalid one, or if an id occurs twice."""
+def _require_valid(spec: str, pairs: Sequence[EditPair]) -> None:
     if not pairs:
         raise UsageError(f"suite {spec}: no pairs, expected at least one")
     seen: set[str] = set()
     for pair in pairs:
-        if problem := _problem(pair):
+        if problem := _problem_of_pair(pair):
             raise UsageError(f"suite {spec}: {pair!a:.80}: {problem}")
         if pair.id in seen:
             raise UsageError(f"suite {spec}: id {pair.id!r} occurs twice, expected unique ids")
@@ -146,8 +145,7 @@ def _with_slug(pair: EditPair) -> EditPair:
     return replace(pair, category=category, own_category=pair.own_category or pair.category)
 
 
-def _problem(pair: Any) -> str | None:
-    """Say what is wrong with a pair that a loader returned."""
+def _problem_of_pair(pair: Any) -> str | None:
     if not isinstance(pair, EditPair):
         return "expected an EditPair"
     for name in ("id", "category", "instruction", "description", "reference_text", "difficulty"):

@@ -161,20 +161,8 @@ class _Reader:
         source = self._image(row, "image")
         if source is None:
             raise row.error(f"no image, expected one in {self._names(row, 'image', 'image_b64')}")
-        seed_name, seed = self._field(row, "seed")
-        if isinstance(seed, str) and row.is_text:
-            seed = read_seed(seed)
-        if seed is not None and (type(seed) is not int or not 0 <= seed < 2**63):
-            raise row.error(
-                f"{seed_name!r} is {seed!r:.40}, expected an integer of at least 0 and under 2**63"
-            )
-        tags_name, tags = self._field(row, "tags")
-        if isinstance(tags, str) and row.is_text:
-            tags = split_tags(tags)
-        if tags is not None and not (
-            isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)
-        ):
-            raise row.error(f"{tags_name!r} is {tags!r:.80}, expected a list of texts")
+        seed = self._seed(row)
+        tags = self._tags(row)
         pair_id, own_id = self._ids(row, category, instruction)
         pair = EditPair(
             id=pair_id,
@@ -184,13 +172,13 @@ class _Reader:
             description=self._translated(row, "description"),
             reference=self._image(row, "reference"),
             reference_text=self._translated(row, "reference_text"),
-            tags=tuple(tags or ()),
+            tags=tags,
             difficulty=self._text(row, "difficulty"),
-            seed=seed or 0,
+            seed=seed,
             own_id=own_id,
             own_category=own_category,
             fields={
-                name: _short(value)
+                name: _as_short_text(value)
                 for name, value in row.values.items()
                 if name not in self.read_names
             },
@@ -202,6 +190,28 @@ class _Reader:
             )
         self.lines[pair_id] = row.line
         return pair
+
+    def _seed(self, row: Row) -> int:
+        name, seed = self._field(row, "seed")
+        if isinstance(seed, str) and row.is_text:
+            seed = read_seed(seed)
+        if seed is None:
+            return 0
+        if type(seed) is not int or not 0 <= seed < 2**63:
+            raise row.error(
+                f"{name!r} is {seed!r:.40}, expected an integer of at least 0 and under 2**63"
+            )
+        return seed
+
+    def _tags(self, row: Row) -> tuple[str, ...]:
+        name, tags = self._field(row, "tags")
+        if isinstance(tags, str) and row.is_text:
+            tags = split_tags(tags)
+        if tags is None:
+            return ()
+        if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+            raise row.error(f"{name!r} is {tags!r:.80}, expected a list of texts")
+        return tuple(tags)
 
     def _names(self, row: Row, *keys: str) -> str:
         """List the fields that would do, and the row's field that looks most like one of them."""
@@ -312,13 +322,10 @@ def split_tags(text: str) -> list[str]:
     return [*filter(None, map(str.strip, text.split(";")))]
 
 
-def _short(value: Any) -> str:
-    """Return the first 200 characters of a further field; of a list or table only the name is
-    kept.
-    """
+def _as_short_text(value: Any) -> str:
     if isinstance(value, str | int | float):
         return str(value)[:200]
-    return ""
+    return ""  # of a list or table, only the name is kept
 
 
 def beside(row: Row, relative: str, root: Path | None = None) -> FileImage:
