@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pytest_imgedit.config.paths import SUITE_SUFFIXES
 from pytest_imgedit.config.settings import SuiteSettings
+from pytest_imgedit.config.toml_file import SUITE_SUFFIXES
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.files import read_utf8
 from pytest_imgedit.core.sanitize import counted, steering

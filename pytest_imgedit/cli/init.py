@@ -11,24 +11,29 @@ import os
 import re
 import tempfile
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from importlib.metadata import distribution
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
-from pytest_imgedit.cli.guess import Guess, guess_suite, to_jsonl
-from pytest_imgedit.cli.requirement import requirement
+from pytest_imgedit.cli.guess import Guess, guess_suite
 from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.files import write_text
 from pytest_imgedit.core.provenance import git
 from pytest_imgedit.core.sanitize import did_you_mean, printable
 from pytest_imgedit.core.strict_json import JsonObject
+from pytest_imgedit.core.versions import __version__
 from pytest_imgedit.kinds.base import GIB, ROLES, Role
 from pytest_imgedit.kinds.registry import kind_of
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.workers.gpus import Gpu, find_gpus
 
+_PACKAGE = "pytest-imgedit"
 FOLDER = Path("benchmarks")
 CONFIG = FOLDER / "imgedit.toml"
 REQUIREMENTS = FOLDER / "requirements.txt"
@@ -40,6 +45,12 @@ _NEEDS = re.compile(r"^# needs: ((\d+) GPUs? of (\d+) GB), (.+)$", re.M)
 _FOR_GPUS_OF = {80: "one-gpu", 24: "small-gpu"}
 #: GPUs hold a few percent less than the number that they are sold by.
 _ROUNDING = 0.95
+#: What changes in a workflow that runs on a machine with GPUs.
+_ON_GPUS = {
+    "runs-on: ubuntu-latest": "runs-on: [self-hosted, gpu]",
+    "  image: python:3.12\n": "  image: python:3.12\n  tags: [gpu]\n",
+    " --extra-index-url https://download.pytorch.org/whl/cpu": "",
+}
 #: What begins a cell that spreadsheets compute.
 _FORMULAS = ("=", "+", "-", "@")
 _HEAD = (
@@ -68,12 +79,8 @@ spec = "scenes"               # for other suites, such as openai:URL#MODEL or qw
 
 def configs() -> list[str]:
     """Return the names of the configs that the package ships."""
-    folder = _SHIPPED.joinpath("configs")
-    return sorted(
-        entry.name.removesuffix(".toml")
-        for entry in folder.iterdir()
-        if entry.name.endswith(".toml")
-    )
+    names = (entry.name for entry in _SHIPPED.joinpath("configs").iterdir())
+    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
 
 
 def init(
@@ -87,33 +94,55 @@ def init(
         raise UsageError(
             f"--config={config}: no such config, expected one of: {', '.join(configs())}{near}"
         )
-    specs: dict[Role, str | None] = {"editor": editor, "judge": judge}
     guess = guess_suite(data)
     is_new = not os.path.lexists(CONFIG)  # a config that is there has its own suite and models
     gpus = find_gpus("auto")[1]
     name = config or (None if editor or judge else _config_for(gpus))
-    text = _config(name, guess, specs)
+    text = _config(name, guess, {"editor": editor, "judge": judge})
     if is_new:
         _check(guess)
+    specs = {role: table["spec"] for role, table in tomllib.loads(text).items() if role in ROLES}
+    is_served = any(
+        getattr(kind_of(role, spec), "is_served", False) for role, spec in specs.items()
+    )
     notes = [f"not used: {reason}" for reason in guess.unused]
     systems, reason = _systems(ci)
-    notes += [reason] if reason else []
-    package = requirement("openai" if _is_served(text) else "")
-    if package.is_local:
+    notes += filter(None, [reason])
+    origin = json.loads(distribution(_PACKAGE).read_text("direct_url.json") or "null")
+    package, is_local = of_origin(origin, f"{_PACKAGE}[openai]" if is_served else _PACKAGE)
+    if is_local:
         notes.append(
-            f"to do: name what CI can install in {FOLDER / 'requirements.txt'}: {package.line} is "
+            f"to do: name what CI can install in {FOLDER / 'requirements.txt'}: {package} is "
             "on this machine"
         )
-    to_do = [*_needs(text, gpus), *_to_do(guess, text)] if is_new else []
-    written, kept = _write(_wanted(guess, text, _workflows(systems, name), package.line, is_new))
+    contents = {
+        FOLDER / "test_image_edit.py": _SHIPPED.joinpath("test_image_edit.py").read_text("utf-8"),
+        CONFIG: text,
+        REQUIREMENTS: f"{package}\n",
+    }
+    to_do: list[str] = []
+    if is_new:
+        to_do += _to_do(guess, text, specs, is_served, gpus)
+        if guess.rows:
+            contents[FOLDER / _suite_name(guess)] = _suite_text(guess)
+    contents |= {CI_FILES[system]: _workflow(system, name is not None) for system in systems}
+    written, existing = _write(contents)
     document = {
         "written": written,
-        "kept": kept,
+        "kept": existing,
         "suite": guess.origin,
         "notes": notes,
         "to_do": to_do,
     }
     return document, _text(document), 0
+
+
+def _text(document: JsonObject) -> str:
+    lines = [f"suite: {document['suite']}"]
+    lines += [f"wrote {path}" for path in document["written"]]
+    lines += [f"kept {path}, which was there before" for path in document["kept"]]
+    lines += [*document["notes"], *document["to_do"], "next: pytest benchmarks"]
+    return "\n".join(map(printable, lines))
 
 
 def _check(guess: Guess) -> None:
@@ -135,116 +164,94 @@ def _config_for(gpus: Sequence[Gpu]) -> str | None:
     return next((name for size, name in _FOR_GPUS_OF.items() if smallest >= size * _ROUNDING), None)
 
 
-def _needs(config: str, gpus: Sequence[Gpu]) -> list[str]:
-    """Say what a config needs, and whether this machine has it."""
-    needed = _NEEDS.search(config)
-    if needed is None:
-        return []
-    count, size = int(needed[2]), int(needed[3])
-    large = [gpu for gpu in gpus if gpu.total_gib * GIB / 10**9 >= size * _ROUNDING]
-    if len(large) >= count:
-        return [f"{CONFIG} needs {needed[1]}, which are here, and {needed[4]}"]
-    return [
-        f"{CONFIG} needs {needed[1]} and {needed[4]}; here are {len(large) or 'none'} of these GPUs"
-    ]
-
-
-def _specs(config: str) -> dict[Role, str]:
-    return {role: table["spec"] for role, table in tomllib.loads(config).items() if role in ROLES}
-
-
-def _is_served(config: str) -> bool:
-    return any(
-        getattr(kind_of(role, spec), "is_served", False) for role, spec in _specs(config).items()
-    )
-
-
-def _to_do(guess: Guess, config: str) -> list[str]:
-    """Say what is still missing before the run gives scores."""
+def _to_do(
+    guess: Guess, config: str, specs: Mapping[Role, str], is_served: bool, gpus: Sequence[Gpu]
+) -> Iterator[str]:
+    """Say what a config needs, and what is still missing before the run gives scores."""
+    if needed := _NEEDS.search(config):
+        size = int(needed[3])
+        large = [gpu for gpu in gpus if gpu.total_gib * GIB / 10**9 >= size * _ROUNDING]
+        if len(large) >= int(needed[2]):
+            yield f"{CONFIG} needs {needed[1]}, which are here, and {needed[4]}"
+        else:
+            yield (
+                f"{CONFIG} needs {needed[1]} and {needed[4]}; here are {len(large) or 'none'} of "
+                "these GPUs"
+            )
     if guess.unfinished:
-        to_do = [f"to do: fill in {guess.unfinished}, in {FOLDER / _suite_name(guess)}"]
-    else:
-        to_do = []
-    specs = _specs(config)
+        yield f"to do: fill in {guess.unfinished}, in {FOLDER / _suite_name(guess)}"
     if specs["editor"] == "identity":
-        to_do.append(
+        yield (
             f"to do: name your model in {CONFIG}; its editor is identity, which returns the source"
         )
     if specs["judge"] == "none":
-        to_do.append(f"to do: name a judge in {CONFIG}; it has none, so there are no scores")
-    if _is_served(config) and find_spec("openai") is None:
-        to_do.append("to do: pip install openai, which talks to the server")
-    return to_do
+        yield f"to do: name a judge in {CONFIG}; it has none, so there are no scores"
+    if is_served and find_spec("openai") is None:
+        yield "to do: pip install openai, which talks to the server"
 
 
-def _wanted(
-    guess: Guess, config: str, workflows: Mapping[Path, str], package: str, is_new: bool
-) -> dict[Path, str]:
-    """Return the text of each file that a repository needs, by its path."""
-    wanted = {
-        FOLDER / "test_image_edit.py": _SHIPPED.joinpath("test_image_edit.py").read_text("utf-8"),
-        CONFIG: config,
-        REQUIREMENTS: f"{package}\n",
-    }
-    if guess.rows and is_new:
-        wanted[FOLDER / _suite_name(guess)] = _suite_text(guess)
-    return {**wanted, **workflows}
+def of_origin(origin: Any, name: str = _PACKAGE) -> tuple[str, bool]:
+    """Return the requirement for a `direct_url.json` (PEP 610), and whether only this machine can
+    install from it.
 
-
-def _workflows(systems: Sequence[str], config: str | None) -> dict[Path, str]:
-    """Return the workflows for CI systems: on GPUs if a ready config is used."""
-    texts = {
-        CI_FILES[system]: _SHIPPED.joinpath("ci", f"{system}.yml").read_text("utf-8")
-        for system in systems
-    }
-    if config is None:
-        return texts
-    return {path: _on_gpus(text) for path, text in texts.items()}
-
-
-def _write(wanted: Mapping[Path, str]) -> tuple[list[str], list[str]]:
-    """Write the files that are not there, all or none; return the paths of those written and of
-    those kept.
+    `origin` is `None` for a package from an index, which leaves no such file.
     """
-    for path in wanted:
+    if origin is None:
+        return f"{name}=={__version__}", False
+    url: str = origin["url"]
+    is_local = url.startswith("file:")
+    if version_control := origin.get("vcs_info"):
+        source = f"{version_control['vcs']}+{url}@{version_control['commit_id']}"
+        return f"{name} @ {source}", is_local
+    if "dir_info" in origin and (remote := _remote(Path(unquote(urlsplit(url).path)))):
+        return f"{name} @ {remote}", False
+    return f"{name} @ {url}", is_local
+
+
+def _remote(folder: Path) -> str | None:
+    """Return the URL of the remote of a clone, with the commit that is checked out, as pip takes
+    it.
+    """
+    remote = git("-C", str(folder), "remote", "get-url", "origin")
+    commit = git("-C", str(folder), "rev-parse", "HEAD")
+    if not remote or not commit or remote.startswith(("/", ".", "file:")):
+        return None
+    if "://" not in remote:  # user@host:path, as for ssh
+        remote = f"ssh://{remote.replace(':', '/', 1)}"
+    return f"git+{remote}@{commit}"
+
+
+def _write(contents: Mapping[Path, str]) -> tuple[list[str], list[str]]:
+    """Write the files that are not there, all or none; return the paths of those written and of
+    those that exist.
+    """
+    for path in contents:
         if any(os.path.lexists(parent) and not parent.is_dir() for parent in path.parents):
             raise UsageError(f"{path}: cannot be written, a folder of it is a file")
         if not path.parent.resolve().is_relative_to(Path.cwd().resolve()):
             raise UsageError(
                 f"{path}: leads to {path.parent.resolve()}, expected a folder below this one"
             )
-    kept = [path for path in wanted if os.path.lexists(path)]
-    written: list[Path] = []
-    try:
-        for path in (path for path in wanted if path not in kept):
+    existing = list(filter(os.path.lexists, contents))
+    new = [path for path in contents if path not in existing]
+    with ExitStack() as on_failure:
+        for path in new:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_text(path, wanted[path])
-            written.append(path)
-    except BaseException:
-        for path in written:
-            path.unlink()
-        raise
-    return list(map(str, written)), list(map(str, kept))
-
-
-def _text(document: JsonObject) -> str:
-    lines = [f"suite: {document['suite']}"]
-    lines += [f"wrote {path}" for path in document["written"]]
-    lines += [f"kept {path}, which was there before" for path in document["kept"]]
-    lines += document["notes"]
-    return "\n".join(map(printable, [*lines, *document["to_do"], "next: pytest benchmarks"]))
+            write_text(path, contents[path])
+            on_failure.callback(path.unlink)
+        on_failure.pop_all()
+    return list(map(str, new)), list(map(str, existing))
 
 
 def _config(name: str | None, guess: Guess, specs: Mapping[Role, str | None]) -> str:
-    """Return the text of the config: that of a name, or one without a GPU, with the guessed suite
-    and given models.
+    """Return the text of the config: a ready one or one without a GPU, with the guessed suite and
+    the specs that the user chose.
     """
-    is_embedded = guess.spec is None and not guess.rows
+    has_suite = bool(guess.spec or guess.rows)
+    text = _WITHOUT_GPU if has_suite else _EMBEDDED
     if name is not None:
         text = _SHIPPED.joinpath("configs", f"{name}.toml").read_text("utf-8")
-    else:
-        text = _EMBEDDED if is_embedded else _WITHOUT_GPU
-    if not is_embedded:
+    if has_suite:
         text = re.sub(
             r'^spec = "scenes.*$', lambda _: _suite_lines(guess), text, count=1, flags=re.M
         )
@@ -255,20 +262,17 @@ def _config(name: str | None, guess: Guess, specs: Mapping[Role, str | None]) ->
 
 
 def _with_model(config: str, role: Role, spec: str) -> str:
-    """Replace a model of a config and its parameters."""
-    before, section, after = config.partition(f"[{role}]\n")
-    rest = after[after.index("\n[") :] if "\n[" in after else ""
-    return f"{before}{section}spec = {_quoted(_from_config(role, spec))}\n{rest}"
-
-
-def _from_config(role: Role, spec: str) -> str:
-    """Return a spec whose path, if it has one, is relative to the config's folder."""
+    """Replace a model of a config and its parameters; a path in its spec becomes relative to the
+    config's folder.
+    """
     name, colon, argument = spec.partition(":")
     argument_is = getattr(kind_of(role, spec), "argument_is", "")
     is_path = argument_is == "path" or (argument_is == "checkpoint" and Path(argument).is_dir())
-    if not is_path or Path(argument).is_absolute():
-        return spec
-    return f"{name}{colon}{os.path.relpath(argument, FOLDER)}"
+    if is_path and not Path(argument).is_absolute():
+        spec = f"{name}{colon}{os.path.relpath(argument, FOLDER)}"
+    before, section, after = config.partition(f"[{role}]\n")
+    _, following, rest = after.partition("\n[")
+    return f"{before}{section}spec = {_quoted(spec)}\n{following}{rest}"
 
 
 def _suite_lines(guess: Guess) -> str:
@@ -299,17 +303,18 @@ def _suite_text(guess: Guess) -> str:
     are read without the blanks around an instruction.
     """
     if not guess.unfinished:
-        return to_jsonl(guess.rows)
+        return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in guess.rows)
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(("image", "instruction"))
     for row in guess.rows:
         image, instruction = row["image"], row["instruction"]
-        harmless_image = f"./{image}" if image.startswith(_FORMULAS) else image
-        harmless_instruction = (
-            f" {instruction}" if instruction.startswith(_FORMULAS) else instruction
+        writer.writerow(
+            (
+                f"./{image}" if image.startswith(_FORMULAS) else image,
+                f" {instruction}" if instruction.startswith(_FORMULAS) else instruction,
+            )
         )
-        writer.writerow((harmless_image, harmless_instruction))
     return buffer.getvalue()
 
 
@@ -326,17 +331,17 @@ def _systems(ci: str) -> tuple[list[str], str]:
         return [ci], ""
     remote = git("remote", "get-url", "origin") or ""
     systems = [name for name in CI_FILES if name in remote]
-    return (
-        systems,
-        ""
-        if systems
-        else "wrote no workflow: no git remote says for which CI system; add --ci=github or "
-        "--ci=gitlab",
+    if systems:
+        return systems, ""
+    return [], (
+        "wrote no workflow: no git remote says for which CI system; add --ci=github or --ci=gitlab"
     )
 
 
-def _on_gpus(text: str) -> str:
-    """Have a workflow run on a machine with GPUs."""
-    text = text.replace("runs-on: ubuntu-latest", "runs-on: [self-hosted, gpu]")
-    text = text.replace("  image: python:3.12\n", "  image: python:3.12\n  tags: [gpu]\n")
-    return text.replace(" --extra-index-url https://download.pytorch.org/whl/cpu", "")
+def _workflow(system: str, on_gpus: bool) -> str:
+    """Return the workflow for a CI system, for a machine with GPUs if `on_gpus`."""
+    text = _SHIPPED.joinpath("ci", f"{system}.yml").read_text("utf-8")
+    if on_gpus:
+        for of_cpu, of_gpus in _ON_GPUS.items():
+            text = text.replace(of_cpu, of_gpus)
+    return text

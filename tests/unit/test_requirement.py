@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from pytest_imgedit.cli.requirement import of_origin
+from pytest_imgedit.cli.init import of_origin
 from pytest_imgedit.core.versions import __version__
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
