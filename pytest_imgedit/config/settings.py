@@ -24,7 +24,9 @@ from pytest_imgedit.kinds.registry import DEFAULT, kind_of
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, arbitrary_types_allowed=True, hide_input_in_errors=True
+    )
 
 
 class _OpenSection(BaseModel):
@@ -209,17 +211,13 @@ def _split_gate(text: object) -> tuple[str, str]:
     return name, limit
 
 
-class RunSettings(BaseModel):
+class RunSettings(_Section):
     """Where results go and which stages run; set on the command line only, but for `reuse`.
 
     `reuse` says which stored edits and verdicts count: those of the `exact` same environment, of a
     `compatible` one (the same device kind and the same major and minor versions of the libraries),
     or `any`. `asked` names the keys, such as `gates.fail_under`, that the command line sets.
     """
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True
-    )
 
     stage: Literal["all", "edit", "score", "report"] = "all"
     shard: Shard | None = None
@@ -244,7 +242,7 @@ class RunSettings(BaseModel):
         """Where extra copies of the reports go."""
         return [path for path in (self.json_path, self.md_path, self.html_path) if path is not None]
 
-    config_file: ConfigFile = Field(default_factory=ConfigFile.empty)
+    config_file: ConfigFile = Field(default_factory=ConfigFile)
     asked: frozenset[str] = frozenset()
 
 
@@ -262,10 +260,9 @@ class Settings(_Section):
     @property
     def tries_judge(self) -> bool:
         """Tell whether the judge is tried on edits of known quality."""
-        wanted, gates = self.judge.controls, self.gates
-        if wanted == "auto":
-            return bool(gates.fail_under or gates.max_drop or gates.compare)
-        return wanted
+        if self.judge.controls == "auto":
+            return bool(self.gates.fail_under or self.gates.max_drop or self.gates.compare)
+        return self.judge.controls
 
     @property
     def redactor(self) -> Redactor:
@@ -286,13 +283,16 @@ class Settings(_Section):
 
 def read_tables(config: Path | None) -> Tables:
     """Read the tables of a config, if there is one, as `make_settings` takes them."""
-    file = ConfigFile.empty() if config is None else ConfigFile.read_config(config)
+    file = ConfigFile() if config is None else ConfigFile.read_config(config)
     tables = {section: dict(table) for section, table in file.tables.items()}
     return {**tables, "run": {**tables.get("run", {}), "config_file": file}}
 
 
 def make_settings(raw: Tables) -> Settings:
-    """Check raw settings; raise `UsageError` with one line for the first thing that is wrong."""
+    """Check raw settings; raise `UsageError` with one line for the first thing that is wrong.
+
+    A run whose judge is `none` has only the stage `edit`.
+    """
     file: ConfigFile = raw["run"]["config_file"]
     if unknown := next((key for key in file.tables.get("run", {}) if key != "reuse"), None):
         raise UsageError(
@@ -306,33 +306,9 @@ def make_settings(raw: Tables) -> Settings:
                     "values"
                 )
     try:
-        return _without_judge(Settings.model_validate(raw))
+        settings = Settings.model_validate(raw)
     except ValidationError as error:
-        first = error.errors()[0]
-        location = [str(part) for part in first["loc"]]
-        section, key = location[0], location[1] if len(location) > 1 else ""
-        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        if first["type"] == "extra_forbidden":
-            if key:
-                known = _known_keys(section)
-            else:
-                known = tuple(name for name in Settings.model_fields if name != "run")
-            near = did_you_mean(key or section, known)
-            what = f"unknown {'key' if key else 'section'}, expected one of: {', '.join(known)}"
-        else:
-            what, near = first["msg"].removeprefix("Value error, "), ""
-        place = file.place(section, key)
-        if key and not place:
-            name = _option_name(section, key)
-        elif key:
-            name = f"{section}.{key}"
-        else:
-            name = f"[{section}]"
-        raise UsageError(f"{place}{name}: {what}{_found(raw, section, key)}{more}{near}") from None
-
-
-def _without_judge(settings: Settings) -> Settings:
-    """Have a run whose judge is `none` end with its edits."""
+        raise UsageError(_first_problem(error, raw)) from None
     if settings.judge.scores:
         return settings
     if (stage := settings.run.stage) not in ("all", "edit"):
@@ -342,6 +318,31 @@ def _without_judge(settings: Settings) -> Settings:
     return settings.model_copy(update={"run": settings.run.model_copy(update={"stage": "edit"})})
 
 
+def _first_problem(error: ValidationError, raw: Tables) -> str:
+    """Say the first thing that is wrong with raw settings, by its place in the config or its
+    option.
+    """
+    first = error.errors()[0]
+    section, key = (*map(str, first["loc"]), "")[:2]
+    name = f"{section}.{key}" if key else f"[{section}]"
+    place = raw["run"]["config_file"].place(section, key)
+    if not place:
+        name = next((option.flag for option in OPTIONS if option.toml == name), name)
+    what, near = first["msg"].removeprefix("Value error, "), ""
+    if first["type"] == "extra_forbidden":
+        kind, known = "section", [name for name in Settings.model_fields if name != "run"]
+        if key:
+            kind, known = "key", list(type(getattr(Settings(), section)).model_fields)
+        what = f"unknown {kind}, expected one of: {', '.join(known)}"
+        near = did_you_mean(key or section, known)
+    value = raw.get(section, {}).get(key)
+    if isinstance(value, str | int | float) and value != "" and not is_secret(key):
+        what += f", found {value!r}"
+    if error.error_count() > 1:
+        what += f" (and {error.error_count() - 1} more)"
+    return f"{place}{name}: {what}{near}"
+
+
 def _is_plain(value: object) -> bool:
     """Tell whether a value can go into keys and results: JSON types and finite numbers only."""
     try:
@@ -349,26 +350,3 @@ def _is_plain(value: object) -> bool:
     except (TypeError, ValueError):
         return False
     return True
-
-
-def _option_name(section: str, key: str) -> str:
-    """Name a setting that no file holds by its option, if it has one."""
-    return next(
-        (option.flag for option in OPTIONS if option.toml == f"{section}.{key}"), f"{section}.{key}"
-    )
-
-
-def _known_keys(section: str) -> tuple[str, ...]:
-    model = Settings.model_fields[section].annotation
-    if isinstance(model, type) and issubclass(model, BaseModel):
-        return tuple(model.model_fields)
-    return ()
-
-
-def _found(raw: Tables, section: str, key: str) -> str:
-    value = raw.get(section, {}).get(key)
-    if is_secret(key):
-        return ""
-    if isinstance(value, str | int | float) and value != "":
-        return f", found {value!r}"
-    return ""

@@ -1,19 +1,27 @@
-"""TOML files that can tell the line of a key, and single TOML values."""
+"""TOML configs: the line of each key, and paths, which are relative to the config's folder."""
 
 from __future__ import annotations
 
 import os
 import re
 import tomllib
+from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pytest_imgedit.config.paths import rebase_paths
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.files import read_utf8
+from pytest_imgedit.kinds.base import ROLES, Role
+from pytest_imgedit.kinds.registry import DEFAULT, kind_of
 
 MAX_TOML_BYTES = 64 * 2**20
+#: Suffixes by which a suite's spec is known to be a file.
+SUITE_SUFFIXES = (".json", ".jsonl", ".csv", ".toml")
+#: Suites whose argument is a path.
+_SUITES_OF_PATHS = ("native", "risebench")
 
 
 @dataclass(frozen=True)
@@ -23,14 +31,10 @@ class ConfigFile:
     `prefix` is the table of the file that holds the config's sections, such as `tool.imgedit`.
     """
 
-    path: Path | None
-    text: str
+    path: Path | None = None
+    text: str = ""
     tables: dict[str, Any] = field(default_factory=dict)
     prefix: str = ""
-
-    @classmethod
-    def empty(cls) -> ConfigFile:
-        return cls(None, "")
 
     @classmethod
     def read(cls, path: Path, expected: str = "a TOML file") -> ConfigFile:
@@ -38,14 +42,9 @@ class ConfigFile:
         text = read_utf8(path, MAX_TOML_BYTES, expected)
         try:
             return cls(path, text, tomllib.loads(text))
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:  # also for thousands of digits or brackets
             line = re.search(r"at line (\d+)", str(error))
             raise UsageError(f"{path}:{line[1] if line else 1}: not valid TOML: {error}") from error
-        except (
-            ValueError,
-            RecursionError,
-        ) as error:  # a number of thousands of digits, thousands of brackets
-            raise UsageError(f"{path}:1: not valid TOML: {error}") from error
 
     @classmethod
     def read_config(cls, path: Path) -> ConfigFile:
@@ -60,12 +59,12 @@ class ConfigFile:
         there.
         """
         if not os.path.lexists(path):
-            return cls.empty()
+            return cls()
         file = cls.read(path)
         tool = file.tables.get("tool")
         table = tool.get("imgedit") if isinstance(tool, dict) else None
         if table is None:
-            return cls.empty()
+            return cls()
         if not isinstance(table, dict):
             raise UsageError(f"{path}: tool.imgedit is {table!r:.40}, expected a table")
         return cls(path, file.text, table, "tool.imgedit")._as_config()
@@ -83,9 +82,7 @@ class ConfigFile:
     def place(self, section: str, key: str) -> str:
         """Return `file:line: ` of a key, or an empty string if the file does not hold it."""
         table = self.tables.get(section)
-        if self.path is None or table is None:
-            return ""
-        if key and key not in table:
+        if self.path is None or table is None or (key and key not in table):
             return ""
         name = f"{self.prefix}.{section}" if self.prefix else section
         return f"{self.path}:{_line_of_key(self.text, name, key)}: "
@@ -98,13 +95,15 @@ def configs_of(root: Path, near: Path) -> dict[str, ConfigFile]:
     in the folder `near` or in `benchmarks` below it, or in those of its parents up to the root.
     """
     project = ConfigFile.read_project(root / "pyproject.toml")
-    found = {"[tool.imgedit] in pyproject.toml": project} if project.path is not None else {}
+    configs = {}
+    if project.path is not None:
+        configs["[tool.imgedit] in pyproject.toml"] = project
     parents = [folder for folder in near.parents if folder == root or folder.is_relative_to(root)]
     for folder in dict.fromkeys((near, *parents, root)):
         for path in (folder / "imgedit.toml", folder / "benchmarks" / "imgedit.toml"):
             if os.path.lexists(path):  # one that cannot be read is no reason to take the defaults
-                return {**found, str(path): ConfigFile.read_config(path)}
-    return found
+                return {**configs, str(path): ConfigFile.read_config(path)}
+    return configs
 
 
 def _line_of_key(text: str, section: str, key: str) -> int:
@@ -129,3 +128,75 @@ def parse_value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):
         return text
+
+
+def rebase_paths(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the tables of a config in `folder` with each relative path made relative to the
+    working directory.
+
+    Parameters of a custom class stay as they are: nothing says which of them are paths.
+    """
+    base = os.path.relpath(folder)
+    if base == ".":
+        return tables
+    join = partial(_join, base)
+    result = deepcopy(tables)
+    suite, gates, workers = result.get("suite"), result.get("gates"), result.get("workers")
+    _replace(suite, "spec", partial(_rebase_suite, join))
+    for role in ROLES:
+        _rebase_model(role, result.get(role), base)
+    _replace(suite, "root", join)
+    _replace(gates, "baselines", join)
+    _replace(gates, "compare", join, r"/|\.json$")
+    for key in ("editor_python", "judge_python"):
+        _replace(workers, key, join, "/")
+    if isinstance(result.get("rubrics"), dict):
+        for rubric in result["rubrics"].values():
+            _replace(rubric, "file", join)
+    return result
+
+
+def _replace(table: Any, key: str, change: Callable[[str], str], pattern: str = "") -> None:
+    """Change a text that matches a pattern; what is no text is refused where settings are
+    checked.
+    """
+    value = table.get(key) if isinstance(table, dict) else None
+    if isinstance(value, str) and re.search(pattern, value):
+        table[key] = change(value)
+
+
+def _rebase_suite(join: Callable[[str], str], spec: str) -> str:
+    name, colon, argument = spec.partition(":")
+    if colon and name and "/" not in name:  # a path may hold a colon
+        if name in _SUITES_OF_PATHS:
+            return f"{name}:{join(argument)}"
+    elif Path(spec).suffix.lower() in SUITE_SUFFIXES:
+        return join(spec)
+    return spec
+
+
+def _rebase_model(role: Role, table: Any, base: str) -> None:
+    """Rebase the spec of an editor or judge, and the parameters that its kind says are paths."""
+    if not isinstance(table, dict):
+        return
+    spec = table.get("spec", DEFAULT)
+    if not isinstance(spec, str) or (kind := kind_of(role, spec)) is None:
+        return
+    name, colon, argument = spec.partition(":")
+    is_path = kind.argument_is == "path"
+    if kind.argument_is == "checkpoint":
+        is_path = argument.startswith(".") or Path(base, argument).is_dir()
+    if colon and is_path:
+        table["spec"] = f"{name}:{_join(base, argument)}"
+    for key in kind.names_files:
+        _replace(table, key, partial(_join, base))
+        if isinstance(table.get(key), list):
+            for entry in table[key]:
+                _replace(entry, "path", partial(_join, base))
+
+
+def _join(base: str, path: str) -> str:
+    """Join without following links; an absolute path, or none, stays as it is."""
+    if path and not Path(path).is_absolute():
+        return os.path.normpath(Path(base, path))
+    return path

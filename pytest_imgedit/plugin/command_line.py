@@ -102,7 +102,7 @@ def find_config(config: pytest.Config, near: Path) -> ConfigFile:
         configs = {f"{INI_KEY} = {name}": file, **others}
     if len(configs) > 1:
         raise UsageError(f"{' and '.join(configs)}: expected one config, or --imgedit-config=FILE")
-    return next(iter(configs.values()), ConfigFile.empty())
+    return next(iter(configs.values()), ConfigFile())
 
 
 def gather(config: pytest.Config, file: ConfigFile) -> Tables:
@@ -168,7 +168,7 @@ def check_values(config: pytest.Config) -> None:
     from pytest_imgedit.config.settings import make_settings
     from pytest_imgedit.config.toml_file import ConfigFile
 
-    make_settings(gather(config, ConfigFile.empty()))
+    make_settings(gather(config, ConfigFile()))
 
 
 def _require_utf8(name: str, value: Any) -> None:

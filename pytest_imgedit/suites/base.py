@@ -11,8 +11,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Protocol
 
-from pytest_imgedit.config.paths import SUITE_SUFFIXES
 from pytest_imgedit.config.settings import SuiteSettings
+from pytest_imgedit.config.toml_file import SUITE_SUFFIXES
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.files import is_folder
 from pytest_imgedit.core.pairs import EditPair, category_slug, in_order, slug

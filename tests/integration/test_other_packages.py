@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_imgedit.config.paths import rebase_paths
+from pytest_imgedit.config.toml_file import rebase_paths
 from pytest_imgedit.core.errors import SettingError, UsageError
 from pytest_imgedit.kinds import registry
 from pytest_imgedit.kinds.base import Site

@@ -229,7 +229,7 @@ class World:
             name: {**base.get(name, {}), **self.raw.get(name, {})} for name in {*base, *self.raw}
         }
         return make_settings(
-            {**raw, "run": {"config_file": ConfigFile.empty(), **self.raw.get("run", {})}}
+            {**raw, "run": {"config_file": ConfigFile(), **self.raw.get("run", {})}}
         )
 
     def plan(self, **raw: Any) -> Any:

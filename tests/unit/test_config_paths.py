@@ -6,8 +6,7 @@ import os
 
 import pytest
 
-from pytest_imgedit.config.paths import rebase_paths
-from pytest_imgedit.config.toml_file import ConfigFile, configs_of
+from pytest_imgedit.config.toml_file import ConfigFile, configs_of, rebase_paths
 from pytest_imgedit.core.errors import UsageError
 
 

@@ -34,7 +34,7 @@ def known(tmp_path):
         folder = tmp_path / "runs" / "r1"
         folder.mkdir(parents=True, exist_ok=True)
         write_results(run, folder)
-        settings = make_settings({"run": {"config_file": ConfigFile.empty()}})
+        settings = make_settings({"run": {"config_file": ConfigFile()}})
         told = {"fingerprint": "0" * 64, "params": {}}
         identity = SimpleNamespace(told=told, model=SimpleNamespace(batch_size=asked))
         store, suite = SimpleNamespace(folder=tmp_path), SimpleNamespace(name=name)
