@@ -4,10 +4,11 @@ suite already.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ class Guess:
 
     Without both it is the embedded suite.
 
-    `origin` says in a few words what it was made of, `unused` what was not used and why;
+    `origin` says in a few words where it comes from, `unused` what was not used and why;
     `unfinished` is what is left to the user.
     """
 
@@ -113,56 +114,47 @@ def _all_images(folder: Path, is_named: bool, unused: list[str]) -> Guess | None
         return None
     if is_named or not guess.unfinished:
         return guess
-    number = counted(len(images), "image")  # such as the pictures of a repository's documentation
-    unused.append(f"{number} without instructions: imgedit init FOLDER takes those of a folder")
+    unused.append(  # such as the pictures of a repository's documentation
+        f"{counted(len(images), 'image')} without instructions: imgedit init FOLDER takes those of "
+        "a folder"
+    )
     return None
 
 
 def _of_table(path: Path) -> Guess:
     """Take a file as it is if it is a suite, else find its columns."""
-    try:
+    with suppress(UsageError):
         suite = load_suite(SuiteSettings(spec=f"native:{path}"))
-    except UsageError:
-        suite = None
-    if (
-        suite is not None
-        and not suite.remarks
-        and all(_is_there(pair.source) for pair in suite.pairs)
-    ):
-        return Guess(f"{len(suite.pairs)} pairs of {path}", spec=path)
+        sources = (getattr(pair.source, "path", None) for pair in suite.pairs)
+        if not suite.remarks and all(source is None or source.is_file() for source in sources):
+            return Guess(f"{len(suite.pairs)} pairs of {path}", spec=path)
     problems: list[UsageError] = []
     rows = list(read_rows(path, problems))
     raise_problems(problems)
-    here = Path.cwd()
-    finder = _Finder(Path() if path.resolve().is_relative_to(here) else path.parent)
+    finder = _Finder(Path() if path.resolve().is_relative_to(Path.cwd()) else path.parent)
     names = list(dict.fromkeys(name for row in rows for name in row.values))
-    image = _column(
-        names, rows, "image", lambda row, name: finder.find(row.values.get(name)) is not None
-    )
-    prompts = [
-        name
-        for name in names
-        if name != image and any(_is_text(row.values.get(name)) for row in rows)
-    ]
-    instruction = _column(
-        prompts, rows, "instruction", lambda row, name: _is_text(row.values.get(name))
-    )
+    image = _column(names, rows, "image", lambda value: finder.find(value) is not None)
+    others = [name for name in names if name != image]
+    instruction = _column(others, rows, "instruction", _is_text)
     if image is None or instruction is None:
         what = (
             f"names images below {finder.root.resolve()}" if image is None else "holds instructions"
         )
         raise UsageError(f"{path}: no column {what}, found {', '.join(names) or 'none'}")
-    made = [_made(row, image, instruction, finder) for row in rows]
-    ids = Counter(row["id"] for row in made if "id" in row)
+    pairs = [_pair(row, image, instruction, finder) for row in rows]
+    ids = Counter(pair["id"] for pair in pairs if "id" in pair)
     if twice := next((name for name, count in ids.items() if count > 1), None):
         raise UsageError(f"{path}: id {twice!r} occurs {ids[twice]} times, expected unique ids")
-    origin = f"{len(made)} rows of {path}: image {image!r}, instruction {instruction!r}"
-    return Guess(origin, rows=made, root=finder.root)
+    return Guess(
+        f"{len(pairs)} rows of {path}: image {image!r}, instruction {instruction!r}",
+        rows=pairs,
+        root=finder.root,
+    )
 
 
-def _made(row: Row, image: str, instruction: str, finder: _Finder) -> JsonObject:
-    """Make a row of a suite: its image as a path below the root, its instruction, and all else
-    under its usual name.
+def _pair(row: Row, image: str, instruction: str, finder: _Finder) -> JsonObject:
+    """Return a row of the new suite: its image as a path below the root, its instruction, and all
+    else under its usual name.
     """
     result: JsonObject = {
         "image": _path(row, image, finder),
@@ -189,39 +181,40 @@ def _made(row: Row, image: str, instruction: str, finder: _Finder) -> JsonObject
 
 
 def _path(row: Row, name: str, finder: _Finder) -> str:
-    found = finder.find(row.values.get(name))
-    if found is None:
+    path = finder.find(row.values.get(name))
+    if path is None:
         raise row.error(
             f"{name!r} is {row.values.get(name)!r:.80}, expected an image below "
             f"{finder.root.resolve()}"
         )
-    return str(found)
+    return str(path)
 
 
 def _usual_name(name: str) -> str:
-    """Return what the format calls a column, such as `category` for `Kind`; a name that means
-    nothing to it stays.
+    """Return what the format calls a column, such as `category` for `Kind`; an unknown name
+    stays.
     """
     small = name.strip().lower()
-    if small in {known for names in FIELDS.values() for known in names}:
+    if small in chain.from_iterable(FIELDS.values()):
         return small
-    keys = ("category", "reference")
-    return next((key for key in keys if small in USUAL_NAMES[key]), name)
+    return next((key for key in ("category", "reference") if small in USUAL_NAMES[key]), name)
 
 
-def _column(names: Sequence[str], rows: Sequence[Row], key: str, holds: Any) -> str | None:
+def _column(
+    names: Sequence[str], rows: Sequence[Row], key: str, holds: Callable[[Any], bool]
+) -> str | None:
     """Return the column that most rows hold a value of, one of a usual name before others."""
     usual = [
         name for name in names if name.strip().lower() in USUAL_NAMES[key] or name in FIELDS[key]
     ]
-    for name in [*usual, *names]:
-        if sum(bool(holds(row, name)) for row in rows) >= _MOST_ROWS * len(rows):
+    for name in (*usual, *names):
+        if sum(holds(row.values.get(name)) for row in rows) >= _MOST_ROWS * len(rows):
             return name
     return None
 
 
 def _of_images(folder: Path, images: Sequence[Path]) -> Guess:
-    """Make a row an image; a text file of the same name beside it holds its instruction.
+    """Make each image a row; a text file of the same name beside it holds its instruction.
 
     Raises `UsageError` for one that is no text of a few thousand characters below the folder.
     """
@@ -234,8 +227,14 @@ def _of_images(folder: Path, images: Sequence[Path]) -> Guess:
             text = read_utf8(beside, _MOST_TEXT, f"the instruction for {path.name}").strip()
         missing += not text
         rows.append({"image": str(path.relative_to(folder)), "instruction": text})
-    unfinished = f"{missing} of its {len(rows)} instructions, which nothing says" if missing else ""
-    return Guess(f"{len(rows)} images of {folder}", rows=rows, root=folder, unfinished=unfinished)
+    return Guess(
+        f"{len(rows)} images of {folder}",
+        rows=rows,
+        root=folder,
+        unfinished=f"{missing} of its {len(rows)} instructions, which nothing says"
+        if missing
+        else "",
+    )
 
 
 class _Finder:
@@ -271,28 +270,24 @@ def _usable(folder: Path, suffixes: Collection[str]) -> Iterator[Path]:
 
 
 def _unusable(folder: Path) -> list[str]:
-    """Say of the tables and images below a folder that no suite can name why that is so."""
+    """Say why no suite can name some tables and images below a folder."""
     files = [path for path in _files(folder) if path.suffix.lower() in (*_TABLES, *SUFFIXES)]
     lines = [f"{str(path)!a}: {problem}" for path in files if (problem := _problem(path, folder))]
-    rest = len(lines) - _MOST_NAMED
-    if rest > 0:
-        return [*lines[:_MOST_NAMED], f"and {counted(rest, 'more file')}"]
+    if len(lines) > _MOST_NAMED:
+        lines[_MOST_NAMED:] = [f"and {counted(len(lines) - _MOST_NAMED, 'more file')}"]
     return lines
 
 
 def _problem(path: Path, folder: Path) -> str:
-    if problem := _bad_name(path):
-        return problem
-    if path.is_symlink() and not path.resolve().is_relative_to(
-        folder.resolve()
-    ):  # no folder on the way is a link
-        return f"leads out of {folder.resolve()}, expected a file below it"
-    return ""
+    problem = _bad_name(path)
+    # No folder on the way is a link.
+    if not problem and path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
+        problem = f"leads out of {folder.resolve()}, expected a file below it"
+    return problem
 
 
 def _bad_name(path: Path) -> str:
-    mark = steering(str(path))
-    if mark:
+    if mark := steering(str(path)):
         return f"a name with {mark}, expected printable text in UTF-8"
     return ""
 
@@ -302,26 +297,12 @@ def _files(folder: Path) -> Iterator[Path]:
     hold none.
     """
     entries = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
-    yield from (path for path in entries if path.is_file())
-    folders = (
-        path
-        for path in entries
-        if path.is_dir() and not path.is_symlink() and path.name not in _SKIPPED
-    )
-    for path in folders:
-        if not (path / "pyvenv.cfg").is_file():
+    yield from filter(Path.is_file, entries)
+    for path in entries:
+        is_folder = path.is_dir() and not path.is_symlink() and path.name not in _SKIPPED
+        if is_folder and not (path / "pyvenv.cfg").is_file():
             yield from _files(path)
-
-
-def _is_there(image: Any) -> bool:
-    path = getattr(image, "path", None)
-    return path is None or path.is_file()
 
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip())
-
-
-def to_jsonl(rows: Sequence[JsonObject]) -> str:
-    """Write rows as JSONL, in any script."""
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

@@ -7,8 +7,8 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,8 @@ SAME = {
     "reward_model.params.batch_size": "judge.batch_size",
     "reward_model.params.timeout": "workers.judge_timeout",
 }
+#: The section and the kind of the model that a section there names.
+_MODELS = {"diffusion_model": ("editor", "diffusers"), "reward_model": ("judge", "qwen-vl")}
 #: What else is to be said of a key that is taken over.
 BESIDE = {
     "editor.seed": "mixed into the seed of every pair, whose noise was the same there",
@@ -71,16 +73,11 @@ NO_COUNTERPART = {
 }
 
 
-@dataclass(frozen=True)
-class _Entry:
-    """A key of the YAML with its value, and `file:line`; `problem` says why none can be taken
-    over.
-    """
-
-    key: str
-    place: str
-    value: Any = ""
-    problem: str = ""
+#: Columns of a report.
+_NUMBERS = ("mean", "std", "median", "min", "max")
+_KEYS = ("num_samples", *_NUMBERS)
+#: Writes a value as TOML does: text, numbers, booleans and lists of them look the same in JSON.
+_to_toml = partial(json.dumps, ensure_ascii=False)
 
 
 def import_file(path: Path, to: Path) -> tuple[JsonObject, str, int]:
@@ -89,44 +86,21 @@ def import_file(path: Path, to: Path) -> tuple[JsonObject, str, int]:
     """
     if path.suffix == ".json":
         return _report(path)
-    return _config(path, to)
-
-
-def _config(path: Path, to: Path) -> tuple[JsonObject, str, int]:
-    entries = list(_entries(path))
-    if not any(
-        entry.key.startswith(("diffusion_model.", "reward_model.", "benchmark."))
-        for entry in entries
-    ):
+    entries = list(_entries(_root(path), "", path))
+    sections = ("diffusion_model.", "reward_model.", "benchmark.")
+    if not any(key.startswith(sections) for key, _, _ in entries):
         raise UsageError(
             f"{path}: expected the keys benchmark, diffusion_model and reward_model of "
             "image_edit_benchmark"
         )
     if os.path.lexists(to):
         raise UsageError(f"{to}: is there already, expected a new file (--to)")
-    sections: dict[str, JsonObject] = {}
-    rows: list[JsonObject] = []
-    for entry in entries:
-        found = _counterpart(entry, path.parent, to.parent)
-        if entry.problem and not isinstance(found, str):
-            raise UsageError(entry.problem)
-        row: JsonObject = {
-            "place": entry.place,
-            "key": entry.key,
-            "as": None,
-            "value": None,
-            "why": None,
-        }
-        if isinstance(found, str):
-            rows.append({**row, "why": found})
-            continue
-        for name, value in found.items():
-            section, _, key = name.partition(".")
-            if sections.setdefault(section, {}).setdefault(key, value) != value:
-                rows.append({**row, "why": f"{name} is {_value(sections[section][key])} already"})
-            else:
-                rows.append({**row, "as": name, "value": value})
-    text = _toml(sections)
+    tables: dict[str, JsonObject] = {}
+    rows = [row for entry in entries for row in _rows(*entry, path.parent, to.parent, tables)]
+    text = "\n".join(
+        f"[{section}]\n" + "".join(f"{key} = {_to_toml(value)}\n" for key, value in table.items())
+        for section, table in tables.items()
+    )
     try:
         tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -140,17 +114,45 @@ def _config(path: Path, to: Path) -> tuple[JsonObject, str, int]:
     return {"config": str(to), "keys": rows}, "\n".join(lines), 0
 
 
-def _line(row: Mapping[str, Any]) -> str:
+def _rows(
+    key: str, place: str, node: yaml.Node, folder: Path, target: Path, tables: dict[str, JsonObject]
+) -> Iterator[JsonObject]:
+    """Add the counterparts of a key to the tables of the new config; yield a row for each, or one
+    that says why there is none.
+    """
+    row = {"place": place, "key": key, "as": None, "value": None, "why": None}
+    value, problem = "", None
+    if key != "prompts":
+        try:
+            value = _plain(node, f"{place}: {key}")
+        except UsageError as error:
+            problem = error
+    counterparts = _counterparts(key, value, folder, target)
+    if isinstance(counterparts, str):
+        yield {**row, "why": counterparts}
+        return
+    if problem is not None:
+        raise problem
+    for name, new_value in counterparts.items():
+        section, _, new_key = name.partition(".")
+        known = tables.setdefault(section, {}).setdefault(new_key, new_value)
+        if known != new_value:
+            yield {**row, "why": f"{name} is {_to_toml(known)} already"}
+        else:
+            yield {**row, "as": name, "value": new_value}
+
+
+def _line(row: JsonObject) -> str:
     place = f"{row['place']}: {row['key']}: "
     if row["as"] is None:
         return f"{place}no counterpart: {row['why']}"
-    return f"{place}{row['as']} = {_value(row['value'])}" + (
-        f" ({BESIDE[row['as']]})" if row["as"] in BESIDE else ""
-    )
+    line = f"{place}{row['as']} = {_to_toml(row['value'])}"
+    if row["as"] in BESIDE:
+        line += f" ({BESIDE[row['as']]})"
+    return line
 
 
-def _entries(path: Path) -> Iterator[_Entry]:
-    """List all keys that hold a value or a list; the prompts of all categories are one."""
+def _root(path: Path) -> yaml.MappingNode:
     text = read_utf8(path, MOST, "a config in YAML")
     try:
         _check_size(text, path)
@@ -159,7 +161,7 @@ def _entries(path: Path) -> Iterator[_Entry]:
         raise UsageError(f"{path}: not valid YAML: {one_line(error)}") from None
     if not isinstance(root, yaml.MappingNode):
         raise UsageError(f"{path}: holds no keys, expected a config in YAML")
-    yield from _below(root, "", path)
+    return root
 
 
 def _check_size(text: str, path: Path) -> None:
@@ -180,21 +182,21 @@ def _check_size(text: str, path: Path) -> None:
             raise UsageError(f"{place}: more than {MOST_VALUES} values, expected a config")
 
 
-def _below(node: yaml.MappingNode, prefix: str, path: Path) -> Iterator[_Entry]:
-    for name, value in node.value:
+def _entries(
+    table: yaml.MappingNode, prefix: str, path: Path
+) -> Iterator[tuple[str, str, yaml.Node]]:
+    """Yield each key that holds a value or a list, with its `file:line` and its node; the prompts
+    of all categories are one.
+    """
+    for name, node in table.value:
         place = f"{path}:{name.start_mark.line + 1}"
         if not isinstance(name, yaml.ScalarNode):
             raise UsageError(f"{place}: a key that is a table or a list, expected text")
         key = f"{prefix}{name.value:.100}"
-        if key == "prompts":
-            yield _Entry(key, place)
-        elif isinstance(value, yaml.MappingNode):
-            yield from _below(value, f"{key}.", path)
+        if isinstance(node, yaml.MappingNode) and key != "prompts":
+            yield from _entries(node, f"{key}.", path)
         else:
-            try:
-                yield _Entry(key, place, _plain(value, f"{place}: {key}"))
-            except UsageError as error:
-                yield _Entry(key, place, problem=str(error))
+            yield key, place, node
 
 
 def _plain(node: yaml.Node, place: str) -> Any:
@@ -227,9 +229,9 @@ def _scalar(node: yaml.Node, place: str) -> Any:
     return value
 
 
-def _counterpart(entry: _Entry, folder: Path, target: Path) -> dict[str, Any] | str:
+def _counterparts(key: str, value: Any, folder: Path, target: Path) -> dict[str, Any] | str:
     """Return the keys here with their values, or why there is none."""
-    key, value = entry.key, entry.value
+    role, _, name = key.partition(".params.")
     if value is None:
         return "it has no value"
     if key in SAME:
@@ -241,48 +243,27 @@ def _counterpart(entry: _Entry, folder: Path, target: Path) -> dict[str, Any] | 
             if data.is_absolute()
             else os.path.relpath(folder / data, target)
         }
-    role, _, name = key.partition(".params.")
-    if role in ("diffusion_model", "reward_model") and name == "model_name":
-        kind = "editor.spec" if role == "diffusion_model" else "judge.spec"
-        return {kind: f"{'diffusers' if role == 'diffusion_model' else 'qwen-vl'}:{value}"}
+    if name == "model_name" and role in _MODELS:
+        section, kind = _MODELS[role]
+        return {f"{section}.spec": f"{kind}:{value}"}
     if name == "device_ids" and isinstance(value, list):
         return {"workers.gpus": ",".join(map(str, value))}
     if name == "device":
-        return _device(str(value))
+        if value == "cpu":
+            return {"workers.gpus": "none"}
+        if str(value).startswith("cuda:"):
+            return {"workers.gpus": str(value).removeprefix("cuda:")}
+        return "all GPUs that are visible are used"
     if key.endswith(".class_path"):
         if "qwen" in str(value).lower():
             return "the spec says it"
         return "write the class anew (docs/models.md), its spec is package.module:Class"
     if key == "prompts":
         return {"judge.rubric": "plausibility"}
-    parents = [key.rsplit(".", cut)[0] for cut in range(key.count(".") + 1)]
+    names = [key.rsplit(".", cut)[0] for cut in range(key.count(".") + 1)]
     return next(
-        (NO_COUNTERPART[name] for name in [key, *parents] if name in NO_COUNTERPART),
-        "not known here",
+        (NO_COUNTERPART[name] for name in names if name in NO_COUNTERPART), "not known here"
     )
-
-
-def _device(value: str) -> dict[str, Any] | str:
-    if value == "cpu":
-        return {"workers.gpus": "none"}
-    if value.startswith("cuda:"):
-        return {"workers.gpus": value.removeprefix("cuda:")}
-    return "all GPUs that are visible are used"
-
-
-def _value(value: Any) -> str:
-    """Write a value as TOML does: text, numbers, booleans and lists of them look the same in
-    JSON.
-    """
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _toml(sections: Mapping[str, JsonObject]) -> str:
-    parts = [
-        f"[{section}]\n" + "".join(f"{key} = {_value(value)}\n" for key, value in table.items())
-        for section, table in sections.items()
-    ]
-    return "\n".join(parts)
 
 
 def _report(path: Path) -> tuple[JsonObject, str, int]:
@@ -300,14 +281,10 @@ def _report(path: Path) -> tuple[JsonObject, str, int]:
                 f"{path}: {name:.100}: found {row!a:.80}, expected numbers {', '.join(_KEYS)}"
             )
         slug = category_slug(name)
-        rows.append(
-            {
-                "category": slug if slug in CATEGORIES else shorten(name, 100),
-                **{key: row.get(key) for key in _KEYS},
-            }
-        )
-    shown = [
-        (str(row["category"]), str(row["num_samples"]), *(number(row[key]) for key in _NUMBERS))
+        category = slug if slug in CATEGORIES else shorten(name, 100)
+        rows.append({"category": category, **{key: row[key] for key in _KEYS}})
+    table = [
+        (row["category"], str(row["num_samples"]), *(number(row[key]) for key in _NUMBERS))
         for row in rows
     ]
     notes = [
@@ -317,12 +294,8 @@ def _report(path: Path) -> tuple[JsonObject, str, int]:
         "their edits: --imgedit-editor=folder:outputs/images judges them again, and that run can "
         "be a baseline",
     ]
-    text = "\n".join([terminal.render_table(("category", "n", *_NUMBERS), shown), *notes])
+    text = "\n".join([terminal.render_table(("category", "n", *_NUMBERS), table), *notes])
     return {"statistics": rows, "notes": notes}, text, 0
-
-
-_NUMBERS = ("mean", "std", "median", "min", "max")
-_KEYS = ("num_samples", *_NUMBERS)
 
 
 def _is_number(value: object) -> bool:
