@@ -216,9 +216,10 @@ def _scalar(node: yaml.Node, place: str) -> Any:
         raise UsageError(
             f"{place}: {len(node.value)} characters, expected at most {MOST_CHARACTERS}"
         )
+    value = node.value
     try:
-        is_date = node.tag == f"{_TAG}timestamp"
-        value = node.value if is_date else yaml.SafeLoader("").construct_object(node)
+        if node.tag != f"{_TAG}timestamp":
+            value = yaml.SafeLoader("").construct_object(node)
         str(value).encode()
     except (yaml.YAMLError, ValueError, KeyError) as error:
         raise UsageError(
@@ -260,7 +261,7 @@ def _counterparts(key: str, value: Any, folder: Path, target: Path) -> dict[str,
         return "write the class anew (docs/models.md), its spec is package.module:Class"
     if key == "prompts":
         return {"judge.rubric": "plausibility"}
-    names = [key.rsplit(".", cut)[0] for cut in range(key.count(".") + 1)]
+    names = (key.rsplit(".", cut)[0] for cut in range(key.count(".") + 1))
     return next(
         (NO_COUNTERPART[name] for name in names if name in NO_COUNTERPART), "not known here"
     )
@@ -280,8 +281,9 @@ def _report(path: Path) -> tuple[JsonObject, str, int]:
             raise UsageError(
                 f"{path}: {name:.100}: found {row!a:.80}, expected numbers {', '.join(_KEYS)}"
             )
-        slug = category_slug(name)
-        category = slug if slug in CATEGORIES else shorten(name, 100)
+        category = category_slug(name)
+        if category not in CATEGORIES:
+            category = shorten(name, 100)
         rows.append({"category": category, **{key: row[key] for key in _KEYS}})
     table = [
         (row["category"], str(row["num_samples"]), *(number(row[key]) for key in _NUMBERS))
@@ -294,8 +296,8 @@ def _report(path: Path) -> tuple[JsonObject, str, int]:
         "their edits: --imgedit-editor=folder:outputs/images judges them again, and that run can "
         "be a baseline",
     ]
-    text = "\n".join([terminal.render_table(("category", "n", *_NUMBERS), table), *notes])
-    return {"statistics": rows, "notes": notes}, text, 0
+    lines = [terminal.render_table(("category", "n", *_NUMBERS), table), *notes]
+    return {"statistics": rows, "notes": notes}, "\n".join(lines), 0
 
 
 def _is_number(value: object) -> bool:

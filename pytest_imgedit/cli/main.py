@@ -79,7 +79,7 @@ _COMMANDS = (
     ),
     _Command(
         "compare",
-        "runs:compare_runs",
+        "compare:compare_runs",
         "compare two runs or baselines pair by pair",
         {
             "before": {"metavar": "BEFORE", "help": f"{_RUN}; or a baseline's NAME or path"},
@@ -106,7 +106,7 @@ _COMMANDS = (
     ),
     _Command(
         "trend",
-        "trend:trend",
+        "compare:trend",
         "tell whether a series of checkpoints got worse",
         {
             "references": {
@@ -203,7 +203,7 @@ _COMMANDS = (
     ),
     _Command(
         "explain",
-        "explain:explain",
+        "runs:explain",
         "show what an edit or a verdict depends on",
         {
             "reference": {
@@ -214,7 +214,7 @@ _COMMANDS = (
     ),
     _Command(
         "agreement",
-        "agreement:agree",
+        "runs:agree",
         "compare a run's scores with ratings by people",
         {
             "reference": {"metavar": "RUN", "help": _RUN},

@@ -12,7 +12,8 @@ from itertools import chain, starmap
 from pathlib import Path
 from typing import Any
 
-from pytest_imgedit.cli.runs import baselines_folder, find_run, refuse_to_compare
+from pytest_imgedit.cli.compare import baselines_folder, refuse_to_compare
+from pytest_imgedit.cli.runs import find_run
 from pytest_imgedit.config.settings import RunSettings
 from pytest_imgedit.core import provenance
 from pytest_imgedit.core.errors import StoreError, UsageError
@@ -92,8 +93,8 @@ def _finished_shard(path: Path, results: Results) -> ShardRun:
         raise UsageError(
             f"{path}: shard {info} was stopped by {results.run.stopped_by}, run it again"
         )
-    shard = Shard(info.index, info.count)
-    unexpected = set(filter(shard.has, info.ids)) ^ {item.id for item in results.items}
+    expected = set(filter(Shard(info.index, info.count).has, info.ids))
+    unexpected = expected ^ {item.id for item in results.items}
     if unexpected:
         raise UsageError(f"{path}: pair {min(unexpected)!r} is not in the shard that it belongs to")
     if not is_folder(store / "blobs"):
@@ -140,10 +141,9 @@ def _refuse_environments(shards: Sequence[ShardRun]) -> None:
         for shard, environment in computed:
             first = computed[0][1]
             if not environment.bare.serves(first.bare, shard.results.reuse.policy):
-                unlike = "; ".join(environment.differences(first))
                 raise UsageError(
                     f"{shard.path}: {kind} of another environment than in {shards[0].path}: "
-                    f"{unlike}"
+                    f"{'; '.join(environment.differences(first))}"
                 )
 
 
@@ -239,8 +239,11 @@ def _controls(shards: Sequence[ShardRun], items: Sequence[Item]) -> Controls | N
     trials = list(chain.from_iterable(part.trials for part in controls))
     if not trials:
         return None
-    scores = {item.id: item.score for item in items if item.score is not None}
-    return describe_controls(trials, scores, shards[0].results.run.options.gates.alpha)
+    return describe_controls(
+        trials,
+        {item.id: item.score for item in items if item.score is not None},
+        shards[0].results.run.options.gates.alpha,
+    )
 
 
 def _run_info(shards: Sequence[ShardRun]) -> RunInfo:

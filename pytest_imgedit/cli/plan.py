@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pytest_imgedit.cli.runs import find_run, read_either, refuse_to_compare
+from pytest_imgedit.cli.compare import read_either, refuse_to_compare
+from pytest_imgedit.cli.runs import find_run
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.pairs import category_slug, in_order
 from pytest_imgedit.core.results import Results

@@ -1,43 +1,44 @@
-"""`imgedit compare`, `export`, `report`, `runs` and `schema`: what finished runs hold."""
+"""`imgedit agreement`, `explain`, `export`, `report`, `runs` and `schema`: what a store and its
+finished runs hold.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+import csv
+import io
+import json
+import math
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from pytest_imgedit.config.settings import GatesSettings, RunSettings
-from pytest_imgedit.config.toml_file import configs_of
+from pytest_imgedit.config.settings import RunSettings
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.core.files import is_folder, to_json, write_json
+from pytest_imgedit.core.files import is_folder, read_utf8, to_json, write_json
 from pytest_imgedit.core.pairs import in_order
 from pytest_imgedit.core.results import Item, Results, SeedResult
-from pytest_imgedit.core.sanitize import counted, number
+from pytest_imgedit.core.sanitize import counted, interval, number
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.report import tables, terminal
-from pytest_imgedit.report.tables import human_time
+from pytest_imgedit.report import terminal
+from pytest_imgedit.report.tables import human_time, judge_name
 from pytest_imgedit.report.write import write_reports
 from pytest_imgedit.run.preflight import check_copies
-from pytest_imgedit.stats import collapse, gates
-from pytest_imgedit.stats.comparison import compare, differences, environment_differences
+from pytest_imgedit.stats.agreement import MEASURES, agreement
 from pytest_imgedit.stats.outcome import outcome
-from pytest_imgedit.store.baselines import (
-    FOLDER,
-    Baseline,
-    as_baseline,
-    read_baseline,
-    read_results,
-    unlike_items,
-    unlike_judges,
-    unlike_losses,
-)
+from pytest_imgedit.store.baselines import Baseline, read_results
 from pytest_imgedit.store.blobs import Blobs
+from pytest_imgedit.store.journal import EditRecord, Journal, ModelRecord, VerdictRecord
 from pytest_imgedit.store.store import finished_runs
 
+#: Columns of `imgedit runs`.
+_HEADER = ("run", "finished", "suite", "editor", "pairs", "overall", "state")
 #: The list of the edits that `imgedit export` writes.
 LIST = "edits.json"
+#: The most bytes of a file of ratings.
+MAX_BYTES = 64 * 2**20
+Stored = EditRecord | VerdictRecord
+#: By the type of a record: its kind, and the model that decided it.
+_KINDS = {EditRecord: ("edit", "editor"), VerdictRecord: ("verdict", "judge")}
+#: The fewest characters that stand for a key.
+MIN_PREFIX = 4
 
 
 def find_run(reference: str, out: Path) -> Path:
@@ -83,6 +84,7 @@ def list_runs(out: Path) -> tuple[JsonObject, str, int]:
     if not is_folder(out):
         raise UsageError(f"{str(out)[:200]}: no such folder, expected a store")
     rows: list[JsonObject] = []
+    table: list[tuple[str, ...]] = []
     broken: list[str] = []
     for path in finished_runs(out):
         try:
@@ -104,20 +106,20 @@ def list_runs(out: Path) -> tuple[JsonObject, str, int]:
                 "outcome": conclusion.line,
             }
         )
-    table = [
-        (
-            row["id"],
-            human_time(row["finished"]),
-            row["suite"],
-            row["editor"],
-            str(row["pairs"]),
-            number(row["overall"]),
-            row["state"],
+        table.append(
+            (
+                results.run.id,
+                human_time(results.run.finished),
+                results.suite.name,
+                results.editor.spec,
+                str(len(results.items)),
+                number(results.overall.macro.mean),
+                conclusion.state,
+            )
         )
-        for row in rows
-    ]
-    header = ("run", "finished", "suite", "editor", "pairs", "overall", "state")
-    text = terminal.render_table(header, table) if rows else f"{out}: no finished run"
+    text = f"{out}: no finished run"
+    if rows:
+        text = terminal.render_table(_HEADER, table)
     return {"runs": rows, "broken": broken}, "\n".join([text, *broken]), int(bool(broken))
 
 
@@ -213,91 +215,171 @@ def _export(item: Item, index: int, result: SeedResult, blobs: Blobs, folder: Pa
     return {**row, "file": str(name)}
 
 
-def compare_runs(
-    before: str,
-    now: str,
-    max_drop: Sequence[str],
-    max_collapsed: str | None,
-    alpha: float,
-    margin: float,
-    out: Path,
-) -> tuple[JsonObject, str, int]:
-    """Compare two runs or baselines pair by pair, and apply gates on drops and on collapsed
-    pairs.
+def read_ratings(path: Path) -> dict[str, list[float]]:
+    """Read the ratings of each pair from rows `id,score`, which may have further columns.
+
+    Raises `UsageError` with file:line.
     """
+    ratings: dict[str, list[float]] = {}
+    text = read_utf8(path, MAX_BYTES, "a CSV file")
+    rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
-        settings = GatesSettings.model_validate(
-            {
-                "max_drop": list(max_drop),
-                "max_collapsed": max_collapsed or 0,
-                "alpha": alpha,
-                "margin": margin,
-            }
+        header = list(rows.fieldnames or ())
+        for column in ("id", "score"):
+            if header.count(column) != 1:
+                raise UsageError(
+                    f"{path}:1: {'twice' if column in header else 'no'} column {column!r}, "
+                    "expected a header with one id and one score"
+                )
+        for row in rows:
+            score = _number(row["score"] or "")
+            if score is None or not row["id"]:
+                raise UsageError(
+                    f"{path}:{rows.line_num}: id {row['id']!r} with score {row['score']!r}, "
+                    "expected an id and a number"
+                )
+            ratings.setdefault(row["id"], []).append(score)
+    except csv.Error as error:
+        raise UsageError(f"{path}:{rows.line_num + 1}: not valid CSV: {error}") from None
+    return ratings
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    if math.isfinite(value) and "_" not in text:
+        return value
+    return None
+
+
+def agree(reference: str, ratings: Path, out: Path) -> tuple[JsonObject, str, int]:
+    """Compare a run's scores with the mean rating of each pair, overall and by category."""
+    results = read_results(find_run(reference, out))
+    ratings_by_id = read_ratings(ratings)
+    count = sum(map(len, ratings_by_id.values()))
+    rated = [item for item in results.items if item.id in ratings_by_id]
+    scored = [item for item in rated if item.score is not None]
+    unscored = len(rated) - len(scored)
+    known = {item.id for item in results.items}
+    unknown = [pair_id for pair_id in ratings_by_id if pair_id not in known]
+    measured: dict[str, JsonObject] = {}
+    for field in ("overall", *in_order(item.category for item in scored)):
+        members = [item for item in scored if field in ("overall", item.category)]
+        measured[field] = agreement(
+            [item.score or 0.0 for item in members],
+            [sum(ratings_by_id[item.id]) / len(ratings_by_id[item.id]) for item in members],
+            [item.cluster for item in members],
         )
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = str(first["loc"][0]).replace("_", "-")
-        raise UsageError(f"--{name}: {first['msg'].removeprefix('Value error, ')}") from None
-    a, b = read_either(before, out), read_either(now, out)
-    refuse_to_compare(
-        a, b, f"{before} and {now}", gated=bool(max_drop or max_collapsed is not None)
+    table = terminal.render_table(
+        ("category", "n", "Spearman", "Kendall τ-b", "pairwise accuracy"),
+        [
+            (field, str(row["n"]), *(_cell(row[name]) for name in MEASURES))
+            for field, row in sorted(measured.items(), key=lambda row: row[0] == "overall")
+        ],
     )
-    observations = differences(a.items, b.items)
-    gates.check_fields(
-        "--max-drop", settings.max_drop, in_order(pair.category for pair in observations)
-    )
-    results = gates.max_drop(settings, observations, a.name)
-    tail, fallen = collapse.max_collapsed(
-        settings, collapse.moves_between(a.items, b.items), a.name
-    )
-    comparison = compare(a, b.items, alpha, results, environment_differences(a, b), fallen)
-    if max_collapsed is not None:
-        results.append(tail)
-    shown = terminal.render_tables([tables.comparison_table(comparison, len(b.items))])
-    lines = [f"{b.name}: editor {b.editor.spec}, run {b.run}", shown.rstrip()]
-    lines += [f"{gate.state}: {gate.why}" for gate in results]
+    rated_by = f"{counted(count, 'rating')} of {counted(len(ratings_by_id), 'pair')}"
+    lines = [f"judge {judge_name(results)} against {rated_by} in {ratings}", table]
+    if unscored:
+        lines.append(f"{unscored} rated pairs have no score in the run")
+    if unknown:
+        lines.append(f"ids that are rated but not in the run: {len(unknown)}, such as {unknown[0]}")
     document = {
-        "comparison": comparison.model_dump(mode="json"),
-        "gates": [asdict(gate) for gate in results],
+        "pairs": len(scored),
+        "ratings": count,
+        "unscored": unscored,
+        "unknown": unknown,
+        "rows": measured,
     }
-    return document, "\n".join(lines), int(any(gate.state != "PASS" for gate in results))
+    return document, "\n".join(lines), int(not scored)
 
 
-def refuse_to_compare(a: Baseline, b: Baseline, names: str, gated: bool = False) -> None:
-    """Raise `UsageError` if two baselines are of other pairs or verdicts, or, where `gated`, of
-    unlike losses.
+def _cell(measure: JsonObject) -> str:
+    if measure["ci95"] is None:
+        return number(measure["value"])
+    return f"{number(measure['value'])} ({interval(measure['ci95'])})"
+
+
+def explain(reference: str, out: Path) -> tuple[JsonObject, str, int]:
+    """Show the recipe and the environment of the record that a reference means in the store `out`.
+
+    A reference is the first characters of the key of an edit or a verdict, or of the SHA-256 of an
+    edited image. Raises `UsageError` if it means no record, or several of different recipes.
     """
-    items = [(item.id, item.sha256, [seed.seed for seed in item.seeds]) for item in b.items]
-    reason = unlike_judges(a, dict(b.judge), b.seeds) or unlike_items(a, items)
-    if gated:
-        reason = reason or unlike_losses(a, b.editor.lossy)
-    if reason:
-        raise UsageError(f"{names} cannot be compared, {reason}")
+    if not is_folder(out):
+        raise UsageError(f"{str(out)[:200]}: no such folder, expected a store")
+    if len(reference) < MIN_PREFIX:
+        raise UsageError(
+            f"{reference!r}: expected at least {MIN_PREFIX} characters of a key, as results.json "
+            "has it"
+        )
+    edits = Journal(out / "edits.jsonl", EditRecord, reads_only=True).records
+    verdicts = Journal(out / "verdicts.jsonl", VerdictRecord, reads_only=True).records
+    records: tuple[Stored, ...] = (*edits.values(), *verdicts.values())
+    matches = [record for record in records if _is_meant(record, reference)]
+    if not matches:
+        raise UsageError(f"{reference}: no edit or verdict in {out} has such a key or image")
+    if len({record.content for record in matches}) > 1:
+        keys = ", ".join(f"{_KINDS[type(record)][0]} {record.key[:12]}" for record in matches[:5])
+        raise UsageError(f"{reference}: {len(matches)} records begin so, expected one: {keys}")
+    record = matches[-1]  # the newest of those that differ by their environment
+    kind, model = _KINDS[type(record)]
+    models = Journal(out / "models.jsonl", ModelRecord, reads_only=True).records
+    recipe = getattr(models.get(str(record.recipe.get(model))), "recipe", None)
+    document = {"kind": kind, **record.model_dump(), model: recipe}
+    return document, _explanation(kind, record, model, recipe), 0
 
 
-def baselines_folder() -> Path:
-    """Return the folder of the baselines that the config of this repository names, or the usual
-    one.
-    """
-    for file in configs_of(Path.cwd(), Path.cwd()).values():
-        folder = file.tables.get("gates", {}).get("baselines")
-        if isinstance(folder, str):
-            return Path(folder)
-    return FOLDER
+def _is_meant(record: Stored, reference: str) -> bool:
+    names = [record.key, record.content]
+    if isinstance(record, EditRecord):
+        names.append(record.blob)
+    return any(name.startswith(reference) for name in names)
 
 
-def read_either(reference: str, out: Path) -> Baseline:
-    """Read a run, or else a baseline."""
-    try:
-        path = find_run(reference, out)
-    except UsageError as error:
-        if reference == "latest":
-            raise
-        try:
-            return read_baseline(reference, baselines_folder(), Path.cwd())
-        except UsageError as baseline_error:
-            raise UsageError(f"{error}; and {baseline_error}") from None
-    return as_baseline(path)
+def _explanation(kind: str, record: Stored, model: str, recipe: JsonObject | None) -> str:
+    lines = [f"{kind} {record.key}"]
+    if isinstance(record, EditRecord):
+        lines.append(
+            f"image {record.blob}, {record.width}x{record.height}, {record.seconds:g} s on "
+            f"{record.worker}"
+        )
+    else:
+        lines.append(
+            f"score {record.score:g}, {record.asked} asked, in a batch of {record.batch_size}"
+        )
+    lines += ["", "computed on:", f"  {record.environment}"]
+    if record.environment.processor:
+        lines.append(f"  images prepared by {record.environment.processor}")
+    if record.environment.compiled is not None:
+        lines.append(f"  networks {'compiled' if record.environment.compiled else 'not compiled'}")
+    lines += ["", f"decided by the {model}:"]
+    if recipe is None:
+        lines.append("  its record is not in this store any more")
+    else:
+        lines += _listed(recipe)
+    lines += ["", "and by what was asked:"]
+    lines += _listed({name: value for name, value in record.recipe.items() if name != model})
+    if record.code:
+        lines += ["", "and by modules that were imported while it ran:", *_listed(record.code)]
+    return "\n".join(lines)
+
+
+def _listed(values: JsonObject, indent: str = "  ") -> list[str]:
+    """Lines of a table, inner ones indented; texts as JSON writes them."""
+    lines = []
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            lines += [f"{indent}{name}:", *_listed(value, indent + "  ")]
+        elif isinstance(value, list) and any(isinstance(entry, list | dict) for entry in value):
+            lines += [
+                f"{indent}{name}:",
+                *(f"{indent}  {json.dumps(entry, ensure_ascii=False)}" for entry in value),
+            ]
+        else:
+            lines.append(f"{indent}{name}: {json.dumps(value, ensure_ascii=False)}")
+    return lines
 
 
 def schema(baseline: bool) -> tuple[JsonObject, str, int]:

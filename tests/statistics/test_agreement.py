@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pytest_imgedit.cli.agreement import read_ratings
+from pytest_imgedit.cli.runs import read_ratings
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.stats.agreement import agreement, pairwise_accuracy
 

@@ -1,28 +1,131 @@
-"""`imgedit trend`: a series of checkpoints, looked at after each, with one chance of a false alarm
-for all looks.
+"""`imgedit compare` and `imgedit trend`: two runs pair by pair, and a series of checkpoints, looked
+at after each, with one chance of a false alarm for all looks.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
-from pytest_imgedit.cli.runs import no_runs, read_either, refuse_to_compare
+from pydantic import ValidationError
+
+from pytest_imgedit.cli.runs import find_run, no_runs
+from pytest_imgedit.config.settings import GatesSettings
+from pytest_imgedit.config.toml_file import configs_of
 from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core.pairs import in_order
 from pytest_imgedit.core.sanitize import counted
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.report import terminal, trend_page
+from pytest_imgedit.report import tables, terminal, trend_page
 from pytest_imgedit.report.write import check_writable
+from pytest_imgedit.stats import collapse, gates
+from pytest_imgedit.stats.comparison import compare, differences, environment_differences
 from pytest_imgedit.stats.estimates import estimate
 from pytest_imgedit.stats.trend import evidence_by_field
-from pytest_imgedit.store.baselines import Baseline, as_baseline
+from pytest_imgedit.store.baselines import (
+    FOLDER,
+    Baseline,
+    as_baseline,
+    read_baseline,
+    unlike_items,
+    unlike_judges,
+    unlike_losses,
+)
 from pytest_imgedit.store.store import finished_runs
 
 #: The id of a pair, and the hashes of its edits.
 _Draw = tuple[str, tuple[str | None, ...]]
 #: Characters of the chart in the terminal.
 CHART = 24
+
+
+def compare_runs(
+    before: str,
+    now: str,
+    max_drop: Sequence[str],
+    max_collapsed: str | None,
+    alpha: float,
+    margin: float,
+    out: Path,
+) -> tuple[JsonObject, str, int]:
+    """Compare two runs or baselines pair by pair, and apply gates on drops and on collapsed
+    pairs.
+    """
+    try:
+        settings = GatesSettings.model_validate(
+            {
+                "max_drop": list(max_drop),
+                "max_collapsed": max_collapsed or 0,
+                "alpha": alpha,
+                "margin": margin,
+            }
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0]).replace("_", "-")
+        raise UsageError(f"--{name}: {first['msg'].removeprefix('Value error, ')}") from None
+    a, b = read_either(before, out), read_either(now, out)
+    refuse_to_compare(
+        a, b, f"{before} and {now}", gated=bool(max_drop or max_collapsed is not None)
+    )
+    observations = differences(a.items, b.items)
+    gates.check_fields(
+        "--max-drop", settings.max_drop, in_order(pair.category for pair in observations)
+    )
+    results = gates.max_drop(settings, observations, a.name)
+    tail, fallen = collapse.max_collapsed(
+        settings, collapse.moves_between(a.items, b.items), a.name
+    )
+    comparison = compare(a, b.items, alpha, results, environment_differences(a, b), fallen)
+    if max_collapsed is not None:
+        results.append(tail)
+    shown = terminal.render_tables([tables.comparison_table(comparison, len(b.items))])
+    lines = [f"{b.name}: editor {b.editor.spec}, run {b.run}", shown.rstrip()]
+    lines += [f"{gate.state}: {gate.why}" for gate in results]
+    document = {
+        "comparison": comparison.model_dump(mode="json"),
+        "gates": [asdict(gate) for gate in results],
+    }
+    return document, "\n".join(lines), int(any(gate.state != "PASS" for gate in results))
+
+
+def refuse_to_compare(a: Baseline, b: Baseline, names: str, gated: bool = False) -> None:
+    """Raise `UsageError` if two baselines are of other pairs or verdicts, or, where `gated`, of
+    unlike losses.
+    """
+    items = [(item.id, item.sha256, [seed.seed for seed in item.seeds]) for item in b.items]
+    reason = unlike_judges(a, dict(b.judge), b.seeds) or unlike_items(a, items)
+    if gated:
+        reason = reason or unlike_losses(a, b.editor.lossy)
+    if reason:
+        raise UsageError(f"{names} cannot be compared, {reason}")
+
+
+def baselines_folder() -> Path:
+    """Return the folder of the baselines that the config of this repository names, or the usual
+    one.
+    """
+    for file in configs_of(Path.cwd(), Path.cwd()).values():
+        folder = file.tables.get("gates", {}).get("baselines")
+        if isinstance(folder, str):
+            return Path(folder)
+    return FOLDER
+
+
+def read_either(reference: str, out: Path) -> Baseline:
+    """Read a run, or else a baseline."""
+    try:
+        path = find_run(reference, out)
+    except UsageError as error:
+        if reference == "latest":
+            raise
+        try:
+            return read_baseline(reference, baselines_folder(), Path.cwd())
+        except UsageError as baseline_error:
+            raise UsageError(f"{error}; and {baseline_error}") from None
+    return as_baseline(path)
 
 
 def trend(
