@@ -42,7 +42,7 @@ class Guess:
     Without both it is the embedded suite.
 
     `origin` says in a few words where it comes from, `unused` what was not used and why;
-    `unfinished` is what is left to the user.
+    `unfinished` is what is left to the user, in a new file that is a table then.
     """
 
     origin: str
@@ -50,6 +50,7 @@ class Guess:
     rows: list[JsonObject] = field(default_factory=list)
     root: Path = Path()
     unfinished: str = ""
+    file_name: str = "pairs.jsonl"
     unused: list[str] = field(default_factory=list)
 
 
@@ -227,14 +228,11 @@ def _of_images(folder: Path, images: Sequence[Path]) -> Guess:
             text = read_utf8(beside, _MOST_TEXT, f"the instruction for {path.name}").strip()
         missing += not text
         rows.append({"image": str(path.relative_to(folder)), "instruction": text})
-    return Guess(
-        f"{len(rows)} images of {folder}",
-        rows=rows,
-        root=folder,
-        unfinished=f"{missing} of its {len(rows)} instructions, which nothing says"
-        if missing
-        else "",
-    )
+    guess = Guess(f"{len(rows)} images of {folder}", rows=rows, root=folder)
+    if not missing:
+        return guess
+    unfinished = f"{missing} of its {len(rows)} instructions, which nothing says"
+    return replace(guess, unfinished=unfinished, file_name="pairs.csv")
 
 
 class _Finder:

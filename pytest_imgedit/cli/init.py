@@ -90,9 +90,9 @@ def init(
     as it is.
     """
     if config is not None and config not in configs():
-        near = did_you_mean(config, configs())
         raise UsageError(
-            f"--config={config}: no such config, expected one of: {', '.join(configs())}{near}"
+            f"--config={config}: no such config, expected one of: {', '.join(configs())}"
+            f"{did_you_mean(config, configs())}"
         )
     guess = guess_suite(data)
     is_new = not os.path.lexists(CONFIG)  # a config that is there has its own suite and models
@@ -124,7 +124,7 @@ def init(
     if is_new:
         to_do += _to_do(guess, text, specs, is_served, gpus)
         if guess.rows:
-            contents[FOLDER / _suite_name(guess)] = _suite_text(guess)
+            contents[FOLDER / guess.file_name] = _suite_text(guess)
     contents |= {CI_FILES[system]: _workflow(system, name is not None) for system in systems}
     written, existing = _write(contents)
     document = {
@@ -150,7 +150,7 @@ def _check(guess: Guess) -> None:
     if not guess.rows or guess.unfinished:
         return
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, _suite_name(guess))
+        path = Path(folder, guess.file_name)
         path.write_text(_suite_text(guess), "utf-8")
         try:
             load_suite(SuiteSettings(spec=str(path), root=guess.root))
@@ -179,7 +179,7 @@ def _to_do(
                 "these GPUs"
             )
     if guess.unfinished:
-        yield f"to do: fill in {guess.unfinished}, in {FOLDER / _suite_name(guess)}"
+        yield f"to do: fill in {guess.unfinished}, in {FOLDER / guess.file_name}"
     if specs["editor"] == "identity":
         yield (
             f"to do: name your model in {CONFIG}; its editor is identity, which returns the source"
@@ -201,8 +201,8 @@ def of_origin(origin: Any, name: str = _PACKAGE) -> tuple[str, bool]:
     url: str = origin["url"]
     is_local = url.startswith("file:")
     if version_control := origin.get("vcs_info"):
-        source = f"{version_control['vcs']}+{url}@{version_control['commit_id']}"
-        return f"{name} @ {source}", is_local
+        url = f"{version_control['vcs']}+{url}@{version_control['commit_id']}"
+        return f"{name} @ {url}", is_local
     if "dir_info" in origin and (remote := _remote(Path(unquote(urlsplit(url).path)))):
         return f"{name} @ {remote}", False
     return f"{name} @ {url}", is_local
@@ -280,7 +280,7 @@ def _suite_lines(guess: Guess) -> str:
         return f"spec = {_quoted(os.path.relpath(guess.spec, FOLDER))}"
     root = _quoted(os.path.relpath(guess.root, FOLDER))
     return (
-        f"spec = {_quoted(_suite_name(guess))}\nroot = {root}                   # images are "
+        f"spec = {_quoted(guess.file_name)}\nroot = {root}                   # images are "
         "below this folder"
     )
 
@@ -288,12 +288,6 @@ def _suite_lines(guess: Guess) -> str:
 def _quoted(path: str) -> str:
     """Write a text as a TOML string: as in JSON, which leaves DEL as it is."""
     return json.dumps(path, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _suite_name(guess: Guess) -> str:
-    if guess.unfinished:
-        return "pairs.csv"
-    return "pairs.jsonl"
 
 
 def _suite_text(guess: Guess) -> str:

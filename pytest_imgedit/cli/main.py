@@ -7,7 +7,7 @@ import io
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.core.versions import __version__
 
 _RUN = "a run's folder or results.json, the id of a run in the store, or latest"
-_JSON = {"--json": {"action": "store_true", "help": "print JSON"}}
 _STORE = {
     "--out": {
         "type": Path,
@@ -46,9 +45,8 @@ class _Command:
     name: str
     function: str
     summary: str
-    arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    arguments: Mapping[str, Mapping[str, Any]]
     failure: str = ""
-    takes_store: bool = True
 
 
 _COMMANDS = (
@@ -75,13 +73,13 @@ _COMMANDS = (
                 "help": "for which system a workflow is written (default: that of the git remote)",
             },
         },
-        takes_store=False,
     ),
     _Command(
         "compare",
         "compare:compare_runs",
         "compare two runs or baselines pair by pair",
         {
+            **_STORE,
             "before": {"metavar": "BEFORE", "help": f"{_RUN}; or a baseline's NAME or path"},
             "now": {"metavar": "AFTER", "help": "the same"},
             "--max-drop": {
@@ -109,6 +107,7 @@ _COMMANDS = (
         "compare:trend",
         "tell whether a series of checkpoints got worse",
         {
+            **_STORE,
             "references": {
                 "metavar": "BASELINE",
                 "nargs": "*",
@@ -132,6 +131,7 @@ _COMMANDS = (
         "runs:render_again",
         "render the reports of a run again",
         {
+            **_STORE,
             "reference": {"metavar": "RUN", "help": _RUN},
             "--html": {
                 "type": Path,
@@ -151,6 +151,7 @@ _COMMANDS = (
         "runs:export",
         "export a run's edits as CATEGORY/ID.png, with a list",
         {
+            **_STORE,
             "reference": {"metavar": "RUN", "help": _RUN},
             "folder": {"type": Path, "metavar": "DIR", "help": "a new folder"},
         },
@@ -173,7 +174,6 @@ _COMMANDS = (
                 "help": "what is written (imgedit.toml)",
             },
         },
-        takes_store=False,
     ),
     _Command(
         "merge",
@@ -193,23 +193,24 @@ _COMMANDS = (
             },
         },
         "a gate did not pass",
-        takes_store=False,
     ),
     _Command(
         "runs",
         "runs:list_runs",
         "list the runs of a store, oldest first",
-        failure="a run could not be read",
+        _STORE,
+        "a run could not be read",
     ),
     _Command(
         "explain",
         "runs:explain",
         "show what an edit or a verdict depends on",
         {
+            **_STORE,
             "reference": {
                 "metavar": "EDIT|VERDICT",
                 "help": "the first characters of its key, or an image's SHA-256",
-            }
+            },
         },
     ),
     _Command(
@@ -217,6 +218,7 @@ _COMMANDS = (
         "runs:agree",
         "compare a run's scores with ratings by people",
         {
+            **_STORE,
             "reference": {"metavar": "RUN", "help": _RUN},
             "ratings": {
                 "type": Path,
@@ -228,9 +230,10 @@ _COMMANDS = (
     ),
     _Command(
         "plan",
-        "plan:plan",
+        "compare:plan",
         "tell how many pairs gates need, and what that costs",
         {
+            **_STORE,
             "reference": {
                 "metavar": "RUN",
                 "nargs": "?",
@@ -262,9 +265,10 @@ _COMMANDS = (
     ),
     _Command(
         "qualify",
-        "qualify:qualify",
+        "doctor:qualify",
         "try a judge alone, on edits of known quality",
         {
+            **_STORE,
             "judge": {
                 "metavar": "JUDGE",
                 "nargs": "?",
@@ -295,7 +299,6 @@ _COMMANDS = (
         "runs:schema",
         "print the JSON schema of results.json",
         {"--baseline": {"action": "store_true", "help": "that of a baseline instead"}},
-        takes_store=False,
     ),
     _Command(
         "doctor",
@@ -309,7 +312,6 @@ _COMMANDS = (
             }
         },
         "something is wrong",
-        takes_store=False,
     ),
 )
 
@@ -394,10 +396,8 @@ def _parser() -> argparse.ArgumentParser:
             epilog=f"exit codes: {meanings}",
         )
         subparser.set_defaults(function=command.function)
-        arguments = {**_JSON, **command.arguments}
-        if command.takes_store:
-            arguments = {**_JSON, **_STORE, **command.arguments}
-        for name, options in arguments.items():
+        subparser.add_argument("--json", action="store_true", help="print JSON")
+        for name, options in command.arguments.items():
             subparser.add_argument(name, **options)
     return parser
 

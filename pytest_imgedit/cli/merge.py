@@ -166,7 +166,6 @@ def merge_results(shards: Sequence[ShardRun], baseline: Baseline | None) -> Resu
     gates, comparison = decide(evidence)
     differences = chain.from_iterable(shard.results.reuse.differences for shard in shards)
     decided = {(gate.kind, gate.field) for gate in gates}
-    resting = tuple(gate for gate in first.gates if (gate.kind, gate.field) not in decided)
     categories, overall = summarize_items(items)
     return first.model_copy(
         update={
@@ -189,7 +188,10 @@ def merge_results(shards: Sequence[ShardRun], baseline: Baseline | None) -> Resu
             ),
             "categories": categories,
             "overall": overall,
-            "gates": (*gates, *resting),
+            "gates": (
+                *gates,
+                *(gate for gate in first.gates if (gate.kind, gate.field) not in decided),
+            ),
             "comparison": comparison,
             "controls": evidence.controls,
             "items": tuple(items),
@@ -202,7 +204,7 @@ def _computed(shards: Sequence[ShardRun]) -> Computed:
     parts = [shard.results for shard in shards]
     editor, judge = parts[0].editor, parts[0].judge
     compiled = {part.editor.compiled for part in parts}
-    sizes = sorted({size for part in parts for size in part.editor.batch_sizes})
+    sizes = chain.from_iterable(part.editor.batch_sizes for part in parts)
     environments: dict[str, ComputedIn] = {}
     for digest, environment in chain.from_iterable(part.environments.items() for part in parts):
         counts = {"edits": environment.edits, "verdicts": environment.verdicts}
@@ -214,7 +216,7 @@ def _computed(shards: Sequence[ShardRun]) -> Computed:
         editor.model_copy(
             update={
                 "compiled": editor.compiled if len(compiled) == 1 else None,
-                "batch_sizes": tuple(sizes),
+                "batch_sizes": tuple(sorted(set(sizes))),
             }
         ),
         judge.model_copy(update={"usage": _usage([part.judge for part in parts])}),
@@ -313,7 +315,10 @@ def merge(references: Sequence[str], out: Path) -> tuple[JsonObject, str, int]:
     A reference is a run, or a store, which means its newest run. Raises `UsageError` for shards of
     unlike runs.
     """
-    shards = read_shards(map(_find, references))
+    shards = read_shards(
+        find_run("latest" if is_folder(Path(reference, "runs")) else reference, Path(reference))
+        for reference in references
+    )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out}: is there already, expected a new or an empty folder")
     gates = shards[0].results.run.options.gates
@@ -329,16 +334,16 @@ def merge(references: Sequence[str], out: Path) -> tuple[JsonObject, str, int]:
         )
     with Store(out) as store:
         folder = store.new_run()
-        run = results.run.model_copy(update={"id": folder.name})
-        results = results.model_copy(update={"run": run})
+        results = results.model_copy(
+            update={"run": results.run.model_copy(update={"id": folder.name})}
+        )
         collect(shards, store)
         write_results(results, folder)
         reports = write_reports(results, folder, store.blobs.folder, RunSettings())
     add_to_github_summary(results)
-    width = shutil.get_terminal_size().columns
     conclusion = outcome(results)
     lines = [
-        terminal.render(results, width, color=False, verbose=False).rstrip(),
+        terminal.render(results, shutil.get_terminal_size().columns, color=False).rstrip(),
         f"imgedit: {conclusion.line}",
         *(f"{report}: {path}" for report, path in reports.items()),
     ]
@@ -349,8 +354,3 @@ def merge(references: Sequence[str], out: Path) -> tuple[JsonObject, str, int]:
         "outcome": conclusion.line,
     }
     return document, "\n".join(lines), int(conclusion.fails)
-
-
-def _find(reference: str) -> Path:
-    store = Path(reference)
-    return find_run("latest" if is_folder(store / "runs") else reference, store)

@@ -8,6 +8,7 @@ import csv
 import io
 import json
 import math
+from contextlib import suppress
 from pathlib import Path
 
 from pytest_imgedit.config.settings import RunSettings
@@ -207,8 +208,10 @@ def _export(item: Item, index: int, result: SeedResult, blobs: Blobs, folder: Pa
         return row
     data = blobs.get(result.edit.blob)
     if data is None:
-        path = blobs.path(result.edit.blob)
-        return {**row, "error": f"{path} is not in the store any more, or damaged"}
+        return {
+            **row,
+            "error": f"{blobs.path(result.edit.blob)} is not in the store any more, or damaged",
+        }
     name = Path(item.category, f"seed{result.seed}" if index else "", f"{item.id}.png")
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes(data)
@@ -245,12 +248,10 @@ def read_ratings(path: Path) -> dict[str, list[float]]:
 
 
 def _number(text: str) -> float | None:
-    try:
+    with suppress(ValueError):
         value = float(text)
-    except ValueError:
-        return None
-    if math.isfinite(value) and "_" not in text:
-        return value
+        if math.isfinite(value) and "_" not in text:
+            return value
     return None
 
 
@@ -314,9 +315,10 @@ def explain(reference: str, out: Path) -> tuple[JsonObject, str, int]:
             f"{reference!r}: expected at least {MIN_PREFIX} characters of a key, as results.json "
             "has it"
         )
-    edits = Journal(out / "edits.jsonl", EditRecord, reads_only=True).records
-    verdicts = Journal(out / "verdicts.jsonl", VerdictRecord, reads_only=True).records
-    records: tuple[Stored, ...] = (*edits.values(), *verdicts.values())
+    records: tuple[Stored, ...] = (
+        *Journal(out / "edits.jsonl", EditRecord, reads_only=True).records.values(),
+        *Journal(out / "verdicts.jsonl", VerdictRecord, reads_only=True).records.values(),
+    )
     matches = [record for record in records if _is_meant(record, reference)]
     if not matches:
         raise UsageError(f"{reference}: no edit or verdict in {out} has such a key or image")
@@ -327,14 +329,12 @@ def explain(reference: str, out: Path) -> tuple[JsonObject, str, int]:
     kind, model = _KINDS[type(record)]
     models = Journal(out / "models.jsonl", ModelRecord, reads_only=True).records
     recipe = getattr(models.get(str(record.recipe.get(model))), "recipe", None)
-    document = {"kind": kind, **record.model_dump(), model: recipe}
-    return document, _explanation(kind, record, model, recipe), 0
+    text = _explanation(kind, record, model, recipe)
+    return {"kind": kind, **record.model_dump(), model: recipe}, text, 0
 
 
 def _is_meant(record: Stored, reference: str) -> bool:
-    names = [record.key, record.content]
-    if isinstance(record, EditRecord):
-        names.append(record.blob)
+    names = (record.key, record.content, getattr(record, "blob", ""))
     return any(name.startswith(reference) for name in names)
 
 
