@@ -75,8 +75,10 @@ def compare_runs(
         )
     except ValidationError as error:
         first = error.errors()[0]
-        name = str(first["loc"][0]).replace("_", "-")
-        raise UsageError(f"--{name}: {first['msg'].removeprefix('Value error, ')}") from None
+        raise UsageError(
+            f"--{str(first['loc'][0]).replace('_', '-')}: "
+            f"{first['msg'].removeprefix('Value error, ')}"
+        ) from None
     a, b = read_either(before, out), read_either(now, out)
     refuse_to_compare(
         a, b, f"{before} and {now}", gated=bool(max_drop or max_collapsed is not None)
@@ -155,10 +157,8 @@ def trend(
         check_writable(html)
     if bool(references) == (last is not None):
         raise UsageError("expected two or more runs or baselines, oldest first, or --last=N")
-    if last is None:
-        series = [read_either(reference, out) for reference in references]
-    else:
-        series = _newest(last, out)
+    baselines = (read_either(reference, out) for reference in references)
+    series = list(baselines) if last is None else _newest(last, out)
     if len(series) < 2:
         raise UsageError(
             f"a trend takes two or more runs, found {len(series)} that can be compared"
@@ -168,10 +168,12 @@ def trend(
         refuse_to_compare(series[0], run, f"{series[0].run} and {run.run}")
     document = _document(series, alpha)
     rows = zip(trend_page.rows(document), _marks(document), strict=True)
-    table = terminal.render_table(
-        (*trend_page.HEADER, "chart"), [(*row, mark) for row, mark in rows]
-    )
-    lines = [document["title"], table, *document["notes"], document["outcome"]]
+    lines = [
+        document["title"],
+        terminal.render_table((*trend_page.HEADER, "chart"), [(*row, mark) for row, mark in rows]),
+        *document["notes"],
+        document["outcome"],
+    ]
     if html is not None:
         html.parent.mkdir(parents=True, exist_ok=True)
         html.write_text(trend_page.render(document), encoding="utf-8")
@@ -242,9 +244,6 @@ def _document(series: Sequence[Baseline], alpha: float) -> JsonObject:
     ]
     if copies:
         notes.append(f"{copies} edits are those of an earlier run, and no further evidence")
-    outcome = f"PASS: no fall is shown in {counted(len(series) - 1, 'look')}"
-    if falls:
-        outcome = f"FAIL: {'; '.join(falls)}"
     return {
         "title": f"Trend of {len(series)} runs, {len(clusters)} pairs, judge "
         f"{series[0].judge.spec}",
@@ -254,7 +253,9 @@ def _document(series: Sequence[Baseline], alpha: float) -> JsonObject:
         "runs": runs,
         "fell": {field: alarms[field] for field in evidence if field in alarms},
         "notes": notes,
-        "outcome": outcome,
+        "outcome": f"FAIL: {'; '.join(falls)}"
+        if falls
+        else f"PASS: no fall is shown in {counted(len(series) - 1, 'look')}",
     }
 
 
@@ -312,9 +313,9 @@ def _marks(document: JsonObject) -> Iterator[str]:
     for mean in means:
         if mean is None:
             yield ""
-            continue
-        position = round((mean - low) / ((high - low) or 1.0) * (CHART - 1))
-        yield f"{'·' * position}●{'·' * (CHART - 1 - position)}"
+        else:
+            position = round((mean - low) / ((high - low) or 1.0) * (CHART - 1))
+            yield f"{'·' * position}●{'·' * (CHART - 1 - position)}"
 
 
 @dataclass(frozen=True)
@@ -454,10 +455,7 @@ def _spreads(
         if field not in known:
             raise UsageError(f"--gate={field}: expected one of: {', '.join(known)}")
         members = [item for item in items if field in ("overall", item.category)]
-        sides, kind = [members], "fail_under"
-        if earlier is not None:
-            sides.append([earlier[item.id] for item in members])
-            kind = "max_drop"
+        sides = [members] if earlier is None else [members, [earlier[item.id] for item in members]]
         mean = estimate(
             [round((item.score or 0.0) - _score(earlier, item.id), 6) for item in members],
             [item.cluster for item in members],
@@ -472,7 +470,8 @@ def _spreads(
         if seeds > 1:
             within = sum(float(np.mean(list(map(_variance, side)))) for side in sides) / seeds
             noise = min(1.0, within / max(within, mean.se**2 * len(members)))
-        spread = Spread(f"{kind} {field}", len(members), mean.se, mean.freedom, seeds, noise)
+        gate = f"{'fail_under' if earlier is None else 'max_drop'} {field}"
+        spread = Spread(gate, len(members), mean.se, mean.freedom, seeds, noise)
         yield spread
         if noise and earlier is None:
             yield replace(

@@ -163,11 +163,15 @@ def _text(document: JsonObject) -> str:
         f"{document['disk_free_gib']} GiB free on disk",
     ]
     if document["gpus"]:
-        rows = [
-            (gpu["name"], gpu["product"], str(gpu["free_gib"]), str(gpu["total_gib"]))
-            for gpu in document["gpus"]
-        ]
-        lines.append(terminal.render_table(("GPU", "product", "free GiB", "total GiB"), rows))
+        lines.append(
+            terminal.render_table(
+                ("GPU", "product", "free GiB", "total GiB"),
+                [
+                    (gpu["name"], gpu["product"], str(gpu["free_gib"]), str(gpu["total_gib"]))
+                    for gpu in document["gpus"]
+                ],
+            )
+        )
     else:
         lines.append("no GPU visible: editors and judges run on the CPU")
     if document["elsewhere"]:
@@ -178,10 +182,8 @@ def _text(document: JsonObject) -> str:
     if "suite" in document:
         lines.append(f"suite {document['suite']['spec']}: {document['suite']['pairs']} pairs")
     lines += [f"{row['role']} {row['spec']}: {_weights(row)}" for row in document["models"]]
-    lines += [f"problem: {problem}" for problem in document["problems"]]
-    if not document["problems"]:
-        lines.append("no problem found")
-    return "\n".join(lines).rstrip()
+    problems = [f"problem: {problem}" for problem in document["problems"]]
+    return "\n".join([*lines, *(problems or ["no problem found"])]).rstrip()
 
 
 def _weights(row: JsonObject) -> str:

@@ -231,8 +231,11 @@ def _of_images(folder: Path, images: Sequence[Path]) -> Guess:
     guess = Guess(f"{len(rows)} images of {folder}", rows=rows, root=folder)
     if not missing:
         return guess
-    unfinished = f"{missing} of its {len(rows)} instructions, which nothing says"
-    return replace(guess, unfinished=unfinished, file_name="pairs.csv")
+    return replace(
+        guess,
+        unfinished=f"{missing} of its {len(rows)} instructions, which nothing says",
+        file_name="pairs.csv",
+    )
 
 
 class _Finder:
@@ -263,14 +266,18 @@ class _Finder:
 
 def _usable(folder: Path, suffixes: Collection[str]) -> Iterator[Path]:
     """Yield the files below a folder that a suite can name."""
-    files = (path for path in _files(folder) if path.suffix.lower() in suffixes)
-    return (path for path in files if not _problem(path, folder))
+    for path in _files(folder):
+        if path.suffix.lower() in suffixes and not _problem(path, folder):
+            yield path
 
 
 def _unusable(folder: Path) -> list[str]:
     """Say why no suite can name some tables and images below a folder."""
-    files = [path for path in _files(folder) if path.suffix.lower() in (*_TABLES, *SUFFIXES)]
-    lines = [f"{str(path)!a}: {problem}" for path in files if (problem := _problem(path, folder))]
+    lines = [
+        f"{str(path)!a}: {problem}"
+        for path in _files(folder)
+        if path.suffix.lower() in (*_TABLES, *SUFFIXES) and (problem := _problem(path, folder))
+    ]
     if len(lines) > _MOST_NAMED:
         lines[_MOST_NAMED:] = [f"and {counted(len(lines) - _MOST_NAMED, 'more file')}"]
     return lines

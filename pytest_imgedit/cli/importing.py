@@ -87,8 +87,9 @@ def import_file(path: Path, to: Path) -> tuple[JsonObject, str, int]:
     if path.suffix == ".json":
         return _report(path)
     entries = list(_entries(_root(path), "", path))
-    sections = ("diffusion_model.", "reward_model.", "benchmark.")
-    if not any(key.startswith(sections) for key, _, _ in entries):
+    if not any(
+        key.startswith(("diffusion_model.", "reward_model.", "benchmark.")) for key, _, _ in entries
+    ):
         raise UsageError(
             f"{path}: expected the keys benchmark, diffusion_model and reward_model of "
             "image_edit_benchmark"
@@ -146,10 +147,8 @@ def _line(row: JsonObject) -> str:
     place = f"{row['place']}: {row['key']}: "
     if row["as"] is None:
         return f"{place}no counterpart: {row['why']}"
-    line = f"{place}{row['as']} = {_to_toml(row['value'])}"
-    if row["as"] in BESIDE:
-        line += f" ({BESIDE[row['as']]})"
-    return line
+    remark = f" ({BESIDE[row['as']]})" if row["as"] in BESIDE else ""
+    return f"{place}{row['as']} = {_to_toml(row['value'])}{remark}"
 
 
 def _root(path: Path) -> yaml.MappingNode:
@@ -281,9 +280,8 @@ def _report(path: Path) -> tuple[JsonObject, str, int]:
             raise UsageError(
                 f"{path}: {name:.100}: found {row!a:.80}, expected numbers {', '.join(_KEYS)}"
             )
-        category = category_slug(name)
-        if category not in CATEGORIES:
-            category = shorten(name, 100)
+        slug = category_slug(name)
+        category = slug if slug in CATEGORIES else shorten(name, 100)
         rows.append({"category": category, **{key: row[key] for key in _KEYS}})
     table = [
         (row["category"], str(row["num_samples"]), *(number(row[key]) for key in _NUMBERS))
@@ -296,8 +294,8 @@ def _report(path: Path) -> tuple[JsonObject, str, int]:
         "their edits: --imgedit-editor=folder:outputs/images judges them again, and that run can "
         "be a baseline",
     ]
-    lines = [terminal.render_table(("category", "n", *_NUMBERS), table), *notes]
-    return {"statistics": rows, "notes": notes}, "\n".join(lines), 0
+    shown = terminal.render_table(("category", "n", *_NUMBERS), table)
+    return {"statistics": rows, "notes": notes}, "\n".join([shown, *notes]), 0
 
 
 def _is_number(value: object) -> bool:

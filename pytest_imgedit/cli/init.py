@@ -169,8 +169,8 @@ def _to_do(
 ) -> Iterator[str]:
     """Say what a config needs, and what is still missing before the run gives scores."""
     if needed := _NEEDS.search(config):
-        size = int(needed[3])
-        large = [gpu for gpu in gpus if gpu.total_gib * GIB / 10**9 >= size * _ROUNDING]
+        least = int(needed[3]) * _ROUNDING
+        large = [gpu for gpu in gpus if gpu.total_gib * GIB / 10**9 >= least]
         if len(large) >= int(needed[2]):
             yield f"{CONFIG} needs {needed[1]}, which are here, and {needed[4]}"
         else:
@@ -278,10 +278,10 @@ def _with_model(config: str, role: Role, spec: str) -> str:
 def _suite_lines(guess: Guess) -> str:
     if guess.spec is not None:
         return f"spec = {_quoted(os.path.relpath(guess.spec, FOLDER))}"
-    root = _quoted(os.path.relpath(guess.root, FOLDER))
     return (
-        f"spec = {_quoted(guess.file_name)}\nroot = {root}                   # images are "
-        "below this folder"
+        f"spec = {_quoted(guess.file_name)}\n"
+        f"root = {_quoted(os.path.relpath(guess.root, FOLDER))}                   "
+        "# images are below this folder"
     )
 
 

@@ -355,10 +355,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         path = str(error.filename or "")[:200]
         print(f"imgedit: {printable(f'{path}: {error.strerror or error}')}", file=sys.stderr)
         return 4
-    if as_json:
-        shown = json.dumps(document, ensure_ascii=False, indent=1)
-    else:
-        shown = disarmed(readable(text))
+    shown = (
+        json.dumps(document, ensure_ascii=False, indent=1) if as_json else disarmed(readable(text))
+    )
     try:
         print(shown, flush=True)
     except OSError as error:

@@ -203,7 +203,7 @@ def merge_results(shards: Sequence[ShardRun], baseline: Baseline | None) -> Resu
 def _computed(shards: Sequence[ShardRun]) -> Computed:
     parts = [shard.results for shard in shards]
     editor, judge = parts[0].editor, parts[0].judge
-    compiled = {part.editor.compiled for part in parts}
+    is_alike = len({part.editor.compiled for part in parts}) == 1
     sizes = chain.from_iterable(part.editor.batch_sizes for part in parts)
     environments: dict[str, ComputedIn] = {}
     for digest, environment in chain.from_iterable(part.environments.items() for part in parts):
@@ -215,7 +215,7 @@ def _computed(shards: Sequence[ShardRun]) -> Computed:
     return Computed(
         editor.model_copy(
             update={
-                "compiled": editor.compiled if len(compiled) == 1 else None,
+                "compiled": editor.compiled if is_alike else None,
                 "batch_sizes": tuple(sorted(set(sizes))),
             }
         ),

@@ -118,9 +118,7 @@ def list_runs(out: Path) -> tuple[JsonObject, str, int]:
                 conclusion.state,
             )
         )
-    text = f"{out}: no finished run"
-    if rows:
-        text = terminal.render_table(_HEADER, table)
+    text = terminal.render_table(_HEADER, table) if rows else f"{out}: no finished run"
     return {"runs": rows, "broken": broken}, "\n".join([text, *broken]), int(bool(broken))
 
 
@@ -196,14 +194,10 @@ def _export(item: Item, index: int, result: SeedResult, blobs: Blobs, folder: Pa
         "instruction": item.instruction,
         "seed": result.seed,
         "file": None,
-        "score": None,
-        "aspects": {},
-        "error": None,
+        "score": None if result.verdict is None else result.verdict.score,
+        "aspects": {} if result.verdict is None else dict(result.verdict.aspects),
+        "error": None if result.error is None else str(result.error),
     }
-    if result.verdict is not None:
-        row |= {"score": result.verdict.score, "aspects": dict(result.verdict.aspects)}
-    if result.error is not None:
-        row["error"] = str(result.error)
     if result.edit is None:
         return row
     data = blobs.get(result.edit.blob)
@@ -280,8 +274,11 @@ def agree(reference: str, ratings: Path, out: Path) -> tuple[JsonObject, str, in
             for field, row in sorted(measured.items(), key=lambda row: row[0] == "overall")
         ],
     )
-    rated_by = f"{counted(count, 'rating')} of {counted(len(ratings_by_id), 'pair')}"
-    lines = [f"judge {judge_name(results)} against {rated_by} in {ratings}", table]
+    lines = [
+        f"judge {judge_name(results)} against {counted(count, 'rating')} of "
+        f"{counted(len(ratings_by_id), 'pair')} in {ratings}",
+        table,
+    ]
     if unscored:
         lines.append(f"{unscored} rated pairs have no score in the run")
     if unknown:
@@ -355,12 +352,11 @@ def _explanation(kind: str, record: Stored, model: str, recipe: JsonObject | Non
     if record.environment.compiled is not None:
         lines.append(f"  networks {'compiled' if record.environment.compiled else 'not compiled'}")
     lines += ["", f"decided by the {model}:"]
-    if recipe is None:
-        lines.append("  its record is not in this store any more")
-    else:
-        lines += _listed(recipe)
-    lines += ["", "and by what was asked:"]
-    lines += _listed({name: value for name, value in record.recipe.items() if name != model})
+    lines += (
+        _listed(recipe) if recipe is not None else ["  its record is not in this store any more"]
+    )
+    asked = {name: value for name, value in record.recipe.items() if name != model}
+    lines += ["", "and by what was asked:", *_listed(asked)]
     if record.code:
         lines += ["", "and by modules that were imported while it ran:", *_listed(record.code)]
     return "\n".join(lines)

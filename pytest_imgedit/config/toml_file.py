@@ -73,9 +73,9 @@ class ConfigFile:
         assert self.path is not None
         for name, table in self.tables.items():
             if not isinstance(table, dict):
-                line = _line_of_key(self.text, self.prefix, name)
                 raise UsageError(
-                    f"{self.path}:{line}: top-level key {name!r}, expected it in a section"
+                    f"{self.path}:{_line_of_key(self.text, self.prefix, name)}: top-level key "
+                    f"{name!r}, expected it in a section"
                 )
         return replace(self, tables=rebase_paths(self.tables, self.path.absolute().parent))
 
@@ -84,8 +84,8 @@ class ConfigFile:
         table = self.tables.get(section)
         if self.path is None or table is None or (key and key not in table):
             return ""
-        name = f"{self.prefix}.{section}" if self.prefix else section
-        return f"{self.path}:{_line_of_key(self.text, name, key)}: "
+        header = f"{self.prefix}.{section}".removeprefix(".")
+        return f"{self.path}:{_line_of_key(self.text, header, key)}: "
 
 
 def configs_of(root: Path, near: Path) -> dict[str, ConfigFile]:
@@ -95,9 +95,7 @@ def configs_of(root: Path, near: Path) -> dict[str, ConfigFile]:
     in the folder `near` or in `benchmarks` below it, or in those of its parents up to the root.
     """
     project = ConfigFile.read_project(root / "pyproject.toml")
-    configs = {}
-    if project.path is not None:
-        configs["[tool.imgedit] in pyproject.toml"] = project
+    configs = {"[tool.imgedit] in pyproject.toml": project} if project.path is not None else {}
     parents = [folder for folder in near.parents if folder == root or folder.is_relative_to(root)]
     for folder in dict.fromkeys((near, *parents, root)):
         for path in (folder / "imgedit.toml", folder / "benchmarks" / "imgedit.toml"):
