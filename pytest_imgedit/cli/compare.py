@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -187,27 +188,20 @@ def _newest(count: int, out: Path) -> list[Baseline]:
     """
     if count < 2:
         raise UsageError(f"--last={count}: expected 2 or more")
-    runs: list[Baseline] = []
-    known: set[frozenset[_Draw]] = set()
+    runs: dict[frozenset[_Draw], Baseline] = {}
     for path in reversed(finished_runs(out)):
-        try:
+        with suppress(UsageError):
             run = as_baseline(path)
             _refuse_partial(run)
-            newest = next(iter(runs), run)
-            if {item.id for item in run.items} != {item.id for item in newest.items}:
-                continue
-            refuse_to_compare(newest, run, "")
-        except UsageError:
-            continue
-        draws = frozenset(_scores_by_draw(run))
-        if draws not in known:
-            known.add(draws)
-            runs.append(run)
+            newest = next(iter(runs.values()), run)
+            if {item.id for item in run.items} == {item.id for item in newest.items}:
+                refuse_to_compare(newest, run, "")
+                runs.setdefault(frozenset(_scores_by_draw(run)), run)
         if len(runs) == count:
             break
     if not runs:
         raise UsageError(f"--last={count}: {no_runs(out)}")
-    return runs[::-1]
+    return list(runs.values())[::-1]
 
 
 def _scores_by_draw(run: Baseline) -> dict[_Draw, float | None]:
@@ -233,10 +227,9 @@ def _document(series: Sequence[Baseline], alpha: float) -> JsonObject:
     for index, run in enumerate(runs):
         run["evidence"] = {field: values[index] for field, values in evidence.items()}
         run["fell"] = [field for field, value in run["evidence"].items() if value >= limit]
-        new = [field for field in run["fell"] if field not in alarms]
-        alarms |= dict.fromkeys(new, index)
-        if new:
-            falls.append(f"{', '.join(new)} fell at {run['name']}")
+        if first_falls := [field for field in run["fell"] if field not in alarms]:
+            alarms |= dict.fromkeys(first_falls, index)
+            falls.append(f"{', '.join(first_falls)} fell at {run['name']}")
     notes = [
         "Evidence: e-values against the hypothesis that no run scores lower than those before it. "
         f"The alarm is at {limit:g}: at most {alpha:.0%} of series reach it by chance, over all "
@@ -451,13 +444,14 @@ def _spreads(
             f"run {run.run.id}: no pair has a score{'' if earlier is None else ' on both sides'}"
         )
     known = ["overall", *in_order(item.category for item in items)]
+    scores_before = {pair_id: item.score or 0.0 for pair_id, item in (earlier or {}).items()}
     for field in fields or ["overall"]:
         if field not in known:
             raise UsageError(f"--gate={field}: expected one of: {', '.join(known)}")
         members = [item for item in items if field in ("overall", item.category)]
         sides = [members] if earlier is None else [members, [earlier[item.id] for item in members]]
         mean = estimate(
-            [round((item.score or 0.0) - _score(earlier, item.id), 6) for item in members],
+            [round((item.score or 0.0) - scores_before.get(item.id, 0.0), 6) for item in members],
             [item.cluster for item in members],
             [item.category for item in members],
         )
@@ -480,13 +474,6 @@ def _spreads(
                 error=mean.se * math.sqrt(2 * noise),
                 noise=1.0,
             )
-
-
-def _score(items: Mapping[str, BaselineItem] | None, pair_id: str) -> float:
-    """Return the score of a pair in an earlier run, 0 without one."""
-    if items is None:
-        return 0.0
-    return items[pair_id].score or 0.0
 
 
 def _variance(item: BaselineItem) -> float:

@@ -103,14 +103,14 @@ def _package_problems() -> Iterator[str]:
     for requirement in requirements:
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue
-        name, specifier = requirement.name, requirement.specifier
+        package = f"package {requirement.name}"
         try:
-            installed = version(name)
+            installed = version(requirement.name)
         except PackageNotFoundError:
-            yield f"package {name} is not installed, expected {specifier}"
+            yield f"{package} is not installed, expected {requirement.specifier}"
             continue
-        if not specifier.contains(installed, prereleases=True):
-            yield f"package {name} is {installed}, expected {specifier}"
+        if not requirement.specifier.contains(installed, prereleases=True):
+            yield f"{package} is {installed}, expected {requirement.specifier}"
 
 
 def _model(model: Model, settings: Settings, hardware: Hardware, problems: list[str]) -> JsonObject:

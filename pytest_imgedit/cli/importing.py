@@ -116,16 +116,21 @@ def import_file(path: Path, to: Path) -> tuple[JsonObject, str, int]:
 
 
 def _rows(
-    key: str, place: str, node: yaml.Node, folder: Path, target: Path, tables: dict[str, JsonObject]
+    key: str,
+    location: str,
+    node: yaml.Node,
+    folder: Path,
+    target: Path,
+    tables: dict[str, JsonObject],
 ) -> Iterator[JsonObject]:
     """Add the counterparts of a key to the tables of the new config; yield a row for each, or one
     that says why there is none.
     """
-    row = {"place": place, "key": key, "as": None, "value": None, "why": None}
+    row = {"place": location, "key": key, "as": None, "value": None, "why": None}
     value, problem = "", None
     if key != "prompts":
         try:
-            value = _plain(node, f"{place}: {key}")
+            value = _plain(node, f"{location}: {key}")
         except UsageError as error:
             problem = error
     counterparts = _counterparts(key, value, folder, target)
@@ -144,11 +149,11 @@ def _rows(
 
 
 def _line(row: JsonObject) -> str:
-    place = f"{row['place']}: {row['key']}: "
+    location = f"{row['place']}: {row['key']}: "
     if row["as"] is None:
-        return f"{place}no counterpart: {row['why']}"
+        return f"{location}no counterpart: {row['why']}"
     remark = f" ({BESIDE[row['as']]})" if row["as"] in BESIDE else ""
-    return f"{place}{row['as']} = {_to_toml(row['value'])}{remark}"
+    return f"{location}{row['as']} = {_to_toml(row['value'])}{remark}"
 
 
 def _root(path: Path) -> yaml.MappingNode:
@@ -172,13 +177,13 @@ def _check_size(text: str, path: Path) -> None:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(
             event, yaml.CollectionEndEvent
         )
-        place = f"{path}:{event.start_mark.line + 1}"
+        location = f"{path}:{event.start_mark.line + 1}"
         if isinstance(event, yaml.AliasEvent):
-            raise UsageError(f"{place}: alias *{event.anchor:.80}, expected the value itself")
+            raise UsageError(f"{location}: alias *{event.anchor:.80}, expected the value itself")
         if depth > DEEPEST:
-            raise UsageError(f"{place}: more than {DEEPEST} tables and lists inside each other")
+            raise UsageError(f"{location}: more than {DEEPEST} tables and lists inside each other")
         if count > MOST_VALUES:
-            raise UsageError(f"{place}: more than {MOST_VALUES} values, expected a config")
+            raise UsageError(f"{location}: more than {MOST_VALUES} values, expected a config")
 
 
 def _entries(
@@ -188,32 +193,32 @@ def _entries(
     of all categories are one.
     """
     for name, node in table.value:
-        place = f"{path}:{name.start_mark.line + 1}"
+        location = f"{path}:{name.start_mark.line + 1}"
         if not isinstance(name, yaml.ScalarNode):
-            raise UsageError(f"{place}: a key that is a table or a list, expected text")
+            raise UsageError(f"{location}: a key that is a table or a list, expected text")
         key = f"{prefix}{name.value:.100}"
         if isinstance(node, yaml.MappingNode) and key != "prompts":
             yield from _entries(node, f"{key}.", path)
         else:
-            yield key, place, node
+            yield key, location, node
 
 
-def _plain(node: yaml.Node, place: str) -> Any:
+def _plain(node: yaml.Node, location: str) -> Any:
     """Return a scalar, or a list of scalars; raise `UsageError` for anything else."""
     if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
-        return [_scalar(entry, place) for entry in node.value]
-    return _scalar(node, place)
+        return [_scalar(entry, location) for entry in node.value]
+    return _scalar(node, location)
 
 
-def _scalar(node: yaml.Node, place: str) -> Any:
+def _scalar(node: yaml.Node, location: str) -> Any:
     if not isinstance(node, yaml.ScalarNode) or node.tag not in _SCALARS:
         raise UsageError(
-            f"{place}: found {node.tag:.80}, expected text, a number, true or false, or a list of "
-            "these"
+            f"{location}: found {node.tag:.80}, expected text, a number, true or false, or a list "
+            "of these"
         )
     if len(node.value) > MOST_CHARACTERS:
         raise UsageError(
-            f"{place}: {len(node.value)} characters, expected at most {MOST_CHARACTERS}"
+            f"{location}: {len(node.value)} characters, expected at most {MOST_CHARACTERS}"
         )
     value = node.value
     try:
@@ -222,10 +227,10 @@ def _scalar(node: yaml.Node, place: str) -> Any:
         str(value).encode()
     except (yaml.YAMLError, ValueError, KeyError) as error:
         raise UsageError(
-            f"{place}: found {node.value!a:.80}: {type(error).__name__}: {one_line(error)}"
+            f"{location}: found {node.value!a:.80}: {type(error).__name__}: {one_line(error)}"
         ) from None
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise UsageError(f"{place}: found {node.value:.80}, expected a number of 64 bits")
+        raise UsageError(f"{location}: found {node.value:.80}, expected a number of 64 bits")
     return value
 
 

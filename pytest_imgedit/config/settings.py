@@ -59,8 +59,8 @@ Count = Annotated[int, BeforeValidator(_plain_digits), Field(ge=1)]
 class SuiteSettings(_Section):
     """`[suite]`: which pairs, in which language, and the score an item must reach.
 
-    `root` is the folder below which images of a suite file are; by default that of the file.
-    `fields` names what fields are called in the file.
+    Images of a suite file are below the folder `root`, by default that of the file. `fields` maps
+    fields to their names in the file.
     """
 
     spec: str = "scenes"
@@ -74,7 +74,7 @@ class SuiteSettings(_Section):
 class EditorSettings(_OpenSection):
     """`[editor]`: the spec, edits a pair, edits a call of the editor, and arguments for the editor.
 
-    `seed` is a base seed, which is mixed into the seed of every pair: runs of two base seeds are
+    The base seed `seed` is mixed into the seed of every pair: runs with two base seeds are
     independent.
     """
 
@@ -102,24 +102,23 @@ class JudgeSettings(_OpenSection):
 
     @property
     def scores(self) -> bool:
-        """Tell whether this is a judge at all: a run whose judge is `none` ends with its edits."""
+        """Tell whether this is a judge at all; with the judge `none`, a run ends with its edits."""
         kind = kind_of("judge", self.spec)
         return kind is None or kind.scores
 
 
 class WorkersSettings(_Section):
-    """`[workers]`: GPUs and processes. `cpu_workers` counts only where no GPU is used.
+    """`[workers]`: GPUs and processes. `cpu_workers` applies only if no GPU is used.
 
-    `judge_gpus` are GPUs that the judge has for itself, so that it judges beside the editors, which
-    have the others. `placement`: editor and judge share the GPUs (`resident`) or follow each other
-    (`swap`); `auto` shares where both fit. `load_concurrency`: models that load at the same time on
-    a machine; `auto` is one on every GPU if its memory holds the checkpoint and the processes, else
-    one. `ray_address` names the cluster of the executor `ray`, which starts one of its own where it
-    is not given.
+    The judge alone uses `judge_gpus`, and the editors run beside it on the other GPUs. `placement`:
+    editor and judge share the GPUs (`resident`) or follow each other (`swap`); `auto` shares them
+    if both fit. `load_concurrency` is the number of models that load at the same time on a machine;
+    `auto` is one on every GPU if the host memory holds the checkpoint and the processes, else one.
+    `ray_address` names the cluster of the executor `ray`, which starts a local one by default.
 
-    Timeouts are in seconds: for one edit, for one batch of the judge, and for starting up or
-    loading. A process that takes longer is ended. One edit of 50 steps takes about a minute on an
-    H200, and several on older or shared GPUs.
+    Timeouts are in seconds: for one edit, for one batch of the judge, and for startup or loading. A
+    process that takes longer is killed. One edit of 50 steps takes about a minute on an H200, and
+    several minutes on older or shared GPUs.
     """
 
     gpus: str = "auto"
@@ -138,7 +137,7 @@ class WorkersSettings(_Section):
 
     @field_validator("gpus", "judge_gpus", mode="before")
     @classmethod
-    def _one_gpu(cls, value: object) -> object:
+    def _gpu_as_text(cls, value: object) -> object:
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)
         return value
@@ -155,7 +154,7 @@ class GatesSettings(GateOptions):
 
     @field_validator("compare")
     @classmethod
-    def _nothing(cls, value: str | None) -> str | None:
+    def _none_if_empty(cls, value: str | None) -> str | None:
         return value or None
 
     @field_validator("fail_under", "max_drop", mode="before")
@@ -212,7 +211,7 @@ def _split_gate(text: object) -> tuple[str, str]:
 
 
 class RunSettings(_Section):
-    """Where results go and which stages run; set on the command line only, but for `reuse`.
+    """Where results go and which stages run; only `reuse` can also be set in a config.
 
     `reuse` says which stored edits and verdicts count: those of the `exact` same environment, of a
     `compatible` one (the same device kind and the same major and minor versions of the libraries),
@@ -266,8 +265,8 @@ class Settings(_Section):
 
     @property
     def redactor(self) -> Redactor:
-        """Knows the secrets of this process's environment, of the editor and judge, and the keys of
-        servers.
+        """A redactor of the secrets of this process's environment, of the editor and judge, and of
+        the keys of servers.
         """
         params = (self.editor.params, self.judge.params)
         return Redactor(os.environ, *params, *map(server_key, params))
@@ -319,14 +318,14 @@ def make_settings(raw: Tables) -> Settings:
 
 
 def _first_problem(error: ValidationError, raw: Tables) -> str:
-    """Say the first thing that is wrong with raw settings, by its place in the config or its
+    """Say the first thing that is wrong with raw settings, by its location in the config or its
     option.
     """
     first = error.errors()[0]
     section, key = (*map(str, first["loc"]), "")[:2]
     name = f"{section}.{key}" if key else f"[{section}]"
-    place = raw["run"]["config_file"].place(section, key)
-    if not place:
+    location = raw["run"]["config_file"].place(section, key)
+    if not location:
         name = next((option.flag for option in OPTIONS if option.toml == name), name)
     what, near = first["msg"].removeprefix("Value error, "), ""
     if first["type"] == "extra_forbidden":
@@ -340,7 +339,7 @@ def _first_problem(error: ValidationError, raw: Tables) -> str:
         what += f", found {value!r}"
     if error.error_count() > 1:
         what += f" (and {error.error_count() - 1} more)"
-    return f"{place}{name}: {what}{near}"
+    return f"{location}{name}: {what}{near}"
 
 
 def _is_plain(value: object) -> bool:

@@ -96,7 +96,7 @@ def configs_of(root: Path, near: Path) -> dict[str, ConfigFile]:
     """
     project = ConfigFile.read_project(root / "pyproject.toml")
     configs = {"[tool.imgedit] in pyproject.toml": project} if project.path is not None else {}
-    parents = [folder for folder in near.parents if folder == root or folder.is_relative_to(root)]
+    parents = [folder for folder in near.parents if folder.is_relative_to(root)]
     for folder in dict.fromkeys((near, *parents, root)):
         for path in (folder / "imgedit.toml", folder / "benchmarks" / "imgedit.toml"):
             if os.path.lexists(path):  # one that cannot be read is no reason to take the defaults
