@@ -59,9 +59,9 @@ class EditCalls:
     def __init__(self, editor: Any, batch_size: int = 1, pads: bool = False) -> None:
         self.editor, self.pads = editor, pads
         if batch_size > 1 and not callable(getattr(editor, "edit_batch", None)):
-            name = type(editor).__name__
             raise SetupError(
-                f"editor.batch_size: found {batch_size}, but {name} has no method edit_batch"
+                f"editor.batch_size: found {batch_size}, but {type(editor).__name__} has no method "
+                "edit_batch"
             )
         self.batch_size = self._proven(batch_size) if pads else batch_size
 

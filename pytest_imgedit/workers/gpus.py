@@ -199,5 +199,6 @@ class BusyMeter:
             handles = [_handle(driver, name) for name in self.gpus]
             while not self._stop.wait(self.INTERVAL):
                 if self.counts():
-                    rates = [driver.nvmlDeviceGetUtilizationRates(handle).gpu for handle in handles]
-                    self._samples += [rate / 100 for rate in rates]
+                    self._samples += [
+                        driver.nvmlDeviceGetUtilizationRates(handle).gpu / 100 for handle in handles
+                    ]

@@ -98,7 +98,7 @@ class LocalExecutor:
         self._starting[slot.name] = path
         try:
             path.touch()
-            output = _Output(path.open("rb"), self.redactor)
+            output = path.open("rb")
         except OSError as error:
             raise NotStarted(f"{path}: {error.strerror}") from None
         keeping = [sys.executable, "-I", "-S", supervisor.__file__, str(path), str(self.patience)]
@@ -112,12 +112,12 @@ class LocalExecutor:
             serve = _SERVE.format(
                 supervisor=supervisor.SUPERVISOR, up=int(supervisor.UP), paths=self.paths
             )
-            return _Gateway(gateway, gateway.remote_exec(serve), output)
+            return _Gateway(gateway, gateway.remote_exec(serve), output, self.redactor)
         except AssertionError:  # what it printed comes of what it was sent, sooner or later
-            output.lines(final=True)
+            output.close()
             reason = "it does not answer as Python does"
         except (EOFError, OSError, execnet.RemoteError) as error:
-            reason = (output.lines(final=True) or [one_line(error)])[-1]
+            reason = (_new_lines(output, self.redactor, True) or [one_line(error)])[-1]
         finally:
             if self._starting.get(slot.name) == path:  # else another process has taken the slot
                 del self._starting[slot.name]
@@ -145,8 +145,9 @@ def _children_of(pid: int) -> list[int]:
 
 
 class _Gateway:
-    def __init__(self, gateway: Any, channel: Any, output: _Output) -> None:
-        self.gateway, self.channel, self.output = gateway, channel, output
+    def __init__(self, gateway: Any, channel: Any, output: BinaryIO, redactor: Redactor) -> None:
+        self.gateway, self.channel = gateway, channel
+        self.output, self.redactor = output, redactor
         self.process: subprocess.Popen[bytes] = gateway._io.popen
         self.pid: int = channel.receive()["pid"]
         self._outbox: queue.Queue[ToWorker | None] = queue.Queue()
@@ -169,7 +170,7 @@ class _Gateway:
             self.terminate()
 
     def lines(self, final: bool = False) -> list[str]:
-        return self.output.lines(final)
+        return _new_lines(self.output, self.redactor, final)
 
     def alive(self) -> bool:
         return self.process.poll() is None
@@ -202,24 +203,18 @@ class _Gateway:
         return f"exit status {code}"
 
 
-class _Output:
-    """Follows a file that a process writes."""
-
-    def __init__(self, file: BinaryIO, redactor: Redactor) -> None:
-        self.file, self.redactor = file, redactor
-
-    def lines(self, final: bool) -> list[str]:
-        """Read the lines that were added; unless this is final, an unfinished line is left for
-        later.
-        """
-        if self.file.closed:
-            return []
-        data = self.file.read()
-        if not final and not data.endswith(b"\n"):
-            whole = data.rfind(b"\n") + 1
-            self.file.seek(whole - len(data), os.SEEK_CUR)
-            data = data[:whole]
-        if final:
-            self.file.close()
-        text = self.redactor.text(data.decode("utf-8", "replace"))
-        return [shorten(line, MAX_LINE) for line in text.splitlines() if line.strip()]
+def _new_lines(file: BinaryIO, redactor: Redactor, final: bool) -> list[str]:
+    """Read the lines that were added to a file that a process writes; unless this is final, an
+    unfinished line is left for later.
+    """
+    if file.closed:
+        return []
+    data = file.read()
+    if final:
+        file.close()
+    elif not data.endswith(b"\n"):
+        whole = data.rfind(b"\n") + 1
+        file.seek(whole - len(data), os.SEEK_CUR)
+        data = data[:whole]
+    text = redactor.text(data.decode("utf-8", "replace"))
+    return [shorten(line, MAX_LINE) for line in text.splitlines() if line.strip()]

@@ -309,8 +309,10 @@ class Pool:
         how = self._remove(worker)
         if kind == "worker_died":
             what += f" ({how})"
-        words = self._last_words.get(slot.name, "no output")
-        why = f"worker {slot.name} ({slot.label}) {what}{when}; its last words: {words}"
+        why = (
+            f"worker {slot.name} ({slot.label}) {what}{when}; its last words: "
+            f"{self._last_words.get(slot.name, 'no output')}"
+        )
         self._replace(slot, why, speaks_against_slot=job is None)
         if job is not None:
             yield job, worker, {"op": "error", "kind": kind, "message": why}

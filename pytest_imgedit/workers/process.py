@@ -228,10 +228,9 @@ class JobLoop:
         self_check = getattr(self.model, "self_check", None)
         if callable(self_check):
             self_check()
-        batch_size = self.setup.get("batch_size")  # of an editor only
-        if batch_size is not None:
+        if "batch_size" in self.setup:  # of an editor only
             pads = self.setup.get("pads_batches", False)
-            self.edits = EditCalls(self.model, batch_size, pads)
+            self.edits = EditCalls(self.model, self.setup["batch_size"], pads)
         if hasattr(self.model, "on_step"):
             self.model.on_step = self._report_step
         if device == "cpu" and not self.setup["is_served"]:
@@ -313,9 +312,7 @@ class JobLoop:
         batch_size = self._batch_size()
 
         def finish() -> protocol.Edited:
-            edits = [
-                self._finished(outputs[index], requests.get(index)) for index in range(len(read))
-            ]
+            edits = [self._finished(outputs[n], requests.get(n)) for n in range(len(outputs))]
             return {"op": "edited", "edits": edits, "batch_size": batch_size}
 
         return finish
@@ -325,10 +322,13 @@ class JobLoop:
     ) -> protocol.FinishedEdit | protocol.FailedEdit:
         error = output.value
         if request is not None and not isinstance(error, BaseException):
-            may_be_blank = self.setup["may_be_blank"]
             try:
                 return finished_edit(
-                    output.value, request.source, output.seconds, may_be_blank, output.batch_size
+                    output.value,
+                    request.source,
+                    output.seconds,
+                    self.setup["may_be_blank"],
+                    output.batch_size,
                 )
             except Exception as problem:
                 error = problem

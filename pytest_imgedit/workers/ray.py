@@ -16,11 +16,9 @@ from typing import Any
 
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.sanitize import one_line
-from pytest_imgedit.workers.agent import Agent
 from pytest_imgedit.workers.base import NotStarted
-from pytest_imgedit.workers.hosts import PATIENCE, Host, HostLost, Hosts
+from pytest_imgedit.workers.hosts import PATIENCE, Agent, Host, HostLost, Hosts
 
-_LOCAL: dict[str, Any] = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
 #: Calls that an actor answers at once: of its editor and its judge one that waits for news, and
 #: short ones.
 CALLS = 16
@@ -67,10 +65,8 @@ class RayTransport:
             raise HostLost(one_line(error)) from None
 
     def post(self, method: str, *args: Any) -> None:
-        with (
-            self._lock,
-            suppress(Exception),
-        ):  # what is for a host that is gone is dropped: its workers end
+        # What is for a host that is gone is dropped: its workers end.
+        with self._lock, suppress(Exception):
             self.actor.post.remote(next(self._numbers), method, args)
 
 
@@ -98,19 +94,14 @@ class RayHosts(Hosts):
         self._actors: dict[str, Any] = {}
         self._group: Any = None
         if self.own:
+            options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
             try:
                 if address:
                     _reach(address)
-                    ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
                 else:
-                    cpus = max(os.cpu_count() or 1, cpu_places)
-                    ray.init(
-                        "local",
-                        num_cpus=cpus,
-                        log_to_driver=False,
-                        logging_level=logging.ERROR,
-                        **_LOCAL,
-                    )
+                    options["num_cpus"] = max(os.cpu_count() or 1, cpu_places)
+                    options |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+                ray.init(address or "local", **options)
             except (ConnectionError, OSError, RuntimeError, ValueError) as error:
                 raise UsageError(
                     f"workers.ray_address: {address or 'a local cluster'}: {one_line(error)}"
@@ -142,8 +133,10 @@ class RayHosts(Hosts):
             )
         self._group = self.ray.util.placement_group([self.bundle] * count, strategy="SPREAD")
         if not self._group.wait(PATIENCE):
-            wanted = f"{count} places of {self.bundle}"
-            raise ValueError(f"no room for {wanted} within {PATIENCE:g} s; the cluster has {has}")
+            raise ValueError(
+                f"no room for {count} places of {self.bundle} within {PATIENCE:g} s; the cluster "
+                f"has {has}"
+            )
 
     def connect(self, name: str) -> Host:
         """Have an actor made at its place, which Ray moves to another node if there is room."""
@@ -151,8 +144,12 @@ class RayHosts(Hosts):
         strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(
             self._group, placement_group_bundle_index=int(name.removeprefix("ray-"))
         )
-        resources = {"num_cpus": self.bundle["CPU"], "num_gpus": self.bundle.get("GPU", 0)}
-        options = {"scheduling_strategy": strategy, "max_concurrency": CALLS, **resources}
+        options = {
+            "scheduling_strategy": strategy,
+            "max_concurrency": CALLS,
+            "num_cpus": self.bundle["CPU"],
+            "num_gpus": self.bundle.get("GPU", 0),
+        }
         with suppress(Exception):  # one that does not answer holds the place
             ray.kill(self._actors.pop(name))
         try:

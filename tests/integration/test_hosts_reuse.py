@@ -13,7 +13,7 @@ from PIL import Image
 
 from pytest_imgedit.core.environments import ask_versions
 from pytest_imgedit.store.journal import Journal, ModelRecord
-from pytest_imgedit.workers.agent import Agent
+from pytest_imgedit.workers.hosts import Agent
 
 SUITE = (
     "--imgedit-suite=scenes",

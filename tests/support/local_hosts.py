@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_imgedit.workers.agent import Agent
 from pytest_imgedit.workers.base import NotStarted
-from pytest_imgedit.workers.hosts import Host, HostLost, Hosts
+from pytest_imgedit.workers.hosts import Agent, Host, HostLost, Hosts
 
 
 class LocalTransport:

@@ -11,9 +11,8 @@ from waiting import wait_until
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.versions import __version__
 from pytest_imgedit.workers import hosts
-from pytest_imgedit.workers.agent import Agent
 from pytest_imgedit.workers.base import ENDED, NotStarted, Slot
-from pytest_imgedit.workers.hosts import Host, Hosts
+from pytest_imgedit.workers.hosts import Agent, Host, Hosts
 from pytest_imgedit.workers.ray import AgentActor
 
 SLOT = Slot("edit-0", ())
@@ -106,7 +105,7 @@ def test_an_agent_tells_versions_by_a_process_of_the_interpreter():
 def test_a_host_of_another_version_or_without_its_gpus_is_refused(monkeypatch):
     with pytest.raises(NotStarted, match="host a: --imgedit-gpus=7: "):
         Host("a", "7", LocalTransport(Agent()))
-    monkeypatch.setattr("pytest_imgedit.workers.agent.__version__", "0.0.1")
+    monkeypatch.setattr(Agent, "describe", lambda *_: ("0.0.1", None, None))
     with pytest.raises(
         NotStarted, match=rf"host a has pytest-imgedit 0\.0\.1, expected {__version__} as here"
     ):

@@ -55,8 +55,10 @@ def _try(key: str, change: Any) -> None:
 
 
 def _set_backend(network: Any, backend: str | None) -> None:
-    processors = [module.processor for module in network.modules() if hasattr(module, "processor")]
-    if not any(hasattr(processor, "_attention_backend") for processor in processors):
+    if not any(
+        hasattr(getattr(module, "processor", None), "_attention_backend")
+        for module in network.modules()
+    ):
         raise ValueError(f"no attention of a {type(network).__name__} takes a backend")
     network.set_attention_backend(backend)
 
@@ -120,8 +122,8 @@ def remember_negative(pipeline: Any, negative_prompt: str | None) -> None:
     cached: dict[bytes, Any] = {}
 
     def encode_prompt(*arguments: Any, **options: Any) -> Any:
-        is_negative = options.get("prompt") == negative_prompt
-        if arguments or not is_negative or options.get("prompt_embeds") is not None:
+        has_embeddings = options.get("prompt_embeds") is not None
+        if arguments or has_embeddings or options.get("prompt") != negative_prompt:
             return encode(*arguments, **options)
         key = _digest(options["image"])
         if key not in cached:

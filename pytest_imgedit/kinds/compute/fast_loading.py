@@ -54,14 +54,15 @@ class Reader:
         they are not there.
         """
         target = torch.empty(stop - start, dtype=torch.uint8, device=self.device)
-        starts = range(start, stop, CHUNK)
-        list(self._pool.map(self._read_piece, repeat(file), starts, target.split(CHUNK)))
+        starts, pieces = range(start, stop, CHUNK), target.split(CHUNK)
+        list(self._pool.map(self._read_piece, repeat(file), starts, pieces))
         return target
 
     def _read_piece(self, file: int, start: int, target: torch.Tensor) -> None:
         if not hasattr(self._local, "buffer"):
-            is_pinned = self.device.type == "cuda"
-            self._local.buffer = torch.empty(CHUNK, dtype=torch.uint8, pin_memory=is_pinned)
+            self._local.buffer = torch.empty(
+                CHUNK, dtype=torch.uint8, pin_memory=self.device.type == "cuda"
+            )
         buffer, filled = self._local.buffer[: len(target)], 0
         view = memoryview(buffer.numpy())
         while filled < len(target):

@@ -69,8 +69,9 @@ def load_sharded(
         _fill(empty[name], weights, device, shard.cpu_offload, rank0_reads)
     # It takes its inputs to the rank's device, wherever its parameters lie.
     kind, of_rank = type(pipeline), property(lambda self: device)
-    devices = {"_execution_device": of_rank, "device": of_rank}
-    pipeline.__class__ = type(kind.__name__, (kind,), devices)
+    pipeline.__class__ = type(
+        kind.__name__, (kind,), {"_execution_device": of_rank, "device": of_rank}
+    )
     return pipeline
 
 
@@ -207,10 +208,11 @@ def _split_context(pipeline: Any) -> None:
 
     networks = (getattr(pipeline, name) for name in _NETWORKS if hasattr(pipeline, name))
     network: Any = next(networks, None)
-    degree = dist.get_world_size()
     try:
         network.enable_parallelism(
-            config=ContextParallelConfig(ulysses_degree=degree, ulysses_anything=True)
+            config=ContextParallelConfig(
+                ulysses_degree=dist.get_world_size(), ulysses_anything=True
+            )
         )
     except (AttributeError, ValueError, RuntimeError, NotImplementedError) as error:
         raise SetupError(f"editor.shard.strategy: {type(error).__name__}: {error}") from error

@@ -73,8 +73,8 @@ class AssembledProcessor(ProcessorMixin):  # type: ignore[misc]
         counts: list[int] = []
         if images is not None and not (isinstance(images, list | tuple) and not images):
             vision |= self.image_processor(images=images, return_tensors=return_tensors, **options)
-            merged = self.image_processor.merge_size**2
-            counts = [int(grid.prod()) // merged for grid in vision["image_grid_thw"]]
+            patches = vision["image_grid_thw"].prod(-1)
+            counts = (patches // self.image_processor.merge_size**2).tolist()
         marks = sum(text.count(IMAGE) for text in texts)
         if marks != len(counts):
             raise ValueError(f"{len(counts)} images for {marks} image marks")

@@ -23,14 +23,9 @@ class Prompt:
     pixels: torch.Tensor
     grids: torch.Tensor
 
-    @property
-    def next_position(self) -> int:
-        """The position of the first token of a reply, alike in time, height and width."""
-        return int(self.positions.max()) + 1
-
     def going_on(self, tokens: Sequence[int]) -> Prompt:
         """Return the prompt with the first tokens of a reply behind it."""
-        start = self.next_position
+        start = int(self.positions.max()) + 1
         positions = torch.arange(start, start + len(tokens)).expand(3, -1)
         return replace(
             self,

@@ -122,8 +122,8 @@ def fuse(model: Any) -> bool:
     for module in language.modules():
         if type(module).__name__.endswith("RMSNorm"):
             module.forward = partial(_normalize, module)
-    grouped = getattr(language.config, "_experts_implementation", None) == "grouped_mm"
-    if grouped and hasattr(torch.nn.functional, "grouped_mm"):
+    implementation = getattr(language.config, "_experts_implementation", None)
+    if implementation == "grouped_mm" and hasattr(torch.nn.functional, "grouped_mm"):
         language.config._experts_implementation = EXPERTS
     return True
 

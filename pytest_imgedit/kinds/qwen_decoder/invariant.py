@@ -163,5 +163,6 @@ def _tiles_alike(model: Any) -> bool:
     if model.device.type != "cuda" or model.dtype not in (torch.bfloat16, torch.float16):
         return False
     text = getattr(model.config, "text_config", model.config)
-    has_experts = bool(getattr(text, "num_experts", 0))
-    return not has_experts or torch.cuda.get_device_capability(model.device) >= (9, 0)
+    return not getattr(text, "num_experts", 0) or torch.cuda.get_device_capability(
+        model.device
+    ) >= (9, 0)

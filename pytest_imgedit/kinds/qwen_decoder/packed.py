@@ -52,7 +52,7 @@ class PackedDecoder:
         self, prompts: Sequence[Prompt], max_new_tokens: int, keep_logits: bool = False
     ) -> Decoded:
         """See `Decoder`."""
-        prefill = self._prefill(prompts, shares=True)
+        prefill = Prefill(prompts, self.image_token, self.model.device, shares=True)
         hidden = self._read(prompts, prefill)
         rows: Rows | None = None
 
@@ -73,7 +73,7 @@ class PackedDecoder:
         The shapes of the kernels that read several prompts depend only on the sums of their tokens
         and patches.
         """
-        prefill = self._prefill(prompts, shares=False)
+        prefill = Prefill(prompts, self.image_token, self.model.device, shares=False)
         visual = self.model.model.visual.config
         visual.imgedit_apart = len(prompts) > 1
         try:
@@ -83,10 +83,6 @@ class PackedDecoder:
         return prefill, [
             self.model.lm_head(hidden[last : last + 1]).float() for last in prefill.last.tolist()
         ]
-
-    def _prefill(self, prompts: Sequence[Prompt], shares: bool) -> Prefill:
-        tokens = [prompt.tokens for prompt in prompts]
-        return Prefill(tokens, self.image_token, self.model.device, shares)
 
     def _read(self, prompts: Sequence[Prompt], prefill: Prefill) -> torch.Tensor:
         """Run all prompts through the model; return the last hidden states (T, hidden)."""
@@ -140,12 +136,13 @@ class Prefill:
     """
 
     def __init__(
-        self, prompts: Sequence[torch.Tensor], image_token: int, device: torch.device, shares: bool
+        self, prompts: Sequence[Prompt], image_token: int, device: torch.device, shares: bool
     ) -> None:
-        self.common = _common(prompts, image_token) if shares else 0
+        tokens = [prompt.tokens for prompt in prompts]
+        self.common = _common(tokens, image_token) if shares else 0
         #: Tokens of each prompt after the common beginning.
-        self.lengths = [len(prompt) - self.common for prompt in prompts]
-        self.tokens = self.pack(prompts).to(device)
+        self.lengths = [len(row) - self.common for row in tokens]
+        self.tokens = self.pack(tokens).to(device)
         queries, keys = list(self.lengths), [self.common + length for length in self.lengths]
         if self.common:
             queries, keys = [self.common, *queries], [self.common, *keys]
@@ -237,7 +234,7 @@ class Rows:
         for layers, read in ((self.keys, prefill.keys), (self.values, prefill.values)):
             for layer, tensor in zip(layers, read, strict=True):
                 layer[row, :, :count] = tensor[start : start + count].transpose(0, 1)
-        self.positions[row] = prompt.next_position
+        self.positions[row] = int(prompt.positions.max()) + 1
         self.filled[row] = len(prompt.tokens)
 
     def follow(self, chosen: torch.Tensor) -> torch.Tensor:
