@@ -9,13 +9,7 @@ from itertools import islice
 
 from pytest_imgedit.core.environments import Reuse, key
 from pytest_imgedit.core.errors import ImageError
-from pytest_imgedit.core.protocol import (
-    EditJob,
-    Failed,
-    FailedEdit,
-    FinishedEdit,
-    JobReply,
-)
+from pytest_imgedit.core.protocol import EditJob, Failed, FailedEdit, FinishedEdit, JobReply
 from pytest_imgedit.core.requests import EditRequest
 from pytest_imgedit.core.results import Edit
 from pytest_imgedit.core.sanitize import counted
@@ -178,7 +172,7 @@ class EditStage:
             positions = [position for position, work in nearby if _size(work) == _size(batch[0])]
         else:
             positions = [position for position, work in nearby if work.source in sources]
-            positions.extend(range(len(self.queue)))
+            positions.extend(range(len(self.queue))[:1])
         if not positions:
             return None
         work = self.queue[positions[0]]

@@ -156,9 +156,7 @@ def _judge(plan: RunPlan) -> results.JudgeInfo:
 
 
 def _environments(plan: RunPlan) -> dict[str, results.ComputedIn]:
-    """Describe where the run's edits and verdicts were computed, by digest, with how many of
-    each.
-    """
+    """Return where edits and verdicts were computed, by digest, with the number of each."""
     edits = Counter(work.edit.environment for work in plan.works if work.edit is not None)
     verdicts = Counter(work.verdict.environment for work in plan.works if work.verdict is not None)
     return {

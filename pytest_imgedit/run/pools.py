@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from pytest_imgedit.config.settings import Settings
@@ -248,22 +248,19 @@ class SessionWorkers:
         self.identities: dict[Role, Identity] = {}
         self.keeps: Collection[Role] = ()
         self._hardware = hardware
-        self._launcher: Launcher | None = None
         self._open = ExitStack()
         self._pools: dict[Role, Pool] = {}
 
-    @property
+    @cached_property
     def launcher(self) -> Launcher:
         """What makes pools, connected to the other hosts, if there are any, until `close`.
 
         Raises `UsageError`.
         """
-        if self._launcher is None:
-            folder = self._open.enter_context(tempfile.TemporaryDirectory(prefix="imgedit-"))
-            hosts = self._open.enter_context(connected(self.settings))
-            hardware = self._hardware if hosts is None else hosts.hardware
-            self._launcher = Launcher(self.settings, hardware, hosts, Path(folder), self.reporter)
-        return self._launcher
+        folder = self._open.enter_context(tempfile.TemporaryDirectory(prefix="imgedit-"))
+        hosts = self._open.enter_context(connected(self.settings))
+        hardware = self._hardware if hosts is None else hosts.hardware
+        return Launcher(self.settings, hardware, hosts, Path(folder), self.reporter)
 
     @property
     def has_any(self) -> bool:
@@ -333,5 +330,5 @@ class SessionWorkers:
         """End all workers, and disconnect from their hosts; a later call starts anew."""
         for role in list(self._pools):
             self.release(role)
-        self._launcher = None
+        vars(self).pop("launcher", None)
         self._open.close()
