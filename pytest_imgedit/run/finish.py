@@ -68,7 +68,11 @@ def make_results(ended: EndedRun) -> results.Results:
     shard_info = None
     if request.shard is not None:
         gates = left_to_merge(gates, plan.settings.gates, len(request.shard.pairs))
-        shard_info = request.shard.info
+        shard_info = results.ShardInfo(
+            index=request.shard.shard.index,
+            count=request.shard.shard.count,
+            ids=tuple(pair.id for pair in request.shard.pairs),
+        )
     categories, overall = summarize_items(evidence.needed)
     return results.Results(
         run=_run_info(ended, items),

@@ -6,9 +6,9 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, wait
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -133,19 +133,14 @@ class Interrupts:
         """
         if self.progress.stopping and self._remaining <= 0:
             raise TimedOut("not called, as the run was stopped and hooks before it took too long")
-        if threading.current_thread() is threading.main_thread():
-            with self._alarm():
-                return hook(*arguments)
-        return self._call_in_thread(hook, *arguments)
-
-    @contextmanager
-    def _alarm(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            return self._call_in_thread(hook, *arguments)
         previous = signal.getsignal(signal.SIGALRM)
         self._hook_is_on = True
         try:
             if self.progress.stopping:
                 self._set_alarm()
-            yield
+            return hook(*arguments)
         finally:
             self._hook_is_on = False
             if self._alarm_since is not None:

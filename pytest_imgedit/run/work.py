@@ -17,7 +17,6 @@ from pytest_imgedit.core.results import (
     Item,
     ItemError,
     SeedResult,
-    ShardInfo,
     Stage,
     Status,
     Verdict,
@@ -116,15 +115,6 @@ class SelectedShard:
         """Whether this shard tries the judge on a pair; exactly one shard that has pairs does."""
         indices = shards_of((selected.id for selected in self.pairs), self.shard.count)
         return indices[number_of(pair.id) % len(indices)] == self.shard.index
-
-    @property
-    def info(self) -> ShardInfo:
-        """The shard as results describe it."""
-        return ShardInfo(
-            index=self.shard.index,
-            count=self.shard.count,
-            ids=tuple(pair.id for pair in self.pairs),
-        )
 
 
 def make_works(
