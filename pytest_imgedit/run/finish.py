@@ -131,11 +131,11 @@ def _run_info(ended: EndedRun, items: Sequence[results.Item]) -> results.RunInfo
 
 def _editor(plan: RunPlan) -> results.EditorInfo:
     edits = [work.edit for work in plan.works if work.edit is not None]
-    made = {edit.compiled for edit in edits}
+    compiled = {edit.compiled for edit in edits}
     return results.EditorInfo(
         spec=mask_shapes(plan.settings.editor.spec),
         **plan.editor.told,
-        compiled=made == {True} if len(made) < 2 else None,
+        compiled=compiled == {True} if len(compiled) < 2 else None,
         lossy=plan.editor.lossy,
         batch_sizes=tuple(
             sorted({edit.batch_size for edit in edits if plan.editor.model.pads_batches})
@@ -207,9 +207,7 @@ def _worker(stage: results.Stage, worker: Worker) -> results.WorkerInfo:
 
 
 def _options(plan: RunPlan) -> results.Options:
-    """Return the settings that a reader needs in order to repeat the run: named ones only, so never
-    a secret.
-    """
+    """Return the settings that repeat the run; they are listed by name, so never a secret."""
     settings = plan.settings
     return results.Options(
         suite=mask_secrets(

@@ -153,7 +153,7 @@ def _require_gpu_memory(need: Need, hardware: Hardware) -> None:
         return
     for host, names in need.groups:
         known = [gpu for gpu in hardware.gpus if gpu.host == host and gpu.name in names]
-        if len(known) == len(names):  # a GPU that does not tell its memory counts as free
+        if len(known) == len(names):  # a GPU of unknown memory counts as free
             require_memory(known, need.memory.weights, need.model.spec, need.hint)
 
 

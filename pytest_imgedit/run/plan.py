@@ -1,5 +1,5 @@
-"""What a run is to do, resolved once: models, hardware, identities, and the work that the store
-does not have.
+"""What a run is to do, resolved once: models, hardware, identities, and the work that is not
+stored; and what earlier runs of the store let expect.
 """
 
 from __future__ import annotations
@@ -66,9 +66,7 @@ class Models:
 
     @classmethod
     def of(cls, settings: Settings) -> Models:
-        """Resolve the specs; raises `UsageError`, with its place in the config, for one that names
-        nothing.
-        """
+        """Resolve the specs; raises `UsageError`, with its location, for one that names nothing."""
         is_judged = settings.run.stage != "edit" or not settings.judge.scores
         return cls(resolve("editor", settings), resolve("judge", settings) if is_judged else None)
 
@@ -77,8 +75,9 @@ class Models:
 
 
 def resolve(role: Role, settings: Settings) -> Model:
-    """Resolve the spec of the editor or the judge, and its batch size of edits; raises `UsageError`
-    with its place.
+    """Resolve the spec of the editor or the judge, and the batch size of edits.
+
+    Raises `UsageError` with the location of the spec.
     """
     section = settings.editor if role == "editor" else settings.judge
     gpus = settings.workers.gpus_per_worker if role == "editor" else settings.judge.gpus_per_replica
@@ -96,11 +95,10 @@ def resolve(role: Role, settings: Settings) -> Model:
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of a run: checked settings, models, and the selected pairs of a suite, or of
-    one `shard` of them.
+    """What a run is to do: checked settings, models, and the selected pairs of a suite, or one
+    `shard` of them.
 
-    `resting` gates are those over pairs that are not in the `selection`, which counts the pairs of
-    all shards.
+    `resting` gates concern pairs outside the `selection`, which counts the pairs of all shards.
     """
 
     settings: Settings
@@ -115,12 +113,10 @@ class Request:
 
 @dataclass(frozen=True)
 class RunPlan:
-    """All that a run needs to know; `models` are settled for its hardware, `works` have what the
-    store has.
+    """All that a run needs; `models` are settled for its hardware, `works` hold stored edits.
 
-    A run that only edits has no `judge` and no `scorer`. `blocks` are there for one that ends as
-    soon as its gates are decided. `peaks` is what earlier runs tell of the GPU memory of the
-    models.
+    A run that only edits has no `judge` and no `scorer`. A run that ends as soon as its gates are
+    decided has `blocks`. `peaks` is the GPU memory that the models took in earlier runs.
     """
 
     request: Request
@@ -476,9 +472,7 @@ def _refuse_elsewhere(baseline: Baseline, editor: Identity, judge: Identity) -> 
 
 
 def ask_servers(plan: RunPlan) -> None:
-    """Raise `UsageError` for a server that there is work for and that cannot be reached or refuses
-    its key.
-    """
+    """Raise `UsageError` if a server with work to do cannot be reached or refuses its key."""
     settings, run, scorer = plan.settings, plan.settings.run, plan.scorer
     if run.stage == "report":
         return

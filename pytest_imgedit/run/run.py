@@ -1,4 +1,4 @@
-"""One run: the stages that a plan asks for, with everything finished kept as it comes."""
+"""One run: the stages of a plan, whose finished work is stored as it comes."""
 
 from __future__ import annotations
 

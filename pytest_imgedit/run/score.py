@@ -1,4 +1,4 @@
-"""The score stage: every edit is judged in batches, unreadable replies are asked again."""
+"""The score stage: edits are judged in batches, and unreadable replies are requested again."""
 
 from __future__ import annotations
 

@@ -161,11 +161,10 @@ class Evaluation:
         file: TextIO = sys.stdout,
         quiet: bool = False,
     ) -> FinishedRun:
-        """Run all stages over the selected pairs and write the reports; `skipped` pairs do not
-        count.
+        """Run all stages over the selected pairs (`ids`) and write the reports.
 
-        `others` are selected pairs that belong to other shards.
-        Workers of the roles that the run `keeps` go on for calls, as far as the models fit.
+        `others` are selected pairs that belong to other shards; `skipped` pairs do not count.
+        Workers of the roles that the run `keeps` live on for calls, as far as the models fit.
         """
         in_shard, selected, left_out = set(ids), {*ids, *others}, set(skipped)
         pairs = tuple(pair for pair in self.suite.pairs if pair.id in selected)
@@ -326,7 +325,7 @@ class Evaluation:
         if self._calls is None:
             log = RunProgress(self._opened_store.folder / "fixtures.log", file, quiet=True)
             self._open.callback(log.close)
-            self._open.callback(self._workers.close)  # which the log still hears of
+            self._open.callback(self._workers.close)  # before the log that they report to
             self._workers.reporter.watcher = log
             self._calls = SessionCalls(self._workers)
             self._open.callback(self._calls.close)
