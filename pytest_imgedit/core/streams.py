@@ -11,7 +11,7 @@ from io import TextIOWrapper
 from typing import Any
 
 
-class Tolerant:
+class TolerantStream:
     """A text stream that escapes characters which it cannot encode, and drops text which it cannot
     write.
     """

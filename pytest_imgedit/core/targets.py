@@ -31,7 +31,7 @@ class Target:
         return cls(worker.__module__, worker.__qualname__, argument)
 
     @property
-    def is_own(self) -> bool:
+    def is_custom(self) -> bool:
         """Whether this class is outside this package."""
         return not self.module.startswith("pytest_imgedit.")
 

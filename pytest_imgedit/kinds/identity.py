@@ -70,7 +70,7 @@ def identify(model: Model, cache: Path, where: Where | None = None) -> Identity:
     is not there.
     """
     where, digests = where or Where(), Digests(cache)
-    is_custom = model.target.is_own
+    is_custom = model.target.is_custom
     sources: Mapping[str, Path] = {}
     libraries = model.requirements.packages
     if is_custom:
@@ -119,7 +119,7 @@ def _code_of(model: Model, sources: Mapping[str, Path]) -> JsonObject:
     parts: JsonObject = {"class": f"{model.target.module}:{model.target.attribute}"}
     if model.shown_reference is not None:
         parts["shown"] = model.shown_reference
-    if model.target.is_own:
+    if model.target.is_custom:
         return {**parts, "code": {name: digest(path) for name, path in sorted(sources.items())}}
     worker = Target.of(model.worker)
     return {**parts, "class": f"{worker.module}:{worker.attribute}", "revision": REVISION}

@@ -222,10 +222,10 @@ def guard_streams(config: pytest.Config) -> None:
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None:  # it is about to take sys.stdout
         files = [sys.stdout, sys.stderr]
-        sys.stdout, sys.stderr = map(streams.Tolerant, files)
+        sys.stdout, sys.stderr = map(streams.TolerantStream, files)
     else:
         files = [reporter._tw._file, sys.stderr]
-        reporter._tw._file = streams.Tolerant(files[0])
+        reporter._tw._file = streams.TolerantStream(files[0])
     config.stash[_STREAMS] = files
 
 

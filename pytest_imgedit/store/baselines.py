@@ -177,9 +177,9 @@ def _rounded(score: float | None) -> float | None:
     return round(score, 6)
 
 
-def content_sha256(asked: Sequence[str | None]) -> str:
+def content_sha256(content: Sequence[str | None]) -> str:
     """Hash the category, instruction, description, reference text and image blobs of a pair."""
-    return hashlib.sha256(json.dumps(list(asked)).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(list(content)).encode()).hexdigest()
 
 
 def write_baseline(folder: Path, baseline: Baseline) -> Path:

@@ -277,7 +277,7 @@ class JobLoop:
 
     def _first_party(self) -> dict[str, str]:
         """Return the digests of the imported first-party modules, for a class of the user."""
-        if self.target.is_own:
+        if self.target.is_custom:
             return loaded_code()
         return {}
 
