@@ -1,4 +1,4 @@
-"""What the stages need to know of workers, wherever these run."""
+"""Workers as the stages of a run see them, wherever they run."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ ENDED: Ended = {"op": "ended"}
 
 @dataclass(frozen=True)
 class Slot:
-    """A place for one worker at a time: a name such as `edit-0`, its GPUs (none: the CPU), its host
-    if another one.
+    """A place for one worker at a time: a name such as `edit-0`, its GPUs (none: the CPU), and its
+    host, empty for this one.
 
     Several hosts may be on one `machine`.
     """
@@ -40,19 +40,17 @@ class Slot:
     @property
     def label(self) -> str:
         """What tables call this place."""
-        place = f"GPU {','.join(self.gpus)}" if self.gpus else "CPU"
+        device = f"GPU {','.join(self.gpus)}" if self.gpus else "CPU"
         if self.host:
-            return f"{place} of {self.host}"
-        return place
+            return f"{device} of {self.host}"
+        return device
 
 
 class Connection(Protocol):
     """A running worker process."""
 
     def listen(self, hear: Callable[[FromWorker], None]) -> None:
-        """Pass all that the process sends, and `ENDED` after that, to `hear`, in a thread of its
-        own.
-        """
+        """Pass everything that the process sends, and then `ENDED`, to `hear` in a new thread."""
 
     def send(self, message: ToWorker) -> None:
         """Send one message, without waiting for it to be read."""
@@ -63,15 +61,15 @@ class Connection(Protocol):
     def lines(self, final: bool = False) -> list[str]:
         """Return the lines that the process has printed since the last call.
 
-        A line without its end is kept for later unless the process is gone (`final`).
+        An unfinished line is left for later unless the process is gone (`final`).
         """
 
     def terminate(self) -> None:
         """Ask the process to end, without waiting for it."""
 
     def close(self) -> str:
-        """End the process and all that it started, by force if need be; return how it ended, such
-        as `SIGKILL`.
+        """End the process and its children, by force if need be; return how it ended, such as
+        `SIGKILL`.
         """
 
 
@@ -91,18 +89,16 @@ class NotStarted(Exception):
 
 @dataclass(eq=False)
 class Worker:
-    """The controller's view of one worker process, and what it has done so far; no `connection`
-    until it answers.
+    """The controller's view of one worker process; it has no `connection` until it answers.
 
-    `jobs` are being done or wait, in the order in which the worker does them, each with its
-    message; `dropping` says that it was told to leave those that wait, `alone` that it gets none
-    beside the one it has. `step` is the denoising step that the running job is at, and of how many.
-    `jobs_done` counts edits, or edits with a verdict; the stages count them. `since` is when the
-    worker came into its state or to its job, by `time.monotonic`, less the time in which the
-    controller did not listen; `silent_at` is when its process was first seen to be gone; `ready_s`
-    is from the stage's start until it was loaded. `environment` is what it says of where it
-    computes, `memory` the most that it has used, `code` the digests of the user's own modules that
-    it has imported.
+    `jobs` are running or queued, in the order in which the worker does them, each with its message.
+    A worker that is `dropping` has been told to leave the queued ones; one that is `alone` gets no
+    second job. `step` is the denoising step of the running job, and their number. The stages count
+    `jobs_done`: edits, or edits with a verdict. `since` is when the worker entered its state or
+    began its job, by `time.monotonic`, plus the time in which the controller was unresponsive.
+    `silent_at` is when its process was first seen to be gone. `ready_s` is the time from the
+    stage's start until it was loaded. `environment` is where it computes, `memory` the most that it
+    has used, and `code` the digests of the user's modules that it has imported.
     """
 
     slot: Slot
@@ -131,13 +127,13 @@ class Worker:
 
     @property
     def computes_in(self) -> Environment:
-        """Where it computes, which a worker has said once it has loaded."""
+        """Where it computes; known once it has loaded."""
         assert self.environment is not None
         return self.environment
 
     @property
     def job(self) -> Any:
-        """The job that is being done, of those that the worker has; `None` if it has none."""
+        """The running job, or `None`."""
         if self.jobs:
             return self.jobs[0][0]
         return None

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -229,8 +230,7 @@ class HostWorker:
 
     def __init__(self, host: Host, number: int) -> None:
         self.host, self.number = host, number
-        self._lines: list[str] = []
-        self._lock = threading.Lock()
+        self._lines: deque[str] = deque()
         self._alive, self._closed = True, False
 
     def listen(self, hear: Callable[[FromWorker], None]) -> None:
@@ -244,8 +244,7 @@ class HostWorker:
                 self._alive = False
                 hear(ENDED)
                 return
-            with self._lock:
-                self._lines += lines
+            self._lines.extend(lines)
             for message in messages:
                 hear(message)
             self._alive = is_alive
@@ -257,9 +256,7 @@ class HostWorker:
         return self._alive
 
     def lines(self, final: bool = False) -> list[str]:
-        with self._lock:
-            lines, self._lines = self._lines, []
-        return lines
+        return [self._lines.popleft() for _ in range(len(self._lines))]
 
     def terminate(self) -> None:
         self.host.transport.post("terminate", self.number)
@@ -272,8 +269,7 @@ class HostWorker:
             how, lines = self.host.call("close", self.number, timeout=2 * GRACE + 10)
         except NotStarted as error:
             return f"host {self.host.name}: {error}"
-        with self._lock:
-            self._lines += lines
+        self._lines.extend(lines)
         return str(how)
 
 

@@ -89,9 +89,8 @@ class Pool:
         """
         if self.workers or self.gone:
             return
-        self._spare, self.slots = self.slots[max(1, jobs) :], self.slots[: max(1, jobs)]
-        for slot in self.slots:
-            self._spawn(slot)
+        self._spare, self.slots = self.slots, []
+        self.extend(max(1, jobs))
 
     def extend(self, jobs: int) -> None:
         """Start processes on further slots, where more jobs come than when it was started."""

@@ -108,11 +108,6 @@ class JobLoop:
         self._finisher = ThreadPoolExecutor(1)  # one, so that replies keep the order of their jobs
         self.redactor = Redactor(os.environ)
 
-    def close(self) -> None:
-        """End the threads once they are idle."""
-        self._readers.shutdown(wait=False)
-        self._finisher.shutdown(wait=False)
-
     def stop(self) -> None:
         """Begin no more jobs, and leave the current one `STOP_GRACE` seconds; called by another
         thread.

@@ -82,8 +82,8 @@ class RayHosts(Hosts):
         super().__init__()
         address = address or os.environ.get("RAY_ADDRESS")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        self.own = "ray" not in sys.modules or not sys.modules["ray"].is_initialized()
-        self._environment = _keep_to_this_machine() if self.own and not address else {}
+        self.starts_ray = "ray" not in sys.modules or not sys.modules["ray"].is_initialized()
+        self._environment = _keep_to_this_machine() if self.starts_ray and not address else {}
         try:
             import ray
         except ImportError:
@@ -93,7 +93,7 @@ class RayHosts(Hosts):
         self.ray = ray
         self._actors: dict[str, Any] = {}
         self._group: Any = None
-        if self.own:
+        if self.starts_ray:
             options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
             try:
                 if address:
@@ -139,7 +139,7 @@ class RayHosts(Hosts):
             )
 
     def connect(self, name: str) -> Host:
-        """Have an actor made at its place, which Ray moves to another node if there is room."""
+        """Create the actor of a bundle, which Ray moves to another node if there is room."""
         ray = self.ray
         strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(
             self._group, placement_group_bundle_index=int(name.removeprefix("ray-"))
@@ -150,7 +150,7 @@ class RayHosts(Hosts):
             "num_cpus": self.bundle["CPU"],
             "num_gpus": self.bundle.get("GPU", 0),
         }
-        with suppress(Exception):  # one that does not answer holds the place
+        with suppress(Exception):  # an actor that does not answer occupies the resources
             ray.kill(self._actors.pop(name))
         try:
             actor = self._actors[name] = ray.remote(AgentActor).options(**options).remote()
@@ -166,30 +166,28 @@ class RayHosts(Hosts):
                 self.ray.kill(actor)
         with suppress(Exception):
             self.ray.util.remove_placement_group(self._group)
-        if self.own:
+        if self.starts_ray:
             self.ray.shutdown()
         for name in self._environment:
             os.environ.pop(name, None)
 
 
 def _keep_to_this_machine() -> dict[str, str]:
-    """Have a local cluster listen on loopback, and to those who know its token; return the
-    variables that say so.
+    """Restrict a local cluster to loopback and to clients with its token; return the environment
+    variables that do so.
 
     Ray replaces a loopback address by a reachable one except where it has no clusters, as on macOS;
     its variable for that is read when it is first imported.
     """
-    wanted = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    variables = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
     if "RAY_AUTH_MODE" not in os.environ:
-        wanted |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    os.environ.update(wanted)
-    return wanted
+        variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    os.environ.update(variables)
+    return variables
 
 
 def _reach(address: str) -> None:
-    """Raise `OSError` at once for an address that nobody listens at; Ray itself would try for
-    minutes.
-    """
+    """Raise `OSError` at once if nobody listens at an address; Ray would try for minutes."""
     host, _, port = address.rpartition(":")
     if host and port.isdigit():
         socket.create_connection(

@@ -17,18 +17,18 @@ from contextlib import suppress
 
 #: Seconds between asking a worker's process group to end (SIGTERM) and ending it (SIGKILL).
 GRACE = 5.0
-#: What a worker sends to the process that this variable names once its interpreter runs.
+#: The signal that a worker sends once its interpreter runs, and the variable with the process id of
+#: the receiver.
 UP, SUPERVISOR = signal.SIGUSR1, "IMGEDIT_SUPERVISOR"
 _WATCHED = {signal.SIGCHLD, signal.SIGTERM, UP}
 _PR_SET_PDEATHSIG = 1
 
 
 def main(log: str, patience: float, command: list[str]) -> int:
-    """Run a command in a process group of its own, with errors going to the file `log`; return its
-    exit status.
+    """Run a command in a new process group, with errors going to the file `log`; return its exit
+    status, 128 + N after signal N.
 
-    A command that has not sent `UP` after `patience` seconds is ended. The status is 128 + N after
-    signal N.
+    A command that has not sent `UP` after `patience` seconds is ended.
     """
     controller, supervisor = os.getppid(), os.getpid()
     os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND), 2)
@@ -99,8 +99,8 @@ def _ask_to_end(worker: int) -> None:
         os.killpg(worker, signal.SIGTERM)
         os.killpg(worker, signal.SIGCONT)  # a stopped process hears nothing else
     end = time.monotonic() + GRACE
-    while not _ended(worker) and (left := end - time.monotonic()) > 0:
-        signal.sigtimedwait({signal.SIGCHLD}, left)
+    while not _ended(worker) and (remaining := end - time.monotonic()) > 0:
+        signal.sigtimedwait({signal.SIGCHLD}, remaining)
 
 
 if __name__ == "__main__":

@@ -88,5 +88,6 @@ class ThreadConnection:
     def close(self) -> str:
         self.terminate()
         self._thread.join(timeout=60)
-        self._loop.close()
+        self._loop._readers.shutdown(wait=False)
+        self._loop._finisher.shutdown(wait=False)
         return "exit status 0"

@@ -83,13 +83,13 @@ def _require_whole(named: str, model: Any, info: JsonObject) -> None:
             key if isinstance(key, str) else key[0] for key in info["mismatched_keys"]
         ],
     }
-    found = [f"{problem} {_listed(keys)}" for problem, keys in problems.items() if keys]
+    deviations = [f"{problem} {_listed(keys)}" for problem, keys in problems.items() if keys]
     if info.get("error_msgs"):
-        found.append("; ".join(map(str, info["error_msgs"]))[:300])
-    if found:
+        deviations.append("; ".join(map(str, info["error_msgs"]))[:300])
+    if deviations:
         raise SetupError(
-            f"{named}: the checkpoint {' and '.join(found)}, expected exactly the tensors of its "
-            "config"
+            f"{named}: the checkpoint {' and '.join(deviations)}, expected exactly the tensors of "
+            "its config"
         )
 
 

@@ -141,17 +141,17 @@ def write_greedily(
     the logits of the next.
     """
     steps: list[list[int]] = []
-    kept: list[torch.Tensor] = []
+    step_logits: list[torch.Tensor] = []
     unfinished = set(range(len(logits)))
     while True:
         chosen = logits.argmax(-1)
         steps.append(chosen.tolist())
         if keep_logits:
-            kept.append(logits.clone())
+            step_logits.append(logits.clone())
         unfinished -= {row for row, token in enumerate(steps[-1]) if token in ends}
         if not unfinished or len(steps) == most:
             rows = zip(*steps, strict=True)
-            return Decoded.of(rows, ends, torch.stack(kept).unbind(1) if kept else ())
+            return Decoded.of(rows, ends, torch.stack(step_logits).unbind(1) if step_logits else ())
         logits = follow(chosen)
 
 
