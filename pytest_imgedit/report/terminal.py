@@ -85,10 +85,10 @@ def _print_scores(console: Console, results: Results, verbose: bool) -> None:
         )
 
 
-def render_tables(further: Sequence[tables.Table], width: int = 120) -> str:
+def render_tables(further: Sequence[tables.Table]) -> str:
     """Render tables with their titles and notes as text."""
     buffer = io.StringIO()
-    _print_further(Console(file=buffer, width=width, highlight=False), further, verbose=True)
+    _print_further(Console(file=buffer, width=120, highlight=False), further, verbose=True)
     return buffer.getvalue()
 
 

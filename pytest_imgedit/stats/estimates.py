@@ -28,6 +28,8 @@ ENOUGH = 8
 #: Up to so many clusters all 2^G sign flips are counted, beyond it `FLIPS` random ones.
 EXACT_CLUSTERS = 13
 FLIPS = 10_000
+#: Quantiles at the ends of a 95% interval.
+LOWER, UPPER = 1 - 0.975, 0.975
 #: Shares of the largest possible bet over which `evidence_above` averages.
 BETS = (np.arange(24) + 0.5) / 24
 #: Steps of a category's mean, from one end of the scale to the other, in the search for the least
@@ -76,17 +78,15 @@ class Estimate:
         """
         return float(1 / (self.weights**2).sum())
 
-    def interval(self, level: float = 0.95) -> tuple[float, float] | None:
-        """Two-sided interval of the mean from Student's t."""
+    def interval(self) -> tuple[float, float] | None:
+        """Two-sided 95% interval of the mean from Student's t."""
         if self.se is None:
             return None
-        half = float(stdtrit(self.freedom, (1 + level) / 2)) * self.se
+        half = float(stdtrit(self.freedom, UPPER)) * self.se
         return (self.mean - half, self.mean + half)
 
-    def bounded_interval(
-        self, lowest: float, highest: float, level: float = 0.95
-    ) -> tuple[float, float] | None:
-        """Two-sided interval of the mean of values from `lowest` to `highest`, which allows for
+    def bounded_interval(self, lowest: float, highest: float) -> tuple[float, float] | None:
+        """Two-sided 95% interval of the mean of values from `lowest` to `highest`, which allows for
         rare values that were not seen.
 
         A Bayesian bootstrap over clusters (exponential weights) with one cluster more than was
@@ -100,8 +100,8 @@ class Estimate:
         unseen = shares[:, 0] * (self.weights**2).sum()
         total = shares[:, 1:] @ self.weights + unseen
         moves = shares[:, 1:] @ self.deviations
-        low = np.quantile((moves + unseen * (lowest - self.centers[1])) / total, (1 - level) / 2)
-        high = np.quantile((moves + unseen * (highest - self.centers[0])) / total, (1 + level) / 2)
+        low = np.quantile((moves + unseen * (lowest - self.centers[1])) / total, LOWER)
+        high = np.quantile((moves + unseen * (highest - self.centers[0])) / total, UPPER)
         return max(lowest, self.mean + float(low)), min(highest, self.mean + float(high))
 
     def p_below(self, limit: float) -> float:

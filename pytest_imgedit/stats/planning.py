@@ -74,12 +74,9 @@ def mde(error: float, freedom: float, alpha: float) -> float:
     return float(stdtrit(freedom, 1 - alpha) + stdtrit(freedom, POWER)) * error
 
 
-def size_for(
-    effect: float, error: float, freedom: float, alpha: float, most: float = 1e6
-) -> float | None:
-    """Smallest factor on the pairs at hand with which a test at `alpha` finds `effect`.
-
-    `None` beyond `most`.
+def size_for(effect: float, error: float, freedom: float, alpha: float) -> float | None:
+    """Smallest factor on the pairs at hand with which a test at `alpha` finds `effect`; `None` if
+    there was no spread, or beyond a million.
 
     `error` is the standard error with the pairs at hand, `freedom` its degrees of freedom: with k
     times the pairs, laid out alike, they are error/√k and k·freedom. Factors under 1 leave at least
@@ -91,7 +88,7 @@ def size_for(
     def enough(factor: float) -> bool:
         return mde(error / factor**0.5, factor * freedom, alpha) <= effect
 
-    low, high = 1 / freedom, most
+    low, high = 1 / freedom, 1e6
     if not enough(high):
         return None
     while high > 1.0001 * low:
