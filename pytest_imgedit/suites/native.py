@@ -291,7 +291,8 @@ class Ids:
         return _digested(stem or category, f"{path}\n{text}")
 
 
-def _digested(readable: str, text: str) -> str:
+def _digested(name: str, text: str) -> str:
+    readable = _readable(name)[:_READABLE_LENGTH]
     data = unicodedata.normalize("NFC", text).encode("utf-8", "surrogatepass")
     return f"{readable}-{hashlib.sha256(data).hexdigest()[:8]}".removeprefix("-")
 

@@ -57,6 +57,22 @@ def test_images_of_one_name_in_two_folders_give_their_path():
     assert of_images("a/1.png", "b/1.png", "b/2.png") == ["a-1", "b-1", "2"]
 
 
+@given(st.text(), st.text(min_size=1))
+def test_a_pair_without_a_name_gets_a_safe_id(path, category):
+    ids = Ids([], [path, path])
+    assert re.fullmatch(r"[A-Za-z0-9._-]{1,128}", ids.of_image(path, "make it snow", category))
+
+
+def test_ids_without_a_path_keep_what_is_safe_of_the_category():
+    assert re.fullmatch("[0-9a-f]{8}", Ids([], []).of_image("", "make it snow", "自定义"))
+    assert re.fullmatch("own-[0-9a-f]{8}", Ids([], []).of_image("", "make it snow", "own定"))
+
+
+def test_a_long_name_of_an_image_leaves_room_for_the_digest():
+    path = f"{'a' * 125}.png"
+    assert len(Ids([], [path, path]).of_image(path, "make it snow", "physics")) <= 128
+
+
 def test_pairs_of_one_image_differ_by_a_digest():
     first, second = of_images("a/1.png", "a/1.png")
     assert first != second
