@@ -251,14 +251,14 @@ def find_checkpoint(
             f"{here / missing} on {host}: no such file, expected the one where the run started"
         )
     try:
-        found = digest_files(here, loaded_files(here, Layout(layout)), host_cache())
+        local_digests = digest_files(here, loaded_files(here, Layout(layout)), host_cache())
     except UsageError as error:
         raise SetupError(f"{error} (on {host})") from None
-    for name in sorted({*digests, *found}):
-        if digests.get(name) != found.get(name):
+    for name in sorted({*digests, *local_digests}):
+        if digests.get(name) != local_digests.get(name):
             then, here_is = (
                 f"SHA-256 {sha256s[name][:12]}…" if name in sha256s else "no such file"
-                for sha256s in (digests, found)
+                for sha256s in (digests, local_digests)
             )
             raise SetupError(
                 f"{here / name} on {host}: {here_is}, expected {then} as where the run started"
@@ -270,9 +270,9 @@ def require_file(path: Path, sha256: str) -> None:
     """Raise `SetupError` unless a file here has this content, which it has where the run
     started.
     """
-    found = digest(path) if path.is_file() else None
-    if found != sha256:
-        here_is = f"SHA-256 {found[:12]}…" if found else "no such file"
+    local_sha256 = digest(path) if path.is_file() else None
+    if local_sha256 != sha256:
+        here_is = f"SHA-256 {local_sha256[:12]}…" if local_sha256 else "no such file"
         raise SetupError(
             f"{path} on {socket.gethostname()}: {here_is}, expected SHA-256 {sha256[:12]}…"
         )
@@ -475,7 +475,7 @@ def digest_files(folder: Path, names: Sequence[str], cache: Path) -> dict[str, s
     Raises `UsageError`, naming the file, for one that cannot be read.
     """
     with _locked(cache):
-        known = _read_cache(cache)
+        cached = _read_cache(cache)
         stop = threading.Event()
 
         def of(name: str) -> tuple[str, str]:
@@ -485,7 +485,7 @@ def digest_files(folder: Path, names: Sequence[str], cache: Path) -> dict[str, s
                 return str(real), real.name
             status = real.stat()
             stamp = f"{real}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
-            return stamp, known.get(stamp) or digest(real, stop)
+            return stamp, cached.get(stamp) or digest(real, stop)
 
         with ThreadPoolExecutor(8) as pool:
             try:
@@ -496,10 +496,10 @@ def digest_files(folder: Path, names: Sequence[str], cache: Path) -> dict[str, s
                 ) from error
             finally:
                 stop.set()  # after Ctrl-C the other threads end at once
-        fresh = {stamp: sha256 for stamp, sha256 in digests if ":" in stamp and stamp not in known}
+        fresh = {stamp: sha256 for stamp, sha256 in digests if ":" in stamp and stamp not in cached}
         if fresh:
             with suppress(OSError):  # it saves time only
-                write_json(cache, {**known, **fresh})
+                write_json(cache, {**cached, **fresh})
     return {name: sha256 for name, (_, sha256) in zip(names, digests, strict=True)}
 
 

@@ -156,23 +156,22 @@ class DiffusersEditor:
     def __init__(self, model: str, *, device: str, **params: Any) -> None:
         import torch
 
-        from pytest_imgedit.kinds.compute import acceleration, lora, numerics
-        from pytest_imgedit.kinds.compute.pipeline import load_pipeline
+        from pytest_imgedit.kinds.compute import acceleration, lora, numerics, pipeline
 
         options = DiffusersParameters.parse(params)
         numerics.set_deterministic(options.deterministic)
         self.deterministic = options.deterministic
         is_offloaded = options.offload in OFFLOADS
-        pipeline = load_pipeline(
+        self.pipeline = pipeline.load_pipeline(
             Path(model),
             "cpu" if is_offloaded else device,
             numerics.pick_dtype(options.dtype, device),
         )
-        lora.take_loras(pipeline, options.loras)
-        self.compiled = acceleration.accelerate(pipeline, options)
+        lora.take_loras(self.pipeline, options.loras)
+        self.compiled = acceleration.accelerate(self.pipeline, options)
         if is_offloaded:
-            acceleration.offload(pipeline, options.offload, torch.device(device))
-        self._take(pipeline, options.model_extra or {}, options.area)
+            acceleration.offload(self.pipeline, options.offload, torch.device(device))
+        self._take(self.pipeline, options.model_extra or {}, options.area)
 
     @classmethod
     def around(cls, pipeline: Any, call: JsonObject) -> DiffusersEditor:

@@ -91,12 +91,12 @@ def find_images(argument: str, pairs: Iterable[EditPair]) -> dict[str, Path | st
     """
     pairs = list(pairs)
     _, pattern = split_argument(argument)
-    known = {*_NAMES, *(name for pair in pairs for name in pair.fields)}
+    field_names = {*_NAMES, *(name for pair in pairs for name in pair.fields)}
     for _, name, _, _ in Formatter().parse(pattern):
-        if name is not None and name not in known:
+        if name is not None and name not in field_names:
             raise UsageError(
                 f"editor folder: pattern {pattern!r}: no pair has a field {name!r}, expected one "
-                f"of {', '.join(sorted(known))}{did_you_mean(name, known)}"
+                f"of {', '.join(sorted(field_names))}{did_you_mean(name, field_names)}"
             )
     paths = {pair.id: find_image(argument, pair) for pair in pairs}
     counts = Counter(paths.values())

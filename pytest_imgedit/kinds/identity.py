@@ -58,8 +58,8 @@ class Identity:
         """Leave out of the digests of the code that a worker has loaded, by file, those that the
         recipe holds.
         """
-        known = set(self.recipe.get("code", {}).values())
-        return {path: sha256 for path, sha256 in loaded.items() if sha256 not in known}
+        recorded = set(self.recipe.get("code", {}).values())
+        return {path: sha256 for path, sha256 in loaded.items() if sha256 not in recorded}
 
 
 def identify(model: Model, cache: Path, where: Where | None = None) -> Identity:

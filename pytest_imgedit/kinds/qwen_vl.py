@@ -224,17 +224,17 @@ class QwenVLJudge:
 
         tokenizer = self.processor.tokenizer
         rows: list[int] = []
-        asked: list[tuple[Place, torch.Tensor]] = []
+        places: list[tuple[Place, torch.Tensor]] = []
         for row, question in enumerate(questions):
             for place in find_places(tokenizer, decoded.tokens[row], question.aspects):
                 rows.append(row)
-                asked.append((place, decoded.logits[row][place.step].softmax(-1)))
+                places.append((place, decoded.logits[row][place.step].softmax(-1)))
 
         def after(texts: Sequence[tuple[int, str]]) -> list[torch.Tensor]:
             logits: dict[tuple[int, str], torch.Tensor] = {}
             unknown: dict[tuple[int, str], Prompt] = {}
             for number, text in texts:
-                row, place = rows[number], asked[number][0]
+                row, place = rows[number], places[number][0]
                 tokens, written = decoded.tokens[row], place.encode(tokenizer, text)
                 step = place.step + len(written)
                 if tokens[place.step : step] == written and step < len(decoded.logits[row]):
@@ -250,7 +250,7 @@ class QwenVLJudge:
 
         grades: list[dict[str, tuple[float, float]]] = [{} for _ in answers]
         for row, (place, _), grade in zip(
-            rows, asked, expected_grades(tokenizer, asked, after), strict=True
+            rows, places, expected_grades(tokenizer, places, after), strict=True
         ):
             grades[row][place.aspect] = grade
         return [

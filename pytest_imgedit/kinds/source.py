@@ -248,11 +248,11 @@ def libraries_behind(packages: Iterable[str]) -> tuple[str, ...]:
     """Return the names of the distributions whose versions decide what code computes that imports
     these packages, in lower case.
     """
-    known = _distributions()
-    names = {name for package in packages for name in known.get(package, ())}
+    by_package = _distributions()
+    names = {name for package in packages for name in by_package.get(package, ())}
     needs = (line for name in names for line in requires(name) or ())
     if any(re.match(r"torch\b(?!.*extra)", line) for line in needs):  # as of accelerate
-        names |= set(known.get("torch", ()))
+        names |= set(by_package.get("torch", ()))
     libraries = {name.lower() for name in names}
     if libraries & {"torch", "diffusers", "transformers"}:
         libraries |= _BEHIND
