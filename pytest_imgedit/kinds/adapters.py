@@ -299,9 +299,7 @@ _PURPOSES = (
 
 
 def why_refused(name: str) -> str:
-    """Say in a few words why a pipeline without an adapter is no editor that the harness can
-    run.
-    """
+    """Say in a few words why the harness cannot run a pipeline without an adapter."""
     purpose = next(
         (purpose for part, purpose in _PURPOSES if part in name), "no adapter is known for it"
     )

@@ -1,8 +1,9 @@
-"""What a kind of editor or judge is to the harness: all that it knows of a model, without torch.
+"""What the harness knows of a kind of editor or judge, without torch: its parameters, its
+requirements and its identity.
 
-A subclass of `Model` is a kind, such as `diffusers`; an instance of it is what one spec names. A
-kind and the class that its workers build lie in one file. Kinds of this package and kinds that
-other packages add by entry points are equal: nothing outside of `kinds/` asks which one it has.
+A subclass of `Model` is a kind, such as `diffusers`. An instance of it is the model that one spec
+names. A kind and its worker class lie in one file. Kinds of this package and kinds that other
+packages add by entry points are equal: nothing outside `kinds/` compares a kind's name.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ GPUS_OPTION: Mapping[Role, str] = {
     "editor": "--imgedit-gpus-per-worker",
     "judge": "judge.gpus_per_replica",
 }
-#: To be raised when an editor or judge of this package changes what it computes, so that stored
+#: Raise this when an editor or judge of this package computes something else, so that stored
 #: results are not reused.
 REVISION = 6
 #: Packages of attention kernels, by what the names of backends that take them contain.
@@ -96,9 +97,7 @@ class Parameters(BaseModel):
 
     @classmethod
     def deciding(cls, params: JsonObject) -> JsonObject:
-        """Leave out the parameters that are `indifferent`, and those that are as they would be
-        anyway.
-        """
+        """Leave out the parameters that are `indifferent`, and those that equal their defaults."""
         fields = {name: field for name, field in cls.model_fields.items() if name in params}
         return without_defaults(
             {
@@ -111,7 +110,7 @@ class Parameters(BaseModel):
 
 
 class ComputeParameters(Parameters):
-    """What every model takes that is computed here; see `compute/numerics.py`."""
+    """Parameters of every model that is computed here; see `compute/numerics.py`."""
 
     dtype: Dtype = indifferent(
         "auto", description='`"auto"` is bfloat16 on a GPU and float32 on the CPU'
@@ -124,7 +123,7 @@ class ComputeParameters(Parameters):
 
 
 def without_defaults(params: JsonObject, defaults: JsonObject) -> JsonObject:
-    """Leave out what is written out although it holds anyway, also 4 for 4.0 but not 1 for true."""
+    """Leave out parameters that equal their defaults, also 4 for 4.0 but not 1 for true."""
     return {
         name: value
         for name, value in params.items()
@@ -158,12 +157,11 @@ def _first_problem(
 
 @dataclass(frozen=True)
 class Site:
-    """Where the workers of a model are about to run, as far as it is known before any of them
-    starts.
+    """Where the workers of a model will run, as far as it is known before any of them starts.
 
-    `may_have_gpus` is false where it is sure that no GPU is used. `is_here` says that workers run
-    in this environment: a package that is missing here is missing there. A judge that is to score
-    has the spec of its `suite`, and the name of its `rubric`, which may be a custom one.
+    `may_have_gpus` is false if certainly no GPU is used. `is_here` says that workers run in this
+    environment: a package that is missing here is missing there. For a judge that will score,
+    `suite` is the spec of the suite and `rubric` the name of the rubric, which may be a custom one.
     """
 
     may_have_gpus: bool = True
@@ -177,11 +175,11 @@ class Site:
 class Requirements:
     """What a model needs beside memory.
 
-    `packages` are those whose versions decide what it computes, `unused_packages` optional ones
-    that its libraries import where they are installed, and that it never uses. `concurrency` is how
-    many workers ask a server at a time; a judge is one worker, which asks much at a time.
-    `shares_cpu` says that one worker has several processes, which share the CPU where there is no
-    GPU. `prices` are those of a million tokens, in and out, of a judge that is paid by them.
+    The versions of `packages` decide what it computes. `unused_packages` are optional packages that
+    its libraries import if they are installed, and that it never uses. `concurrency` is the number
+    of workers that ask a server at a time; a judge is one worker with many requests at a time.
+    `shares_cpu` says that one worker has several processes, which share the CPU if there is no GPU.
+    `prices` are the prices of a million tokens, in and out, of a judge that is paid by tokens.
     """
 
     packages: tuple[str, ...] = ()
@@ -193,11 +191,10 @@ class Requirements:
 
 @dataclass(frozen=True)
 class Memory:
-    """What one worker holds: bytes of `weights` on its GPUs together, and bytes that it has `kept`
-    in host memory.
+    """Memory of one worker: bytes of `weights` on all of its GPUs, and bytes `kept` in host memory.
 
-    `weights` is `None` where that is not known before loading, and so is `reads`, the bytes that
-    loading reads. `offloads` says how a plan writes what is moved to the GPU part by part.
+    `weights` and `reads`, the bytes that loading reads, are `None` if they are not known before
+    loading. `offloads` names the parts in which weights are moved to the GPU.
     """
 
     weights: int | None
@@ -216,11 +213,10 @@ class Memory:
 
 @dataclass(frozen=True)
 class Room:
-    """What GPUs have for a model that does not fit: bytes `free` and `total` on the smallest of
-    them.
+    """GPU memory for a model that does not fit: bytes `free` and `total` on the smallest GPU.
 
-    `enough` is the number of GPUs, of which all can be grouped so, that would hold the weights
-    together.
+    `enough` is the number of GPUs that would hold the weights together, if the GPUs of the run can
+    be grouped by it.
     """
 
     free: float
@@ -230,7 +226,7 @@ class Room:
 
 @dataclass(frozen=True)
 class Workload:
-    """What a run has for a model: `jobs` for each worker, and bytes of memory on its smallest
+    """Work of a run for a model: `jobs` for each worker, and bytes of memory on the smallest
     GPU.
     """
 
@@ -240,11 +236,11 @@ class Workload:
 
 @dataclass(frozen=True)
 class Where:
-    """Where an editor or judge would compute: the kind of device, the product of its GPUs as far as
-    it is known, and the interpreter (`None`: this one).
+    """Where an editor or judge would compute: the kind of device, the product name of its GPUs if
+    known, and the interpreter (`None`: this one).
 
-    `versions` asks for those of packages by their names, where that is another machine. `threads`
-    are those of a worker on the CPU, as far as they are known.
+    `versions` looks up versions of packages by their names on another machine. `threads` is the
+    number of threads of a worker on the CPU, if known.
     """
 
     device: Literal["cpu", "cuda"] = "cpu"
@@ -281,9 +277,9 @@ def attention_packages(backend: str) -> list[str]:
 class Composition:
     """What a model consists of, as plain JSON values.
 
-    `parts` is what it is made of beside code: the content of files, the name of a model.
-    `computation` is what further decides what it computes: how, rather than with what. `lossy` are
-    parameters, as `key=value`, that trade quality for speed.
+    `parts` identifies what it is made of beside code: the content of files, the name of a model.
+    `computation` holds what else decides the results: how it computes, rather than with what.
+    `lossy` are parameters, as `key=value`, that trade quality for speed.
     """
 
     parts: JsonObject = field(default_factory=dict)
@@ -293,8 +289,8 @@ class Composition:
 
 @dataclass(frozen=True)
 class FinishedImages:
-    """Finished images that an editor hands over: by pair id the image, or why there is none; and
-    which there are.
+    """Finished images of an editor: by pair id the path of the image, or the reason why there is
+    none; and a summary of the images in one line.
     """
 
     by_pair: Mapping[str, Path | str]
@@ -308,10 +304,10 @@ class Model:
     Of an editor, `batch_size` is how many edits go into one call.
 
     A kind sets the class attributes below and overrides what differs. `worker` is the class that
-    workers build. `takes` says what follows the name in a spec, such as `MODEL`; `Params` is the
-    one declaration of its parameters, without which the signature of the class says what it takes.
-    `defaults` are parameters that hold where the user gives none. `libraries` are the packages
-    whose versions decide what it computes.
+    workers build. `takes` says what follows the name in a spec, such as `MODEL`. `Params` is the
+    one declaration of its parameters; without it, the signature of the worker class declares them.
+    `defaults` are parameters that hold unless the user sets them. The versions of `libraries`
+    decide what it computes.
     """
 
     role: ClassVar[Role]
@@ -395,7 +391,7 @@ class Model:
         return Requirements(self.libraries)
 
     def check(self, site: Site) -> None:
-        """Raise `SettingError` for what can be told to be wrong before anything starts."""
+        """Raise `SettingError` for the first setting that is wrong, before anything starts."""
         if self.Params is not None:
             self.Params.check(dict(self.params))
             return
@@ -421,19 +417,17 @@ class Model:
         return without_defaults(dict(self.params), dict(constructor.defaults))
 
     def compose(self, where: Where, digests: Digests) -> Composition:
-        """Find what it consists of; raises `UsageError`, naming the file, for a checkpoint that is
-        not whole.
+        """Return what it consists of; raises `UsageError`, naming the file, for a checkpoint that
+        is not whole.
         """
         return Composition()
 
     def memory(self) -> Memory:
-        """Tell what a worker holds."""
+        """Return the memory that a worker takes."""
         return Memory(0 if self.is_served or not self.has_weights else None)
 
     def hint(self, room: Room) -> str:
-        """Name the setting with which its weights would fit into what is free; an empty text if
-        there is none.
-        """
+        """Name the setting with which its weights would fit; an empty text if there is none."""
         if room.enough is not None:
             return f"; {GPUS_OPTION[self.role]}={room.enough} would fit"
         return ""

@@ -45,9 +45,10 @@ class NoiseEditor(ControlEditor):
     """Returns uniform noise of the source's size, drawn from the request's seed."""
 
     def edit(self, request: EditRequest) -> Image.Image:
-        width, height = request.source.size
         return Image.fromarray(
-            np.random.default_rng(request.seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+            np.random.default_rng(request.seed).integers(
+                0, 256, (*request.source.size[::-1], 3), dtype=np.uint8
+            )
         )
 
 

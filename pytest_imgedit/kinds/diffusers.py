@@ -229,11 +229,11 @@ class DiffusersEditor:
             )
 
     def is_batch_invariant(self, size: int) -> bool:
-        """Tell whether an edit has equal values at the first and at the last place of a call for
+        """Tell whether an edit has equal values at the first and at the last position of a call for
         `size` edits.
 
-        Small images are edited in two steps. Batches of which that is not so make an edit depend on
-        its company.
+        Small images are edited in two steps. If the values differ, an edit depends on the other
+        edits of its batch.
         """
         probe, other = _trial(1), _trial(2)
         first, last = (

@@ -1,6 +1,4 @@
-"""What identifies an editor or judge, apart from what it is asked: its recipe, and the digest of
-that.
-"""
+"""What identifies an editor or judge, whatever it is asked: its recipe, and the digest of that."""
 
 from __future__ import annotations
 
@@ -21,15 +19,15 @@ from pytest_imgedit.kinds.source import class_defaults, libraries_behind, source
 
 @dataclass(frozen=True)
 class Identity:
-    """What decides what a `model` computes, apart from what it is asked.
+    """What decides the results of a `model`, apart from its requests.
 
-    `fingerprint` is the hash of what it is made of, `params` are the parameters that decide, as a
-    reader knows them; `digest` is the hash of all of that with files by content, and `recipe` what
-    is stored of it, without secrets. `here` is the environment in which it would compute now.
-    `commit` is that of a hub id. `sees_pair` says that it is told the pair's id and category, and
-    so may go by them. `libraries` are the packages whose versions decide; `files` are the SHA-256
-    of the files that parameters name, by path: workers on other hosts must find the same. `lossy`
-    are parameters that trade quality for speed.
+    `fingerprint` is the hash of what it is made of. `params` are the parameters that decide, as the
+    user wrote them. `digest` is the hash of both, with files by content; `recipe` is what is stored
+    of it, without secrets. `here` is the environment in which it would compute now. `commit` is the
+    commit of a hub id. `sees_pair` says that its requests hold the pair's id and category, so that
+    results may depend on them. The versions of `libraries` decide too. `files` holds the SHA-256 of
+    the files that parameters name, by path: workers on other hosts must find the same. `lossy` are
+    parameters that trade quality for speed.
     """
 
     model: Model = field(compare=False)
@@ -63,11 +61,11 @@ class Identity:
 
 
 def identify(model: Model, cache: Path, where: Where | None = None) -> Identity:
-    """Find what identifies an editor or judge that would compute somewhere, by default in this
+    """Return the identity of an editor or judge that would compute at `where`, by default in this
     process.
 
-    `cache` is the file that remembers digests. Raises `UsageError` if something that it is made of
-    is not there.
+    `cache` is the file that remembers digests. Raises `UsageError` if a file of the model is
+    missing.
     """
     where, digests = where or Where(), Digests(cache)
     is_custom = model.target.is_custom

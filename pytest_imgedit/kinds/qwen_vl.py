@@ -203,9 +203,10 @@ class QwenVLJudge:
         """
         prompts = prepared or [self.preprocess(question) for question in questions]
         decoded = self.decoder.decode(prompts, self.max_new_tokens, keep_logits=self.expects)
-        decode = self.processor.tokenizer.decode
         answers = [
-            Answer(decode(tokens, skip_special_tokens=True).strip(), cut=cut)
+            Answer(
+                self.processor.tokenizer.decode(tokens, skip_special_tokens=True).strip(), cut=cut
+            )
             for tokens, cut in zip(decoded.tokens, decoded.cut, strict=True)
         ]
         if self.expects:
