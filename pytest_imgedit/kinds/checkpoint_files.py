@@ -225,8 +225,9 @@ def loaded_files(folder: Path, layout: Layout) -> list[str]:
 
 def _component_files(folder: Path) -> list[str]:
     names = [name for name in _SMALL if (folder / name).is_file()]
-    for pattern in _FURTHER:
-        names += [str(path.relative_to(folder)) for path in folder.glob(pattern)]
+    names += [
+        str(path.relative_to(folder)) for pattern in _FURTHER for path in folder.glob(pattern)
+    ]
     if (folder / "config.json").exists():
         names += [path.name for path in weight_files(folder)]
         names += [name for name in _INDICES if (folder / name).is_file()]

@@ -40,19 +40,10 @@ from pytest_imgedit.kinds.checkpoint_files import Digests
 API_KEY_ENV = "OPENAI_API_KEY"
 
 
-@dataclass(frozen=True)
-class Endpoint:
-    """The base URL of an API, such as `http://localhost:8000/v1`, and the name of a model behind
-    it.
-    """
+def parse_endpoint(name: str, argument: str) -> tuple[str, str]:
+    """Return the base URL of an API and the name of a model behind it, as `URL#MODEL` names them.
 
-    url: str
-    model: str
-
-
-def parse_endpoint(name: str, argument: str) -> Endpoint:
-    """Read `URL#MODEL`; raises `UsageError` for anything else, also for a key or password in the
-    URL.
+    Raises `UsageError` for anything else, also for a key or password in the URL.
     """
     expected = f"expected {name}:URL#MODEL, such as {name}:http://localhost:8000/v1#my-model"
     url, _, model = argument.partition("#")
@@ -67,7 +58,7 @@ def parse_endpoint(name: str, argument: str) -> Endpoint:
         raise UsageError(f"{name}:{argument}: no http or https URL, {expected}")
     if not model.strip():
         raise UsageError(f"{name}:{argument}: no model, {expected}")
-    return Endpoint(url.rstrip("/"), model.strip())
+    return url.rstrip("/"), model.strip()
 
 
 class ServerParameters(Parameters):
@@ -130,21 +121,22 @@ class OpenAIImagesParameters(ServerParameters):
 
 @dataclass(frozen=True)
 class Server:
-    """A server that is asked for a model.
+    """A server whose API has the base URL `url`, and the name of a `model` behind it.
 
     The key is what the environment variable `api_key_env` holds. Requests that fail with 408, 409,
     429 or 5xx, without connection or after `timeout` seconds are sent again up to `retries` times,
     after waits that double from half a second to eight, or as long as the server asks for.
     """
 
-    endpoint: Endpoint
+    url: str
+    model: str
     options: ServerParameters
 
     @property
     def client(self) -> JsonObject:
         """The arguments of a client of the package `openai`."""
         return {
-            "base_url": self.endpoint.url,
+            "base_url": self.url,
             # local servers ask for no key, and the client wants some text
             "api_key": os.environ.get(self.options.api_key_env) or "none",
             "timeout": self.options.timeout,
@@ -160,7 +152,7 @@ class Server:
             import openai
         except ImportError:
             raise SetupError("the package openai is not installed: pip install openai") from None
-        url, timeout = self.endpoint.url, min(self.options.timeout, 20)
+        url, timeout = self.url, min(self.options.timeout, 20)
         with openai.OpenAI(**{**self.client, "timeout": timeout, "max_retries": 2}) as client:
             try:
                 _within(timeout, client.models.list)
@@ -232,7 +224,7 @@ class OpenAIJudge:
 
     def __init__(self, endpoint: str, *, device: str, **params: Any) -> None:
         options = OpenAIParameters.parse(params)
-        self.server = Server(parse_endpoint("openai", endpoint), options)
+        self.server = Server(*parse_endpoint("openai", endpoint), options)
         self.server.check()
         from openai import AsyncOpenAI
 
@@ -240,7 +232,7 @@ class OpenAIJudge:
         #: Twice as many as at a time, so that a slow answer holds up few others.
         self.batch_size = 2 * options.concurrency
         self.request: JsonObject = {
-            "model": self.server.endpoint.model,
+            "model": self.server.model,
             options.token_limit: options.max_new_tokens,
             "extra_body": options.extra or None,
         }
@@ -334,7 +326,7 @@ class OpenAIImagesEditor:
 
     def __init__(self, endpoint: str, *, device: str, **params: Any) -> None:
         self.options = OpenAIImagesParameters.parse(params)
-        self.server = Server(parse_endpoint("openai-images", endpoint), self.options)
+        self.server = Server(*parse_endpoint("openai-images", endpoint), self.options)
         self.server.check()
         from openai import OpenAI
 
@@ -353,7 +345,7 @@ class OpenAIImagesEditor:
             body["seed"] = request.seed
         try:
             answer = self._client.images.edit(
-                model=self.server.endpoint.model,
+                model=self.server.model,
                 image=("source.png", encode_png(request.source), "image/png"),
                 prompt=request.instruction,
                 extra_body=body or None,
@@ -399,13 +391,13 @@ class ServedModel(Model):
 
     def reach(self) -> None:
         try:
-            Server(parse_endpoint(self.name, self.argument or ""), self.options).check()
+            Server(*parse_endpoint(self.name, self.argument or ""), self.options).check()
         except SetupError as error:
             raise UsageError(str(error)) from None
 
     def compose(self, where: Where, digests: Digests) -> Composition:
-        endpoint = parse_endpoint(self.name, self.argument or "")
-        return Composition({"model": endpoint.model}, {"server": endpoint.url})
+        url, model = parse_endpoint(self.name, self.argument or "")
+        return Composition({"model": model}, {"server": url})
 
 
 class OpenAI(ServedModel):

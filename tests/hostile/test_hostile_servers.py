@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from pytest_imgedit.core.errors import SetupError
-from pytest_imgedit.kinds.openai import Endpoint, Server, ServerParameters
+from pytest_imgedit.kinds.openai import Server, ServerParameters
 
 COMPLETION = {
     "id": "1",
@@ -126,7 +126,7 @@ def test_list_of_models_of_any_kind_raises_nothing_else(server, case, kind):
     server.models, server.kind = MODELS[case], kind
     told = url(server)
     try:
-        Server(Endpoint(url(server), "m"), ServerParameters()).check()
+        Server(url(server), "m", ServerParameters()).check()
     except SetupError as error:
         told = str(error)
     assert told.startswith(url(server))

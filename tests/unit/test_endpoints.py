@@ -13,7 +13,6 @@ from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.requests import Answer, Question
 from pytest_imgedit.kinds.identity import identify
 from pytest_imgedit.kinds.openai import (
-    Endpoint,
     OpenAIJudge,
     Server,
     data_url,
@@ -37,7 +36,7 @@ from pytest_imgedit.kinds.registry import make_model
     ],
 )
 def test_a_url_and_a_model(text, url, model):
-    assert parse_endpoint("openai", text) == Endpoint(url, model)
+    assert parse_endpoint("openai", text) == (url, model)
 
 
 @given(st.text())
@@ -48,7 +47,7 @@ def test_any_other_text_is_refused_in_one_line(text):
     except UsageError as error:
         reason = str(error)
     assert found is not None or "expected openai:URL#MODEL" in reason
-    assert found is None or (found.url.startswith(("http://", "https://")) and found.model)
+    assert found is None or (found[0].startswith(("http://", "https://")) and found[1])
 
 
 @pytest.mark.parametrize(
