@@ -57,7 +57,7 @@ class ShardRun:
 
 
 def read_shards(paths: Iterable[Path]) -> list[ShardRun]:
-    """Read the shards of one run, in their order.
+    """Read the shards of one run, in their order, without those that have no pairs.
 
     Raises `UsageError` for a run that is no whole shard, for shards of unlike runs, and if one is
     missing or twice.
@@ -81,7 +81,7 @@ def read_shards(paths: Iterable[Path]) -> list[ShardRun]:
     ]
     if missing:
         raise UsageError(f"shards {', '.join(missing)} are missing, expected all of the run")
-    return [by_index[index] for index in sorted(by_index)]
+    return [by_index[index] for index in sorted(by_index) if by_index[index].results.items]
 
 
 def _finished_shard(path: Path, results: Results) -> ShardRun:
@@ -97,7 +97,7 @@ def _finished_shard(path: Path, results: Results) -> ShardRun:
     unexpected = expected ^ {item.id for item in results.items}
     if unexpected:
         raise UsageError(f"{path}: pair {min(unexpected)!r} is not in the shard that it belongs to")
-    if not is_folder(store / "blobs"):
+    if results.items and not is_folder(store / "blobs"):
         raise UsageError(f"{path}: not in a store, which has the images")
     return ShardRun(path, results, info, store)
 

@@ -113,7 +113,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     config, items = session.config, session.items
     if (exchange := xdist.Exchange.of(config)) is not None:
         plan = selection.make_plan(config, items)
-        if plan.items or plan.calls or plan.problem:
+        if plan.items or plan.others or plan.calls or plan.problem:
             exchange.leave_plan(config, plan)
         return
     if config.option.showfixtures or config.option.show_fixtures_per_test:
@@ -154,7 +154,7 @@ def pytest_xdist_node_collection_finished(node: Any) -> None:
         raise pytest.UsageError(plan.problem)
     with usage_errors():
         xdist.check_modes(config.option)
-    if plan.ids:
+    if plan.ids or plan.others:
         exchange.leave_results(state.execute(config, plan).results)
     state.serve_calls(config, plan)  # also for tests that ask for a fixture as they run
 
@@ -168,7 +168,7 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
             state.is_xdist_worker(config) or _only_plans(config) or _collection_failed(session)
         ):
             plan = selection.make_plan(config, session.items)
-            if plan.ids:
+            if plan.ids or plan.others:
                 state.execute(config, plan)
             elif session.items and xdist.Exchange.of(config) is None:
                 selection.refuse_gates_without_items(config)
@@ -191,9 +191,11 @@ def pytest_runtest_makereport(
     return report
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fold failures with equal reasons before pytest prints them."""
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Fold failures with equal reasons before pytest prints them; pass a shard without pairs."""
     folding.fold(session.config)
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and RUN in session.config.stash:
+        session.exitstatus = pytest.ExitCode.OK
 
 
 def pytest_terminal_summary(

@@ -114,6 +114,20 @@ def test_two_shards_and_a_merge_are_the_whole_run(bench, merge, options, code):
     assert document["timing"]["edits"] == results["timing"]["edits"]
 
 
+@pytest.mark.parametrize("xdist", [[], ["-n1"]], ids=["plain", "xdist"])
+def test_a_shard_without_pairs_is_a_run_that_can_be_merged(bench, merge, xdist):
+    options = [*PAINTED, "--imgedit-limit=1", "-k", "physics or social", "--imgedit-controls"]
+    whole = bench.run(*options)
+    for index in (1, 2, 3, 4):
+        result = shard(bench, index, *options, *xdist, count=4)
+        assert result.ret == 0, result.outlines
+    counts = [len(bench.document_of(f"s{index}")["items"]) for index in (1, 2, 3, 4)]
+    assert (sum(counts), 0 in counts) == (2, True)
+    code, _, _ = merge("s1", "s2", "s3", "s4")
+    assert code == whole.ret
+    assert comparable(bench.document_of("merged")) == comparable(bench.results)
+
+
 def test_the_merged_store_is_whole(bench, merge):
     for index in (1, 2):
         shard(bench, index, *PAINTED, "--imgedit-limit=2")
