@@ -9,6 +9,7 @@ synced), `synced` (after that); `before` and `after` a stage. Only paths in the 
 import os
 import signal
 import sys
+from pathlib import Path
 
 from pytest_imgedit.store.journal import Journal
 
@@ -56,8 +57,15 @@ class Watched:
         self.file.close()
 
 
-open_journal, append = Journal._open, Journal.append
-Journal._open = lambda self: Watched(open_journal(self), self.path)
+open_path, append = Path.open, Journal.append
+
+
+def open_watched(self, mode="r", *arguments, **options):
+    file = open_path(self, mode, *arguments, **options)
+    return Watched(file, self) if mode == "ab" and self.suffix == ".jsonl" else file
+
+
+Path.open = open_watched
 
 
 def append_and_reach(self, records):
