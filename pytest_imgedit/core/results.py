@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -19,14 +19,10 @@ from pytest_imgedit.core.environments import Environment, Reuse
 from pytest_imgedit.core.strict_json import JsonObject
 
 RESULTS_SCHEMA = "imgedit.results/2"
-T = TypeVar("T")
 
 Stage = Literal["edit", "score"]
 Status = Literal["scored", "edited", "edit_error", "judge_error", "interrupted", "not_needed"]
 State = Literal["PASS", "FAIL", "INCONCLUSIVE", "INVALID", "NOT SELECTED"]
-GateKind = Literal[
-    "fail_under", "max_drop", "max_collapsed", "min_coverage", "max_errors", "controls"
-]
 #: Results of `core.pairs.slug` and `core.pairs.category_slug`: safe as a part of a path.
 PairId = Annotated[str, Field(pattern=r"^\.*[A-Za-z0-9_-][A-Za-z0-9._-]*$", max_length=128)]
 Category = Annotated[str, Field(pattern=r"^\.*[\w-][\w.-]*$")]
@@ -40,7 +36,7 @@ BlobPath = Annotated[str, Field(pattern=r"^[0-9a-f]{2}/[0-9a-f]{64}\.(png|jpg|we
 def once(name: str) -> AfterValidator:
     """Return a validator that raises `ValueError` if two parts have the same value of this name."""
 
-    def check(parts: tuple[T, ...]) -> tuple[T, ...]:
+    def check(parts: tuple[Any, ...]) -> tuple[Any, ...]:
         for value, count in Counter(getattr(part, name) for part in parts).most_common(1):
             if count > 1:
                 raise ValueError(f"{name} {value!r} occurs twice, expected it once")
@@ -173,10 +169,16 @@ class Item(Part):
         return self.source or self.id
 
     @property
-    def asked(self) -> tuple[str | None, ...]:
+    def content(self) -> tuple[str | None, ...]:
         """The content of the pair: category, texts, and images by their blobs."""
-        texts = (self.category, self.instruction, self.description, self.reference_text)
-        return (*texts, self.source, self.reference)
+        return (
+            self.category,
+            self.instruction,
+            self.description,
+            self.reference_text,
+            self.source,
+            self.reference,
+        )
 
     @property
     def edits(self) -> list[Edit]:
@@ -235,7 +237,9 @@ class GateResult:
     """
 
     field: str
-    kind: GateKind
+    kind: Literal[
+        "fail_under", "max_drop", "max_collapsed", "min_coverage", "max_errors", "controls"
+    ]
     limit: float | None
     value: float | None
     state: State

@@ -40,7 +40,6 @@ from pytest_imgedit.core.results import (
 from pytest_imgedit.core.sanitize import did_you_mean
 from pytest_imgedit.core.strict_json import JsonObject, loads
 
-BASELINE_SCHEMA = "imgedit.baseline/2"
 #: The largest document that is read.
 MAX_BYTES = 256 * 2**20
 #: The folder of baselines, below pytest's root folder.
@@ -155,7 +154,7 @@ def reduced(item: Item) -> BaselineItem:
     return BaselineItem(
         id=item.id,
         category=item.category,
-        sha256=content_sha256(item.asked),
+        sha256=content_sha256(item.content),
         source=item.source,
         score=_rounded(item.score),
         seeds=tuple(map(_reduced_seed, item.seeds)),
@@ -163,18 +162,19 @@ def reduced(item: Item) -> BaselineItem:
 
 
 def _reduced_seed(result: SeedResult) -> BaselineSeed:
-    values: JsonObject = {"seed": result.seed}
-    if result.verdict is not None:
-        values["score"] = _rounded(result.verdict.score)
-    if result.edit is not None:
-        values |= {"edit": result.edit.blob, "signature": result.edit.signature or None}
-    return BaselineSeed(**values)
+    score = _rounded(result.verdict.score) if result.verdict else None
+    if result.edit is None:
+        return BaselineSeed(seed=result.seed, score=score)
+    return BaselineSeed(
+        seed=result.seed,
+        score=score,
+        edit=result.edit.blob,
+        signature=result.edit.signature or None,
+    )
 
 
 def _rounded(score: float | None) -> float | None:
-    if score is None:
-        return None
-    return round(score, 6)
+    return None if score is None else round(score, 6)
 
 
 def content_sha256(content: Sequence[str | None]) -> str:
@@ -229,7 +229,7 @@ def read_baseline(reference: str, folder: Path, base: Path) -> Baseline:
 
 def as_baseline(path: Path) -> Baseline:
     """Read a baseline, or make one of a results.json; raise `UsageError`."""
-    document = _read_document(path, (BASELINE_SCHEMA, RESULTS_SCHEMA))
+    document = _read_document(path, ("imgedit.baseline/2", RESULTS_SCHEMA))
     if document["schema"] == RESULTS_SCHEMA:
         return make_baseline(_as_results(path, document), slug(path.parent.name))
     try:
@@ -257,9 +257,8 @@ def _as_results(path: Path, document: JsonObject) -> Results:
 
 def _read_document(path: Path, schemas: Sequence[str]) -> JsonObject:
     """Read a JSON object whose `schema` is one of these; raises `UsageError`."""
-    text = read_utf8(path, MAX_BYTES, "a baseline or a results.json")
     try:
-        document = loads(text)
+        document = loads(read_utf8(path, MAX_BYTES, "a baseline or a results.json"))
     except json.JSONDecodeError as error:
         raise UsageError(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from None
     except (ValueError, RecursionError) as error:
@@ -268,9 +267,9 @@ def _read_document(path: Path, schemas: Sequence[str]) -> JsonObject:
         document = {}
     schema = document.get("schema")
     if schema not in schemas:
-        expected = " or ".join(map(repr, schemas))
         raise UsageError(
-            f"{path}: schema {schema!r}, expected {expected}: of another version, or no such file"
+            f"{path}: schema {schema!r}, expected {' or '.join(map(repr, schemas))}: of another "
+            "version, or no such file"
         )
     return document
 
@@ -344,6 +343,4 @@ def refuse(baseline: Baseline, reason: str | None) -> None:
 
 def _short(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
-    if re.fullmatch("[0-9a-f]{64}", text):
-        return f"{text[:12]}…"
-    return text[:80]
+    return f"{text[:12]}…" if re.fullmatch("[0-9a-f]{64}", text) else text[:80]

@@ -86,9 +86,7 @@ class Blobs:
             data = read_regular(self.path(sha256, suffix), MAX_BLOB_BYTES, "an image")
         except UsageError:
             return None
-        if hashlib.sha256(data).hexdigest() == sha256:
-            return data
-        return None
+        return data if hashlib.sha256(data).hexdigest() == sha256 else None
 
 
 def sync_folder(folder: Path) -> None:

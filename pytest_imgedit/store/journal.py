@@ -17,21 +17,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from pytest_imgedit.core.environments import Environment
 from pytest_imgedit.core.errors import StoreError, UsageError, first_problem
-from pytest_imgedit.core.results import Sha256, Signature
+from pytest_imgedit.core.results import Score, Sha256, Signature
 from pytest_imgedit.core.sanitize import shorten
 from pytest_imgedit.core.strict_json import JsonObject, loads
 from pytest_imgedit.store.blobs import sync_folder
-
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-Grade = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
 class ModelRecord(BaseModel):
     """The parts of an editor or judge; the recipes of its edits or verdicts hold its key."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
     key: Sha256
     recipe: JsonObject
@@ -52,7 +47,7 @@ class EditRecord(Record):
     """One edit; `blob` is its image, the other fields are those of `Edit`."""
 
     blob: Sha256
-    seconds: Seconds
+    seconds: float = Field(ge=0)
     worker: str
     near_copy: bool
     width: Annotated[int, Field(ge=1)]
@@ -68,10 +63,10 @@ class VerdictRecord(Record):
     """
 
     reply: str
-    aspects: dict[str, Finite]
-    score: Grade
-    greedy: Grade | None
-    off_scale: Share | None
+    aspects: dict[str, float]
+    score: Score
+    greedy: Score | None
+    off_scale: float | None = Field(ge=0, le=1)
     measured: bool
     asked: Annotated[int, Field(ge=1)]
     reminder: str = ""

@@ -28,6 +28,8 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.blobs = Blobs(folder / "blobs", self._require_there)
+        #: The file that caches digests of weights.
+        self.fingerprints = folder / "fingerprints.json"
         self._opened: os.stat_result | None = None
         #: Environments of the records that were read or written, by their digests.
         self.environments: dict[str, Environment] = {}
@@ -44,11 +46,6 @@ class Store:
     @cached_property
     def models(self) -> Journal[ModelRecord]:
         return Journal(self.folder / "models.jsonl", ModelRecord, self._require_there)
-
-    @property
-    def fingerprints(self) -> Path:
-        """The file that caches digests of weights."""
-        return self.folder / "fingerprints.json"
 
     def remember(self, digest: str, recipe: JsonObject) -> None:
         """Store the recipe of an editor or judge, which other recipes name by its digest; raises
