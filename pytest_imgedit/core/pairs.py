@@ -22,9 +22,9 @@ CATEGORIES: Mapping[str, tuple[str, ...]] = {
 }
 _SLUG_OF = {name: slug for slug, aliases in CATEGORIES.items() for name in (slug, *aliases)}
 
-_SAFE = re.compile(r"[A-Za-z0-9._-]{1,128}")
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-_SHARD = re.compile(r"([1-9][0-9]{0,3})/([1-9][0-9]{0,3})", re.ASCII)
+UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+#: Characters of the readable part of an id, with room for a digest in the 128 of an id.
+READABLE_LENGTH = 119
 
 
 def slug(text: str) -> str:
@@ -34,11 +34,17 @@ def slug(text: str) -> str:
     texts keep different ids. The text is NFC-normalised first.
     """
     text = unicodedata.normalize("NFC", text)
-    if _SAFE.fullmatch(text) and text.strip("."):  # "." and ".." would be folders
+    cleaned = UNSAFE.sub("-", text)
+    if cleaned == text and text.strip(".") and len(text) <= 128:  # "." and ".." would be folders
         return text
-    cleaned = _UNSAFE.sub("-", text).strip("-.")
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return f"{cleaned[:119]}-{digest}".removeprefix("-")
+    return digested(cleaned.strip("-."), text)
+
+
+def digested(readable: str, text: str) -> str:
+    """Return an id of readable characters, and eight hex digits of the SHA-256 of a text."""
+    data = unicodedata.normalize("NFC", text).encode("utf-8", "surrogatepass")
+    digest = hashlib.sha256(data).hexdigest()[:8]
+    return f"{readable[:READABLE_LENGTH]}-{digest}".removeprefix("-")
 
 
 def category_slug(name: str) -> str:
@@ -122,7 +128,7 @@ class Shard:
     @classmethod
     def parse(cls, text: str) -> Shard:
         """Read `I/N`; raises `ValueError` for anything else."""
-        match = _SHARD.fullmatch(text)
+        match = re.fullmatch(r"([1-9][0-9]{0,3})/([1-9][0-9]{0,3})", text, re.ASCII)
         if match is None or int(match[1]) > int(match[2]):
             raise ValueError("expected I/N with I from 1 to N, such as 1/4")
         return cls(int(match[1]), int(match[2]))

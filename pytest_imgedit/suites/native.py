@@ -17,7 +17,14 @@ from typing import Any
 from pytest_imgedit.config.settings import SuiteSettings
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.images import Base64Image, FileImage
-from pytest_imgedit.core.pairs import EditPair, ImageSource, category_slug
+from pytest_imgedit.core.pairs import (
+    READABLE_LENGTH,
+    UNSAFE,
+    EditPair,
+    ImageSource,
+    category_slug,
+    digested,
+)
 from pytest_imgedit.core.sanitize import did_you_mean, steering
 from pytest_imgedit.suites.rows import Row, RowImage, make_pairs, read_rows
 
@@ -76,10 +83,7 @@ USUAL_NAMES: dict[str, tuple[str, ...]] = {
     "category": ("category", "subset", "kind", "type", "class", "task", "group", "类别", "分类"),
     "reference": ("reference", "target", "ground_truth", "gt"),
 }
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _MARKS = re.compile(r"[._-]+")
-#: Characters of the readable part of an id, with room for a digest in the 128 of an id.
-_READABLE_LENGTH = 119
 
 
 def load(argument: str, settings: SuiteSettings) -> Iterator[EditPair]:
@@ -90,9 +94,9 @@ def load(argument: str, settings: SuiteSettings) -> Iterator[EditPair]:
     """
     for key in settings.fields:
         if key not in FIELDS:
-            near = did_you_mean(key, FIELDS)
             raise UsageError(
-                f"suite.fields: unknown {key!r}, expected one of {', '.join(FIELDS)}{near}"
+                f"suite.fields: unknown {key!r}, expected one of {', '.join(FIELDS)}"
+                f"{did_you_mean(key, FIELDS)}"
             )
     if settings.root is not None and not settings.root.is_dir():
         raise UsageError(f"suite.root: {settings.root}: no such folder")
@@ -273,7 +277,7 @@ class Ids:
         readable = _readable(name)
         if readable and (readable == name or self._names[readable] == 1):
             return readable
-        return _digested(readable, name)
+        return digested(readable, name)
 
     def of_image(self, path: str, text: str, category: str) -> str:
         """Return the id for a pair without a name: the stem of its image's path, or the whole path
@@ -288,13 +292,7 @@ class Ids:
         joined = _joined(path)
         if stem and self._paths[joined] == 1:
             return joined
-        return _digested(stem or category, f"{path}\n{text}")
-
-
-def _digested(name: str, text: str) -> str:
-    readable = _readable(name)[:_READABLE_LENGTH]
-    data = unicodedata.normalize("NFC", text).encode("utf-8", "surrogatepass")
-    return f"{readable}-{hashlib.sha256(data).hexdigest()[:8]}".removeprefix("-")
+        return digested(stem or _readable(category), f"{path}\n{text}")
 
 
 def _joined(path: str) -> str:
@@ -304,11 +302,11 @@ def _joined(path: str) -> str:
 def _readable(name: str) -> str:
     """Leave out what an id cannot hold; return an empty text if nothing remains."""
     name = unicodedata.normalize("NFC", name)
-    cleaned = _UNSAFE.sub("-", name)
+    cleaned = UNSAFE.sub("-", name)
     if cleaned == name and name.strip(".") and len(name) <= 128:  # "." and ".." would be folders
         return name
     joined = _MARKS.sub(lambda marks: "-" if "-" in marks[0] else marks[0], cleaned)
-    return joined.strip("-.")[:_READABLE_LENGTH]
+    return joined.strip("-.")[:READABLE_LENGTH]
 
 
 def read_seed(text: str) -> int | str:
@@ -324,9 +322,8 @@ def split_tags(text: str) -> list[str]:
 
 
 def _as_short_text(value: Any) -> str:
-    if isinstance(value, str | int | float):
-        return str(value)[:200]
-    return ""  # of a list or table, only the name is kept
+    # Of a list or table, only the name is kept.
+    return str(value)[:200] if isinstance(value, str | int | float) else ""
 
 
 def beside(row: Row, relative: str, root: Path | None = None) -> FileImage:

@@ -25,7 +25,6 @@ from pytest_imgedit.core.strict_json import JsonObject, loads
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _MAX_DEPTH = 64
 MAX_SUITE_BYTES = 16 * 2**30
-_BOM = codecs.BOM_UTF8
 #: Mistakes of a suite file that its error names.
 _PROBLEMS_SHOWN = 5
 
@@ -109,7 +108,7 @@ def read_rows(path: Path, problems: list[UsageError]) -> Iterator[Row]:
 def _json_rows(path: Path, suffix: str, problems: list[UsageError]) -> Iterator[Row]:
     with path.open("rb") as file:  # the mapping lives as long as a match object needs it
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    first = len(_BOM) if data[: len(_BOM)] == _BOM else 0
+    first = 3 if data[:3] == codecs.BOM_UTF8 else 0
     spans = _json_spans(path, data, first)
     if suffix == ".jsonl":
         spans = _jsonl_spans(data, first)
@@ -120,10 +119,9 @@ def _json_rows(path: Path, suffix: str, problems: list[UsageError]) -> Iterator[
         counted = start
         try:
             values = _parse(path, line, data[start:end])
+            yield Row(path, line, start, end, values, group, number if is_one_line else 0)
         except UsageError as error:
             problems.append(error)
-            continue
-        yield Row(path, line, start, end, values, group, number if is_one_line else 0)
 
 
 def make_pairs(
@@ -134,11 +132,9 @@ def make_pairs(
     """
     for row in rows:
         try:
-            pair = make(row)
+            yield make(row)
         except UsageError as error:
             problems.append(error)
-        else:
-            yield pair
     raise_problems(problems)
 
 
