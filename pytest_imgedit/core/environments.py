@@ -63,17 +63,19 @@ class Environment(BaseModel):
         """List the differences of this environment from `here`, such as `torch 2.12.1 there, 2.13.0
         here`.
         """
-        differences = [
-            f"{name} {self.versions.get(name, 'absent')} there, "
-            f"{here.versions.get(name, 'absent')} here"
+        values = [
+            (name, self.versions.get(name, "absent"), here.versions.get(name, "absent"))
             for name in sorted({*self.versions, *here.versions})
-            if self.versions.get(name) != here.versions.get(name)
         ]
-        for name in ("device", "gpu", "processor", "compiled", "threads"):
-            was, now = getattr(self, name), getattr(here, name)
-            if was != now and None not in (was, now):
-                differences.append(f"{name} {was} there, {now} here")
-        return differences
+        values += [
+            (name, getattr(self, name), getattr(here, name))
+            for name in ("device", "gpu", "processor", "compiled", "threads")
+        ]
+        return [
+            f"{name} {was} there, {now} here"
+            for name, was, now in values
+            if was != now and None not in (was, now)
+        ]
 
     def serves(self, here: Environment, policy: Reuse) -> bool:
         """Return whether a record that was computed in this environment may be reused `here`.
@@ -141,7 +143,5 @@ def _minor(versions: dict[str, str]) -> dict[str, list[str]]:
 
 def key(recipe: Mapping[str, Any], environment: Environment | None = None) -> str:
     """Hash a recipe, and its environment if that is given; recipes must be plain JSON values."""
-    parts = [recipe]
-    if environment is not None:
-        parts.append(environment.model_dump())
+    parts = [recipe] if environment is None else [recipe, environment.model_dump()]
     return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=True).encode()).hexdigest()

@@ -26,7 +26,9 @@ def read_regular(path: Path, most: int, expected: str) -> bytes:
     """
     shown = str(path) if len(str(path)) <= 200 else f"…{str(path)[-200:]}"
     try:
-        with open(path, "rb", opener=_without_waiting) as file:
+        with open(
+            path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)
+        ) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise UsageError(f"{shown}: not a regular file, expected {expected}")
@@ -36,10 +38,6 @@ def read_regular(path: Path, most: int, expected: str) -> bytes:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"{shown}: {reason}, expected {expected}") from None
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_utf8(path: Path, most: int, expected: str) -> str:

@@ -16,8 +16,6 @@ from pytest_imgedit.core.sanitize import printable, shorten
 
 #: Characters of a judge's reply that a failing item shows.
 MAX_REPLY_SHOWN = 400
-#: Attributes that a result takes from its item.
-_COPIED = ("id", "category", "status", "score", "aspects", "seeds", "error", "instruction")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -48,8 +46,18 @@ class ItemResult:
         if item.edits:
             blobs["edited"] = f"{item.edits[0].blob[:2]}/{item.edits[0].blob}.png"
         paths = {name: store / "blobs" / blob for name, blob in blobs.items() if blob is not None}
-        copied = {name: getattr(item, name) for name in _COPIED}
-        return cls(**copied, paths={**paths, "report": report}, min_score=min_score)
+        return cls(
+            id=item.id,
+            category=item.category,
+            status=item.status,
+            score=item.score,
+            aspects=item.aspects,
+            seeds=item.seeds,
+            error=item.error,
+            instruction=item.instruction,
+            paths={**paths, "report": report},
+            min_score=min_score,
+        )
 
     def __repr__(self) -> str:
         """Return the id and the status, without texts from data, since pytest prints it for failing
@@ -74,9 +82,7 @@ class ItemResult:
     @property
     def reference(self) -> Image.Image | None:
         """The reference image, like `source`; `None` for a pair without one."""
-        if "reference" in self.paths:
-            return self._image("reference")
-        return None
+        return self._image("reference") if "reference" in self.paths else None
 
     def _image(self, name: str) -> Image.Image:
         __tracebackhide__ = True

@@ -164,29 +164,18 @@ class Redactor:
         return mask_shapes(text)
 
 
-def _secrets(value: Any) -> Iterator[str]:
-    """Yield the values of names that hold secrets, and the secrets in texts that are known by their
-    shape.
+def _secrets(value: Any, is_named: bool = False) -> Iterator[str]:
+    """Yield everything below names that hold secrets, and the secrets in texts that are known by
+    their shape.
     """
-    if isinstance(value, str):
-        _masked(value, hidden := list[str]())
-        yield from hidden
-    elif isinstance(value, list):
-        for item in value:
-            yield from _secrets(item)
-    elif isinstance(value, Mapping):
-        for name, item in value.items():
-            if is_secret(name):
-                yield from _leaves(item)
-            else:
-                yield from _secrets(item)
-
-
-def _leaves(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        value = list(value.values())
     if isinstance(value, list):
         for item in value:
-            yield from _leaves(item)
-    else:
+            yield from _secrets(item, is_named)
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _secrets(item, is_named or is_secret(name))
+    elif is_named:
         yield str(value)
+    elif isinstance(value, str):
+        _masked(value, hidden := list[str]())
+        yield from hidden

@@ -139,7 +139,5 @@ def job_seed(seed: int, pair_id: str, base: int = 0) -> int:
 
     The noise of different pairs, and of different base seeds, is therefore independent.
     """
-    text = f"{seed}:{pair_id}"
-    if base:
-        text = f"{base}:{text}"
+    text = f"{base}:{seed}:{pair_id}" if base else f"{seed}:{pair_id}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

@@ -67,9 +67,7 @@ def one_line(error: BaseException) -> str:
 def shorten(text: str, most: int = 1000) -> str:
     """Return a text that can be encoded, cut to `most` characters."""
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
-    if len(text) <= most:
-        return text
-    return f"{text[:most]}… ({len(text)} characters)"
+    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
 
 
 def message(error: BaseException) -> str:
@@ -89,16 +87,12 @@ def plain(text: str) -> str:
 
 def first_of(names: Sequence[str], most: int) -> str:
     """List the first names, with dots if there are more."""
-    if len(names) > most:
-        names = [*names[:most], "…"]
-    return ", ".join(names)
+    return ", ".join([*names[:most], "…"] if len(names) > most else names)
 
 
 def counted(number: int, noun: str) -> str:
     """Format a number with its noun: `1 pair`, `3 pairs`."""
-    if number == 1:
-        return f"{number} {noun}"
-    return f"{number} {noun}s"
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -113,9 +107,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 def number(value: float | None, digits: int = 2) -> str:
     """Format a number; `None` is a dash."""
-    if value is None:
-        return "–"
-    return f"{value:.{digits}f}"
+    return "–" if value is None else f"{value:.{digits}f}"
 
 
 def interval(ends: tuple[float, float] | None, signs: bool = False) -> str:
@@ -127,15 +119,11 @@ def interval(ends: tuple[float, float] | None, signs: bool = False) -> str:
 
 def p_value(p: float) -> str:
     """Format a p-value."""
-    if p < 0.001:
-        return "p <0.001"
-    return f"p {p:.2g}"
+    return "p <0.001" if p < 0.001 else f"p {p:.2g}"
 
 
 def signed(value: float | None) -> str:
     """Format a difference with its sign; `None` is a dash, and values that round to zero are
     +0.00.
     """
-    if value is None:
-        return "–"
-    return f"{round(value, 2) + 0.0:+.2f}"
+    return "–" if value is None else f"{round(value, 2) + 0.0:+.2f}"

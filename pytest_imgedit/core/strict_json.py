@@ -8,7 +8,6 @@ from collections import Counter
 from typing import Any
 
 JsonObject = dict[str, Any]
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def loads(text: str) -> Any:
@@ -27,7 +26,7 @@ def loads(text: str) -> Any:
         return values
 
     value = json.loads(text, parse_constant=refuse_constant, object_pairs_hook=refuse_duplicates)
-    if _SURROGATE.search(text):
+    if re.search(r"\\u[dD][89a-fA-F]", text):
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
