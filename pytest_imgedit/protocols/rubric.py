@@ -83,8 +83,8 @@ class Rubric(BaseModel):
         if pair.reference is None:
             marks["reference"] = ""
         system = _template(self.system).render(values).strip()
-        pieces = _MARK.split(_template(self.user).render(marks, **values).strip())
-        parts = zip(cycle(("text", "image")), pieces, strict=False)
+        user = _template(self.user).render(marks, **values).strip()
+        parts = zip(cycle(("text", "image")), _MARK.split(user), strict=False)
         return system, tuple(part for part in parts if part[1].strip())
 
     def check(self, pairs: Iterable[EditPair]) -> None:

@@ -35,7 +35,6 @@ WIDE_ONLY = (
     *("MDE", "AUC"),
     *("device", "load s", "host GiB"),
 )
-_GATES_IN_ORDER = (*WORST_FIRST, "NOT SELECTED")
 #: Candidates for the id of a pair in a line of text.
 _ID = re.compile(r"([A-Za-z0-9._-]+)")
 
@@ -49,47 +48,52 @@ def render(results: Results, locate: Locate) -> str:
     script, style = _read("viewer.js") + _read("report.js"), _read("report.css")
     ids = {item.id for item in results.items}
     cards = [_card(item, results, locate) for item in results.items]
-    template = environment().get_template("report.html")
-    return template.render(
-        run=results.run,
-        finished=tables.human_time(results.run.finished),
-        suite=results.suite,
-        editor=results.editor,
-        judge=tables.judge_name(results),
-        state=outcome(results).state,
-        headline=_headline(results),
-        parts=left_out(results),
-        first=_first_pairs(cards, is_compared=results.comparison is not None),
-        header=_mean_first(tables.CATEGORY_HEADER),
-        rows=list(map(_mean_first, tables.category_rows(results))),
-        totals=list(map(_mean_first, tables.overall_rows(results))),
-        remarks=tables.remarks(results),
-        provenance=tables.provenance_lines(results),
-        chart=category_chart(results),
-        histogram=histogram(results),
-        axis={"WIDTH": WIDTH, "LEFT": LEFT},
-        tables=[
-            (printable(title), header, body, [_linked(printable(note), ids) for note in notes])
-            for title, header, body, notes in tables.further_tables(results)
-        ],
-        timing=tables.timing_line(results),
-        worker_header=tables.WORKER_HEADER,
-        workers=tables.worker_rows(results),
-        gates=[
-            replace(gate, why=_linked(printable(gate.why), ids))
-            for gate in sorted(results.gates, key=lambda gate: _GATES_IN_ORDER.index(gate.state))
-        ],
-        words=tables.WORDS,
-        wide_only=WIDE_ONLY,
-        sections=[
-            (readable(section.title), readable(section.body)) for section in results.sections
-        ],
-        compared=results.comparison is not None,
-        cards=cards,
-        script=script,
-        style=style,
-        script_hash=csp_hash(script),
-        style_hash=csp_hash(style),
+    return (
+        environment()
+        .get_template("report.html")
+        .render(
+            run=results.run,
+            finished=tables.human_time(results.run.finished),
+            suite=results.suite,
+            editor=results.editor,
+            judge=tables.judge_name(results),
+            state=outcome(results).state,
+            headline=_headline(results),
+            parts=left_out(results),
+            first=_first_pairs(cards, is_compared=results.comparison is not None),
+            header=_mean_first(tables.CATEGORY_HEADER),
+            rows=list(map(_mean_first, tables.category_rows(results))),
+            totals=list(map(_mean_first, tables.overall_rows(results))),
+            remarks=tables.remarks(results),
+            provenance=tables.provenance_lines(results),
+            chart=category_chart(results),
+            histogram=histogram(results),
+            axis={"WIDTH": WIDTH, "LEFT": LEFT},
+            tables=[
+                (printable(title), header, body, [_linked(printable(note), ids) for note in notes])
+                for title, header, body, notes in tables.further_tables(results)
+            ],
+            timing=tables.timing_line(results),
+            worker_header=tables.WORKER_HEADER,
+            workers=tables.worker_rows(results),
+            gates=[
+                replace(gate, why=_linked(printable(gate.why), ids))
+                for gate in sorted(
+                    results.gates, key=lambda gate: (*WORST_FIRST, "NOT SELECTED").index(gate.state)
+                )
+            ],
+            words=tables.WORDS,
+            wide_only=WIDE_ONLY,
+            sections=[
+                (readable(section.title), readable(section.body)) for section in results.sections
+            ],
+            compared=results.comparison is not None,
+            cards=cards,
+            script=script,
+            style=style,
+            script_hash=csp_hash(script),
+            style_hash=csp_hash(style),
+        )
     )
 
 
@@ -215,9 +219,7 @@ def _images(item: Item, before: ComparedPair | None, locate: Locate) -> Iterator
 
 
 def _blob(sha256: str | None) -> str | None:
-    if sha256 is None:
-        return None
-    return f"{sha256[:2]}/{sha256}.png"
+    return None if sha256 is None else f"{sha256[:2]}/{sha256}.png"
 
 
 def x_of(score: float | None) -> float | None:
@@ -229,9 +231,8 @@ def category_chart(results: Results) -> dict[str, Any]:
     """One row a category and the overall score: mean, 95% interval and, if there is one, the
     baseline's mean.
     """
-    before = {}
-    if results.comparison:
-        before = {name: row.before for name, row in results.comparison.rows.items()}
+    compared = results.comparison.rows if results.comparison else {}
+    before = {name: row.before for name, row in compared.items()}
     summaries = {**results.categories, "overall": results.overall.macro}
     rows = [
         {

@@ -91,8 +91,6 @@ def _by_thumbnail(blobs: Path, picture: Callable[[Path, str], Picture]) -> Locat
                 data = store.get(sha256, PurePath(name).suffix) or b""
                 store.put_thumbnail(sha256, thumbnail(decode(data)))
         path = store.thumbnail(sha256)
-        if path is None:
-            return None
-        return picture(path, name)
+        return None if path is None else picture(path, name)
 
     return locate

@@ -55,8 +55,6 @@ COMPARISON_HEADER = (
     "finding",
     "MDE",
 )
-CONTROLS_HEADER = ("control", "n", "errors", "pending", "mean", "95% CI", "AUC", "judge")
-NOISE_HEADER = ("judged again", "n", "errors", "pending", "changed", "SD", "shift")
 #: Columns of words, which are aligned to the left.
 WORDS = (
     *("run", "commit", "finished", "chart", "suite", "editor", "state", "GPU", "product"),
@@ -124,9 +122,7 @@ def worker_rows(results: Results) -> list[tuple[str, ...]]:
 
 
 def _gib(size: int | None) -> str:
-    if size is None:
-        return "–"
-    return f"{size / 2**30:.1f}"
+    return "–" if size is None else f"{size / 2**30:.1f}"
 
 
 def remarks(results: Results, verbose: bool = True) -> Iterator[str]:
@@ -235,9 +231,7 @@ def error_lines(results: Results, most: int = 10) -> list[str]:
 
 
 def _named(ids: Sequence[str]) -> str:
-    if len(ids) == 1:
-        return ids[0]
-    return f"{len(ids)} pairs ({first_of(ids, NAMED)})"
+    return ids[0] if len(ids) == 1 else f"{len(ids)} pairs ({first_of(ids, NAMED)})"
 
 
 def provenance_lines(results: Results) -> list[str]:
@@ -250,12 +244,11 @@ def provenance_lines(results: Results) -> list[str]:
         commit = f"commit {run.commit.sha[:10]}{' with changes' if run.commit.dirty else ''}"
     gpus = ", ".join(f"{count} x {name}" for name, count in Counter(run.machine.gpus).items())
     versions = (f"{name} {version}" for name, version in run.versions.items())
-    lines = (
-        f"editor: {_model(results.editor.spec, results.editor)}, {seeds} a pair",
-        f"judge: {_model(judge_name(results), results.judge)}",
-        "; ".join(filter(None, (commit, gpus or "CPU", *versions))),
-    )
-    return list(map(printable, lines))
+    return [
+        printable(f"editor: {_model(results.editor.spec, results.editor)}, {seeds} a pair"),
+        printable(f"judge: {_model(judge_name(results), results.judge)}"),
+        printable("; ".join(filter(None, (commit, gpus or "CPU", *versions)))),
+    ]
 
 
 def _model(name: str, model: EditorInfo | JudgeInfo) -> str:
@@ -277,14 +270,13 @@ class Table(NamedTuple):
 
 def further_tables(results: Results) -> list[Table]:
     """The tables that a run has beside its scores."""
-    tables = []
-    if results.comparison is not None:
-        tables.append(comparison_table(results.comparison, len(results.items)))
-    if results.controls is not None:
-        tables.append(controls_table(results.controls))
-    if results.noise is not None:
-        tables.append(noise_table(results.noise))
-    return [table for table in tables if table.rows]
+    comparison, pairs = results.comparison, len(results.items)
+    tables = (
+        comparison_table(comparison, pairs) if comparison else None,
+        controls_table(results.controls) if results.controls else None,
+        noise_table(results.noise) if results.noise else None,
+    )
+    return [table for table in tables if table and table.rows]
 
 
 def comparison_table(comparison: Comparison, pairs: int) -> Table:
@@ -305,9 +297,9 @@ def comparison_table(comparison: Comparison, pairs: int) -> Table:
     ]
     commit = f", commit {comparison.commit.sha[:10]}" if comparison.commit else ""
     part = "" if comparison.size == pairs else f" ({pairs} of its {comparison.size} pairs)"
-    baseline = f"{comparison.name}: editor {comparison.editor}, run {comparison.run}{commit}{part}"
     return Table(
-        f"against baseline {baseline}",
+        f"against baseline {comparison.name}: editor {comparison.editor}, run {comparison.run}"
+        f"{commit}{part}",
         COMPARISON_HEADER,
         rows,
         list(_comparison_notes(comparison)),
@@ -351,7 +343,7 @@ def controls_table(controls: Controls) -> Table:
     ]
     return Table(
         f"controls: the judge on edits of known quality, {controls.pairs} pairs",
-        CONTROLS_HEADER,
+        ("control", "n", "errors", "pending", "mean", "95% CI", "AUC", "judge"),
         rows,
         [],
     )
@@ -370,7 +362,7 @@ def noise_table(noise: Noise) -> Table:
     ]
     return Table(
         "judge's noise: the same edits judged again",
-        NOISE_HEADER,
+        ("judged again", "n", "errors", "pending", "changed", "SD", "shift"),
         rows,
         ["the noise floor is that of all rows but order, in which no two runs differ"],
     )

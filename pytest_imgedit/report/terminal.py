@@ -115,13 +115,11 @@ def _print_table(
 
     If `brief`, columns of statistics and those that hold nothing are omitted too.
     """
-    columns = list(range(len(header)))
-    if brief:
-        columns = [
-            column
-            for column in columns
-            if _is_brief(header[column], {row[column] for row in (*rows, *totals)})
-        ]
+    columns = [
+        column
+        for column in range(len(header))
+        if not brief or _is_brief(header[column], {row[column] for row in (*rows, *totals)})
+    ]
     widths = [max(map(cell_len, cells)) for cells in zip(header, *rows, *totals, strict=True)]
     dropped = []
     for name in DROPPED_FIRST:

@@ -69,9 +69,7 @@ def rows(document: JsonObject) -> list[tuple[str, ...]]:
 
 
 def _evidence(value: float) -> str:
-    if value < 1e4:
-        return f"{value:.2g}"
-    return f"{value:.0e}"
+    return f"{value:.2g}" if value < 1e4 else f"{value:.0e}"
 
 
 def _y(value: float, low: float, high: float) -> float:
