@@ -28,7 +28,7 @@ from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run.controls import Trials, control_trials
 from pytest_imgedit.run.hooks import no_hooks
 from pytest_imgedit.run.placement import groups_of, need_of, settle
-from pytest_imgedit.run.plan import Models, Request, RunPlan, ask_servers, resolve
+from pytest_imgedit.run.plan import Request, RunPlan, ask_servers, resolve, resolve_models
 from pytest_imgedit.run.pools import Launcher, connected, is_remote
 from pytest_imgedit.run.preflight import check_executor, check_models, check_rubric, naming_gpus
 from pytest_imgedit.run.run import Run, RunContext
@@ -215,14 +215,13 @@ def qualify(
             raw.setdefault(section, {})[key] = value
     settings = _settings(raw)
     models, hardware = (
-        Models.of(settings),
+        resolve_models(settings),
         Hardware.here("none" if is_remote(settings) else settings.workers.gpus),
     )
-    assert models.judge is not None
     check_executor(settings)
-    check_models(settings, models, hardware)
+    check_models(settings, models.values(), hardware)
     if not is_remote(settings):
-        groups_of(models.judge, hardware)
+        groups_of(models["judge"], hardware)
     pairs = load_suite(settings.suite)
     check_rubric(settings, pairs)
     with Store(out) as store:
@@ -288,10 +287,9 @@ def _try(request: Request, store: Store, hardware: Hardware) -> tuple[Identity, 
         if hosts is not None:
             hardware = hosts.hardware
         launcher = Launcher(settings, hardware, hosts, folder, progress)
-        editor, judge = (launcher.identify(model, store.fingerprints) for model in models)
+        editor, judge = (launcher.identify(model, store.fingerprints) for model in models.values())
         scorer = Scorer(settings, judge, store)
-        by_role = {model.role: model for model in models}
-        plan = RunPlan(request, store, hardware, by_role, editor, judge, (), scorer)
+        plan = RunPlan(request, store, hardware, models, editor, judge, (), scorer)
         ask_servers(plan)
         run = Run(
             plan,

@@ -201,7 +201,7 @@ class SessionCalls:
                 yield
             except UsageError as error:
                 self.workers.release(role)
-                if not self.workers.has_any:
+                if not self.workers.pools:
                     self.workers.close()  # the connections to hosts too
                 raise EditFailed(str(error)) from None
 

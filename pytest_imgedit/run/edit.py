@@ -37,9 +37,8 @@ def stored_edit(work: Work, editor: Identity, store: Store, policy: Reuse) -> Ed
     """
     size = editor.model.batch_size
     for halvings in range(size.bit_length()):
-        records = store.edits.of_content(key(in_batches_of(work.recipe, size >> halvings)))
         record = reusable(
-            records,
+            store.edits.of_content(key(in_batches_of(work.recipe, size >> halvings))),
             editor.here,
             policy,
             lambda record: store.blobs.get(record.blob) is not None,
@@ -214,9 +213,7 @@ class EditStage:
 
 
 def _size(work: Work) -> tuple[int, int]:
-    if work.source:
-        return work.source.size
-    return (0, 0)
+    return work.source.size if work.source else (0, 0)
 
 
 def store_edit(

@@ -179,11 +179,10 @@ def _reuse(plan: RunPlan) -> results.ReuseInfo:
     """
     counts: Counter[str] = Counter(edits=0, verdicts=0)
     differences: dict[str, None] = {}
-    outputs = [
+    for name, identity, output in (
         *(("edits", plan.editor, work.edit) for work in plan.works),
         *(("verdicts", plan.judge, work.verdict) for work in plan.works),
-    ]
-    for name, identity, output in outputs:
+    ):
         if output is not None and identity is not None:
             unlike = plan.store.environments[output.environment].differences(identity.here)
             counts[name] += bool(unlike)

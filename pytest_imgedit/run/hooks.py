@@ -8,32 +8,15 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from pytest_imgedit.core.sanitize import one_line
-from pytest_imgedit.run.work import Work
-from pytest_imgedit.workers.pool import Watcher
+from pytest_imgedit.report.progress import RunProgress
 
-
-class Progress(Watcher, Protocol):
-    """Shows a run to the user and writes its log; also watches the pools."""
-
-    stopping: bool
-
-    def stage(self, name: str, total: int) -> AbstractContextManager[None]: ...
-
-    def advance(self, stage: str, work: Work) -> None: ...
-
-
-class CallHook(Protocol):
-    """Calls the users' hooks `pytest_imgedit_NAME`, and returns the list of what they return.
-
-    Scoring that overlaps editing calls it from a separate thread.
-    """
-
-    def __call__(self, name: str, /, **arguments: Any) -> Any: ...
+#: Calls the users' hooks `pytest_imgedit_NAME`, given their name and keyword arguments, and returns
+#: the list of what they return. Scoring that overlaps editing calls it from a separate thread.
+CallHook = Callable[..., Any]
 
 
 def no_hooks(name: str, /, **arguments: Any) -> list[Any]:
@@ -73,11 +56,11 @@ class GuardedHooks:
                 about = repr(arguments["stage"])
             elif "pair" in arguments:
                 about = arguments["pair"].id
-            what = f"{type(error).__name__}: {one_line(error)}"
-            self._report(f"pytest_imgedit_{name}({about}): {what}")
+            self._report(
+                f"pytest_imgedit_{name}({about}): {type(error).__name__}: {one_line(error)}"
+            )
 
 
-T = TypeVar("T")
 #: Ctrl-C, and what Slurm, Kubernetes, `timeout` and a terminal that goes away send.
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Seconds that all hooks together have after a stop is requested: results are to be written before
@@ -96,7 +79,7 @@ class Interrupts:
     `KeyboardInterrupt`. Later, the first one sets `progress.stopping`, and the second one raises.
     """
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: RunProgress) -> None:
         self.progress, self.working = progress, False
         self._previous: dict[signal.Signals, Any] = {}
         self._hook_is_on, self._remaining = False, HOOK_GRACE
@@ -124,7 +107,7 @@ class Interrupts:
         if self._hook_is_on:
             self._set_alarm()
 
-    def call(self, hook: Callable[..., T], *arguments: Any) -> T:
+    def call(self, hook: Callable[..., Any], *arguments: Any) -> Any:
         """Call a user's hook and return its result.
 
         After a stop is requested, hooks have `HOOK_GRACE` seconds in all. At their end, `TimedOut`
@@ -158,9 +141,9 @@ class Interrupts:
         if self._hook_is_on:
             raise TimedOut(f"still running {HOOK_GRACE:g} s after the stop")
 
-    def _call_in_thread(self, hook: Callable[..., T], *arguments: Any) -> T:
+    def _call_in_thread(self, hook: Callable[..., Any], *arguments: Any) -> Any:
         """Call a hook in another thread, as no signal reaches the one that calls."""
-        future: Future[T] = Future()
+        future: Future[Any] = Future()
 
         def run() -> None:
             try:

@@ -15,7 +15,7 @@ from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import ComputedIn, EditorInfo, GateResult, JudgeInfo, Results
 from pytest_imgedit.core.sanitize import counted, first_of
-from pytest_imgedit.kinds.base import Model, Role, Where
+from pytest_imgedit.kinds.base import ROLES, Model, Role, Where
 from pytest_imgedit.kinds.identity import Identity, identify
 from pytest_imgedit.kinds.registry import make_model
 from pytest_imgedit.protocols.rubric import load_rubric
@@ -55,23 +55,14 @@ NAMED = 3
 RUNS = 10
 
 
-@dataclass(frozen=True)
-class Models:
-    """The editor and the judge of a run, resolved from their specs; no judge in a run that only
-    edits.
+def resolve_models(settings: Settings) -> dict[Role, Model]:
+    """Resolve the specs of the editor and, unless the run only edits, of the judge.
+
+    Raises `UsageError`, with its location, for a spec that names nothing.
     """
-
-    editor: Model
-    judge: Model | None
-
-    @classmethod
-    def of(cls, settings: Settings) -> Models:
-        """Resolve the specs; raises `UsageError`, with its location, for one that names nothing."""
-        is_judged = settings.run.stage != "edit" or not settings.judge.scores
-        return cls(resolve("editor", settings), resolve("judge", settings) if is_judged else None)
-
-    def __iter__(self) -> Any:
-        return iter([self.editor] if self.judge is None else [self.editor, self.judge])
+    is_judged = settings.run.stage != "edit" or not settings.judge.scores
+    roles = ROLES if is_judged else ROLES[:1]
+    return {role: resolve(role, settings) for role in roles}
 
 
 def resolve(role: Role, settings: Settings) -> Model:
@@ -102,7 +93,7 @@ class Request:
     """
 
     settings: Settings
-    models: Models
+    models: Mapping[Role, Model]
     suite: Suite
     pairs: Sequence[EditPair]
     selection: Selection
@@ -137,8 +128,11 @@ class RunPlan:
     @property
     def identities(self) -> dict[Role, Identity]:
         """What identifies the models, by role."""
-        identities = filter(None, (self.editor, self.judge))
-        return {identity.model.role: identity for identity in identities}
+        return {
+            identity.model.role: identity
+            for identity in (self.editor, self.judge)
+            if identity is not None
+        }
 
 
 def make_plan(
@@ -153,16 +147,16 @@ def make_plan(
     _introduce(request, store, note)
     editor, works = _plan_edits(request, store, launcher, note)
     judge = scorer = blocks = None
-    if request.models.judge is not None and settings.run.stage != "edit":
-        judge = _identify_judge(request.models.judge, request, store, launcher, note, works)
+    if "judge" in request.models and settings.run.stage != "edit":
+        judge = _identify_judge(request, store, launcher, note, works)
         scorer = Scorer(settings, judge, store)
         if request.baseline is not None:
             _refuse_baseline(request.baseline, settings, editor, judge, works)
-    models = {model.role: model for model in request.models}
-    models["editor"] = settle(request.models.editor, len(works), launcher.hardware)
+    hardware = launcher.hardware
+    settled = settle(request.models["editor"], len(works), hardware)
+    models = {**request.models, "editor": settled}
     if settings.gates.until == "decided":
         blocks = Blocks(settings.gates, works, request.baseline)
-    hardware = launcher.hardware
     plan = RunPlan(request, store, hardware, models, editor, judge, works, scorer, blocks)
     if not hardware.has_gpus:
         return plan
@@ -229,7 +223,7 @@ def _plan_edits(
 ) -> tuple[Identity, tuple[Work, ...]]:
     """Identify the editor and list its work, with the stored edits."""
     settings, suite, stage = request.settings, request.suite, request.settings.run.stage
-    model = request.models.editor
+    model = request.models["editor"]
     candidates = _candidates(model, settings, store, launcher, note)
     editor = candidates[-1]
     works = tuple(
@@ -244,7 +238,7 @@ def _plan_edits(
     )
     selected = request.pairs if request.shard is None else request.shard.pairs
     allowed = allowed_pairs(settings.gates.max_errors, len(selected))
-    judge = None if stage == "edit" else request.models.judge
+    judge = None if stage == "edit" else request.models.get("judge")
     for line in (*suite.remarks, *_missing_lines(model, judge, works, allowed)):
         note(line)
     if len(candidates) > 1:
@@ -365,8 +359,11 @@ def _peak_of(role: Role, results: Results, settings: Settings, identity: Identit
         return None
     # A worker that ran out of memory has ended with a smaller batch size.
     planned = 1 if before[0] == "auto" else int(str(before[0]))
-    batch_size = max(planned, *(worker.batch_size for worker in used))
-    return Peak(max(worker.gpu_peak or 0 for worker in used), results.run.id, batch_size)
+    return Peak(
+        size=max(worker.gpu_peak or 0 for worker in used),
+        run=results.run.id,
+        batch_size=max(planned, *(worker.batch_size for worker in used)),
+    )
 
 
 def _newest_runs(suite: Suite, store: Store) -> Iterator[Results]:
@@ -378,7 +375,6 @@ def _newest_runs(suite: Suite, store: Store) -> Iterator[Results]:
 
 
 def _identify_judge(
-    model: Model,
     request: Request,
     store: Store,
     launcher: Launcher,
@@ -386,13 +382,15 @@ def _identify_judge(
     works: Sequence[Work],
 ) -> Identity:
     settings = request.settings
-    candidates = _candidates(model, settings, store, launcher, note)
+    candidates = _candidates(request.models["judge"], settings, store, launcher, note)
     if len(candidates) == 1:
         return candidates[0]
     rubric = load_rubric(settings.judge.rubric, settings.rubrics)
-    edited = [work for work in works if work.edit]
     contents = {
-        key(verdict_recipe(judge, rubric, work)): judge for judge in candidates for work in edited
+        key(verdict_recipe(judge, rubric, work)): judge
+        for judge in candidates
+        for work in works
+        if work.edit
     }
     return _of_newest_record(store.verdicts, contents) or candidates[-1]
 
@@ -430,10 +428,6 @@ def _refuse_baseline(
     works: Sequence[Work],
 ) -> None:
     """Raise `UsageError` if the verdicts of the run could not be compared with the baseline."""
-    items = [
-        (pair, content_sha256(group[0].inputs), [work.seed for work in group])
-        for pair, group in by_pair(works).items()
-    ]
     reason = unlike_judges(
         baseline,
         {"fingerprint": judge.fingerprint, "spec": judge.model.spec},
@@ -441,6 +435,10 @@ def _refuse_baseline(
     )
     if settings.gates.max_drop:
         reason = reason or unlike_losses(baseline, editor.lossy)
+    items = [
+        (pair, content_sha256(group[0].inputs), [work.seed for work in group])
+        for pair, group in by_pair(works).items()
+    ]
     refuse(baseline, reason or unlike_items(baseline, items))
     if (
         settings.run.stage == "all"

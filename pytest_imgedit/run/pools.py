@@ -40,9 +40,8 @@ def is_remote(settings: Settings) -> bool:
 
 def python_of(settings: Settings, role: Role) -> str | None:
     """Return the interpreter of a role's workers; `None` for this one."""
-    if role == "editor":
-        return settings.workers.editor_python
-    return settings.workers.judge_python
+    workers = settings.workers
+    return workers.editor_python if role == "editor" else workers.judge_python
 
 
 @contextmanager
@@ -167,8 +166,12 @@ class Launcher:
         python = python_of(self.settings, model.role)
         patience = self.settings.workers.load_timeout
         if hosts is not None:
-            threads = {host.name: _threads(host.cores, model) for host in self.hardware.hosts}
-            return HostExecutor(hosts, python, patience, threads)
+            return HostExecutor(
+                hosts,
+                python,
+                patience,
+                {host.name: _threads(host.cores, model) for host in self.hardware.hosts},
+            )
         if python is not None and os.sep in python:
             python = str(Path(python).absolute())
         return LocalExecutor(
@@ -204,9 +207,7 @@ def _threads(cores: int, model: Model) -> int:
     """The number of threads of a worker; the edits of a batch share them evenly."""
     if model.batch_size == 1:
         return min(cores, MOST_THREADS)
-    if model.batch_size % BATCH_THREADS == 0:
-        return min(cores, BATCH_THREADS)
-    return 1
+    return min(cores, BATCH_THREADS) if model.batch_size % BATCH_THREADS == 0 else 1
 
 
 class Reporter:
@@ -235,8 +236,8 @@ class SessionWorkers:
     """Pools of workers by role, each started once and kept until the session ends or the other one
     needs its GPUs.
 
-    A run takes its pools from here and gives them back; those of the roles that it `keeps` live on.
-    `models` and `identities` are what the run has settled and found out.
+    A run takes its pools from here and gives them back; those of the roles that it `keeps` live on
+    in `pools`. `models`, `identities` and `peaks` are what the run has settled and found out.
     """
 
     def __init__(
@@ -249,7 +250,7 @@ class SessionWorkers:
         self.keeps: Collection[Role] = ()
         self._hardware = hardware
         self._open = ExitStack()
-        self._pools: dict[Role, Pool] = {}
+        self.pools: dict[Role, Pool] = {}
 
     @cached_property
     def launcher(self) -> Launcher:
@@ -261,22 +262,6 @@ class SessionWorkers:
         hosts = self._open.enter_context(connected(self.settings))
         hardware = self._hardware if hosts is None else hosts.hardware
         return Launcher(self.settings, hardware, hosts, Path(folder), self.reporter)
-
-    @property
-    def has_any(self) -> bool:
-        """Whether any workers live on."""
-        return bool(self._pools)
-
-    def adopt(
-        self,
-        models: Mapping[Role, Model],
-        peaks: Mapping[Role, Peak],
-        identities: Mapping[Role, Identity],
-    ) -> None:
-        """Take what a run has settled and found out about its models."""
-        self.models |= models
-        self.peaks = peaks
-        self.identities |= identities
 
     def identity(self, role: Role) -> Identity:
         """Return what identifies a model; on other hosts, what they run decides that."""
@@ -293,7 +278,7 @@ class SessionWorkers:
     def give_back(self, role: Role, pool: Pool) -> None:
         """Take a pool that a run no longer needs: keep it, or end it."""
         if role in self.keeps and any(worker.loaded_at for worker in pool.workers):
-            self._pools[role] = pool
+            self.pools[role] = pool
         else:
             pool.close()
 
@@ -301,9 +286,9 @@ class SessionWorkers:
         """Return workers for a number of jobs, started if need be; raises `UsageError` for a model
         that does not fit.
         """
-        if role in self._pools:
-            self._pools[role].extend(jobs)
-            return self._pools[role]
+        if role in self.pools:
+            self.pools[role].extend(jobs)
+            return self.pools[role]
         if role not in self.identities:  # no run has settled it
             self.models[role] = settle(self.models[role], 0, self.launcher.hardware)
         hardware, mode = self.launcher.hardware, self.settings.workers.placement
@@ -314,21 +299,21 @@ class SessionWorkers:
         for line in placement.lines:
             self.reporter.note(line)
         if placement.mode == "swap":
-            for rival in self._pools.keys() - {role}:
+            for rival in self.pools.keys() - {role}:
                 self.release(rival)
         pool = self.launch(role)
         pool.start(jobs)
-        self._pools[role] = pool
+        self.pools[role] = pool
         return pool
 
     def release(self, role: Role) -> None:
         """End the workers of a role, which frees their memory; the next call starts new ones."""
-        if role in self._pools:
-            self._pools.pop(role).close()
+        if role in self.pools:
+            self.pools.pop(role).close()
 
     def close(self) -> None:
         """End all workers, and disconnect from their hosts; a later call starts anew."""
-        for role in list(self._pools):
+        for role in list(self.pools):
             self.release(role)
         vars(self).pop("launcher", None)
         self._open.close()

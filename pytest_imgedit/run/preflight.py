@@ -258,15 +258,10 @@ class Baselines:
 
     def without_comparison(self) -> Settings:
         """Return the settings of a run that makes the first baseline, without a comparison."""
-        without: dict[str, object] = {
-            "compare": None,
-            "max_drop": {},
-            "max_collapsed": 0,
-            "min_coverage": 0.0,
-        }
-        return self.settings.model_copy(
-            update={"gates": self.settings.gates.model_copy(update=without)}
+        gates = self.settings.gates.model_copy(
+            update={"compare": None, "max_drop": {}, "max_collapsed": 0, "min_coverage": 0.0}
         )
+        return self.settings.model_copy(update={"gates": gates})
 
     @cached_property
     def reference(self) -> Baseline | None:

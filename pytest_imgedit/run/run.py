@@ -10,10 +10,11 @@ from functools import partial
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import SeedResult, Stage, Timing
 from pytest_imgedit.kinds.base import Role
+from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run.blocks import Blocks
 from pytest_imgedit.run.controls import Trials, plan_controls, plan_repeats
 from pytest_imgedit.run.edit import EditStage
-from pytest_imgedit.run.hooks import CallHook, Progress
+from pytest_imgedit.run.hooks import CallHook
 from pytest_imgedit.run.placement import Placement, place
 from pytest_imgedit.run.plan import RunPlan
 from pytest_imgedit.run.score import Feed, Scorer, ScoreStage
@@ -35,7 +36,7 @@ class RunContext:
     """
 
     launch: Callable[[Role], Pool]
-    progress: Progress
+    progress: RunProgress
     hooks: CallHook
     clock: Callable[[], float] = time.perf_counter
     give_back: Callable[[Role, Pool], None] = lambda role, pool: pool.close()
@@ -163,8 +164,11 @@ class Run:
             with self.progress.stage("score", len(waiting) + len(missing)):
                 ScoreStage(self.scorer, swap.judge, self._scored, self.clock, feed).run(waiting)
 
-        before = partial(self.hooks, "before_stage", stage="score", plan=self.plan)
-        overlap = Overlap(score, before, self.clock)
+        overlap = Overlap(
+            score,
+            partial(self.hooks, "before_stage", stage="score", plan=self.plan),
+            self.clock,
+        )
         swap.keeps_editors = "editor" in self.context.keeps
         self.edit_missing(missing, swap, len(self.plan.works), overlap=overlap)
         overlap.finish()
@@ -180,8 +184,11 @@ class Run:
 
     def _scored(self, work: Work) -> None:
         self.progress.advance("score", work)
-        result = SeedResult(work.seed, work.edit, work.verdict, work.error)
-        self.hooks("item_scored", pair=work.pair, result=result)
+        self.hooks(
+            "item_scored",
+            pair=work.pair,
+            result=SeedResult(work.seed, work.edit, work.verdict, work.error),
+        )
 
     def _edit(
         self, missing: Sequence[Work], editors: Pool, done: Callable[[Work], None], started: float
@@ -293,8 +300,10 @@ class Run:
             self.timing.trials_s = max(0.0, self.clock() - swap.judging_since(began))
 
     def _meter(self, pool: Pool) -> BusyMeter:
-        gpus = [gpu for slot in pool.slots for gpu in slot.gpus if not slot.host]
-        return BusyMeter(gpus, lambda: any(worker.loaded_at for worker in pool.workers))
+        return BusyMeter(
+            [gpu for slot in pool.slots for gpu in slot.gpus if not slot.host],
+            lambda: any(worker.loaded_at for worker in pool.workers),
+        )
 
     def remember(self, stage: Stage, pool: Pool, started: float) -> None:
         """Record the workers of a stage that started at a time."""

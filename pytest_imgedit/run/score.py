@@ -127,11 +127,13 @@ class Scorer:
                 record.reminder == self.rubric.reminder and record.asked <= 1 + self.settings.reasks
             )
 
-        records = self.store.verdicts.of_content(key(verdict_recipe(self.judge, self.rubric, work)))
-        record = reusable(records, self.judge.here, policy, is_usable)
-        if record is None:
-            return None
-        return self._verdict_of(record)
+        record = reusable(
+            self.store.verdicts.of_content(key(verdict_recipe(self.judge, self.rubric, work))),
+            self.judge.here,
+            policy,
+            is_usable,
+        )
+        return None if record is None else self._verdict_of(record)
 
     def _verdict_of(self, record: VerdictRecord) -> Verdict:
         digest = record.environment.digest
@@ -179,8 +181,12 @@ class Scorer:
                     self.rubric.remind("it was too long" if answer.cut else str(error))
                 )
                 return True
-            message = shorten(self.redactor.text(str(error)))
-            work.fail("score", "unreadable_reply", message, self.redactor.text(answer.reply))
+            work.fail(
+                "score",
+                "unreadable_reply",
+                shorten(self.redactor.text(str(error))),
+                self.redactor.text(answer.reply),
+            )
         return False
 
     def _verdict(self, answer: Answer) -> Verdict:
@@ -207,17 +213,19 @@ class Scorer:
                 raise BadScore(
                     f"the expected grade of {name!r} is {value}, expected a number from 0 to 10"
                 )
-        off_scale = min(1.0, max(0.0, answer.off_scale))
         return Verdict(
-            reply, expected, self.rubric.combine(expected), answer.batch_size, score, off_scale
+            reply,
+            expected,
+            self.rubric.combine(expected),
+            answer.batch_size,
+            score,
+            off_scale=min(1.0, max(0.0, answer.off_scale)),
         )
 
     def keep(self, works: Sequence[Work], worker: Worker) -> None:
         """Store the verdicts that a worker reached, and give each the key of its record."""
         records = []
-        for work in works:
-            if work.verdict is None:
-                continue
+        for work in [work for work in works if work.verdict is not None]:
             recipe = verdict_recipe(self.judge, self.rubric, work)
             record = VerdictRecord(
                 key=key(recipe, worker.computes_in),
@@ -330,9 +338,8 @@ class ScoreStage:
             retried = [work for work in self.queue if work.failures]
             fresh = [work for work in (*self.queue, *works) if not work.failures]
             self.queue = deque([*sorted(fresh, key=_order), *retried])
-        full = self.scorer.settings.batch_size
-        if full == "auto":
-            full = worker.batch_size
+        size = self.scorer.settings.batch_size
+        full = worker.batch_size if size == "auto" else size
         return not is_open or len(self.queue) >= max(1, full // 4)
 
     def finish(self, batch: list[Work], worker: Worker, reply: JobReply) -> None:

@@ -18,7 +18,7 @@ from pytest_imgedit.core.errors import StoreError, UsageError
 from pytest_imgedit.core.results import Results, Section
 from pytest_imgedit.core.sanitize import one_line, shorten
 from pytest_imgedit.core.strict_json import JsonObject
-from pytest_imgedit.kinds.base import Role
+from pytest_imgedit.kinds.base import Model, Role
 from pytest_imgedit.report import terminal, write
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run import preflight
@@ -26,7 +26,7 @@ from pytest_imgedit.run.calls import EditCall, EditWorkers, RewardModel, ScoreCa
 from pytest_imgedit.run.finish import EndedRun, FinishedRun, make_results
 from pytest_imgedit.run.hooks import CallHook, GuardedHooks, Interrupts, no_hooks
 from pytest_imgedit.run.placement import groups_of
-from pytest_imgedit.run.plan import Models, Request, ask_servers, make_plan
+from pytest_imgedit.run.plan import Request, ask_servers, make_plan, resolve_models
 from pytest_imgedit.run.pools import SessionWorkers, is_remote
 from pytest_imgedit.run.run import BlockRun, Run, RunContext
 from pytest_imgedit.run.work import SelectedShard
@@ -110,9 +110,9 @@ class Evaluation:
             return Hardware.here(workers.gpus, workers.judge_gpus)
 
     @cached_property
-    def models(self) -> Models:
+    def models(self) -> dict[Role, Model]:
         """The editor and the judge; raises `UsageError` for a spec that names nothing."""
-        return Models.of(self.settings)
+        return resolve_models(self.settings)
 
     def check(self) -> None:
         """Check everything once before anything starts; raises `UsageError` with one line."""
@@ -120,11 +120,11 @@ class Evaluation:
             return
         self._checked = True
         preflight.check_executor(self.settings)
-        preflight.check_judge_gpus(self.settings, self.models.judge)
-        preflight.check_models(self.settings, self.models, self.hardware)
+        preflight.check_judge_gpus(self.settings, self.models.get("judge"))
+        preflight.check_models(self.settings, self.models.values(), self.hardware)
         if not is_remote(self.settings):
             with preflight.naming_gpus(self.settings):
-                for model in self.models:
+                for model in self.models.values():
                     groups_of(model, self.hardware)
         preflight.check_gates(self.settings, self.suite, self._counts)
         preflight.check_partial(self.settings)
@@ -133,8 +133,8 @@ class Evaluation:
             check_name(self.settings.run.save)
         if self.settings.run.stage == "edit":
             preflight.check_edits_only(self.settings)
-        elif self.baselines.reference is not None and self.models.judge is not None:
-            preflight.check_baseline(self.settings, self.models.judge, self.baselines.reference)
+        elif self.baselines.reference is not None:
+            preflight.check_baseline(self.settings, self.models["judge"], self.baselines.reference)
         preflight.check_copies(self.settings.run.copies, self.store.folder)
 
     def describe(self) -> str:
@@ -249,7 +249,9 @@ class Evaluation:
 
         plan = make_plan(request, self.store, workers.launcher, progress.note)
         ask_servers(plan)
-        workers.adopt(plan.models, plan.peaks, plan.identities)
+        workers.models |= plan.models
+        workers.identities |= plan.identities
+        workers.peaks = plan.peaks
         context = RunContext(
             workers.launch,
             progress,
@@ -268,7 +270,7 @@ class Evaluation:
             progress.note(f"stopped: {error}")
         hosts = workers.launcher.hosts
         origins = [host.origin for host in hosts.all] if hosts else []
-        if progress.stopping or not workers.has_any:
+        if progress.stopping or not workers.pools:
             workers.close()
         return make_results(
             EndedRun(
@@ -278,8 +280,7 @@ class Evaluation:
 
     @cached_property
     def _workers(self) -> SessionWorkers:
-        models = {model.role: model for model in self.models}
-        workers = SessionWorkers(self.settings, models, self.hardware, self._opened_store)
+        workers = SessionWorkers(self.settings, self.models, self.hardware, self._opened_store)
         self._open.callback(workers.close)
         return workers
 

@@ -17,7 +17,6 @@ from pytest_imgedit.core.results import (
     Item,
     ItemError,
     SeedResult,
-    Stage,
     Status,
     Verdict,
 )
@@ -45,9 +44,7 @@ class StoredImage:
     def read(self) -> bytes:
         """Return the bytes of the blob, or of the origin if the blob is gone or cut short."""
         data = self.store.blobs.get(self.sha256, self.suffix)
-        if data is None:
-            return self.origin.read()
-        return data
+        return self.origin.read() if data is None else data
 
 
 @dataclass
@@ -199,9 +196,7 @@ def edit_recipe(
 
 def in_batches_of(recipe: JsonObject, batch_size: int) -> JsonObject:
     """Return the recipe of an edit that is made with another batch size."""
-    if "batch_size" in recipe:
-        return {**recipe, "batch_size": batch_size}
-    return recipe
+    return {**recipe, "batch_size": batch_size} if "batch_size" in recipe else recipe
 
 
 def missing_edits(works: Iterable[Work]) -> list[Work]:
@@ -218,9 +213,7 @@ def hand_over(plan: Iterable[Work], editor: Identity) -> None:
 
 
 def _sha256(image: ImageSource | None) -> str | None:
-    if isinstance(image, StoredImage):
-        return image.sha256
-    return None
+    return image.sha256 if isinstance(image, StoredImage) else None
 
 
 def _keep(image: ImageSource | None, store: Store) -> StoredImage | None:
@@ -294,9 +287,10 @@ def make_items(plan: Sequence[Work], needs_verdict: bool, stopped_by: str) -> li
     """
     for work in plan:
         if work.error is None and (work.edit is None or (needs_verdict and work.verdict is None)):
-            stage: Stage = "edit" if work.edit is None else "score"
             work.error = ItemError(
-                stage, "interrupted", f"the run was stopped before this was done, by {stopped_by}"
+                "edit" if work.edit is None else "score",
+                "interrupted",
+                f"the run was stopped before this was done, by {stopped_by}",
             )
     return [_item(works, needs_verdict) for works in by_pair(plan).values()]
 
@@ -325,16 +319,12 @@ def _item(works: Sequence[Work], needs_verdict: bool) -> Item:
 
 def _status(works: Sequence[Work], error: ItemError | None, needs_verdict: bool) -> Status:
     if error is None:
-        if needs_verdict:
-            return "scored"
-        return "edited"
+        return "scored" if needs_verdict else "edited"
     if error.is_any_of("not_needed"):
         return "not_needed"
     if all(work.error is None or work.error.is_any_of("interrupted") for work in works):
         return "interrupted"
-    if error.stage == "edit":
-        return "edit_error"
-    return "judge_error"
+    return "edit_error" if error.stage == "edit" else "judge_error"
 
 
 def _means(works: Sequence[Work]) -> tuple[float, dict[str, float]]:

@@ -11,7 +11,7 @@ import pytest
 from pytest_imgedit.cli.init import configs
 from pytest_imgedit.config.settings import make_settings
 from pytest_imgedit.config.toml_file import ConfigFile
-from pytest_imgedit.run.plan import Models
+from pytest_imgedit.run.plan import resolve_models
 from pytest_imgedit.run.preflight import check_gates, check_models
 from pytest_imgedit.suites.base import load_suite
 from pytest_imgedit.workers.hardware import Hardware, HostHardware
@@ -60,7 +60,7 @@ def test_ready_config_is_valid(name):
     )
     raw = {**file.tables, "workers": {"gpus": "none"}, "run": {"config_file": file}}
     settings = make_settings(raw)
-    check_models(settings, Models.of(settings), Hardware((HostHardware(),)))
+    check_models(settings, resolve_models(settings).values(), Hardware((HostHardware(),)))
     suite = load_suite(settings.suite)
     check_gates(settings, suite, suite.counts)
 

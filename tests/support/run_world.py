@@ -15,7 +15,7 @@ from PIL import Image
 from pytest_imgedit.config.settings import make_settings
 from pytest_imgedit.config.toml_file import ConfigFile
 from pytest_imgedit.core.pairs import EditPair
-from pytest_imgedit.run.plan import Models, Request, make_plan
+from pytest_imgedit.run.plan import Request, make_plan, resolve_models
 from pytest_imgedit.run.pools import Launcher
 from pytest_imgedit.run.run import Run, RunContext
 from pytest_imgedit.stats.gates import Selection
@@ -240,7 +240,7 @@ class World:
         settings = self.settings
         suite = Suite("made up", tuple(self.pairs), "0" * 64, {})
         selection = Selection.of((pair.category for pair in self.pairs), {}, ())
-        request = Request(settings, Models.of(settings), suite, self.pairs, selection)
+        request = Request(settings, resolve_models(settings), suite, self.pairs, selection)
         launcher = Launcher(settings, self.hardware, None, self.folder, self.told)
         try:
             return make_plan(request, self.store, launcher, self.told.note)
