@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
-Floats = NDArray[np.float64]
+from pytest_imgedit.stats.estimates import Floats
 
 MEASURES = ("spearman", "kendall", "pairwise")
 #: Resamples of the bootstrap; clusters are drawn, not pairs.

@@ -53,9 +53,14 @@ def moves_between(before: Iterable[BaselineItem], now: Iterable[BaselineItem]) -
 
 def _move(old: BaselineItem, item: BaselineItem) -> Move:
     sides = [(was.score, now.score) for was, now in zip(old.seeds, item.seeds, strict=False)]
-    moves = tuple(now - was for was, now in sides if was is not None and now is not None)
     return Move(
-        item.id, item.cluster, old.score, item.score, moves, are_alike(old, item), len(sides)
+        item.id,
+        item.cluster,
+        old.score,
+        item.score,
+        moves=tuple(now - was for was, now in sides if was is not None and now is not None),
+        alike=are_alike(old, item),
+        seeds=len(sides),
     )
 
 

@@ -18,10 +18,9 @@ from pytest_imgedit.core.results import (
     State,
     Summary,
 )
-from pytest_imgedit.stats.collapse import max_collapsed, moves_between
+from pytest_imgedit.stats import collapse, estimates, outcome, sequential
 from pytest_imgedit.stats.comparison import Computed, compare, differences, environment_differences
 from pytest_imgedit.stats.controls import controls_gate
-from pytest_imgedit.stats.estimates import macro, summarize
 from pytest_imgedit.stats.gates import (
     Observation,
     allowed_pairs,
@@ -30,8 +29,6 @@ from pytest_imgedit.stats.gates import (
     filled,
     max_drop,
 )
-from pytest_imgedit.stats.outcome import copies_line
-from pytest_imgedit.stats.sequential import at_the_end
 from pytest_imgedit.store.baselines import Baseline, reduced
 
 
@@ -66,7 +63,7 @@ def decide(evidence: Evidence) -> tuple[tuple[GateResult, ...], Comparison | Non
     scores = _observe(items)
     gates = [coverage(settings, scores, _count_errors(items), evidence.expects_scores)]
     if evidence.expects_scores:
-        gates += _unless_decided(evidence, fail_under(at_the_end(settings), scores))
+        gates += _unless_decided(evidence, fail_under(sequential.at_the_end(settings), scores))
     if evidence.baseline is not None:
         comparison, against_baseline = _compare(evidence, evidence.baseline)
         gates += against_baseline
@@ -88,8 +85,13 @@ def left_to_merge(
         if gate.kind == "max_errors":
             gate = replace(gate, limit=allowed_pairs(settings.max_errors, pairs))
         if gate.state != "NOT SELECTED":
-            why = f"{gate.field}: imgedit merge decides it"
-            gate = replace(gate, state="NOT SELECTED", why=why, p=None, mde=None)
+            gate = replace(
+                gate,
+                state="NOT SELECTED",
+                why=f"{gate.field}: imgedit merge decides it",
+                p=None,
+                mde=None,
+            )
         open_gates.append(gate)
     return tuple(open_gates)
 
@@ -102,8 +104,12 @@ def _compare(evidence: Evidence, baseline: Baseline) -> tuple[Comparison, list[G
     settings = evidence.settings
     now = [reduced(item) for item in evidence.needed]
     moved = differences(baseline.items, now)
-    drops = _unless_decided(evidence, max_drop(at_the_end(settings), moved, baseline.name))
-    tail, collapsed = max_collapsed(settings, moves_between(baseline.items, now), baseline.name)
+    drops = _unless_decided(
+        evidence, max_drop(sequential.at_the_end(settings), moved, baseline.name)
+    )
+    tail, collapsed = collapse.max_collapsed(
+        settings, collapse.moves_between(baseline.items, now), baseline.name
+    )
     if unneeded := len(evidence.items) - len(now):
         tail = replace(tail, why=f"{tail.why} ({unneeded} more were not looked at)")
     unlike = environment_differences(baseline, evidence.computed)
@@ -177,11 +183,12 @@ def _against_near_copies(
     copies = sum(edit.near_copy for edit in edits)
     if copies <= settings.max_near_copies * len(edits):
         return gate
-    why = (
-        f"{gate.why}: {copies_line(copies, len(edits))}, gates.max_near_copies allows "
-        f"{settings.max_near_copies:.0%}"
+    return replace(
+        gate,
+        state="INVALID",
+        why=f"{gate.why}: {outcome.copies_line(copies, len(edits))}, gates.max_near_copies allows "
+        f"{settings.max_near_copies:.0%}",
     )
-    return replace(gate, state="INVALID", why=why)
 
 
 def summarize_items(items: Sequence[Item]) -> tuple[dict[str, Summary], Overall]:
@@ -190,15 +197,19 @@ def summarize_items(items: Sequence[Item]) -> tuple[dict[str, Summary], Overall]
         name: _summary([item for item in items if item.category == name])
         for name in in_order(item.category for item in items)
     }
-    micro, whole = _summary(items), estimate_field("overall", _observe(items))
-    counts = (micro.n, micro.scored, micro.errors)
-    return categories, Overall(macro=macro(list(categories.values()), whole, counts), micro=micro)
+    micro = _summary(items)
+    overall = estimates.macro(
+        list(categories.values()),
+        estimate_field("overall", _observe(items)),
+        (micro.n, micro.scored, micro.errors),
+    )
+    return categories, Overall(macro=overall, micro=micro)
 
 
 def _summary(items: Sequence[Item]) -> Summary:
     scored = [(item.score, item.cluster) for item in items if item.score is not None]
     errors = _count_errors(items)
-    return summarize(
+    return estimates.summarize(
         [score for score, _ in scored],
         [cluster for _, cluster in scored],
         errors,

@@ -112,8 +112,6 @@ class Estimate:
         distribution and guards small samples in which all values happen to be equal: G clusters
         never give less than 2^-G.
         """
-        if self.se is None:
-            return 1.0
         return max(self.student_below(limit), sign_flip(self.sums - limit * self.weights))
 
     def student_below(self, limit: float) -> float:

@@ -10,10 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from pytest_imgedit.config.settings import GatesSettings
-from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core import errors, results, sanitize
 from pytest_imgedit.core.pairs import category_slug
-from pytest_imgedit.core.results import GateOptions, GateResult, State
-from pytest_imgedit.core.sanitize import did_you_mean, p_value
 from pytest_imgedit.stats.estimates import ENOUGH, Estimate, estimate
 from pytest_imgedit.stats.holm import holm
 from pytest_imgedit.stats.planning import pairs_needed
@@ -54,9 +52,7 @@ def estimate_field(field: str, observations: Sequence[Observation]) -> Estimate 
 
 def allowed_pairs(limit: float, pairs: int) -> int:
     """Turn a limit on pairs into a count: a float is a fraction of the pairs, rounded down."""
-    if isinstance(limit, float):
-        return int(limit * pairs + 1e-9)
-    return limit
+    return int(limit * pairs + 1e-9) if isinstance(limit, float) else limit
 
 
 def check_fields(name: str, fields: Iterable[str], categories: Iterable[str]) -> None:
@@ -66,9 +62,9 @@ def check_fields(name: str, fields: Iterable[str], categories: Iterable[str]) ->
     known = ["overall", *categories]
     for field in fields:
         if field != "overall" and category_slug(field) not in known:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{name}: unknown field {field!r}, expected one of: {', '.join(known)}"
-                f"{did_you_mean(field, known)}"
+                f"{sanitize.did_you_mean(field, known)}"
             )
 
 
@@ -76,7 +72,7 @@ def check_counts(name: str, fields: Iterable[str], counts: Mapping[str, int]) ->
     """Raise `UsageError` if a gated category has fewer than two of the selected pairs."""
     for field in map(category_slug, fields):
         if field != "overall" and counts.get(field, 0) < 2:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{name}: {field!r} has {counts.get(field, 0)} of the selected pairs, expected at "
                 "least 2"
             )
@@ -112,14 +108,14 @@ class Selection:
 
 def narrow(
     gates: GatesSettings, selection: Selection, asked: Collection[str]
-) -> tuple[GatesSettings, list[GateResult]]:
+) -> tuple[GatesSettings, list[results.GateResult]]:
     """Split gates into those that the selected pairs decide, and those that are NOT SELECTED.
 
     Gates of the command line (`asked`) are decided on whatever is selected. A gate of a config is
     not selected if none of its pairs is, or only some and `gates.partial` is `skip`.
     """
     update: dict[str, Any] = {"fail_under": {}, "max_drop": {}}
-    resting: list[GateResult] = []
+    resting: list[results.GateResult] = []
     for kind in get_args(MeanGate):
         for field, limit in getattr(gates, kind).items():
             some, whole = selection.counts(field)
@@ -128,7 +124,7 @@ def narrow(
                 update[kind][field] = limit
             else:
                 why = f"{field}: {some} of its {whole} pairs are selected"
-                resting.append(GateResult(field, kind, limit, None, "NOT SELECTED", why))
+                resting.append(results.GateResult(field, kind, limit, None, "NOT SELECTED", why))
     if not (update["fail_under"] or update["max_drop"]) and "gates.until" not in asked:
         update["until"] = "all"
     least = gates.min_coverage
@@ -136,11 +132,15 @@ def narrow(
     if least and some < whole and gates.partial == "skip" and "gates.min_coverage" not in asked:
         update["min_coverage"] = 0.0
         why = f"min_coverage: {some} of {whole} pairs are selected"
-        resting.append(GateResult("overall", "min_coverage", least, None, "NOT SELECTED", why))
+        resting.append(
+            results.GateResult("overall", "min_coverage", least, None, "NOT SELECTED", why)
+        )
     return gates.model_copy(update=update), resting
 
 
-def fail_under(settings: GateOptions, scores: Sequence[Observation]) -> list[GateResult]:
+def fail_under(
+    settings: results.GateOptions, scores: Sequence[Observation]
+) -> list[results.GateResult]:
     """Evaluate all `--imgedit-fail-under` gates: H0 of each is that the true mean is not under its
     limit.
     """
@@ -148,13 +148,14 @@ def fail_under(settings: GateOptions, scores: Sequence[Observation]) -> list[Gat
 
 
 def max_drop(
-    settings: GateOptions, differences: Sequence[Observation], baseline: str
-) -> list[GateResult]:
+    settings: results.GateOptions, differences: Sequence[Observation], baseline: str
+) -> list[results.GateResult]:
     """Evaluate all `--imgedit-max-drop` gates: H0 of each is that the true difference is not under
     minus its limit.
     """
-    limits = settings.max_drop
-    return _Family("max_drop", settings, limits, differences, -1, -10.0, baseline).evaluate()
+    return _Family(
+        "max_drop", settings, settings.max_drop, differences, -1, -10.0, baseline
+    ).evaluate()
 
 
 def means_before(fields: Iterable[str], differences: Sequence[Observation]) -> dict[str, float]:
@@ -194,7 +195,7 @@ class _Family:
     """
 
     kind: MeanGate
-    settings: GateOptions
+    settings: results.GateOptions
     limits: Mapping[str, float]
     observations: Sequence[Observation]
     sign: Literal[1, -1]
@@ -206,7 +207,7 @@ class _Family:
         """The share of α that each gate has where all must be shown."""
         return self.settings.alpha_of(self.kind) / len(self.limits)
 
-    def evaluate(self) -> list[GateResult]:
+    def evaluate(self) -> list[results.GateResult]:
         """Evaluate all gates; pairs without a value that could turn a gate leave it inconclusive.
 
         These pairs are given the values at every twentieth of the way from their lowest to their
@@ -238,7 +239,9 @@ class _Family:
         ]
         return list(zip(estimates, estimates.values(), holm(p_values), strict=True))
 
-    def _turns(self, gate: GateResult, field: str, estimate: Estimate | None, p: float) -> bool:
+    def _turns(
+        self, gate: results.GateResult, field: str, estimate: Estimate | None, p: float
+    ) -> bool:
         """Tell whether a gate would be in another state with the estimate of filled values.
 
         A PASS that rests on doubt (not `strict`) also turns if their mean is more than `margin`
@@ -249,10 +252,11 @@ class _Family:
         state = self._state(field, estimate, p)
         if self.settings.strict or "FAIL" in (gate.state, state):
             return gate.state != state
-        threshold = self.sign * self.limits[field]
-        return estimate is not None and estimate.mean < threshold - self.settings.margin
+        return estimate is not None and (
+            estimate.mean < self.sign * self.limits[field] - self.settings.margin
+        )
 
-    def _state(self, field: str, estimate: Estimate | None, p: float) -> State:
+    def _state(self, field: str, estimate: Estimate | None, p: float) -> results.State:
         if estimate is None:
             return "INVALID"
         threshold = self.sign * self.limits[field]
@@ -277,26 +281,27 @@ class _Family:
 
     def _gate(
         self, field: str, estimate: Estimate | None, p: float, before: Mapping[str, float]
-    ) -> GateResult:
+    ) -> results.GateResult:
         limit = self.limits[field]
         is_score = self.kind == "fail_under"
         if estimate is None:
             why = f"{field} has no mean {'score' if is_score else 'difference'} in this run"
-            return GateResult(field, self.kind, limit, None, "INVALID", why)
+            return results.GateResult(field, self.kind, limit, None, "INVALID", why)
         mean = estimate.mean
         state = self._state(field, estimate, p)
         why = describe_mean(self.kind, field, mean, self.baseline, before)
         if state == "PASS" and mean < self.sign * limit:
             breach = "under" if is_score else "more than"
-            why += f", not shown to be {breach} {limit:g} ({p_value(p)})"
+            why += f", not shown to be {breach} {limit:g} ({sanitize.p_value(p)})"
         else:
             why += relate_to_limit(self.kind, mean, limit)
         if state == "FAIL":
-            why += f" ({p_value(p)})"
+            why += f" ({sanitize.p_value(p)})"
         elif state == "INCONCLUSIVE":
             why += f": {self._reason(field, estimate)}"
-        mde = estimate.mde(self.alpha)
-        return GateResult(field, self.kind, limit, mean, state, why, p, mde)
+        return results.GateResult(
+            field, self.kind, limit, mean, state, why, p, mde=estimate.mde(self.alpha)
+        )
 
     def _reason(self, field: str, estimate: Estimate) -> str:
         """Say why these pairs do not decide a gate, and how many would."""

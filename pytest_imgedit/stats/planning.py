@@ -62,9 +62,7 @@ def pairs_needed(
         return decided >= POWER * RUNS
 
     index = bisect_left(FACTORS, True, key=enough)
-    if index < len(FACTORS):
-        return round(FACTORS[index] * len(pairs))
-    return None
+    return round(FACTORS[index] * len(pairs)) if index < len(FACTORS) else None
 
 
 def mde(error: float, freedom: float, alpha: float) -> float:

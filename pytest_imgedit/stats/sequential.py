@@ -213,11 +213,12 @@ class Looks:
             and not self._tests_agree(estimate, state, limit, alpha)
         ):
             return None
-        before = means_before([field], self._seen)
         p = min(1.0, len(self.limits) / (LOOKS * shown))
-        why = describe_mean(self.kind, field, estimate.mean, self.against, before)
-        why += (
-            f"{relate_to_limit(self.kind, estimate.mean, limit)}: {how}shown with "
+        mean = describe_mean(
+            self.kind, field, estimate.mean, self.against, means_before([field], self._seen)
+        )
+        why = (
+            f"{mean}{relate_to_limit(self.kind, estimate.mean, limit)}: {how}shown with "
             f"{len(self._seen)} of {sum(map(len, self.parts))} pairs ({p_value(p)})"
         )
         return GateResult(field, self.kind, limit, estimate.mean, state, why, p)

@@ -8,11 +8,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pytest_imgedit.core.pairs import in_order
-
-Floats = NDArray[np.float64]
+from pytest_imgedit.stats.estimates import Floats
 
 #: Shares of the largest possible bet over which evidence is averaged.
 BETS = (np.arange(12) + 0.5) / 12
