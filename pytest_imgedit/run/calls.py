@@ -12,11 +12,9 @@ from typing import Protocol
 
 from PIL import Image
 
-from pytest_imgedit.core.environments import Environment, key
-from pytest_imgedit.core.errors import EditFailed, UsageError
+from pytest_imgedit.core import environments, errors, results
 from pytest_imgedit.core.images import decode, encode_png
 from pytest_imgedit.core.pairs import EditPair, category_slug
-from pytest_imgedit.core.results import Edit, Verdict
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.base import Role
 from pytest_imgedit.kinds.identity import Identity
@@ -79,7 +77,7 @@ class RewardModel:
         instruction: str,
         category: str = "default",
         reference: Image.Image | None = None,
-    ) -> Verdict:
+    ) -> results.Verdict:
         """Score one edit by the rubric of a category; raises `EditFailed` without a readable
         verdict.
         """
@@ -90,7 +88,7 @@ class RewardModel:
         edits: Sequence[tuple[Image.Image, Image.Image, str]],
         category: str | Sequence[str] = "default",
         references: Sequence[Image.Image | None] | None = None,
-    ) -> list[Verdict]:
+    ) -> list[results.Verdict]:
         """Score (source, edited image, instruction) in batches, in order; raises `EditFailed` if
         one fails.
 
@@ -111,7 +109,7 @@ class RewardModel:
                 edits, categories, images, strict=True
             )
         ]
-        return [Verdict(**verdict) for verdict in self._calls.score(calls)]
+        return [results.Verdict(**verdict) for verdict in self._calls.score(calls)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +125,9 @@ _CALLER = Identity(
     CustomEditor("call"),
     fingerprint="",
     params={},
-    digest=key({"kind": "call"}),
+    digest=environments.key({"kind": "call"}),
     recipe={"kind": "call"},
-    here=Environment(device="cpu", versions={}),
+    here=environments.Environment(device="cpu", versions={}),
 )
 
 
@@ -166,7 +164,7 @@ class SessionCalls:
     def _image(self, work: Work) -> bytes:
         data = self.store.blobs.get(work.edit.blob) if work.edit else None
         if data is None:
-            raise EditFailed(str(work.error))
+            raise errors.EditFailed(str(work.error))
         return data
 
     def score(self, calls: Sequence[ScoreCall]) -> list[JsonObject]:
@@ -179,7 +177,7 @@ class SessionCalls:
             works = make_works(pairs, pairs, _CALLER, self.store)
             scorer = Scorer(self.settings, self.workers.identity("judge"), self.store)
             for work, (_, edited, *_) in zip(works, calls, strict=True):
-                work.edit = Edit(self.store.blobs.put(edited), 0.0, "call")
+                work.edit = results.Edit(self.store.blobs.put(edited), 0.0, "call")
                 work.verdict = scorer.stored_verdict(work, self.settings.run.reuse)
             pending = [work for work in works if work.verdict is None and work.error is None]
             if pending:
@@ -188,7 +186,7 @@ class SessionCalls:
                 ).run(pending)
         failed = next((work for work in works if work.verdict is None), None)
         if failed is not None:
-            raise EditFailed(str(failed.error))
+            raise errors.EditFailed(str(failed.error))
         return [asdict(work.verdict) for work in works if work.verdict is not None]
 
     @contextmanager
@@ -196,14 +194,14 @@ class SessionCalls:
         """Make a call fail if hosts or workers refuse to start, and end those of its role."""
         with self._one_at_a_time:
             if self._is_closed:
-                raise EditFailed("the session has ended")
+                raise errors.EditFailed("the session has ended")
             try:
                 yield
-            except UsageError as error:
+            except errors.UsageError as error:
                 self.workers.release(role)
                 if not self.workers.pools:
                     self.workers.close()  # the connections to hosts too
-                raise EditFailed(str(error)) from None
+                raise errors.EditFailed(str(error)) from None
 
 
 def _ignore(work: Work) -> None: ...

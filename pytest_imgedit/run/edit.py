@@ -7,11 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from pytest_imgedit.core.environments import Reuse, key
-from pytest_imgedit.core.errors import ImageError
-from pytest_imgedit.core.protocol import EditJob, Failed, FailedEdit, FinishedEdit, JobReply
-from pytest_imgedit.core.requests import EditRequest
-from pytest_imgedit.core.results import Edit
+from pytest_imgedit.core import environments, errors, protocol, requests, results
 from pytest_imgedit.core.sanitize import counted
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.base import Model
@@ -28,7 +24,9 @@ MUCH_PADDING = 0.25
 NEAR = 16
 
 
-def stored_edit(work: Work, editor: Identity, store: Store, policy: Reuse) -> Edit | None:
+def stored_edit(
+    work: Work, editor: Identity, store: Store, policy: environments.Reuse
+) -> results.Edit | None:
     """Return a planned edit that an earlier run finished, if the policy allows it and its image is
     whole.
 
@@ -38,7 +36,7 @@ def stored_edit(work: Work, editor: Identity, store: Store, policy: Reuse) -> Ed
     size = editor.model.batch_size
     for halvings in range(size.bit_length()):
         record = reusable(
-            store.edits.of_content(key(in_batches_of(work.recipe, size >> halvings))),
+            store.edits.of_content(environments.key(in_batches_of(work.recipe, size >> halvings))),
             editor.here,
             policy,
             lambda record: store.blobs.get(record.blob) is not None,
@@ -48,10 +46,10 @@ def stored_edit(work: Work, editor: Identity, store: Store, policy: Reuse) -> Ed
     return None
 
 
-def _edit_of(record: EditRecord, store: Store) -> Edit:
+def _edit_of(record: EditRecord, store: Store) -> results.Edit:
     environment = record.environment
     store.environments[environment.digest] = environment
-    return Edit(
+    return results.Edit(
         **record.model_dump(exclude={"content", "recipe", "environment", "code"}),
         compiled=bool(environment.compiled),
         environment=environment.digest,
@@ -84,11 +82,11 @@ def batch_lines(model: Model, works: Sequence[Work]) -> list[str]:
     ]
 
 
-def edit_request(work: Work) -> EditRequest[bytes]:
+def edit_request(work: Work) -> requests.EditRequest[bytes]:
     """Build the request for one edit; raise `ImageError` if an image cannot be read."""
     if work.source is None:
-        raise ImageError("no source image")
-    return EditRequest(
+        raise errors.ImageError("no source image")
+    return requests.EditRequest(
         pair_id=work.pair.id,
         category=work.pair.category,
         instruction=work.pair.instruction,
@@ -124,7 +122,7 @@ class EditStage:
         for batch, worker, reply in self.pool.run(self.take):
             self.finish(batch, worker, reply)
 
-    def take(self, worker: Worker) -> tuple[list[Work], EditJob] | None:
+    def take(self, worker: Worker) -> tuple[list[Work], protocol.EditJob] | None:
         """Return the worker's next batch, or `None` if it must wait or nothing is left.
 
         Near the end, jobs go to whichever worker is free first. A job that was lost before is done
@@ -147,7 +145,7 @@ class EditStage:
             try:
                 edits.append(vars(edit_request(work)))
                 batch.append(work)
-            except ImageError as error:
+            except errors.ImageError as error:
                 work.fail("edit", "bad_image", str(error))
                 self.done(work)
             if work.failures:
@@ -178,7 +176,7 @@ class EditStage:
         del self.queue[positions[0]]
         return work
 
-    def finish(self, batch: list[Work], worker: Worker, reply: JobReply) -> None:
+    def finish(self, batch: list[Work], worker: Worker, reply: protocol.JobReply) -> None:
         """Store the edits of a batch; retry those that failed, or end them in their errors."""
         if reply["op"] == "error":
             self._retry_or_fail(batch, worker, reply)
@@ -196,7 +194,7 @@ class EditStage:
             self.done(work)
 
     def _retry_or_fail(
-        self, batch: Sequence[Work], worker: Worker, reply: Failed | FailedEdit
+        self, batch: Sequence[Work], worker: Worker, reply: protocol.Failed | protocol.FailedEdit
     ) -> None:
         retry = self.retries.allow(batch[0].failures, worker, reply["kind"])
         for work in batch:
@@ -217,7 +215,7 @@ def _size(work: Work) -> tuple[int, int]:
 
 
 def store_edit(
-    work: Work, editor: Identity, worker: Worker, output: FinishedEdit, store: Store
+    work: Work, editor: Identity, worker: Worker, output: protocol.FinishedEdit, store: Store
 ) -> None:
     """Store an edit that a worker made: the image, then its record.
 
@@ -234,8 +232,8 @@ def store_edit(
         else work.recipe
     )
     record = EditRecord(
-        key=key(recipe, worker.computes_in),
-        content=key(recipe),
+        key=environments.key(recipe, worker.computes_in),
+        content=environments.key(recipe),
         recipe=recipe,
         environment=worker.computes_in,
         blob=blob,

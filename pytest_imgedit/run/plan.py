@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from pytest_imgedit.config.settings import Settings
-from pytest_imgedit.core.environments import key
-from pytest_imgedit.core.errors import UsageError
+from pytest_imgedit.core import environments, errors
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import ComputedIn, EditorInfo, GateResult, JudgeInfo, Results
 from pytest_imgedit.core.sanitize import counted, first_of
@@ -19,11 +18,8 @@ from pytest_imgedit.kinds.base import ROLES, Model, Role, Where
 from pytest_imgedit.kinds.identity import Identity, identify
 from pytest_imgedit.kinds.registry import make_model
 from pytest_imgedit.protocols.rubric import load_rubric
+from pytest_imgedit.run import edit, placement, pools, score
 from pytest_imgedit.run.blocks import Blocks
-from pytest_imgedit.run.edit import batch_lines, stored_edit
-from pytest_imgedit.run.placement import Peak, settle
-from pytest_imgedit.run.pools import Launcher, is_remote, python_of
-from pytest_imgedit.run.score import Scorer, verdict_recipe
 from pytest_imgedit.run.work import (
     SelectedShard,
     Work,
@@ -74,8 +70,8 @@ def resolve(role: Role, settings: Settings) -> Model:
     gpus = settings.workers.gpus_per_worker if role == "editor" else settings.judge.gpus_per_replica
     try:
         model = make_model(role, section.spec, section.params, gpus)
-    except UsageError as error:
-        raise UsageError(f"{settings.place(role, 'spec')}{error}") from None
+    except errors.UsageError as error:
+        raise errors.UsageError(f"{settings.place(role, 'spec')}{error}") from None
     if role == "judge":
         return model
     size = settings.editor.batch_size
@@ -117,9 +113,9 @@ class RunPlan:
     editor: Identity
     judge: Identity | None
     works: tuple[Work, ...]
-    scorer: Scorer | None
+    scorer: score.Scorer | None
     blocks: Blocks | None = None
-    peaks: Mapping[Role, Peak] = field(default_factory=dict)
+    peaks: Mapping[Role, placement.Peak] = field(default_factory=dict)
 
     @property
     def settings(self) -> Settings:
@@ -136,7 +132,7 @@ class RunPlan:
 
 
 def make_plan(
-    request: Request, store: Store, launcher: Launcher, note: Callable[[str], None]
+    request: Request, store: Store, launcher: pools.Launcher, note: Callable[[str], None]
 ) -> RunPlan:
     """Plan a run; `note` takes lines that the user should see before anything starts.
 
@@ -149,11 +145,11 @@ def make_plan(
     judge = scorer = blocks = None
     if "judge" in request.models and settings.run.stage != "edit":
         judge = _identify_judge(request, store, launcher, note, works)
-        scorer = Scorer(settings, judge, store)
+        scorer = score.Scorer(settings, judge, store)
         if request.baseline is not None:
             _refuse_baseline(request.baseline, settings, editor, judge, works)
     hardware = launcher.hardware
-    settled = settle(request.models["editor"], len(works), hardware)
+    settled = placement.settle(request.models["editor"], len(works), hardware)
     models = {**request.models, "editor": settled}
     if settings.gates.until == "decided":
         blocks = Blocks(settings.gates, works, request.baseline)
@@ -219,7 +215,7 @@ def _expected_lines(
 
 
 def _plan_edits(
-    request: Request, store: Store, launcher: Launcher, note: Callable[[str], None]
+    request: Request, store: Store, launcher: pools.Launcher, note: Callable[[str], None]
 ) -> tuple[Identity, tuple[Work, ...]]:
     """Identify the editor and list its work, with the stored edits."""
     settings, suite, stage = request.settings, request.suite, request.settings.run.stage
@@ -251,13 +247,13 @@ def _plan_edits(
     only_stored = stage in ("score", "report")
     for work in works:
         if work.error is None and (only_stored or not settings.run.fresh):
-            work.edit = stored_edit(work, editor, store, settings.run.reuse)
+            work.edit = edit.stored_edit(work, editor, store, settings.run.reuse)
     if not only_stored:
-        for line in batch_lines(model, works):
+        for line in edit.batch_lines(model, works):
             note(line)
         return editor, works
-    if not is_remote(settings) and not any(work.edit for work in works):
-        raise UsageError(
+    if not pools.is_remote(settings) and not any(work.edit for work in works):
+        raise errors.UsageError(
             f"--imgedit-stage={stage}: {store.folder} has no edit of these pairs by this editor, "
             "make them with --imgedit-stage=edit"
         )
@@ -301,11 +297,11 @@ def _missing_lines(
             continue
         line = f"{len(names)} of {pairs} pairs have {what} ({first_of(names, NAMED)}); {advice}"
         if affected is broken and len(names) > allowed:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{line}; mend them, or allow more than {allowed} with --imgedit-max-errors"
             )
         if affected is not broken and len(names) == pairs:
-            raise UsageError(line)
+            raise errors.UsageError(line)
         yield f"warning: {line}"
 
 
@@ -317,13 +313,13 @@ def _name(pair: EditPair, with_row: bool) -> str:
 
 def known_peaks(
     settings: Settings, models: Mapping[Role, Identity], suite: Suite, store: Store
-) -> dict[Role, Peak]:
+) -> dict[Role, placement.Peak]:
     """Return the peak GPU memory of workers of these models, by the newest runs of the store.
 
     A run counts if it is of the whole suite, and its model has the same weights, parameters, GPUs
     per worker, and setting of the batch size.
     """
-    peaks: dict[Role, Peak] = {}
+    peaks: dict[Role, placement.Peak] = {}
     for results in _newest_runs(suite, store):
         if results.selection.selected < results.selection.whole:
             continue
@@ -334,7 +330,9 @@ def known_peaks(
     return peaks
 
 
-def _peak_of(role: Role, results: Results, settings: Settings, identity: Identity) -> Peak | None:
+def _peak_of(
+    role: Role, results: Results, settings: Settings, identity: Identity
+) -> placement.Peak | None:
     model = results.editor if role == "editor" else results.judge
     options = results.run.options
     if role == "judge":
@@ -359,7 +357,7 @@ def _peak_of(role: Role, results: Results, settings: Settings, identity: Identit
         return None
     # A worker that ran out of memory has ended with a smaller batch size.
     planned = 1 if before[0] == "auto" else int(str(before[0]))
-    return Peak(
+    return placement.Peak(
         size=max(worker.gpu_peak or 0 for worker in used),
         run=results.run.id,
         batch_size=max(planned, *(worker.batch_size for worker in used)),
@@ -368,7 +366,7 @@ def _peak_of(role: Role, results: Results, settings: Settings, identity: Identit
 
 def _newest_runs(suite: Suite, store: Store) -> Iterator[Results]:
     for path in finished_runs(store.folder)[: -RUNS - 1 : -1]:
-        with suppress(UsageError, OSError):
+        with suppress(errors.UsageError, OSError):
             results = read_results(path)
             if results.suite.name == suite.name:
                 yield results
@@ -377,7 +375,7 @@ def _newest_runs(suite: Suite, store: Store) -> Iterator[Results]:
 def _identify_judge(
     request: Request,
     store: Store,
-    launcher: Launcher,
+    launcher: pools.Launcher,
     note: Callable[[str], None],
     works: Sequence[Work],
 ) -> Identity:
@@ -387,7 +385,7 @@ def _identify_judge(
         return candidates[0]
     rubric = load_rubric(settings.judge.rubric, settings.rubrics)
     contents = {
-        key(verdict_recipe(judge, rubric, work)): judge
+        environments.key(score.verdict_recipe(judge, rubric, work)): judge
         for judge in candidates
         for work in works
         if work.edit
@@ -396,7 +394,11 @@ def _identify_judge(
 
 
 def _candidates(
-    model: Model, settings: Settings, store: Store, launcher: Launcher, note: Callable[[str], None]
+    model: Model,
+    settings: Settings,
+    store: Store,
+    launcher: pools.Launcher,
+    note: Callable[[str], None],
 ) -> list[Identity]:
     """Find what identifies a model where its workers compute, or all that may.
 
@@ -404,7 +406,7 @@ def _candidates(
     """
     if model.checkpoint is not None:
         note(f"fingerprint: {model.role} {model.spec} (weights are read once, then remembered)")
-    if launcher.hosts is not None or model.is_served or not is_remote(settings):
+    if launcher.hosts is not None or model.is_served or not pools.is_remote(settings):
         return [launcher.identify(model, store.fingerprints)]
     on_cpu = identify(model, store.fingerprints, Where(device="cpu"))
     if settings.workers.gpus == "none":
@@ -443,7 +445,7 @@ def _refuse_baseline(
     if (
         settings.run.stage == "all"
         and missing_edits(works)
-        and not (settings.gates.environment == "any" or is_remote(settings))
+        and not (settings.gates.environment == "any" or pools.is_remote(settings))
     ):
         _refuse_elsewhere(baseline, editor, judge)
 
@@ -485,5 +487,5 @@ def ask_servers(plan: RunPlan) -> None:
     )
     has_work: dict[Role, bool] = {"editor": bool(missing), "judge": is_judging}
     for role, model in plan.models.items():
-        if has_work[role] and python_of(settings, role) is None:
+        if has_work[role] and pools.python_of(settings, role) is None:
             model.reach()

@@ -12,8 +12,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from pytest_imgedit.config.settings import Settings
-from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.core.protocol import Preparing
+from pytest_imgedit.core import errors, protocol
 from pytest_imgedit.kinds.base import Model, Role, Where
 from pytest_imgedit.kinds.identity import Identity, identify
 from pytest_imgedit.run.placement import STAGE_OF, Peak, groups_of, place, settle
@@ -114,7 +113,7 @@ class Launcher:
         job = Deadline(workers.edit_timeout, "workers.edit_timeout")
         if model.role == "judge":
             job = Deadline(workers.judge_timeout, "workers.judge_timeout")
-        message: Preparing = {
+        message: protocol.Preparing = {
             "target": {
                 "module": model.target.module,
                 "attribute": model.target.attribute,
@@ -294,7 +293,7 @@ class SessionWorkers:
         hardware, mode = self.launcher.hardware, self.settings.workers.placement
         try:
             placement = place(list(self.models.values()), hardware, mode, self.peaks)
-        except UsageError:  # the other model may not fit
+        except errors.UsageError:  # the other model may not fit
             placement = place([self.models[role]], hardware, mode, self.peaks)
         for line in placement.lines:
             self.reporter.note(line)

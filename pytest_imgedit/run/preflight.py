@@ -11,9 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from pytest_imgedit.config.settings import Settings
-from pytest_imgedit.core.errors import SettingError, StoreError, UsageError
+from pytest_imgedit.core import errors, redaction
 from pytest_imgedit.core.pairs import EditPair
-from pytest_imgedit.core.redaction import mask_secrets, mask_shapes
 from pytest_imgedit.core.results import Results
 from pytest_imgedit.kinds.base import ROLES, Model, Site
 from pytest_imgedit.protocols.rubric import load_rubric
@@ -39,10 +38,10 @@ def naming_gpus(settings: Settings) -> Iterator[None]:
     """If the config sets the GPUs, name its location in errors about them."""
     try:
         yield
-    except UsageError as error:
+    except errors.UsageError as error:
         if not (location := settings.place("workers", "gpus")):
             raise
-        raise UsageError(
+        raise errors.UsageError(
             str(error).replace("--imgedit-gpus=", f"{location}workers.gpus=")
         ) from None
 
@@ -65,18 +64,18 @@ def check_models(settings: Settings, models: Iterable[Model], hardware: Hardware
             )
         try:
             model.check(site)
-        except SettingError as error:
+        except errors.SettingError as error:
             location = settings.place(model.role, error.key.partition(".")[0])
             if error.key == "spec":
-                raise UsageError(f"{location}{error}") from None
+                raise errors.UsageError(f"{location}{error}") from None
             reason = str(error).replace(" is taken", f" is taken by {model.spec}", 1)
-            raise UsageError(f"{location}{model.role}.{error.key}: {reason}") from None
+            raise errors.UsageError(f"{location}{model.role}.{error.key}: {reason}") from None
     load_rubric(judge.rubric, settings.rubrics)
     for role in ROLES:
         python = python_of(settings, role)
         if is_here and python is not None and shutil.which(python) is None:
             key = f"{role}_python"
-            raise UsageError(
+            raise errors.UsageError(
                 f"{settings.place('workers', key)}workers.{key}: no interpreter {python!r}"
             )
 
@@ -86,13 +85,13 @@ def check_executor(settings: Settings) -> None:
     workers = settings.workers
     if is_remote(settings):
         if workers.gpus not in ("auto", "none"):
-            raise UsageError(
+            raise errors.UsageError(
                 f"--imgedit-gpus={workers.gpus}: with the executor 'ray', expected auto or none"
             )
         if find_spec("ray") is None:
-            raise UsageError("--imgedit-executor=ray: ray is not installed, pip install ray")
+            raise errors.UsageError("--imgedit-executor=ray: ray is not installed, pip install ray")
     elif workers.ray_address is not None:
-        raise UsageError(
+        raise errors.UsageError(
             f"{settings.place('workers', 'ray_address')}workers.ray_address: expected it with "
             "--imgedit-executor=ray only"
         )
@@ -105,14 +104,14 @@ def check_judge_gpus(settings: Settings, judge: Model | None) -> None:
         return
     setting = f"{settings.place('workers', 'judge_gpus')}workers.judge_gpus"
     if is_remote(settings):
-        raise UsageError(f"{setting}: on this machine only, expected the executor 'local'")
+        raise errors.UsageError(f"{setting}: on this machine only, expected the executor 'local'")
     if workers.placement != "auto":
-        raise UsageError(
+        raise errors.UsageError(
             f"{setting}: not with workers.placement={workers.placement!r}, the judge is beside the "
             "editors"
         )
     if judge is not None and judge.is_served:
-        raise UsageError(
+        raise errors.UsageError(
             f"{setting}: judge {judge.spec} takes no GPU here, a server computes for it"
         )
 
@@ -133,7 +132,7 @@ def check_gates(settings: Settings, suite: Suite, counts: Mapping[str, int]) -> 
     for name in ("max_drop", "max_collapsed", "min_coverage"):
         limit = getattr(settings.gates, name)
         if limit or (f"gates.{name}" in settings.run.asked and limit != {}):
-            raise UsageError(
+            raise errors.UsageError(
                 f"gates.{name}: nothing to compare with, expected --imgedit-compare=REF too"
             )
 
@@ -143,7 +142,7 @@ def check_partial(settings: Settings) -> None:
     gates, run, repeats = settings.gates, settings.run, settings.judge.repeats
     if gates.until == "decided":
         if not (gates.fail_under or gates.max_drop):
-            raise UsageError(
+            raise errors.UsageError(
                 "--imgedit-until=decided: no gate to decide, expected --imgedit-fail-under or "
                 "--imgedit-max-drop"
             )
@@ -172,7 +171,7 @@ def check_partial(settings: Settings) -> None:
 def _refuse_beside(option: str, others: Mapping[str, bool]) -> None:
     for other, is_set in others.items():
         if is_set:
-            raise UsageError(f"{option}: not with {other}, which is about all pairs")
+            raise errors.UsageError(f"{option}: not with {other}, which is about all pairs")
 
 
 def check_counts(settings: Settings, counts: Mapping[str, int]) -> None:
@@ -194,13 +193,13 @@ def check_edits_only(settings: Settings) -> None:
     )
     for name, value, without in needing:
         if value and not judge.scores:
-            raise UsageError(
+            raise errors.UsageError(
                 f"judge {judge.spec!r} scores nothing, as {name} needs: name a judge, such as "
                 "qwen-vl:MODEL"
             )
         if value:
             config = f" (where a config has it: --imgedit-set={without})" if without else ""
-            raise UsageError(
+            raise errors.UsageError(
                 f"--imgedit-stage=edit scores nothing, as {name} needs: drop one of them{config}"
             )
 
@@ -210,8 +209,8 @@ def check_baseline(settings: Settings, model: Model, baseline: Baseline) -> None
     judge = settings.judge
     rubric = load_rubric(judge.rubric, settings.rubrics)
     identity = {
-        "spec": mask_shapes(judge.spec),
-        "params": mask_secrets(model.deciding("auto")),
+        "spec": redaction.mask_shapes(judge.spec),
+        "params": redaction.mask_secrets(model.deciding("auto")),
         "rubric": None if model.measures else judge.rubric,
         "rubric_sha256": None if model.measures else rubric.sha256,
     }
@@ -225,9 +224,9 @@ def check_copies(copies: Sequence[Path], store: Path) -> None:
     for position, path in enumerate(copies):
         check_writable(path)
         if path.resolve().is_relative_to(store.resolve()):
-            raise UsageError(f"{path}: in the store {store}, expected a path outside of it")
+            raise errors.UsageError(f"{path}: in the store {store}, expected a path outside of it")
         if path in copies[:position]:
-            raise UsageError(f"{path}: asked for as two reports, expected a path for each")
+            raise errors.UsageError(f"{path}: asked for as two reports, expected a path for each")
 
 
 @dataclass
@@ -280,7 +279,7 @@ class Baselines:
         selected = {pair.id for pair in pairs}
         lost = [item.id for item in as_baseline(path).items if item.id not in selected]
         if lost:
-            raise UsageError(
+            raise errors.UsageError(
                 f"--imgedit-save={name}: {path} holds {len(lost)} pairs that are not selected, "
                 f"such as {lost[0]!r}: expected all of them, another name, or the file removed"
             )
@@ -290,6 +289,6 @@ class Baselines:
         try:
             return write_baseline(self.folder, make_baseline(results, name))
         except OSError as error:
-            raise StoreError(
+            raise errors.StoreError(
                 f"{self.folder}: {error.strerror}, so that baseline {name} was not saved"
             ) from None

@@ -10,13 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_imgedit.config.settings import Settings
-from pytest_imgedit.core.environments import Reuse, key
-from pytest_imgedit.core.errors import ImageError, ReplyError
+from pytest_imgedit.core import environments, errors, protocol, requests, results
 from pytest_imgedit.core.images import as_jpeg, resampled
-from pytest_imgedit.core.protocol import JobReply, JudgeJob
 from pytest_imgedit.core.reply import SCALE
-from pytest_imgedit.core.requests import Answer, Question
-from pytest_imgedit.core.results import Usage, Verdict
 from pytest_imgedit.core.sanitize import shorten
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.identity import Identity
@@ -59,7 +55,7 @@ def swap_images(parts: Parts) -> Parts:
 _SHARED = ("reply", "aspects", "score", "batch_size", "greedy", "off_scale", "measured")
 
 
-class BadScore(ReplyError):
+class BadScore(errors.ReplyError):
     """A number of the judge's own that is no score; asking again would not help."""
 
 
@@ -108,15 +104,15 @@ class Scorer:
         self.tokens = {"tokens_in": 0, "tokens_out": 0}
 
     @property
-    def usage(self) -> Usage | None:
+    def usage(self) -> results.Usage | None:
         """The tokens of this run's answers and their cost; `None` for a judge without prices."""
         prices = self.judge.model.requirements.prices
         if prices is None:
             return None
         cost = (self.tokens["tokens_in"] * prices[0] + self.tokens["tokens_out"] * prices[1]) / 1e6
-        return Usage(**self.tokens, cost=round(cost, 6) if any(prices) else None)
+        return results.Usage(**self.tokens, cost=round(cost, 6) if any(prices) else None)
 
-    def stored_verdict(self, work: Work, policy: Reuse) -> Verdict | None:
+    def stored_verdict(self, work: Work, policy: environments.Reuse) -> results.Verdict | None:
         """Return the verdict that an earlier run reached, if the policy allows it.
 
         A verdict that took reminders counts only while these read the same and as many are allowed.
@@ -128,33 +124,35 @@ class Scorer:
             )
 
         record = reusable(
-            self.store.verdicts.of_content(key(verdict_recipe(self.judge, self.rubric, work))),
+            self.store.verdicts.of_content(
+                environments.key(verdict_recipe(self.judge, self.rubric, work))
+            ),
             self.judge.here,
             policy,
             is_usable,
         )
         return None if record is None else self._verdict_of(record)
 
-    def _verdict_of(self, record: VerdictRecord) -> Verdict:
+    def _verdict_of(self, record: VerdictRecord) -> results.Verdict:
         digest = record.environment.digest
         self.store.environments[digest] = record.environment
-        return Verdict(**record.model_dump(include={*_SHARED, "key"}), environment=digest)
+        return results.Verdict(**record.model_dump(include={*_SHARED, "key"}), environment=digest)
 
-    def question(self, work: Work) -> Question[bytes]:
+    def question(self, work: Work) -> requests.Question[bytes]:
         """Build the question about one edit; raise `ImageError` if an image cannot be
         read.
         """
         system, parts = self.rubric.render(work.pair)
         edited = self.store.blobs.get(work.edit.blob) if work.edit else None
         if edited is None or work.source is None:
-            raise ImageError("the edited image is not in the store any more, or was damaged")
+            raise errors.ImageError("the edited image is not in the store any more, or was damaged")
         images = {"source": work.source.read(), "edited": edited}
         if work.reference is not None:
             images["reference"] = work.reference.read()
         if work.perturbation == "order":
             parts = swap_images(parts)
         change = _IMAGE.get(work.perturbation, bytes)
-        return Question(
+        return requests.Question(
             pair_id=work.pair.id,
             category=work.pair.category,
             instruction=work.pair.instruction,
@@ -164,7 +162,7 @@ class Scorer:
             aspects=tuple(self.rubric.aspects),
         )
 
-    def read(self, work: Work, answer: Answer) -> bool:
+    def read(self, work: Work, answer: requests.Answer) -> bool:
         """Turn an answer into the work's verdict or error; return whether to ask again instead."""
         self.tokens["tokens_in"] += answer.tokens_in
         self.tokens["tokens_out"] += answer.tokens_out
@@ -175,7 +173,7 @@ class Scorer:
             work.verdict = self._verdict(answer)
         except BadScore as error:
             work.fail("score", "bad_score", shorten(self.redactor.text(str(error))))
-        except ReplyError as error:
+        except errors.ReplyError as error:
             if len(work.reminders) < self.settings.reasks:
                 work.reminders.append(
                     self.rubric.remind("it was too long" if answer.cut else str(error))
@@ -189,7 +187,7 @@ class Scorer:
             )
         return False
 
-    def _verdict(self, answer: Answer) -> Verdict:
+    def _verdict(self, answer: requests.Answer) -> results.Verdict:
         """Raises `BadScore` for a number out of range, and `ReplyError` for an unreadable reply."""
         reply = self.redactor.text(answer.reply)
         if answer.score is not None:
@@ -199,21 +197,23 @@ class Scorer:
                 )
             if not all(map(math.isfinite, answer.aspects.values())):
                 raise BadScore(f"the judge's aspects are {answer.aspects}, expected finite numbers")
-            return Verdict(reply, answer.aspects, answer.score, answer.batch_size, measured=True)
+            return results.Verdict(
+                reply, answer.aspects, answer.score, answer.batch_size, measured=True
+            )
         if answer.cut:  # in the middle of a number, or of a thought
-            raise ReplyError(
+            raise errors.ReplyError(
                 "the reply was cut short, expected a larger judge.max_new_tokens or shorter replies"
             )
         aspects, score = self.rubric.read(answer.reply)
         if not answer.expected:
-            return Verdict(reply, aspects, score, answer.batch_size)
+            return results.Verdict(reply, aspects, score, answer.batch_size)
         expected = {name: answer.expected.get(name, math.nan) for name in self.rubric.aspects}
         for name, value in expected.items():
             if not SCALE[0] <= value <= SCALE[1]:
                 raise BadScore(
                     f"the expected grade of {name!r} is {value}, expected a number from 0 to 10"
                 )
-        return Verdict(
+        return results.Verdict(
             reply,
             expected,
             self.rubric.combine(expected),
@@ -228,8 +228,8 @@ class Scorer:
         for work in [work for work in works if work.verdict is not None]:
             recipe = verdict_recipe(self.judge, self.rubric, work)
             record = VerdictRecord(
-                key=key(recipe, worker.computes_in),
-                content=key(recipe),
+                key=environments.key(recipe, worker.computes_in),
+                content=environments.key(recipe),
                 recipe=recipe,
                 environment=worker.computes_in,
                 **{name: getattr(work.verdict, name) for name in _SHARED},
@@ -294,7 +294,7 @@ class ScoreStage:
             return False
         return self.feed.is_open or bool(self.feed.works or self.queue)
 
-    def take(self, worker: Worker) -> tuple[list[Work], JudgeJob] | None:
+    def take(self, worker: Worker) -> tuple[list[Work], protocol.JudgeJob] | None:
         """Return the worker's next batch, or `None` if it must wait or nothing is left.
 
         Near the end, batches go to whichever worker is free first. An edit that was lost before is
@@ -320,7 +320,7 @@ class ScoreStage:
             try:
                 questions.append(vars(self.scorer.question(work)))
                 batch.append(work)
-            except ImageError as error:
+            except errors.ImageError as error:
                 work.fail("score", "bad_image", str(error))
                 self.done(work)
             if work.failures:
@@ -342,7 +342,7 @@ class ScoreStage:
         full = worker.batch_size if size == "auto" else size
         return not is_open or len(self.queue) >= max(1, full // 4)
 
-    def finish(self, batch: list[Work], worker: Worker, reply: JobReply) -> None:
+    def finish(self, batch: list[Work], worker: Worker, reply: protocol.JobReply) -> None:
         """Turn the reply on a batch into verdicts and errors; queue what is to be asked again.
 
         Edits of a batch that failed are asked about once more, alone.
@@ -360,7 +360,7 @@ class ScoreStage:
             again = [
                 work
                 for work, fields in zip(batch, reply["answers"], strict=True)
-                if self.scorer.read(work, Answer(**fields))
+                if self.scorer.read(work, requests.Answer(**fields))
             ]
             worker.jobs_done += sum(work.verdict is not None for work in batch)
             if batch[0].failures:

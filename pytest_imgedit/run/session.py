@@ -14,22 +14,17 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from pytest_imgedit.config.settings import Settings, SuiteSettings, make_settings, read_tables
-from pytest_imgedit.core.errors import StoreError, UsageError
+from pytest_imgedit.core import errors, sanitize
 from pytest_imgedit.core.results import Results, Section
-from pytest_imgedit.core.sanitize import one_line, shorten
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.base import Model, Role
 from pytest_imgedit.report import terminal, write
 from pytest_imgedit.report.progress import RunProgress
-from pytest_imgedit.run import preflight
+from pytest_imgedit.run import finish, placement, pools, preflight, work
 from pytest_imgedit.run.calls import EditCall, EditWorkers, RewardModel, ScoreCall, SessionCalls
-from pytest_imgedit.run.finish import EndedRun, FinishedRun, make_results
 from pytest_imgedit.run.hooks import CallHook, GuardedHooks, Interrupts, no_hooks
-from pytest_imgedit.run.placement import groups_of
 from pytest_imgedit.run.plan import Request, ask_servers, make_plan, resolve_models
-from pytest_imgedit.run.pools import SessionWorkers, is_remote
 from pytest_imgedit.run.run import BlockRun, Run, RunContext
-from pytest_imgedit.run.work import SelectedShard
 from pytest_imgedit.stats.gates import Selection, narrow
 from pytest_imgedit.stats.outcome import Outcome, outcome
 from pytest_imgedit.store.baselines import check_name
@@ -70,7 +65,7 @@ class Evaluation:
         if self.baselines.makes_first:
             self.settings = self.baselines.without_comparison()
         self.store = Store(root / settings.run.out)
-        self.run: FinishedRun | None = None
+        self.run: finish.FinishedRun | None = None
         self.interrupted = self._checked = False
         self._load = load
         self._open = ExitStack()
@@ -85,11 +80,11 @@ class Evaluation:
         """The suite, read once; images stay unread."""
         try:
             return self._load(self.settings.suite)
-        except UsageError as error:
+        except errors.UsageError as error:
             text = str(error)
             if text.startswith(("unknown suite", "suite ")) or "no such file" in text:
                 text = self.settings.place("suite", "spec") + text
-            raise UsageError(text) from None
+            raise errors.UsageError(text) from None
 
     @property
     def _counts(self) -> Mapping[str, int]:
@@ -105,7 +100,7 @@ class Evaluation:
         """What this machine has for the run; raises `UsageError` for GPUs that are not there."""
         workers = self.settings.workers
         with preflight.naming_gpus(self.settings):
-            if is_remote(self.settings):
+            if pools.is_remote(self.settings):
                 return Hardware.here("none")
             return Hardware.here(workers.gpus, workers.judge_gpus)
 
@@ -122,10 +117,10 @@ class Evaluation:
         preflight.check_executor(self.settings)
         preflight.check_judge_gpus(self.settings, self.models.get("judge"))
         preflight.check_models(self.settings, self.models.values(), self.hardware)
-        if not is_remote(self.settings):
+        if not pools.is_remote(self.settings):
             with preflight.naming_gpus(self.settings):
                 for model in self.models.values():
-                    groups_of(model, self.hardware)
+                    placement.groups_of(model, self.hardware)
         preflight.check_gates(self.settings, self.suite, self._counts)
         preflight.check_partial(self.settings)
         preflight.check_rubric(self.settings, self.suite)
@@ -143,7 +138,7 @@ class Evaluation:
         devices = f"GPUs {','.join(host.gpus)}" if host.gpus else "CPU"
         if host.judge_gpus:
             devices += f" (the judge on {','.join(host.judge_gpus)})"
-        if is_remote(settings):
+        if pools.is_remote(settings):
             devices = "a Ray cluster"
         elif not host.gpus and settings.workers.gpus == "auto":
             devices = "CPU (no GPU visible)"
@@ -160,7 +155,7 @@ class Evaluation:
         keeps: Collection[Role] = (),
         file: TextIO = sys.stdout,
         quiet: bool = False,
-    ) -> FinishedRun:
+    ) -> finish.FinishedRun:
         """Run all stages over the selected pairs (`ids`) and write the reports.
 
         `others` are selected pairs that belong to other shards; `skipped` pairs do not count.
@@ -177,7 +172,9 @@ class Evaluation:
         settings = self.settings.model_copy(update={"gates": gates})
         preflight.check_counts(settings, Counter(pair.category for pair in pairs))
         self.baselines.check_save(pairs)
-        shard = None if settings.run.shard is None else SelectedShard(settings.run.shard, pairs)
+        shard = (
+            None if settings.run.shard is None else work.SelectedShard(settings.run.shard, pairs)
+        )
         pairs = tuple(pair for pair in pairs if pair.id in in_shard)
         folder = self._opened_store.new_run()
         progress = RunProgress(folder / "run.log", file, quiet)
@@ -211,7 +208,7 @@ class Evaluation:
             self.interrupted = progress.stopping
             progress.close()
 
-    def _report(self, results: Results, folder: Path, interrupts: Interrupts) -> FinishedRun:
+    def _report(self, results: Results, folder: Path, interrupts: Interrupts) -> finish.FinishedRun:
         """Write results and reports, results first, and call the hooks that come with them."""
         try:
             write.write_results(results, folder)
@@ -223,9 +220,9 @@ class Evaluation:
                 results, folder, self.store.blobs.folder, self.settings.run
             )
             write.add_to_github_summary(results)
-        except StoreError as error:
+        except errors.StoreError as error:
             self._unwritten = str(error)
-        self.run = FinishedRun.of(results, self.settings.suite.min_score, self.store.folder)
+        self.run = finish.FinishedRun.of(results, self.settings.suite.min_score, self.store.folder)
         hooks = GuardedHooks(self.hooks, interrupts.call, self.failed_hooks.append)
         hooks("run_finished", results=results, store=self.store.folder)
         return self.run
@@ -265,22 +262,24 @@ class Evaluation:
             run.execute()
         except KeyboardInterrupt:
             pass
-        except StoreError as error:
+        except errors.StoreError as error:
             stopped_by = str(error)
             progress.note(f"stopped: {error}")
         hosts = workers.launcher.hosts
         origins = [host.origin for host in hosts.all] if hosts else []
         if progress.stopping or not workers.pools:
             workers.close()
-        return make_results(
-            EndedRun(
+        return finish.make_results(
+            finish.EndedRun(
                 plan, run.timing, run.workers, run.trials, folder.name, started, stopped_by, origins
             )
         )
 
     @cached_property
-    def _workers(self) -> SessionWorkers:
-        workers = SessionWorkers(self.settings, self.models, self.hardware, self._opened_store)
+    def _workers(self) -> pools.SessionWorkers:
+        workers = pools.SessionWorkers(
+            self.settings, self.models, self.hardware, self._opened_store
+        )
         self._open.callback(workers.close)
         return workers
 
@@ -295,7 +294,7 @@ class Evaluation:
                 self._reports["baseline"] = os.path.relpath(
                     self.baselines.save(name, self._results)
                 )
-            except StoreError as error:
+            except errors.StoreError as error:
                 self._unwritten = str(error)
         return self.outcome()
 
@@ -310,10 +309,10 @@ class Evaluation:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            text = f"failed: {type(error).__name__}: {one_line(error)}"
+            text = f"failed: {type(error).__name__}: {sanitize.one_line(error)}"
             sections = [("pytest_imgedit_report_section", text)]
         return tuple(
-            Section(title=shorten(title), body=shorten(body, MAX_SECTION))
+            Section(title=sanitize.shorten(title), body=sanitize.shorten(body, MAX_SECTION))
             for title, body in sections
         )
 
@@ -336,11 +335,11 @@ class Evaluation:
         """Raise `UsageError` if the settings leave a fixture nothing to call."""
         stage = self.settings.run.stage
         if stage == "report" or (stage == "score" and name == "edit_workers"):
-            raise UsageError(f"{name}: --imgedit-stage={stage} starts no such workers")
+            raise errors.UsageError(f"{name}: --imgedit-stage={stage} starts no such workers")
         if name == "reward_model" and stage == "edit" and self.settings.judge.scores:
-            raise UsageError("reward_model: --imgedit-stage=edit starts no judge")
+            raise errors.UsageError("reward_model: --imgedit-stage=edit starts no judge")
         if name == "reward_model" and not self.settings.judge.scores:
-            raise UsageError(
+            raise errors.UsageError(
                 f"reward_model: judge {self.settings.judge.spec!r} scores nothing, name another one"
             )
 

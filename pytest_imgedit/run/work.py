@@ -7,20 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from pytest_imgedit.core.environments import Environment, Reuse, key
-from pytest_imgedit.core.errors import ImageError
-from pytest_imgedit.core.images import FileImage, size_of, suffix_of
+from pytest_imgedit.core import environments, errors, images, results, sanitize
 from pytest_imgedit.core.pairs import EditPair, ImageSource, Shard, number_of, shards_of
 from pytest_imgedit.core.requests import job_seed
-from pytest_imgedit.core.results import (
-    Edit,
-    Item,
-    ItemError,
-    SeedResult,
-    Status,
-    Verdict,
-)
-from pytest_imgedit.core.sanitize import one_line, printable
 from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.kinds.source import is_unchanged
@@ -66,9 +55,9 @@ class Work:
     shown: ImageSource | None = None
     recipe: JsonObject = field(default_factory=dict, repr=False)
     content: str = ""
-    edit: Edit | None = None
-    verdict: Verdict | None = None
-    error: ItemError | None = None
+    edit: results.Edit | None = None
+    verdict: results.Verdict | None = None
+    error: results.ItemError | None = None
     failures: int = 0
     reminders: list[str] = field(default_factory=list)
     repeat: int = 0
@@ -98,7 +87,7 @@ class Work:
         )
 
     def fail(self, stage: Any, kind: str, message: str, reply: str | None = None) -> None:
-        self.error = ItemError(stage, kind, printable(message), reply)
+        self.error = results.ItemError(stage, kind, sanitize.printable(message), reply)
 
 
 @dataclass(frozen=True)
@@ -149,9 +138,9 @@ def make_works(
                 if isinstance(path, str):
                     problem = path
                 else:
-                    shown = FileImage(path)
+                    shown = images.FileImage(path)
                     image = hashlib.sha256(shown.read()).hexdigest()
-        except ImageError as error:
+        except errors.ImageError as error:
             problem = str(error)
         for repetition in range(repetitions):
             seed = pair.seed + repetition
@@ -162,7 +151,7 @@ def make_works(
                 work.recipe = edit_recipe(
                     editor, pair, work.generator_seed, _sha256(source), _sha256(shown), image
                 )
-                work.content = key(work.recipe)
+                work.content = environments.key(work.recipe)
             works.append(work)
     return works
 
@@ -209,7 +198,7 @@ def hand_over(plan: Iterable[Work], editor: Identity) -> None:
     for work in plan:
         if work.error is None:
             work.recipe = {**work.recipe, "editor": editor.digest}
-            work.content, work.edit = key(work.recipe), None
+            work.content, work.edit = environments.key(work.recipe), None
 
 
 def _sha256(image: ImageSource | None) -> str | None:
@@ -223,12 +212,16 @@ def _keep(image: ImageSource | None, store: Store) -> StoredImage | None:
         data = image.read()
         if not isinstance(data, bytes):
             raise TypeError(f"read() returned {type(data).__name__}, expected bytes")
-    except (ImageError, KeyboardInterrupt):
+    except (errors.ImageError, KeyboardInterrupt):
         raise
     except BaseException as error:  # a user's image source can raise anything, SystemExit too
-        raise ImageError(f"{type(error).__name__}: {one_line(error)}") from error
+        raise errors.ImageError(f"{type(error).__name__}: {sanitize.one_line(error)}") from error
     return StoredImage(
-        store.blobs.put(data, durable=False), suffix_of(data), size_of(data), image, store
+        store.blobs.put(data, durable=False),
+        images.suffix_of(data),
+        images.size_of(data),
+        image,
+        store,
     )
 
 
@@ -255,7 +248,10 @@ R = TypeVar("R", EditRecord, VerdictRecord)
 
 
 def reusable(
-    records: Sequence[R], here: Environment, policy: Reuse, usable: Callable[[R], bool]
+    records: Sequence[R],
+    here: environments.Environment,
+    policy: environments.Reuse,
+    usable: Callable[[R], bool],
 ) -> R | None:
     """Return the record to reuse: of those that the policy allows and that are `usable`, the one
     from the most similar environment.
@@ -277,7 +273,7 @@ def by_pair(works: Iterable[Work]) -> dict[str, list[Work]]:
     return grouped(works, lambda work: work.pair.id)
 
 
-def make_items(plan: Sequence[Work], needs_verdict: bool, stopped_by: str) -> list[Item]:
+def make_items(plan: Sequence[Work], needs_verdict: bool, stopped_by: str) -> list[results.Item]:
     """Join the repetitions of each pair; a pair is scored only if every repetition is.
 
     Unfinished work without an error was cut off when the run was `stopped_by` someone or something.
@@ -287,7 +283,7 @@ def make_items(plan: Sequence[Work], needs_verdict: bool, stopped_by: str) -> li
     """
     for work in plan:
         if work.error is None and (work.edit is None or (needs_verdict and work.verdict is None)):
-            work.error = ItemError(
+            work.error = results.ItemError(
                 "edit" if work.edit is None else "score",
                 "interrupted",
                 f"the run was stopped before this was done, by {stopped_by}",
@@ -295,11 +291,11 @@ def make_items(plan: Sequence[Work], needs_verdict: bool, stopped_by: str) -> li
     return [_item(works, needs_verdict) for works in by_pair(plan).values()]
 
 
-def _item(works: Sequence[Work], needs_verdict: bool) -> Item:
+def _item(works: Sequence[Work], needs_verdict: bool) -> results.Item:
     pair, inputs = works[0].pair, works[0].inputs
     error = next((work.error for work in works if work.error is not None), None)
     score, aspects = _means(works) if error is None and needs_verdict else (None, {})
-    return Item(
+    return results.Item(
         id=pair.id,
         category=pair.category,
         instruction=pair.instruction,
@@ -312,12 +308,16 @@ def _item(works: Sequence[Work], needs_verdict: bool) -> Item:
         status=_status(works, error, needs_verdict),
         score=score,
         aspects=aspects,
-        seeds=tuple(SeedResult(work.seed, work.edit, work.verdict, work.error) for work in works),
+        seeds=tuple(
+            results.SeedResult(work.seed, work.edit, work.verdict, work.error) for work in works
+        ),
         error=error,
     )
 
 
-def _status(works: Sequence[Work], error: ItemError | None, needs_verdict: bool) -> Status:
+def _status(
+    works: Sequence[Work], error: results.ItemError | None, needs_verdict: bool
+) -> results.Status:
     if error is None:
         return "scored" if needs_verdict else "edited"
     if error.is_any_of("not_needed"):
