@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,6 @@ PACKAGE = Path(__file__).parent.parent
 #: Names under which diffusers and transformers look for weights, and suffixes of formats that can
 #: run code.
 _WEIGHTS = ("diffusion_pytorch_model.safetensors", "model.safetensors")
-_INDICES = tuple(f"{name}.index.json" for name in _WEIGHTS)
 #: What loaders of models, tokenizers, processors and schedulers read beside weights, where it is
 #: there.
 _SMALL = (
@@ -56,16 +56,12 @@ _SMALL = (
     ),
     *("video_preprocessor_config.json", "chat_template.json", "chat_template.jinja"),
 )
-#: Tokenizers of other versions of transformers, and chat templates beside the usual one.
-_FURTHER = ("tokenizer.*.json", "additional_chat_templates/*.jinja")
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
 #: What is read of the folder of an adapter in PEFT's format.
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
-_MAX_HEADER = 100 * 2**20
 _HUB_ID = re.compile(
     r"(?P<repository>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?", re.ASCII
 )
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _HUB_SUFFIXES = ("json", "safetensors", "txt", "model", "jinja")
 
 
@@ -136,9 +132,7 @@ class Checkpoint:
         """The commit to which `folder` has pinned a hub id; `None` for a folder or an unpinned
         id.
         """
-        if self.snapshot is None:
-            return None
-        return self.snapshot.name
+        return None if self.snapshot is None else self.snapshot.name
 
     def _find(self, download: bool) -> Path:
         if not is_local(self.model):
@@ -156,14 +150,12 @@ class Checkpoint:
         repository, revision = split_id(self.model)
         # A pipeline's weights lie in folders; safetensors beside model_index.json are the same
         # weights again.
-        patterns = ["model_index.json"] + [f"*/*.{suffix}" for suffix in _HUB_SUFFIXES]
-        if self.layout is Layout.MODEL:
-            patterns = [f"*.{suffix}" for suffix in _HUB_SUFFIXES]
+        names = "*" if self.layout is Layout.MODEL else "*/*"
         try:
             snapshot = snapshot_download(
                 repository,
                 revision=revision,
-                allow_patterns=patterns,
+                allow_patterns=["model_index.json", *(f"{names}.{end}" for end in _HUB_SUFFIXES)],
                 local_files_only=not download,
             )
         except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
@@ -189,8 +181,9 @@ class Checkpoint:
         """
         shrink = 1 if dtype == "float32" else 2
         return {
-            model.name: sum(tensor_bytes(path, shrink) for path in weight_files(model))
-            for model in _model_folders(self.folder, self.layout)
+            component.name: sum(tensor_bytes(path, shrink) for path in weight_files(component))
+            for component in _components(self.folder, self.layout)
+            if (component / "config.json").exists()  # schedulers and tokenizers have no weights
         }
 
     def elsewhere(self, digests: Mapping[str, str]) -> JsonObject:
@@ -214,24 +207,26 @@ def loaded_files(folder: Path, layout: Layout) -> list[str]:
     out. Links are followed. Raises `UsageError` as `Checkpoint.component_bytes`
     does.
     """
-    _model_folders(folder, layout)  # refuses what must not be loaded
-    if layout is Layout.MODEL:
-        return sorted(_component_files(folder))
-    names = ["model_index.json"]
-    for component in _components(folder):
-        names += [f"{component}/{name}" for name in _component_files(folder / component)]
+    names = [
+        str((component / name).relative_to(folder))
+        for component in _components(folder, layout)
+        for name in _component_files(component)
+    ]
+    if layout is Layout.PIPELINE:
+        names.append("model_index.json")
     return sorted(names)
 
 
-def _component_files(folder: Path) -> list[str]:
-    names = [name for name in _SMALL if (folder / name).is_file()]
-    names += [
-        str(path.relative_to(folder)) for pattern in _FURTHER for path in folder.glob(pattern)
-    ]
+def _component_files(folder: Path) -> Iterator[str]:
+    """Names of the files of a component that its loader opens, in `folder`."""
+    names = list(_SMALL)
     if (folder / "config.json").exists():
-        names += [path.name for path in weight_files(folder)]
-        names += [name for name in _INDICES if (folder / name).is_file()]
-    return names
+        yield from (path.name for path in weight_files(folder))
+        names += [f"{name}.index.json" for name in _WEIGHTS]
+    yield from (name for name in names if (folder / name).is_file())
+    # tokenizers of other versions of transformers, and chat templates beside the usual one
+    for pattern in ("tokenizer.*.json", "additional_chat_templates/*.jinja"):
+        yield from (str(path.relative_to(folder)) for path in folder.glob(pattern))
 
 
 def find_checkpoint(
@@ -251,8 +246,10 @@ def find_checkpoint(
         raise SetupError(
             f"{here / missing} on {host}: no such file, expected the one where the run started"
         )
+    user_cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    cache = Path(user_cache, "pytest-imgedit", "fingerprints.json")
     try:
-        local_digests = digest_files(here, loaded_files(here, Layout(layout)), host_cache())
+        local_digests = Digests(cache).of(here, loaded_files(here, Layout(layout)))
     except UsageError as error:
         raise SetupError(f"{error} (on {host})") from None
     for name in sorted({*digests, *local_digests}):
@@ -279,18 +276,13 @@ def require_file(path: Path, sha256: str) -> None:
         )
 
 
-def _model_folders(folder: Path, layout: Layout) -> list[Path]:
-    """Folders that hold the weights of a model each; refuses what must not be loaded."""
-    models = [folder]
-    if layout is Layout.PIPELINE:  # schedulers, tokenizers and processors have other files
-        models = [
-            folder / name
-            for name in _components(folder)
-            if (folder / name / "config.json").exists()
-        ]
-    for model in models:
-        adapter = model / ADAPTER_FILES[0]
-        if adapter.exists():  # transformers would change the model by it
+def _components(folder: Path, layout: Layout) -> list[Path]:
+    """Folders whose files are loaded together; refuses what must not be loaded."""
+    components = [folder] if layout is Layout.MODEL else list(_indexed_folders(folder))
+    for component in components:
+        adapter = component / ADAPTER_FILES[0]
+        has_model = layout is Layout.MODEL or (component / "config.json").exists()
+        if has_model and adapter.exists():  # transformers would change the model by it
             raise UsageError(
                 f"{adapter}: an adapter beside a model's weights, expected it in a folder of its "
                 "own (editor.loras and judge.adapter name adapters)"
@@ -300,11 +292,11 @@ def _model_folders(folder: Path, layout: Layout) -> list[Path]:
         raise UsageError(
             f"{config}: 'auto_map' wants code of the checkpoint to run, which is refused"
         )
-    return models
+    return components
 
 
-def _components(folder: Path) -> Iterator[str]:
-    """Names of the folders that a pipeline's model_index.json has."""
+def _indexed_folders(folder: Path) -> Iterator[Path]:
+    """The folders that a pipeline's model_index.json names."""
     index = read_object(folder / "model_index.json", "a diffusers checkpoint")
     if not isinstance(index.get("_class_name"), str):
         raise UsageError(
@@ -324,7 +316,7 @@ def _components(folder: Path) -> Iterator[str]:
             raise UsageError(
                 f"{component}: no such folder, expected the component that model_index.json names"
             )
-        yield name
+        yield component
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -365,7 +357,7 @@ def tensor_bytes(path: Path, shrink: int = 1) -> int:
         size = path.stat().st_size
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            header: JsonObject = json.loads(file.read(length)) if length <= _MAX_HEADER else {}
+            header: JsonObject = json.loads(file.read(length)) if length <= 100 * 2**20 else {}
         tensors = [
             (*tensor["data_offsets"], tensor["dtype"])
             for name, tensor in header.items()
@@ -399,10 +391,30 @@ class Digests:
     sent: dict[str, str] = field(default_factory=dict)
 
     def of(self, folder: Path, names: Sequence[str], is_sent: bool = False) -> dict[str, str]:
-        """Return the digests of files by their names relative to `folder`; raises `UsageError` for
-        one that cannot be read.
+        """Return the digests of files by their names relative to `folder`; links are followed.
+
+        Raises `UsageError`, naming the file, for one that cannot be read.
         """
-        digests = digest_files(folder, names, self.cache)
+        cached: JsonObject = {}
+        stop = threading.Event()
+        with _locked(self.cache), ThreadPoolExecutor(8) as pool:
+            with suppress(UsageError):  # a damaged cache costs only the time to hash again
+                cached = read_object(self.cache, "a cache of digests")
+            look_up = partial(_stamp_and_digest, cached=cached, stop=stop)
+            try:
+                stamped = list(pool.map(look_up, [folder / name for name in names]))
+            except OSError as error:
+                raise UsageError(
+                    f"{error.filename or folder}: {error.strerror}, expected a readable file"
+                ) from error
+            finally:
+                stop.set()  # after Ctrl-C the other threads end at once
+            # a stamp without times is that of a file that is named by its digest
+            known = {stamp: sha256 for stamp, sha256 in stamped if ":" in stamp} | cached
+            if known != cached:
+                with suppress(OSError):  # it saves time only
+                    write_json(self.cache, known)
+        digests = {name: sha256 for name, (_, sha256) in zip(names, stamped, strict=True)}
         if is_sent:
             self.sent |= {str(Path(folder, name)): sha256 for name, sha256 in digests.items()}
         return digests
@@ -470,47 +482,15 @@ def _files_below(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in paths if path.is_file())
 
 
-def digest_files(folder: Path, names: Sequence[str], cache: Path) -> dict[str, str]:
-    """Return the SHA-256 of files by their names relative to `folder`; links are followed.
-
-    Raises `UsageError`, naming the file, for one that cannot be read.
-    """
-    with _locked(cache):
-        cached = _read_cache(cache)
-        stop = threading.Event()
-
-        def of(name: str) -> tuple[str, str]:
-            real = (folder / name).resolve()
-            is_in_hub_cache = real.match("models--*/blobs/*") or real.match("datasets--*/blobs/*")
-            if is_in_hub_cache and _SHA256.fullmatch(real.name):  # large files are named by it
-                return str(real), real.name
-            status = real.stat()
-            stamp = f"{real}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
-            return stamp, cached.get(stamp) or digest(real, stop)
-
-        with ThreadPoolExecutor(8) as pool:
-            try:
-                digests = list(pool.map(of, names))
-            except OSError as error:
-                raise UsageError(
-                    f"{error.filename or folder}: {error.strerror}, expected a readable file"
-                ) from error
-            finally:
-                stop.set()  # after Ctrl-C the other threads end at once
-        fresh = {stamp: sha256 for stamp, sha256 in digests if ":" in stamp and stamp not in cached}
-        if fresh:
-            with suppress(OSError):  # it saves time only
-                write_json(cache, {**cached, **fresh})
-    return {name: sha256 for name, (_, sha256) in zip(names, digests, strict=True)}
-
-
-def host_cache() -> Path:
-    """Where a host that workers run on remembers digests: in the user's cache folder."""
-    return Path(
-        os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache",
-        "pytest-imgedit",
-        "fingerprints.json",
-    )
+def _stamp_and_digest(path: Path, cached: JsonObject, stop: threading.Event) -> tuple[str, str]:
+    """What tells the content of a file from others without reading it, and its SHA-256."""
+    real = path.resolve()
+    is_in_hub_cache = real.match("models--*/blobs/*") or real.match("datasets--*/blobs/*")
+    if is_in_hub_cache and re.fullmatch("[0-9a-f]{64}", real.name):  # large files are named by it
+        return str(real), real.name
+    status = real.stat()
+    stamp = f"{real}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
+    return stamp, cached.get(stamp) or digest(real, stop)
 
 
 @contextmanager
@@ -521,17 +501,6 @@ def _locked(cache: Path) -> Iterator[None]:
     with ExitStack() as stack:
         with suppress(OSError):
             cache.parent.mkdir(parents=True, exist_ok=True)
-            file = stack.enter_context(cache.with_name(f".{cache.name}.lock").open("ab"))
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock = cache.with_name(f".{cache.name}.lock").open("ab")
+            fcntl.flock(stack.enter_context(lock), fcntl.LOCK_EX)
         yield
-
-
-def _read_cache(path: Path) -> dict[str, str]:
-    """Read the remembered hashes; a file that is missing or damaged costs only the time to hash
-    again.
-    """
-    with suppress(OSError, ValueError):
-        digests = json.loads(path.read_text("utf-8"))
-        if isinstance(digests, dict):
-            return digests
-    return {}

@@ -9,8 +9,8 @@ from pytest_imgedit.core.errors import SetupError
 from pytest_imgedit.kinds import checkpoint_files
 from pytest_imgedit.kinds.checkpoint_files import (
     Checkpoint,
+    Digests,
     Layout,
-    digest_files,
     find_checkpoint,
     loaded_files,
 )
@@ -23,7 +23,7 @@ def _own_cache(tmp_path, monkeypatch):
 
 
 def described(folder, layout, tmp_path):
-    digests = digest_files(folder, loaded_files(folder, layout), tmp_path / "c.json")
+    digests = Digests(tmp_path / "c.json").of(folder, loaded_files(folder, layout))
     return Checkpoint(str(folder), layout).elsewhere(digests)
 
 
