@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -122,7 +123,7 @@ class ComputeParameters(Parameters):
     )
 
 
-def without_defaults(params: JsonObject, defaults: JsonObject) -> JsonObject:
+def without_defaults(params: Mapping[str, Any], defaults: Mapping[str, Any]) -> JsonObject:
     """Leave out parameters that equal their defaults, also 4 for 4.0 but not 1 for true."""
     return {
         name: value
@@ -141,8 +142,9 @@ def _first_problem(
     is_table = isinstance(params.get(name), dict)  # what is wrong is one of its keys
     path = ".".join(map(str, first["loc"])) if is_table else name
     if first["type"] == "extra_forbidden" and not is_table:
-        near = did_you_mean(name, model.model_fields)
-        return SettingError(path, f"no such argument is taken{near}")
+        return SettingError(
+            path, f"no such argument is taken{did_you_mean(name, model.model_fields)}"
+        )
     if first["type"] == "extra_forbidden":
         table: Any = model.model_fields[name].annotation
         near = did_you_mean(str(first["loc"][-1]), table.model_fields)
@@ -206,9 +208,7 @@ class Memory:
         if self.offloads == "group":
             return "one block at a time, offloaded"
         size = "of unknown size" if self.weights is None else f"{self.weights / GIB:.1f} GiB"
-        if self.offloads:
-            return f"{size} at a time, offloaded"
-        return size
+        return f"{size} at a time, offloaded" if self.offloads else size
 
 
 @dataclass(frozen=True)
@@ -256,9 +256,7 @@ class Where:
         name = str(params.get("dtype", "auto"))
         if name != "auto":
             return name
-        if self.device == "cpu":
-            return "float32"
-        return "bfloat16"
+        return "float32" if self.device == "cpu" else "bfloat16"
 
 
 def attention_packages(backend: str) -> list[str]:
@@ -368,6 +366,12 @@ class Model:
         """Return this model with some parameters changed."""
         return replace(self, params={**self.params, **params})
 
+    @cached_property
+    def options(self) -> Parameters:
+        """The checked parameters of a kind that declares `Params`."""
+        assert self.Params is not None
+        return self.Params.check(dict(self.params))
+
     @property
     def target(self) -> Target:
         """The class that a worker builds, with what stands before its parameters."""
@@ -412,9 +416,7 @@ class Model:
         if self.Params is not None:
             return self.Params.deciding(dict(self.params))
         constructor = self._constructor()
-        if constructor is None:
-            return dict(self.params)
-        return without_defaults(dict(self.params), dict(constructor.defaults))
+        return without_defaults(self.params, constructor.defaults if constructor else {})
 
     def compose(self, where: Where, digests: Digests) -> Composition:
         """Return what it consists of; raises `UsageError`, naming the file, for a checkpoint that

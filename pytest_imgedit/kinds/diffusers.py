@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -53,12 +53,8 @@ if TYPE_CHECKING:
 
 #: Compiling pays from so many denoising steps a worker on, for weights of so many bytes.
 COMPILE_STEPS, COMPILE_BYTES = 300, 2 * GIB
-#: Steps where the config names none.
-USUAL_STEPS = 50
 #: Values of `offload` with which weights stay in host memory.
 OFFLOADS = ("model", "group")
-#: What attention backends that compute in fewer bits have in their names.
-LOSSY_ATTENTION = ("sage", "int8", "fp8")
 
 
 class ShardParameters(Parameters):
@@ -267,12 +263,8 @@ class DiffusersEditor:
         """Read weights while other workers load theirs."""
         from pytest_imgedit.kinds.compute.fast_loading import read_ahead
 
-        folder = Path(model)
-        read_ahead(
-            folder / name
-            for name in loaded_files(folder, Layout.PIPELINE)
-            if name.endswith(".safetensors")
-        )
+        names = loaded_files(Path(model), Layout.PIPELINE)
+        read_ahead(Path(model, name) for name in names if name.endswith(".safetensors"))
 
     def run(self, request: EditRequest, output_type: str, **override: int) -> Any:
         """Call the pipeline and return its output: images as tensors on [0, 1] (`"pt"`), or latents
@@ -296,12 +288,14 @@ class DiffusersEditor:
         """Call the pipeline once for several requests, whose sources are of one size; return its
         output as tensors.
         """
-        edits = [(request.source, request.instruction) for request in requests]
         return self.pipeline(
             output_type="pt",
             generator=[_generator(request) for request in requests],
             **self.adapter.batch_arguments(
-                self.pipeline, edits, {**self.call, **override}, self.area
+                self.pipeline,
+                [(request.source, request.instruction) for request in requests],
+                {**self.call, **override},
+                self.area,
             ),
         )
 
@@ -367,6 +361,7 @@ class Diffusers(CheckpointModel):
     worker = DiffusersEditor
     layout = Layout.PIPELINE
     Params = DiffusersParameters
+    options: DiffusersParameters
     offloads = OFFLOADS
     pads_batches = True
     names_files = ("loras",)
@@ -380,11 +375,6 @@ class Diffusers(CheckpointModel):
         "ftfy",
     )
 
-    @cached_property
-    def options(self) -> DiffusersParameters:
-        """The checked parameters."""
-        return DiffusersParameters.check(dict(self.params))
-
     @property
     def is_sharded(self) -> bool:
         """Whether a worker's GPUs share the editor, each with a process of its own."""
@@ -394,10 +384,10 @@ class Diffusers(CheckpointModel):
     def target(self) -> Target:
         if not self.is_sharded:
             return super().target
-        return Target(
-            "pytest_imgedit.kinds.sharded_editor",
-            "ShardedEditor",
-            str(self.checkpoint.folder.absolute()),
+        return replace(
+            super().target,
+            module="pytest_imgedit.kinds.sharded_editor",
+            attribute="ShardedEditor",
         )
 
     @property
@@ -445,14 +435,13 @@ class Diffusers(CheckpointModel):
             refuse_if(*problem)
 
     def _check_options(self) -> None:
-        options, shard = self.options, self.params.get("shard", {})
+        options, strategy = self.options, self.options.shard.strategy
         refuse_if(
             "step_cache_threshold" in self.params and not options.step_cache,
             "step_cache_threshold",
             "it does nothing without editor.step_cache",
         )
-        strategy = options.shard.strategy
-        for name in shard:
+        for name in self.params.get("shard", {}):
             refuse_if(
                 name != "strategy" and strategy in ("context", "none"),
                 f"shard.{name}",
@@ -571,7 +560,8 @@ class Diffusers(CheckpointModel):
             or self.gpus > 1
         ):
             return settled
-        steps = workload.jobs * float(self.params.get("num_inference_steps", USUAL_STEPS))
+        # 50 steps are usual where the config names none
+        steps = workload.jobs * float(self.params.get("num_inference_steps", 50))
         if steps >= COMPILE_STEPS and self.weight_bytes >= COMPILE_BYTES:
             return settled.with_params(compile="if possible")
         return settled
@@ -580,11 +570,11 @@ class Diffusers(CheckpointModel):
     def lossy(self) -> tuple[str, ...]:
         """Parameters that trade quality for speed."""
         options = self.options
-        backend = options.attention_backend or ""
         losses = {
             "quantize": options.quantize,
             "step_cache": options.step_cache,
-            "attention_backend": any(word in backend for word in LOSSY_ATTENTION),
+            # backends that compute in fewer bits
+            "attention_backend": re.search("sage|int8|fp8", options.attention_backend or ""),
             "step_cache_threshold": options.step_cache,
         }
         return tuple(f"{name}={getattr(options, name)}" for name, loses in losses.items() if loses)

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -165,7 +165,9 @@ class Server:
             except (TimeoutError, openai.APITimeoutError):
                 raise SetupError(f"{url} does not answer within {timeout:g} s") from None
             except openai.APIConnectionError as error:
-                raise SetupError(f"{url} cannot be reached: {_cause(error)}") from None
+                raise SetupError(
+                    f"{url} cannot be reached: {one_line(error.__cause__ or error)}"
+                ) from None
             except Exception:
                 return  # it answers, if with nothing that lists models
 
@@ -178,7 +180,7 @@ class Server:
         if isinstance(error, openai.APITimeoutError):
             return f"no answer within {self.options.timeout:g} s{tried}"
         if isinstance(error, openai.APIConnectionError):
-            return f"the server cannot be reached: {_cause(error)}{tried}"
+            return f"the server cannot be reached: {one_line(error.__cause__ or error)}{tried}"
         if isinstance(error, openai.APIStatusError):
             if error.status_code not in (408, 409, 429) and error.status_code < 500:
                 tried = ""
@@ -189,10 +191,6 @@ class Server:
             f"the server's answer is not what it should be: {type(error).__name__}: "
             f"{one_line(error)}"
         )
-
-
-def _cause(error: Exception) -> str:
-    return one_line(error.__cause__ or error)
 
 
 def _within(seconds: float, call: Callable[[], Any]) -> Any:
@@ -211,10 +209,6 @@ def _within(seconds: float, call: Callable[[], Any]) -> Any:
 
     threading.Thread(target=attempt, daemon=True).start()
     return outcome.result(seconds)
-
-
-#: A server that says that an answer took more tokens is not believed.
-MAX_TOKENS = 2**53
 
 
 class OpenAIJudge:
@@ -247,8 +241,8 @@ class OpenAIJudge:
         content: list[JsonObject] = []
         for kind, value in question.parts:
             if kind == "image":
-                url = data_url(fit(question.images[value], self.max_pixels))
-                content.append({"type": "image_url", "image_url": {"url": url}})
+                image = fit(question.images[value], self.max_pixels)
+                content.append({"type": "image_url", "image_url": {"url": data_url(image)}})
             else:
                 content.append({"type": "text", "text": plain(value)})
         return [
@@ -283,21 +277,18 @@ def read_completion(completion: Any) -> Answer:
     """
     usage = getattr(completion, "usage", None)
     counts = (getattr(usage, "prompt_tokens", 0), getattr(usage, "completion_tokens", 0))
-    tokens_in, tokens_out = (
-        count if type(count) is int and 0 <= count < MAX_TOKENS else 0 for count in counts
+    tokens_in, tokens_out = (  # a server that claims more than 2**53 tokens is not believed
+        count if type(count) is int and 0 <= count < 2**53 else 0 for count in counts
     )
+    answer = partial(Answer, tokens_in=tokens_in, tokens_out=tokens_out)
     choice = completion.choices[0]
     content, cut = choice.message.content, choice.finish_reason == "length"
     refusal = getattr(choice.message, "refusal", None)
-    error = None
     if refusal or choice.finish_reason == "content_filter":
-        error = f"the model refuses to answer: {refusal or 'content filter'}"
-    elif not (isinstance(content, str) or (cut and content is None)):  # it may have thought only
-        error = f"an answer without text (finish_reason {choice.finish_reason!r})"
-    if error is not None:
-        return Answer(error=error, tokens_in=tokens_in, tokens_out=tokens_out)
-    reply = (content or "").strip()
-    return Answer(reply, cut=cut, tokens_in=tokens_in, tokens_out=tokens_out)
+        return answer(error=f"the model refuses to answer: {refusal or 'content filter'}")
+    if not (isinstance(content, str) or (cut and content is None)):  # it may have thought only
+        return answer(error=f"an answer without text (finish_reason {choice.finish_reason!r})")
+    return answer((content or "").strip(), cut=cut)
 
 
 def fit(image: Image.Image, max_pixels: int) -> Image.Image:
@@ -340,15 +331,13 @@ class OpenAIImagesEditor:
         """
         import openai
 
-        body = dict(self.options.extra)
-        if self.options.send_seed:
-            body["seed"] = request.seed
+        seed = {"seed": request.seed} if self.options.send_seed else {}
         try:
             answer = self._client.images.edit(
                 model=self.server.model,
                 image=("source.png", encode_png(request.source), "image/png"),
                 prompt=request.instruction,
-                extra_body=body or None,
+                extra_body={**self.options.extra, **seed} or None,
                 **self.request,
             )
         except openai.OpenAIError as error:
@@ -372,12 +361,7 @@ class ServedModel(Model):
 
     takes = "URL#MODEL"
     is_served = True
-    Params = ServerParameters
-
-    @cached_property
-    def options(self) -> ServerParameters:
-        """The checked parameters."""
-        return type(self).Params.check(dict(self.params))
+    options: ServerParameters
 
     def check(self, site: Site) -> None:
         parse_endpoint(self.name, self.argument or "")
@@ -407,11 +391,11 @@ class OpenAI(ServedModel):
     name = "openai"
     worker = OpenAIJudge
     Params = OpenAIParameters
+    options: OpenAIParameters
 
     @property
     def requirements(self) -> Requirements:
-        options = OpenAIParameters.check(dict(self.params))
-        return Requirements(self.libraries, prices=(options.price_in, options.price_out))
+        return Requirements(self.libraries, prices=(self.options.price_in, self.options.price_out))
 
 
 class OpenAIImages(ServedModel):

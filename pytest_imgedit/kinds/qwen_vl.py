@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     import torch
 
     from pytest_imgedit.kinds.qwen_decoder.decoding import Decoded, Decoder, Prompt
-    from pytest_imgedit.kinds.qwen_decoder.logprob_scoring import Place
 
 
 class QwenVLParameters(ComputeParameters):
@@ -224,18 +222,18 @@ class QwenVLJudge:
         from pytest_imgedit.kinds.qwen_decoder.logprob_scoring import expected_grades, find_places
 
         tokenizer = self.processor.tokenizer
-        rows: list[int] = []
-        places: list[tuple[Place, torch.Tensor]] = []
-        for row, question in enumerate(questions):
-            for place in find_places(tokenizer, decoded.tokens[row], question.aspects):
-                rows.append(row)
-                places.append((place, decoded.logits[row][place.step].softmax(-1)))
+        places = [
+            (row, place)
+            for row, question in enumerate(questions)
+            for place in find_places(tokenizer, decoded.tokens[row], question.aspects)
+        ]
+        chances = [(place, decoded.logits[row][place.step].softmax(-1)) for row, place in places]
 
         def after(texts: Sequence[tuple[int, str]]) -> list[torch.Tensor]:
             logits: dict[tuple[int, str], torch.Tensor] = {}
             unknown: dict[tuple[int, str], Prompt] = {}
             for number, text in texts:
-                row, place = rows[number], places[number][0]
+                row, place = places[number]
                 tokens, written = decoded.tokens[row], place.encode(tokenizer, text)
                 step = place.step + len(written)
                 if tokens[place.step : step] == written and step < len(decoded.logits[row]):
@@ -250,8 +248,8 @@ class QwenVLJudge:
             return [logits[key].softmax(-1) for key in texts]
 
         grades: list[dict[str, tuple[float, float]]] = [{} for _ in answers]
-        for row, (place, _), grade in zip(
-            rows, places, expected_grades(tokenizer, places, after), strict=True
+        for (row, place), grade in zip(
+            places, expected_grades(tokenizer, chances, after), strict=True
         ):
             grades[row][place.aspect] = grade
         return [
@@ -271,12 +269,13 @@ class QwenVLJudge:
             {"type": "image"} if kind == "image" else {"type": "text", "text": plain(text)}
             for kind, text in question.parts
         ]
-        messages = [
-            {"role": "system", "content": [{"type": "text", "text": plain(question.system)}]},
-            {"role": "user", "content": parts},
-        ]
+        system = {"type": "text", "text": plain(question.system)}
         return str(
-            tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            tokenizer.apply_chat_template(
+                [{"role": "system", "content": [system]}, {"role": "user", "content": parts}],
+                tokenize=False,
+                add_generation_prompt=True,
+            )
         )
 
 
@@ -332,13 +331,9 @@ class QwenVL(CheckpointModel):
     worker = QwenVLJudge
     layout = Layout.MODEL
     Params = QwenVLParameters
+    options: QwenVLParameters
     names_files = ("adapter",)
     libraries = ("torch", "torchvision", "transformers", "tokenizers", "pillow")
-
-    @cached_property
-    def options(self) -> QwenVLParameters:
-        """The checked parameters."""
-        return QwenVLParameters.check(dict(self.params))
 
     def check(self, site: Site) -> None:
         super().check(site)
@@ -355,9 +350,8 @@ class QwenVL(CheckpointModel):
         read_config(self.checkpoint.folder)
 
     def deciding(self, dtype: str) -> JsonObject:
-        params = super().deciding(dtype)
-        params.pop("adapter", None)  # it counts by its content
-        return params
+        deciding = super().deciding(dtype).items()
+        return {name: value for name, value in deciding if name != "adapter"}  # its content decides
 
     def compose(self, where: Where, digests: Digests) -> Composition:
         """Tell also how it decodes, since other kernels round otherwise."""
