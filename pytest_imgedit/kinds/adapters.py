@@ -29,7 +29,6 @@ from pytest_imgedit.kinds.checkpoint_files import Checkpoint, Layout, split_id
 from pytest_imgedit.kinds.source import Signature, signature, source_file
 
 Size = tuple[int, int]
-MEGAPIXEL = 1024**2
 #: Arguments that the harness sets for every pair.
 SET_BY_HARNESS = (
     *("image", "images", "input_images", "prompt"),
@@ -92,7 +91,7 @@ class Adapter:
     wrapping: str = ""
     scales: bool = False
     gives_size: bool = False
-    area: Callable[[Any], int] = lambda pipeline: MEGAPIXEL
+    area: Callable[[Any], int] = lambda pipeline: 1024**2
     multiple: Callable[[Any], int] = lambda pipeline: 16
     prepare: Callable[[Any, Size], None] = lambda pipeline, size: None
     further: Callable[[Size], JsonObject] = lambda size: {}
@@ -401,17 +400,14 @@ def attention_backends() -> frozenset[str]:
     path = source_file("diffusers.models.attention_dispatch")
     if path is None:
         return frozenset()
-    classes = [
-        node
+    values = [
+        line.value
         for node in ast.parse(path.read_text("utf-8")).body
         if isinstance(node, ast.ClassDef) and node.name == "AttentionBackendName"
+        for line in node.body
+        if isinstance(line, ast.Assign) and isinstance(line.value, ast.Constant)
     ]
-    values = [line.value for node in classes for line in node.body if isinstance(line, ast.Assign)]
-    return frozenset(
-        value.value
-        for value in values
-        if isinstance(value, ast.Constant) and isinstance(value.value, str)
-    )
+    return frozenset(value.value for value in values if isinstance(value.value, str))
 
 
 @cache
@@ -436,7 +432,7 @@ def call_arguments(pipeline: Any, call: JsonObject) -> JsonObject:
         if key not in accepted or key in SET_BY_HARNESS:
             raise SetupError(f"editor.{key}: {type(pipeline).__name__} takes no such argument")
     defaults = {name: parameter.default for name, parameter in accepted.items()}
-    return {**given_by_harness(defaults, call), **call}
+    return given_by_harness(defaults, call) | call
 
 
 def without_call_defaults(model: str, params: JsonObject) -> JsonObject:

@@ -18,8 +18,6 @@ from pytest_imgedit.core.sanitize import did_you_mean
 from pytest_imgedit.kinds.base import FinishedImages, Model, Site, refuse_if
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
-#: What a pattern may name beside the further fields of the rows.
-_NAMES = ("category", "id", "difficulty", "seed")
 
 
 class FolderEditor:
@@ -91,7 +89,7 @@ def find_images(argument: str, pairs: Iterable[EditPair]) -> dict[str, Path | st
     """
     pairs = list(pairs)
     _, pattern = split_argument(argument)
-    field_names = {*_NAMES, *(name for pair in pairs for name in pair.fields)}
+    field_names = {"category", "id", "difficulty", "seed"}.union(*(pair.fields for pair in pairs))
     for _, name, _, _ in Formatter().parse(pattern):
         if name is not None and name not in field_names:
             raise UsageError(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,9 +90,7 @@ def preserved(edited: Pixels, target: Pixels, region: NDArray[np.bool_]) -> floa
 def psnr(image: Pixels, target: Pixels) -> float:
     """Peak signal-to-noise ratio in dB for a peak of 1, at most `MAX_PSNR`."""
     error = float(((image - target) ** 2).mean())
-    if error == 0:
-        return MAX_PSNR
-    return min(MAX_PSNR, -10 * math.log10(error))
+    return MAX_PSNR if error == 0 else min(MAX_PSNR, -10 * math.log10(error))
 
 
 def ssim(image: Pixels, target: Pixels) -> float:
@@ -102,10 +101,7 @@ def ssim(image: Pixels, target: Pixels) -> float:
     """
     from scipy.ndimage import gaussian_filter
 
-    def blur(values: Pixels) -> Pixels:
-        blurred: Pixels = gaussian_filter(values, sigma=(1.5, 1.5, 0), radius=(5, 5, 0))
-        return blurred
-
+    blur = partial(gaussian_filter, sigma=(1.5, 1.5, 0), radius=(5, 5, 0))
     c1, c2 = 0.01**2, 0.03**2
     mean_i, mean_t = blur(image), blur(target)
     var_i = blur(image * image) - mean_i**2

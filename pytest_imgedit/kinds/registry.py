@@ -49,8 +49,8 @@ def known(role: str) -> Mapping[str, str]:
     """Return the names that a spec may begin with, this package's and installed ones, by
     `module:attribute`.
     """
-    installed = entry_points(group=f"pytest_imgedit.{role}s")
-    return {**{point.name: point.value for point in installed}, **BUILTIN.get(role, {})}
+    points = entry_points(group=f"pytest_imgedit.{role}s")
+    return {point.name: point.value for point in points} | dict(BUILTIN.get(role, {}))
 
 
 def resolve(
@@ -106,9 +106,7 @@ def make_model(role: Role, spec: str, params: Mapping[str, Any], gpus: int = 1) 
 def kind_of(role: Role, spec: str) -> type[Model] | None:
     """Return the kind that a spec begins with; `None` for a custom class, or what is unknown."""
     name = spec.partition(":")[0]
-    if name in known(role):
-        return kind_at(role, name, known(role)[name])
-    return None
+    return kind_at(role, name, known(role)[name]) if name in known(role) else None
 
 
 def kind_at(role: Role, name: str, path: str) -> type[Model]:

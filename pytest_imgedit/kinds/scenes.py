@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pytest_imgedit.kinds.base import CheckpointModel, Site, refuse_if
 from pytest_imgedit.kinds.diffusers import Diffusers
@@ -20,8 +19,8 @@ class _Embedded(CheckpointModel):
 
     @classmethod
     def of(cls, spec: str, argument: str | None, params: Mapping[str, Any], gpus: int = 1) -> Self:
-        model = super().of(spec, argument, params, gpus)  # refuses an argument
-        return replace(model, argument=str(WEIGHTS / cls.role))
+        # an argument of the spec is refused
+        return replace(super().of(spec, argument, params, gpus), argument=str(WEIGHTS / cls.role))
 
 
 class ScenesEditor(_Embedded, Diffusers):
@@ -29,9 +28,11 @@ class ScenesEditor(_Embedded, Diffusers):
 
     name = "scenes"
     usual_batch = 8
-    defaults = MappingProxyType(
-        {"num_inference_steps": 20, "guidance_scale": 1.0, "image_guidance_scale": 1.0}
-    )
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "num_inference_steps": 20,
+        "guidance_scale": 1.0,
+        "image_guidance_scale": 1.0,
+    }
 
 
 class ScenesJudge(_Embedded, QwenVL):

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import distributed as dist
 
 from pytest_imgedit.core.errors import SetupError
 from pytest_imgedit.core.frames import receive, send
@@ -73,7 +72,7 @@ class ShardedEditor(DiffusersEditor):
         if kind == "cuda":
             device, backend = torch.device(kind, rank), "cpu:gloo,cuda:nccl"
             torch.cuda.set_device(rank)
-        dist.init_process_group(
+        torch.distributed.init_process_group(
             backend,
             init_method=f"file:///proc/self/fd/{setup['meeting']}",
             rank=rank,
@@ -94,7 +93,7 @@ class ShardedEditor(DiffusersEditor):
         _print_memory(rank, "after loading", kind)
         lora.take_loras(pipeline, options.loras)
         self._take(pipeline, options.model_extra or {}, options.area)
-        dist.barrier()
+        torch.distributed.barrier()
 
     def run(self, request: EditRequest, output_type: str, **override: int) -> Any:
         """Call the pipeline on all ranks; raises what it raises on all of them."""

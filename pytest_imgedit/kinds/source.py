@@ -11,13 +11,13 @@ import socket
 import symtable
 import sys
 import sysconfig
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import packages_distributions, requires
 from importlib.util import find_spec, resolve_name
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -33,8 +33,6 @@ COMPUTE = {
     f"{_THIS_PACKAGE}.kinds.{name}"
     for name in ("diffusers", "qwen_vl", "compute.fsdp", "compute.pipeline", "sharded_editor")
 }
-#: Packages that a user's class may compute with although another package imports them.
-_BEHIND = {"torch", "torchvision", "diffusers", "transformers", "numpy", "pillow"}
 _PLAIN_TYPES: dict[str, tuple[type, ...]] = {
     "int": (int,),
     "float": (int, float),
@@ -63,12 +61,9 @@ def source_file(module: str) -> Path | None:
         return None
     if not rest and spec.origin:
         return Path(spec.origin)
-    for folder in spec.submodule_search_locations or ():
-        base = Path(folder, *rest)
-        for candidate in (base.with_name(f"{base.name}.py"), base / "__init__.py"):
-            if candidate.is_file():
-                return candidate
-    return None
+    bases = [Path(folder, *rest) for folder in spec.submodule_search_locations or ()]
+    pairs = ((base.with_name(f"{base.name}.py"), base / "__init__.py") for base in bases)
+    return next(filter(Path.is_file, chain.from_iterable(pairs)), None)
 
 
 def top_level_names(path: Path) -> set[str]:
@@ -117,19 +112,13 @@ def signature(path: Path, class_name: str, method: str) -> Signature | None:
     """Read the signature of `class_name.method` from source; `None` where this file does not hold
     it.
     """
-    for node in ast.parse(path.read_text("utf-8")).body:
-        if isinstance(node, ast.ClassDef) and node.name == class_name:
-            for arguments in _arguments_of(node, method):
-                annotations = {
-                    argument.arg: ast.unparse(argument.annotation) if argument.annotation else ""
-                    for argument in (
-                        *arguments.posonlyargs,
-                        *arguments.args,
-                        *arguments.kwonlyargs,
-                    )
-                    if argument.arg != "self"
-                }
-                return Signature(annotations, arguments.kwarg is not None, _defaults(arguments))
+    for arguments in _arguments_of(ast.parse(path.read_text("utf-8")).body, class_name, method):
+        annotations = {
+            argument.arg: ast.unparse(argument.annotation) if argument.annotation else ""
+            for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+            if argument.arg != "self"
+        }
+        return Signature(annotations, arguments.kwarg is not None, _defaults(arguments))
     return None
 
 
@@ -150,7 +139,7 @@ def class_defaults(paths: Iterable[Path], class_name: str) -> JsonObject:
     while waiting:
         class_node = classes.pop(waiting.pop(0), None)
         if class_node is not None:
-            for arguments in _arguments_of(class_node, "__init__"):
+            for arguments in _arguments_of([class_node], class_node.name, "__init__"):
                 defaults = {**_defaults(arguments), **defaults}
             waiting += [
                 base.id if isinstance(base, ast.Name) else getattr(base, "attr", "")
@@ -159,22 +148,24 @@ def class_defaults(paths: Iterable[Path], class_name: str) -> JsonObject:
     return defaults
 
 
-def _arguments_of(node: ast.ClassDef, method: str) -> list[ast.arguments]:
+def _arguments_of(nodes: Sequence[ast.stmt], class_name: str, method: str) -> list[ast.arguments]:
     return [
-        item.args for item in node.body if isinstance(item, ast.FunctionDef) and item.name == method
+        item.args
+        for node in nodes
+        if isinstance(node, ast.ClassDef) and node.name == class_name
+        for item in node.body
+        if isinstance(item, ast.FunctionDef) and item.name == method
     ]
 
 
 def _defaults(arguments: ast.arguments) -> JsonObject:
     positional = [*arguments.posonlyargs, *arguments.args]
-    pairs = [
-        *zip(
-            positional[len(positional) - len(arguments.defaults) :], arguments.defaults, strict=True
-        ),
-        *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
-    ]
+    last = positional[len(positional) - len(arguments.defaults) :]
     defaults = {}
-    for argument, value in pairs:
+    for argument, value in chain(
+        zip(last, arguments.defaults, strict=True),
+        zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
+    ):
         if value is not None:
             with suppress(ValueError):  # computed: not known without running it
                 defaults[argument.arg] = ast.literal_eval(value)
@@ -201,12 +192,11 @@ def source_closure(module: str) -> tuple[dict[str, Path], set[str]]:
         if name in seen:
             continue
         seen.add(name)
-        root = name.partition(".")[0]
         if name in COMPUTE:
             packages.add("torch")
-        if root in sys.stdlib_module_names or root == _THIS_PACKAGE:
-            continue
-        path = source_file(name)
+        root = name.partition(".")[0]
+        is_known = root in sys.stdlib_module_names or root == _THIS_PACKAGE
+        path = None if is_known else source_file(name)
         if path is None:
             continue
         if root != module.partition(".")[0] and is_third_party(path):
@@ -254,8 +244,8 @@ def libraries_behind(packages: Iterable[str]) -> tuple[str, ...]:
     if any(re.match(r"torch\b(?!.*extra)", line) for line in needs):  # as of accelerate
         names |= set(by_package.get("torch", ()))
     libraries = {name.lower() for name in names}
-    if libraries & {"torch", "diffusers", "transformers"}:
-        libraries |= _BEHIND
+    if libraries & {"torch", "diffusers", "transformers"}:  # code computes with these through them
+        libraries |= {"torch", "torchvision", "diffusers", "transformers", "numpy", "pillow"}
     return tuple(sorted(libraries))
 
 
