@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from pytest_imgedit.core.environments import Environment
+from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.core.protocol import Ended, FromWorker, Job, MemoryUsed, ToWorker
 
 State = Literal["starting", "waiting", "loading", "idle", "busy", "dead"]
@@ -41,9 +42,7 @@ class Slot:
     def label(self) -> str:
         """What tables call this place."""
         device = f"GPU {','.join(self.gpus)}" if self.gpus else "CPU"
-        if self.host:
-            return f"{device} of {self.host}"
-        return device
+        return f"{device} of {self.host}" if self.host else device
 
 
 class Connection(Protocol):
@@ -83,8 +82,8 @@ class Executor(Protocol):
         """End what was started for a slot and has not answered, without waiting for it."""
 
 
-class NotStarted(Exception):
-    """A worker process that did not come up; the text says why in one line."""
+class NotStarted(UsageError):
+    """A worker process, or its host, that did not come up; the text says why in one line."""
 
 
 @dataclass(eq=False)
@@ -98,7 +97,8 @@ class Worker:
     began its job, by `time.monotonic`, plus the time in which the controller was unresponsive.
     `silent_at` is when its process was first seen to be gone. `ready_s` is the time from the
     stage's start until it was loaded. `environment` is where it computes, `memory` the most that it
-    has used, and `code` the digests of the user's modules that it has imported.
+    has used, and `code` the digests of the user's modules that it has imported. `last_line` is the
+    last line that its process has printed, cut to 300 characters.
     """
 
     slot: Slot
@@ -119,6 +119,7 @@ class Worker:
     ready_s: float = 0.0
     environment: Environment | None = None
     code: dict[str, str] = field(default_factory=dict)
+    last_line: str = "no output"
 
     def send(self, message: ToWorker) -> None:
         """Send a message to the process, which has answered."""
@@ -134,6 +135,4 @@ class Worker:
     @property
     def job(self) -> Any:
         """The running job, or `None`."""
-        if self.jobs:
-            return self.jobs[0][0]
-        return None
+        return self.jobs[0][0] if self.jobs else None

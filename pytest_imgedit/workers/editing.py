@@ -71,9 +71,7 @@ class EditCalls:
         """
         while size > 1:
             try:
-                if self.editor.is_batch_invariant(size):
-                    return size
-                return 1
+                return size if self.editor.is_batch_invariant(size) else 1
             except Exception as error:
                 is_full = is_out_of_memory(error)
                 traceback.print_exception(error)
@@ -101,7 +99,7 @@ class EditCalls:
             call += [batch[-1]] * (self.batch_size - len(batch))
         started = clock()
         try:
-            values = _seeded(call, self.editor.edit_batch)
+            values = _seeded(lambda *requests: self.editor.edit_batch(list(requests)), *call)
             if not isinstance(values, list | tuple):
                 raise TypeError(
                     f"edit_batch returned {type(values).__name__}, expected a list of {len(call)} "
@@ -147,27 +145,24 @@ class EditCalls:
 
     def edit_alone(self, request: EditRequest) -> Any:
         """Edit one request; when memory runs out, free what can be freed and retry once."""
-
-        def edit(requests: list[EditRequest]) -> Any:
-            return self.editor.edit(requests[0])
-
         try:
-            return _seeded([request], edit)
+            return _seeded(self.editor.edit, request)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
         free_memory()
-        return _seeded([request], edit)
+        return _seeded(self.editor.edit, request)
 
 
-def _seeded(batch: Sequence[EditRequest], call: Callable[[list[EditRequest]], Any]) -> Any:
-    """Call with all global generators seeded, so that the seed alone decides; the editor may draw
-    on its sources, which are copies.
+def _seeded(call: Callable[..., Any], *requests: EditRequest) -> Any:
+    """Call an editor with all global generators seeded, so that the seed alone decides.
+
+    The editor may draw on the sources that it gets, which are copies.
     """
-    seeded = seed_all(batch[0].seed)
-    value = call([replace(request, source=request.source.copy()) for request in batch])
+    seeded = seed_all(requests[0].seed)
+    value = call(*(replace(request, source=request.source.copy()) for request in requests))
     if ({"numpy", "torch"} - seeded) & sys.modules.keys():  # imported, unseeded, by this first edit
-        return _seeded(batch, call)
+        return _seeded(call, *requests)
     return value
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -55,9 +55,7 @@ class Gpu:
     host: str = ""
 
     def __str__(self) -> str:
-        if self.host:
-            return f"{self.name} of {self.host}"
-        return self.name
+        return f"{self.name} of {self.host}" if self.host else self.name
 
 
 def find_gpus(text: str, option: str = OPTION) -> tuple[list[str], list[Gpu]]:
@@ -82,8 +80,7 @@ def find_gpus(text: str, option: str = OPTION) -> tuple[list[str], list[Gpu]]:
             )
     if numbers is not None:
         names = [names[number] for number in numbers]
-    gpus = (_describe(driver, name) for name in names)
-    return names, [gpu for gpu in gpus if gpu is not None]
+    return names, list(_describe(driver, names))
 
 
 @cache
@@ -118,19 +115,18 @@ def _handle(driver: Any, name: str) -> Any:
     return driver.nvmlDeviceGetHandleByUUID(name)
 
 
-def _describe(driver: Any, name: str) -> Gpu | None:
-    try:
-        handle = _handle(driver, name)
-        memory = driver.nvmlDeviceGetMemoryInfo(handle)
-        product = str(driver.nvmlDeviceGetName(handle))
-        processes = driver.nvmlDeviceGetComputeRunningProcesses(handle)
-    except driver.NVMLError:
-        return None  # it does not tell
-    free, total, used = (
-        round(size / 2**30, 1) for size in (memory.free, memory.total, memory.used)
-    )
-    holders = ", ".join(str(process.pid) for process in processes)
-    return Gpu(name, product, free, total, used, holders)
+def _describe(driver: Any, names: Sequence[str]) -> Iterator[Gpu]:
+    for name in names:
+        with suppress(driver.NVMLError):  # a GPU that does not report its memory
+            handle = _handle(driver, name)
+            memory = driver.nvmlDeviceGetMemoryInfo(handle)
+            product = str(driver.nvmlDeviceGetName(handle))
+            processes = driver.nvmlDeviceGetComputeRunningProcesses(handle)
+            free, total, used = (
+                round(size / 2**30, 1) for size in (memory.free, memory.total, memory.used)
+            )
+            holders = ", ".join(str(process.pid) for process in processes)
+            yield Gpu(name, product, free, total, used, holders)
 
 
 def require_memory(gpus: Sequence[Gpu], needed: int, what: str, hint: str = "") -> None:
@@ -188,9 +184,7 @@ class BusyMeter:
         """Mean share in [0, 1] over all GPUs while `counts()` held; `None` if nothing was
         measured.
         """
-        if self._samples:
-            return sum(self._samples) / len(self._samples)
-        return None
+        return sum(self._samples) / len(self._samples) if self._samples else None
 
     def _watch(self) -> None:
         if not self.gpus or (driver := _driver()) is None:

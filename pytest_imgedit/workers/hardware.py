@@ -125,9 +125,7 @@ def available_memory() -> int:
 def threads_in(environ: Mapping[str, str]) -> int | None:
     """Return the number of OpenMP threads that environment variables ask for, or `None`."""
     count = environ.get("OMP_NUM_THREADS", "")
-    if count.isdecimal():
-        return int(count)
-    return None
+    return int(count) if count.isdecimal() else None
 
 
 class CpuShare:
@@ -147,9 +145,7 @@ class CpuShare:
         ran, waited = (
             max(0.0, now - was) for now, was in zip(_scheduled(), self._start, strict=True)
         )
-        if ran + waited >= ENOUGH_SECONDS:
-            return ran / (ran + waited)
-        return None
+        return ran / (ran + waited) if ran + waited >= ENOUGH_SECONDS else None
 
 
 def _scheduled() -> tuple[float, float]:

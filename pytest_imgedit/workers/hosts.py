@@ -72,8 +72,9 @@ class Agent:
             memory=available_memory(),
             cores=available_cores(),
         )
-        described = machine(gpu.product for gpu in known)
-        origin = HostOrigin(name=name, versions=versions(), machine=described)
+        origin = HostOrigin(
+            name=name, versions=versions(), machine=machine(gpu.product for gpu in known)
+        )
         return __version__, hardware, origin
 
     def versions(
@@ -171,31 +172,25 @@ class Host:
     version.
     """
 
-    hardware: HostHardware
-    origin: HostOrigin
-
     def __init__(self, name: str, gpus: str, transport: Transport) -> None:
         self.name, self.transport = name, transport
         self.lost = False
-        version, self.hardware, self.origin = self._start("describe", name, gpus)
+        described: tuple[str, HostHardware, HostOrigin] = self.call("describe", name, gpus)
+        version, self.hardware, self.origin = described
         if version != __version__:
             raise NotStarted(
                 f"host {name} has pytest-imgedit {version}, expected {__version__} as here"
             )
 
     def call(self, method: str, *args: Any, timeout: float = PATIENCE) -> Any:
-        """Call a method of the agent; where that fails, the host counts as lost."""
+        """Call a method of the agent.
+
+        Raises a `NotStarted` that names this host. A host that does not answer counts as lost.
+        """
         try:
             return self.transport.call(method, *args, timeout=timeout)
-        except HostLost:
-            self.lost = True
-            raise
-
-    def _start(self, method: str, *args: Any, timeout: float = PATIENCE) -> Any:
-        """Call a method; the `NotStarted` that it raises names this host."""
-        try:
-            return self.call(method, *args, timeout=timeout)
         except NotStarted as error:
+            self.lost = self.lost or isinstance(error, HostLost)
             raise NotStarted(f"host {self.name}: {error}") from None
 
     def versions(self, python: str | None, names: Sequence[str]) -> dict[str, str]:
@@ -203,25 +198,22 @@ class Host:
 
         Raises `UsageError` if it cannot tell, or the host is lost.
         """
-        paths, patience = user_import_paths(), VERSIONS_PATIENCE
-        try:
-            versions: dict[str, str] | None = self._start(
-                "versions", python, list(names), paths, patience, timeout=patience + GRACE
-            )
-        except NotStarted as error:
-            raise UsageError(str(error)) from None
+        arguments = (python, list(names), user_import_paths(), VERSIONS_PATIENCE)
+        versions: dict[str, str] | None = self.call(
+            "versions", *arguments, timeout=VERSIONS_PATIENCE + GRACE
+        )
         if versions is None:
             raise UsageError(
                 f"host {self.name}: {python or 'its interpreter'} did not tell the versions of its "
-                f"packages within {patience:g} s"
+                f"packages within {VERSIONS_PATIENCE:g} s"
             )
         return versions
 
     def start(self, slot: Slot, python: str | None, patience: float, threads: int) -> HostWorker:
         """Start a worker; raise `NotStarted` if it does not come up."""
-        number, timeout = next(_NUMBERS), patience + GRACE + 10
-        args = (number, slot, python, patience, threads, user_import_paths())
-        self._start("start", *args, timeout=timeout)
+        number = next(_NUMBERS)
+        arguments = (number, slot, python, patience, threads, user_import_paths())
+        self.call("start", *arguments, timeout=patience + GRACE + 10)
         return HostWorker(self, number)
 
 
@@ -268,7 +260,7 @@ class HostWorker:
         try:
             how, lines = self.host.call("close", self.number, timeout=2 * GRACE + 10)
         except NotStarted as error:
-            return f"host {self.host.name}: {error}"
+            return str(error)
         self._lines.extend(lines)
         return str(how)
 
@@ -310,9 +302,6 @@ class Hosts:
         threads = ThreadPoolExecutor(max(1, len(names)))
         try:
             self.all = list(threads.map(self.connect, names))
-        except NotStarted as error:
-            self.close()
-            raise UsageError(str(error)) from None
         except BaseException:
             self.close()
             raise

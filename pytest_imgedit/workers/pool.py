@@ -77,7 +77,6 @@ class Pool:
         self._given_up = ""
         self._any_ready = self._is_starved = False
         self._spare: list[Slot] = []
-        self._last_words: dict[str, str] = {}
         # Jobs that a worker left when it went. One of them may be why it went, with the reply on
         # the job before it not sent yet, so they are done alone.
         self._returned: deque[tuple[Any, Job]] = deque()
@@ -102,7 +101,6 @@ class Pool:
         """Start a process on a slot, in a thread, since an interpreter that hangs must not hold up
         the others.
         """
-        self._last_words.pop(slot.name, None)
         worker = Worker(slot)
         self.workers.append(worker)
         self._set(worker, "starting")
@@ -308,10 +306,7 @@ class Pool:
         how = self._remove(worker)
         if kind == "worker_died":
             what += f" ({how})"
-        why = (
-            f"worker {slot.name} ({slot.label}) {what}{when}; its last words: "
-            f"{self._last_words.get(slot.name, 'no output')}"
-        )
+        why = f"worker {slot.name} ({slot.label}) {what}{when}; its last words: {worker.last_line}"
         self._replace(slot, why, speaks_against_slot=job is None)
         if job is not None:
             yield job, worker, {"op": "error", "kind": kind, "message": why}
@@ -353,7 +348,7 @@ class Pool:
     def _pass_on(self, worker: Worker, final: bool = False) -> None:
         """Pass on what a process has printed."""
         for line in worker.connection.lines(final) if worker.connection else ():
-            self._last_words[worker.slot.name] = line.strip()[:300]
+            worker.last_line = line.strip()[:300]
             self.watcher.worker_said(worker.slot, line)
 
     def close(self) -> None:

@@ -169,8 +169,8 @@ class JobLoop:
         try:
             self.send(reply)
         except Exception as error:  # what an editor or judge returned cannot be sent
-            name = type(error).__name__
-            self.send({"op": "error", "seconds": 0.0, "kind": "exception", "message": name})
+            message = type(error).__name__
+            self.send({"op": "error", "seconds": 0.0, "kind": "exception", "message": message})
 
     def _failed(self, error: BaseException) -> protocol.Failed:
         kind, message = self._describe(error)
@@ -272,9 +272,7 @@ class JobLoop:
 
     def _first_party(self) -> dict[str, str]:
         """Return the digests of the imported first-party modules, for a class of the user."""
-        if self.target.is_custom:
-            return loaded_code()
-        return {}
+        return loaded_code() if self.target.is_custom else {}
 
     def _batch_size(self) -> int:
         """Return the most edits or questions of one call; raises `SetupError` if the judge names no

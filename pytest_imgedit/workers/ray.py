@@ -59,7 +59,7 @@ class RayTransport:
         except self.ray.exceptions.RayTaskError as error:
             cause = error.cause
             raise NotStarted(
-                str(cause) if isinstance(cause, NotStarted | UsageError) else one_line(cause)
+                str(cause) if isinstance(cause, UsageError) else one_line(cause)
             ) from None
         except Exception as error:  # the actor, its node, or Ray itself is gone
             raise HostLost(one_line(error)) from None

@@ -49,9 +49,7 @@ def main(log: str, patience: float, command: list[str]) -> int:
     with suppress(OSError):
         os.killpg(worker, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
-    if code >= 0:
-        return code
-    return 128 - code
+    return code if code >= 0 else 128 - code
 
 
 def _watch(worker: int, controller: int, deadline: float, patience: float) -> None:
