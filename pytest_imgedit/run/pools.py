@@ -21,7 +21,7 @@ from pytest_imgedit.workers.base import Executor, Slot, Worker
 from pytest_imgedit.workers.hardware import Hardware, threads_in
 from pytest_imgedit.workers.hosts import HostExecutor, Hosts
 from pytest_imgedit.workers.local import LocalExecutor
-from pytest_imgedit.workers.pool import Pool, Setup, Watcher
+from pytest_imgedit.workers.pool import Pool, Watcher
 from pytest_imgedit.workers.timeouts import Deadline
 
 #: The most threads of a worker without a GPU, and of one that makes several edits in one call.
@@ -134,11 +134,9 @@ class Launcher:
         return Pool(
             self._executor(model, hosts),
             slots,
-            Setup(
-                message,
-                self._loads_at_once(model, slots),
-                {"starting": load, "loading": load, "busy": job},
-            ),
+            message,
+            self._loads_at_once(model, slots),
+            {"starting": load, "loading": load, "busy": job},
             self.watcher,
         )
 

@@ -22,6 +22,10 @@ from pytest_imgedit.core.sanitize import one_line
 from pytest_imgedit.kinds.compute.seeding import has_drawn, seed_all
 from pytest_imgedit.kinds.edit_checks import checked, is_near_copy, is_reframed
 
+#: Kinds of errors whose text needs no name of its type.
+_KINDS = {SetupError: "setup", ImageError: "bad_image", OutputError: "degenerate_output"}
+#: Libraries whose global generators are seeded.
+_GENERATORS = {"numpy", "torch"}
 #: Bound before any code of the user could replace it.
 clock = time.perf_counter
 
@@ -159,9 +163,10 @@ def _seeded(call: Callable[..., Any], *requests: EditRequest) -> Any:
 
     The editor may draw on the sources that it gets, which are copies.
     """
-    seeded = seed_all(requests[0].seed)
+    imported = _GENERATORS & sys.modules.keys()
+    seed_all(requests[0].seed)
     value = call(*(replace(request, source=request.source.copy()) for request in requests))
-    if ({"numpy", "torch"} - seeded) & sys.modules.keys():  # imported, unseeded, by this first edit
+    if imported != _GENERATORS & sys.modules.keys():  # imported, unseeded, by this first edit
         return _seeded(call, *requests)
     return value
 
@@ -208,13 +213,8 @@ def finished_edit(
 def describe(error: BaseException) -> tuple[str, str]:
     """Return the kind of an error, and one line about it."""
     text = one_line(error)
-    if isinstance(error, SetupError):
-        return "setup", text
-    if isinstance(error, ImageError):
-        return "bad_image", text
-    if isinstance(error, OutputError):
-        return "degenerate_output", text
-    text = f"{type(error).__name__}: {text}"
-    if is_out_of_memory(error):
-        return "oom", text
-    return "exception", text
+    for error_type, kind in _KINDS.items():
+        if isinstance(error, error_type):
+            return kind, text
+    kind = "oom" if is_out_of_memory(error) else "exception"
+    return kind, f"{type(error).__name__}: {text}"

@@ -97,8 +97,7 @@ class LocalExecutor:
         path = self.folder.absolute() / f".{slot.name}-{next(_NUMBERS)}.out"
         self._starting[slot.name] = path
         try:
-            path.touch()
-            output = path.open("rb")
+            output = path.open("w+b")
         except OSError as error:
             raise NotStarted(f"{path}: {error.strerror}") from None
         keeping = [sys.executable, "-I", "-S", supervisor.__file__, str(path), str(self.patience)]

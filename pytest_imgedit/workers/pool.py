@@ -10,7 +10,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pytest_imgedit.core.environments import Environment
@@ -48,29 +47,27 @@ class Watcher(Protocol):
     def note(self, text: str) -> None: ...
 
 
-@dataclass(frozen=True)
-class Setup:
-    """How workers of a pool are set up: the `message` that tells each what to prepare.
+class Pool:
+    """Workers of one role, each of which gets the message `setup`, what to prepare.
 
-    On each machine `load_concurrency` of them load at a time. `deadlines` says for some states
-    after how long a worker that is still in it is ended.
+    On each machine `load_concurrency` of them load at a time. A worker that has been in one of the
+    states of `deadlines` for too long is ended.
     """
 
-    message: Preparing
-    load_concurrency: int
-    deadlines: Mapping[State, Deadline]
-
-
-class Pool:
-    """Workers of one role."""
-
     def __init__(
-        self, executor: Executor, slots: Sequence[Slot], setup: Setup, watcher: Watcher
+        self,
+        executor: Executor,
+        slots: Sequence[Slot],
+        setup: Preparing,
+        load_concurrency: int,
+        deadlines: Mapping[State, Deadline],
+        watcher: Watcher,
     ) -> None:
-        self.executor, self.slots, self.setup, self.watcher = executor, list(slots), setup, watcher
+        self.executor, self.slots, self.watcher = executor, list(slots), watcher
+        self.setup, self.load_concurrency = setup, load_concurrency
+        self.timeouts = Timeouts(deadlines)
         self.events: queue.Queue[tuple[Worker, FromWorker]] = queue.Queue()
         self._handing_over = threading.Lock()
-        self._timeouts = Timeouts(setup.deadlines)
         self.workers: list[Worker] = []
         self.gone: list[Worker] = []
         self._deaths = Counter[str]()
@@ -118,7 +115,7 @@ class Pool:
         if worker.connection is None:  # the pool was closed meanwhile
             connection.close()
             return
-        connection.send({**self.setup.message, "op": "prepare", "device": worker.slot.device})
+        connection.send({**self.setup, "op": "prepare", "device": worker.slot.device})
         connection.listen(lambda message: self.events.put((worker, message)))
 
     def renew(self, worker: Worker) -> None:
@@ -172,7 +169,7 @@ class Pool:
         loading = Counter(w.slot.machine for w in self.workers if w.state == "loading")
         for worker in self.workers:
             machine = worker.slot.machine
-            if worker.state == "waiting" and loading[machine] < self.setup.load_concurrency:
+            if worker.state == "waiting" and loading[machine] < self.load_concurrency:
                 worker.send({"op": "load"})
                 self._set(worker, "loading")
                 loading[machine] += 1
@@ -222,9 +219,9 @@ class Pool:
                 yield from self._heard(worker, message)
         for worker in self.workers:
             self._pass_on(worker)
-        self._timeouts.forgive_absence(self.workers)
+        self.timeouts.forgive_absence(self.workers)
         # If there are events, the worker that seems late may have answered.
-        if self.events.empty() and (late := self._timeouts.overdue(self.workers)) is not None:
+        if self.events.empty() and (late := self.timeouts.overdue(self.workers)) is not None:
             yield from self._lost(*late)
 
     def _heard(self, worker: Worker, message: FromWorker) -> Iterator[Done]:
@@ -255,8 +252,8 @@ class Pool:
                 worker.batch_size = message["batch_size"]
             if message["op"] == "edited":
                 # What memory or a failure has left of the size holds for processes to come.
-                size = self.setup.message.get("batch_size", worker.batch_size)
-                self.setup.message["batch_size"] = min(worker.batch_size, size)
+                size = self.setup.get("batch_size", worker.batch_size)
+                self.setup["batch_size"] = min(worker.batch_size, size)
             if message["op"] != "dropped":
                 yield job, worker, message
         elif message["op"] == "error":
@@ -276,7 +273,7 @@ class Pool:
         self._deaths[worker.slot.name] = 0
         worker.memory = message.get("memory")
         worker.load_s, worker.batch_size = _sane(message.get("seconds")), message["batch_size"]
-        requested = self.setup.message.get("batch_size", 1)
+        requested = self.setup.get("batch_size", 1)
         if worker.batch_size < requested:
             self.watcher.note(
                 f"worker {worker.slot.name} ({worker.slot.label}): batch size {worker.batch_size}, "

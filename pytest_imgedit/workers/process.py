@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, TextIO
 
 from pytest_imgedit.core import protocol
 from pytest_imgedit.core.errors import ImageError, SetupError, is_out_of_memory
@@ -249,15 +249,13 @@ class JobLoop:
 
     def _environment(self) -> JsonObject:
         """Describe where this worker computes: the fields of an `Environment`."""
-        torch = sys.modules.get("torch")
-        gpu = None
-        device: Literal["cpu", "cuda", "server"] = "cpu"
-        if self.setup["device"] != "cpu":
-            device = "cuda"
-            if torch is not None and torch.cuda.is_available():
-                gpu = torch.cuda.get_device_name(0)
+        device, gpu = "cpu", None
         if self.setup["is_served"]:
             device = "server"
+        elif self.setup["device"] != "cpu":
+            device, torch = "cuda", sys.modules.get("torch")
+            if torch is not None and torch.cuda.is_available():
+                gpu = torch.cuda.get_device_name(0)
         # A class of the user may mean something else by these names.
         processor = getattr(self.model, "processor_name", None)
         compiled = getattr(self.model, "compiled", None)

@@ -99,8 +99,11 @@ class RayHosts(Hosts):
                 if address:
                     _reach(address)
                 else:
-                    options["num_cpus"] = max(os.cpu_count() or 1, cpu_places)
-                    options |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+                    options |= {
+                        "num_cpus": max(os.cpu_count() or 1, cpu_places),
+                        "include_dashboard": False,
+                        "_node_ip_address": "127.0.0.1",
+                    }
                 ray.init(address or "local", **options)
             except (ConnectionError, OSError, RuntimeError, ValueError) as error:
                 raise UsageError(

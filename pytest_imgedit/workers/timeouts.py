@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pytest_imgedit.workers.base import State, Worker
 
@@ -21,14 +21,14 @@ class Deadline:
     option: str
 
 
+@dataclass
 class Timeouts:
     """Holds workers to the deadlines of their states, without the time in which nobody listened to
     them.
     """
 
-    def __init__(self, deadlines: Mapping[State, Deadline]) -> None:
-        self._deadlines = deadlines
-        self._listened = time.monotonic()
+    deadlines: Mapping[State, Deadline]
+    _listened: float = field(default_factory=time.monotonic)
 
     def forgive_absence(self, workers: Iterable[Worker]) -> None:
         """Exclude from deadlines the time in which this process was stopped or busy, or by which
@@ -47,7 +47,7 @@ class Timeouts:
         """
         now = time.monotonic()
         for worker in workers:
-            limit = self._deadlines.get(worker.state)
+            limit = self.deadlines.get(worker.state)
             if limit is not None and now - worker.since > limit.seconds * _edits_at_once(worker):
                 doing = "a job" if worker.state == "busy" else worker.state
                 what = f"was ended: {doing} took longer than {limit.seconds:g} s ({limit.option})"

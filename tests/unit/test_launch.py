@@ -13,7 +13,7 @@ from pytest_imgedit.kinds.registry import CustomEditor
 from pytest_imgedit.run.pools import Launcher
 from pytest_imgedit.workers.base import Slot, Worker
 from pytest_imgedit.workers.hardware import Hardware, HostHardware
-from pytest_imgedit.workers.pool import Pool, Setup
+from pytest_imgedit.workers.pool import Pool
 
 
 class Large(CustomEditor):
@@ -51,21 +51,18 @@ def pool(hardware, model, **workers):
 )
 def test_all_models_of_a_machine_load_at_once_where_its_memory_allows(machines, keeps, expected):
     made = pool(connected(*machines), Large("m:C", None, {"keeps": keeps}))
-    assert made.setup.load_concurrency == expected
+    assert made.load_concurrency == expected
     assert [slot.machine for slot in made.slots] == list(machines)
 
 
 @pytest.mark.parametrize(("keeps", "expected"), [(False, 2), (True, 1)])
 def test_weights_that_ranks_keep_in_host_memory_count_for_each_group(keeps, expected):
     hardware = connected("a", gpus=("0", "1", "2", "3"))
-    assert (
-        pool(hardware, Large("m:C", None, {"keeps": keeps}, gpus=2)).setup.load_concurrency
-        == expected
-    )
+    assert pool(hardware, Large("m:C", None, {"keeps": keeps}, gpus=2)).load_concurrency == expected
 
 
 def test_a_count_of_the_config_is_taken_as_it_is():
-    assert pool(connected("aa"), Large("m:C"), load_concurrency=7).setup.load_concurrency == 7
+    assert pool(connected("aa"), Large("m:C"), load_concurrency=7).load_concurrency == 7
 
 
 @pytest.mark.parametrize("workers", [1, 4])
@@ -86,14 +83,16 @@ def test_each_host_without_gpus_has_as_many_workers_as_the_config_says():
 
 def test_deadlines_name_the_settings_that_they_come_from():
     made = pool(Hardware((HostHardware(),)), CustomEditor("m:C"), edit_timeout=5, load_timeout=7)
-    limits = {state: (limit.seconds, limit.option) for state, limit in made.setup.deadlines.items()}
+    limits = {
+        state: (limit.seconds, limit.option) for state, limit in made.timeouts.deadlines.items()
+    }
     assert limits["busy"] == (5, "workers.edit_timeout")
     assert limits["starting"] == limits["loading"] == (7, "workers.load_timeout")
 
 
 def test_where_not_all_load_at_once_each_machine_loads_one():
     watcher = SimpleNamespace(stopping=False, worker_changed=lambda worker: None)
-    made, sent = Pool(None, (), Setup({}, 1, {}), watcher), []
+    made, sent = Pool(None, (), {}, 1, {}, watcher), []
     for name, machine in ("edit-0", "a"), ("edit-1", "a"), ("edit-2", "b"):
         connection = SimpleNamespace(
             send=lambda message, name=name: sent.append((name, message["op"]))

@@ -10,7 +10,7 @@ from run_world import Told
 
 from pytest_imgedit.workers.base import Slot, Worker
 from pytest_imgedit.workers.hardware import CpuShare, _scheduled
-from pytest_imgedit.workers.pool import Pool, Setup
+from pytest_imgedit.workers.pool import Pool
 from pytest_imgedit.workers.timeouts import Deadline
 
 LIMIT = Deadline(10.0, "workers.edit_timeout")
@@ -29,7 +29,7 @@ class Changes(Told):
 
 @pytest.fixture
 def pool():
-    return Pool(None, [Slot("edit-0", ())], Setup({}, 1, {"busy": LIMIT}), Changes())
+    return Pool(None, [Slot("edit-0", ())], {}, 1, {"busy": LIMIT}, Changes())
 
 
 def worker_of(pool, state, edits=0):
@@ -69,7 +69,7 @@ def test_the_deadline_of_a_batch_is_that_of_its_edits(pool, monkeypatch, edits, 
 
 
 def test_a_pool_that_started_small_grows_with_its_jobs(monkeypatch):
-    pool = Pool(None, [Slot(f"edit-{n}", ()) for n in range(4)], Setup({}, 1, {}), Changes())
+    pool = Pool(None, [Slot(f"edit-{n}", ()) for n in range(4)], {}, 1, {}, Changes())
     started = []
     monkeypatch.setattr(pool, "_spawn", lambda slot: started.append(slot.name))
     pool.start(1)
@@ -108,10 +108,10 @@ def test_a_run_that_stops_has_workers_drop_the_job_that_they_read_ahead(pool, mo
 
 
 def test_batches_that_memory_has_halved_stay_small_in_the_processes_to_come(pool):
-    pool.setup.message["batch_size"] = 8
+    pool.setup["batch_size"] = 8
     worker = worker_of(pool, "busy", edits=8)
     list(pool._heard(worker, {"op": "edited", "edits": [], "batch_size": 4}))
-    assert (worker.batch_size, pool.setup.message["batch_size"]) == (4, 4)
+    assert (worker.batch_size, pool.setup["batch_size"]) == (4, 4)
 
 
 def test_the_share_of_the_processor_is_that_of_threads_that_want_it(monkeypatch):

@@ -112,10 +112,7 @@ def _read(
     if cls.__module__.startswith("transf"):
         options = {"use_safetensors": True, "trust_remote_code": False}
     with whole_checkpoints():
-        weights: dict[str, torch.Tensor] = cls.from_pretrained(
-            folder, dtype=dtype, **options
-        ).state_dict()
-    return weights
+        return dict(cls.from_pretrained(folder, dtype=dtype, **options).state_dict())
 
 
 def _take_dtypes(

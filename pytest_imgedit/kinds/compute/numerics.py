@@ -14,9 +14,7 @@ def pick_dtype(name: str, device: str) -> torch.dtype:
     `SetupError`.
     """
     if name == "auto":
-        if device == "cpu":
-            return torch.float32
-        return torch.bfloat16
+        return torch.float32 if device == "cpu" else torch.bfloat16
     if name not in DTYPES:
         raise SetupError(f"dtype {name!r}, expected auto or one of {', '.join(DTYPES)}")
     return DTYPES[name]

@@ -6,6 +6,7 @@ transformers' own `Qwen2VLProcessor` also wants a video processor, and that want
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,11 @@ class AssembledProcessor(ProcessorMixin):  # type: ignore[misc]
         marks = sum(text.count(IMAGE) for text in texts)
         if marks != len(counts):
             raise ValueError(f"{len(counts)} images for {marks} image marks")
-        texts = _expand(texts, counts)
+        remaining = iter(counts)
+        # Each image mark is repeated as often as its image has tokens.
+        texts = [
+            re.sub(re.escape(IMAGE), lambda _: IMAGE * next(remaining), text) for text in texts
+        ]
         if counts and text_options.pop("truncation", False):
             most = text_options.get("max_length") or self.tokenizer.model_max_length
             if max(map(len, self.tokenizer(texts)["input_ids"])) > most:
@@ -99,16 +104,6 @@ class AssembledProcessor(ProcessorMixin):  # type: ignore[misc]
         """Save tokenizer and image processor, so that `load` finds them."""
         self.image_processor.save_pretrained(save_directory)
         return list(self.tokenizer.save_pretrained(save_directory))
-
-
-def _expand(texts: Sequence[str], counts: Sequence[int]) -> list[str]:
-    """Repeat each image mark as often as its image has tokens."""
-    remaining = iter(counts)
-    expanded = []
-    for text in texts:
-        first, *rest = text.split(IMAGE)
-        expanded.append(first + "".join(IMAGE * next(remaining) + piece for piece in rest))
-    return expanded
 
 
 def repair_mm_token_type_ids(text_encoder: Any) -> None:

@@ -6,21 +6,15 @@ import random
 import sys
 
 
-def seed_all(seed: int) -> frozenset[str]:
+def seed_all(seed: int) -> None:
     """Seed the global generators of Python, numpy and torch (on all devices) with `seed` in [0,
-    2**63).
-
-    Skip libraries that are not imported yet; return the names of those that were seeded.
+    2**63), except of libraries that are not imported yet.
     """
     random.seed(seed)
-    seeded = {"random"}
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed(seed % 2**32)
-        seeded.add("numpy")
     if (torch := sys.modules.get("torch")) is not None:
         torch.manual_seed(seed)
-        seeded.add("torch")
-    return frozenset(seeded)
 
 
 def has_drawn(seed: int) -> bool:

@@ -62,9 +62,7 @@ def _checked(base: Any, further: JsonObject, folder: Path | None) -> Any:
             reason = " ".join(str(error).partition("If you want")[0].split())
             raise SetupError(f"{named}: {shorten(reason, 400)}") from error
         _require_whole(named, model, info)
-        if wants_info:
-            return (model, info)
-        return model
+        return (model, info) if wants_info else model
 
     return classmethod(from_pretrained)
 
@@ -95,7 +93,5 @@ def _require_whole(named: str, model: Any, info: JsonObject) -> None:
 
 def _listed(keys: Any) -> str:
     names = sorted(map(str, keys))
-    shown = ", ".join(names[:_SHOWN])
-    if len(names) > _SHOWN:
-        return f"{shown} and {len(names) - _SHOWN} more"
-    return shown
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

@@ -34,8 +34,7 @@ class Place:
         """Return the tokens of a `text` that stands in place of the number, behind what leads to
         it.
         """
-        ids: list[int] = tokenizer.encode(f"{self.lead}{text}", add_special_tokens=False)
-        return ids
+        return list(tokenizer.encode(f"{self.lead}{text}", add_special_tokens=False))
 
 
 def find_places(tokenizer: Any, tokens: Sequence[int], aspects: Sequence[str]) -> list[Place]:

@@ -443,13 +443,9 @@ def _common(prompts: Sequence[torch.Tensor], image_token: int) -> int:
     starts = torch.stack([prompt[:end] for prompt in prompts])
     is_common = (starts == starts[0]).all(0) & (starts[0] != image_token)
     count = int(is_common.long().cumprod(0).sum())
-    if count < MIN_COMMON:
-        return 0
-    return count
+    return count if count >= MIN_COMMON else 0
 
 
 def _joined(features: Any) -> torch.Tensor:
     """Join what some releases of transformers split by image, and others return as one tensor."""
-    if isinstance(features, torch.Tensor):
-        return features
-    return torch.cat(list(features))
+    return features if isinstance(features, torch.Tensor) else torch.cat(list(features))
