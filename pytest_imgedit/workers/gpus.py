@@ -104,8 +104,7 @@ def _visible(count: int) -> list[str]:
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if listed is None:
         return [str(index) for index in range(count)]
-    names = (name.strip() for name in listed.split(","))
-    return list(takewhile(lambda name: name not in ("", "-1"), names))
+    return list(takewhile(lambda name: name not in ("", "-1"), map(str.strip, listed.split(","))))
 
 
 def _handle(driver: Any, name: str) -> Any:
@@ -120,13 +119,12 @@ def _describe(driver: Any, names: Sequence[str]) -> Iterator[Gpu]:
         with suppress(driver.NVMLError):  # a GPU that does not report its memory
             handle = _handle(driver, name)
             memory = driver.nvmlDeviceGetMemoryInfo(handle)
-            product = str(driver.nvmlDeviceGetName(handle))
             processes = driver.nvmlDeviceGetComputeRunningProcesses(handle)
             free, total, used = (
                 round(size / 2**30, 1) for size in (memory.free, memory.total, memory.used)
             )
             holders = ", ".join(str(process.pid) for process in processes)
-            yield Gpu(name, product, free, total, used, holders)
+            yield Gpu(name, str(driver.nvmlDeviceGetName(handle)), free, total, used, holders)
 
 
 def require_memory(gpus: Sequence[Gpu], needed: int, what: str, hint: str = "") -> None:

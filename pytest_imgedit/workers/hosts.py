@@ -72,10 +72,8 @@ class Agent:
             memory=available_memory(),
             cores=available_cores(),
         )
-        origin = HostOrigin(
-            name=name, versions=versions(), machine=machine(gpu.product for gpu in known)
-        )
-        return __version__, hardware, origin
+        described = machine(gpu.product for gpu in known)
+        return __version__, hardware, HostOrigin(name=name, versions=versions(), machine=described)
 
     def versions(
         self, python: str | None, names: Sequence[str], paths: Sequence[str], patience: float
@@ -100,10 +98,9 @@ class Agent:
         """Start a worker; raises `NotStarted` if it does not come up."""
         # Nothing in the folder has a name any more once the worker is up.
         with tempfile.TemporaryDirectory(prefix="imgedit-agent-") as folder:
-            executor = LocalExecutor(
+            connection = LocalExecutor(
                 Path(folder), python, patience, Redactor(os.environ), threads, paths
-            )
-            connection = executor.start(slot)
+            ).start(slot)
         inbox: queue.Queue[FromWorker] = queue.Queue()
         self._workers[number] = connection, inbox
         connection.listen(inbox.put)
@@ -198,9 +195,13 @@ class Host:
 
         Raises `UsageError` if it cannot tell, or the host is lost.
         """
-        arguments = (python, list(names), user_import_paths(), VERSIONS_PATIENCE)
         versions: dict[str, str] | None = self.call(
-            "versions", *arguments, timeout=VERSIONS_PATIENCE + GRACE
+            "versions",
+            python,
+            list(names),
+            user_import_paths(),
+            VERSIONS_PATIENCE,
+            timeout=VERSIONS_PATIENCE + GRACE,
         )
         if versions is None:
             raise UsageError(

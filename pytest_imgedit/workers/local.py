@@ -100,18 +100,24 @@ class LocalExecutor:
             output = path.open("w+b")
         except OSError as error:
             raise NotStarted(f"{path}: {error.strerror}") from None
-        keeping = [sys.executable, "-I", "-S", supervisor.__file__, str(path), str(self.patience)]
         environment = [f"CUDA_VISIBLE_DEVICES={','.join(slot.gpus)}", *ENVIRONMENT]
         if not slot.gpus:
             environment += _openmp(self.threads)
         spec = execnet.XSpec("popen")
-        spec.python = shlex.join([*keeping, _ENV, *environment, self.python])
+        spec.python = shlex.join(
+            [
+                *(sys.executable, "-I", "-S", supervisor.__file__, str(path), str(self.patience)),
+                *(_ENV, *environment, self.python),
+            ]
+        )
         try:
             gateway = execnet.Group().makegateway(spec)
-            serve = _SERVE.format(
-                supervisor=supervisor.SUPERVISOR, up=int(supervisor.UP), paths=self.paths
+            channel = gateway.remote_exec(
+                _SERVE.format(
+                    supervisor=supervisor.SUPERVISOR, up=int(supervisor.UP), paths=self.paths
+                )
             )
-            return _Gateway(gateway, gateway.remote_exec(serve), output, self.redactor)
+            return _Gateway(gateway, channel, output, self.redactor)
         except AssertionError:  # what it printed comes of what it was sent, sooner or later
             output.close()
             reason = "it does not answer as Python does"

@@ -252,8 +252,9 @@ class Pool:
                 worker.batch_size = message["batch_size"]
             if message["op"] == "edited":
                 # What memory or a failure has left of the size holds for processes to come.
-                size = self.setup.get("batch_size", worker.batch_size)
-                self.setup["batch_size"] = min(worker.batch_size, size)
+                self.setup["batch_size"] = min(
+                    worker.batch_size, self.setup.get("batch_size", worker.batch_size)
+                )
             if message["op"] != "dropped":
                 yield job, worker, message
         elif message["op"] == "error":

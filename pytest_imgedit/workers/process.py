@@ -169,8 +169,14 @@ class JobLoop:
         try:
             self.send(reply)
         except Exception as error:  # what an editor or judge returned cannot be sent
-            message = type(error).__name__
-            self.send({"op": "error", "seconds": 0.0, "kind": "exception", "message": message})
+            self.send(
+                {
+                    "op": "error",
+                    "seconds": 0.0,
+                    "kind": "exception",
+                    "message": type(error).__name__,
+                }
+            )
 
     def _failed(self, error: BaseException) -> protocol.Failed:
         kind, message = self._describe(error)
@@ -224,8 +230,9 @@ class JobLoop:
         if callable(self_check):
             self_check()
         if "batch_size" in self.setup:  # of an editor only
-            pads = self.setup.get("pads_batches", False)
-            self.edits = EditCalls(self.model, self.setup["batch_size"], pads)
+            self.edits = EditCalls(
+                self.model, self.setup["batch_size"], self.setup.get("pads_batches", False)
+            )
         if hasattr(self.model, "on_step"):
             self.model.on_step = self._report_step
         if device == "cpu" and not self.setup["is_served"]:
@@ -303,8 +310,11 @@ class JobLoop:
         batch_size = self._batch_size()
 
         def finish() -> protocol.Edited:
-            edits = [self._finished(outputs[n], requests.get(n)) for n in range(len(outputs))]
-            return {"op": "edited", "edits": edits, "batch_size": batch_size}
+            return {
+                "op": "edited",
+                "edits": [self._finished(outputs[n], requests.get(n)) for n in sorted(outputs)],
+                "batch_size": batch_size,
+            }
 
         return finish
 
@@ -339,8 +349,11 @@ class JobLoop:
                 answers[index] = checked_answer(Answer(error=one_line(error)), batch_size=1)
         read.clear()  # prepared images are large
         answers.update(zip(questions, self._ask(list(questions.values())), strict=True))
-        ordered = [vars(answers[index]) for index in sorted(answers)]
-        return {"op": "judged", "answers": ordered, "batch_size": self._batch_size()}
+        return {
+            "op": "judged",
+            "answers": [vars(answers[index]) for index in sorted(answers)],
+            "batch_size": self._batch_size(),
+        }
 
     def _read_question(self, fields: JsonObject) -> tuple[Question, Any]:
         """Decode a question's images; prepare it for a judge that has `preprocess`."""

@@ -147,18 +147,22 @@ class RayHosts(Hosts):
         strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(
             self._group, placement_group_bundle_index=int(name.removeprefix("ray-"))
         )
-        options = {
-            "scheduling_strategy": strategy,
-            "max_concurrency": CALLS,
-            "num_cpus": self.bundle["CPU"],
-            "num_gpus": self.bundle.get("GPU", 0),
-        }
         with suppress(Exception):  # an actor that does not answer occupies the resources
             ray.kill(self._actors.pop(name))
         try:
-            actor = self._actors[name] = ray.remote(AgentActor).options(**options).remote()
+            actor = (
+                ray.remote(AgentActor)
+                .options(
+                    scheduling_strategy=strategy,
+                    max_concurrency=CALLS,
+                    num_cpus=self.bundle["CPU"],
+                    num_gpus=self.bundle.get("GPU", 0),
+                )
+                .remote()
+            )
         except Exception as error:
             raise NotStarted(f"host {name}: {one_line(error)}") from None
+        self._actors[name] = actor
         # Ray shows an actor its own GPUs only.
         return Host(name, "auto" if "GPU" in self.bundle else "none", RayTransport(ray, actor))
 

@@ -39,8 +39,12 @@ def accelerate(pipeline: Any, options: DiffusersParameters) -> bool:
     if options.step_cache is not None:
         from diffusers import FirstBlockCacheConfig
 
-        cache = FirstBlockCacheConfig(threshold=options.step_cache_threshold)
-        _try("step_cache", lambda: network.enable_cache(cache))
+        _try(
+            "step_cache",
+            lambda: network.enable_cache(
+                FirstBlockCacheConfig(threshold=options.step_cache_threshold)
+            ),
+        )
     compiled = options.compile is True or (options.compile == "if possible" and _compiles(network))
     if compiled:
         _try("compile", lambda: network.compile_repeated_blocks(dynamic=True))

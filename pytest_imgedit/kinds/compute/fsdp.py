@@ -64,13 +64,14 @@ def load_sharded(
             component.to(device)
     for name, cls in classes.items():
         weights = _read(cls, folder / name, dtype, rank0_reads)
-        whole = _take_dtypes(empty[name], weights, rank0_reads)
-        _wrap(empty[name], device, shard, whole)
+        _wrap(empty[name], device, shard, _take_dtypes(empty[name], weights, rank0_reads))
         _fill(empty[name], weights, device, shard.cpu_offload, rank0_reads)
     # It takes its inputs to the rank's device, wherever its parameters lie.
-    kind, of_rank = type(pipeline), property(lambda self: device)
+    device_of_rank = property(lambda self: device)
     pipeline.__class__ = type(
-        kind.__name__, (kind,), {"_execution_device": of_rank, "device": of_rank}
+        type(pipeline).__name__,
+        (type(pipeline),),
+        {"_execution_device": device_of_rank, "device": device_of_rank},
     )
     return pipeline
 
@@ -203,8 +204,9 @@ def _fill(
 def _split_context(pipeline: Any) -> None:
     from diffusers import ContextParallelConfig
 
-    networks = (getattr(pipeline, name) for name in _NETWORKS if hasattr(pipeline, name))
-    network: Any = next(networks, None)
+    network: Any = next(
+        (getattr(pipeline, name) for name in _NETWORKS if hasattr(pipeline, name)), None
+    )
     try:
         network.enable_parallelism(
             config=ContextParallelConfig(

@@ -68,8 +68,7 @@ def _load(pipeline: Any, name: str, path: Path) -> None:
     for text in (record.getMessage() for record in warnings.buffer):
         if any(misfit in text for misfit in _MISFITS):
             raise SetupError(f"editor.loras: {path}: {' '.join(text.split())[:300]}")
-    used = {adapter for adapters in pipeline.get_list_adapters().values() for adapter in adapters}
-    if name not in used:
+    if not any(name in adapters for adapters in pipeline.get_list_adapters().values()):
         raise SetupError(
             f"editor.loras: {path}: none of its tensors fits a network of {type(pipeline).__name__}"
         )

@@ -112,13 +112,14 @@ def repair_mm_token_type_ids(text_encoder: Any) -> None:
     Without them transformers 5 falls back to one-dimensional positions for image tokens, silently
     (huggingface/diffusers#14194).
     """
-    image_token_id = text_encoder.config.image_token_id
 
     def add(
         _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if kwargs.get("pixel_values") is not None and kwargs.get("mm_token_type_ids") is None:
-            kwargs["mm_token_type_ids"] = (kwargs["input_ids"] == image_token_id).int()
+            kwargs["mm_token_type_ids"] = (
+                kwargs["input_ids"] == text_encoder.config.image_token_id
+            ).int()
         return args, kwargs
 
     text_encoder.register_forward_pre_hook(add, with_kwargs=True)

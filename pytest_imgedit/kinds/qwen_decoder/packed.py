@@ -102,8 +102,8 @@ class PackedDecoder:
             if deep is not None:
                 extra["visual_pos_masks"] = is_image[None]
                 extra["deepstack_visual_embeds"] = [_joined(layer) for layer in deep]
-        positions = prefill.pack([prompt.positions.T for prompt in prompts]).T
-        return self._run(embedded, positions.to(device), prefill, **extra)
+        positions = prefill.pack([prompt.positions.T for prompt in prompts]).T.to(device)
+        return self._run(embedded, positions, prefill, **extra)
 
     def follow(self, tokens: torch.Tensor, positions: torch.Tensor, rows: Rows) -> torch.Tensor:
         """Run one token (B,) of each prompt at its position (B,); return the logits (B, V) of the
@@ -156,11 +156,10 @@ class Prefill:
         self.values: list[torch.Tensor] = []
         self.gather = None
         if self.common:
-            beginning = torch.arange(self.common)
-            parts = [beginning]
-            for start, length in zip(self.starts, self.lengths, strict=True):
-                parts += [beginning, torch.arange(start, start + length)]
-            self.gather = torch.cat(parts).to(device)
+            numbers = torch.arange(len(self.tokens), device=device)
+            beginning, *rest = numbers.split([self.common, *self.lengths])
+            parts = [torch.cat([beginning, prompt]) for prompt in rest]
+            self.gather = torch.cat([beginning, *parts])
 
     def pack(self, rows: Sequence[torch.Tensor]) -> torch.Tensor:
         """Put what belongs to each prompt's tokens end to end, what belongs to the common beginning
@@ -313,8 +312,9 @@ class Bounds:
             torch.tensor([0, *counts]).cumsum(0).to(device, torch.int32)
             for counts in (queries, keys)
         )
-        alike = len({*queries, *keys}) == 1
-        return cls(query_sums, key_sums, (max(queries), max(keys)), alike)
+        return cls(
+            query_sums, key_sums, (max(queries), max(keys)), alike=len({*queries, *keys}) == 1
+        )
 
     def apart(self, most: int) -> Bounds:
         """Return these bounds without their lengths: kernels are then chosen by the `most` that a
@@ -341,9 +341,11 @@ def attend(
             tensor.reshape(-1, bounds.longest[0], *tensor.shape[1:]).transpose(1, 2)
             for tensor in (query, key, value)
         )
-        shared = query.shape[1] != key.shape[1]
         output = scaled_dot_product_attention(
-            query, key, value, is_causal=causal, scale=scale, enable_gqa=shared
+            *(query, key, value),
+            is_causal=causal,
+            scale=scale,
+            enable_gqa=query.shape[1] != key.shape[1],
         )
         return output.transpose(1, 2).flatten(0, 1)
     if query.is_cuda and query.dtype in (torch.bfloat16, torch.float16):
@@ -368,7 +370,6 @@ def _varlen(
 
     function: Any = varlen.varlen_attn
     shared = {"enable_gqa": True} if "enable_gqa" in signature(function).parameters else {}
-    window = (-1, 0) if causal else (-1, -1)
     output: torch.Tensor = function(
         query,
         key,
@@ -377,7 +378,7 @@ def _varlen(
         bounds.keys,
         *bounds.longest,
         scale=scale,
-        window_size=window,
+        window_size=(-1, 0) if causal else (-1, -1),
         **shared,
     )
     return output
@@ -412,7 +413,6 @@ def _attention(
 
     A tower that goes from image to image passes neither.
     """
-    del attention_mask
     packed: Prefill | Rows | None = options.get("packed")
     sums: torch.Tensor | None = options.get("cu_seq_lens_q")
     query, key, value = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
@@ -423,8 +423,7 @@ def _attention(
         bounds = Bounds.of([total], [total], query.device)
     else:  # known without asking the GPU, which would wait for it in every layer
         longest = int(options["max_length_q"])
-        alike = longest * (len(sums) - 1) == total
-        bounds = Bounds(sums, sums, (longest, longest), alike)
+        bounds = Bounds(sums, sums, (longest, longest), alike=longest * (len(sums) - 1) == total)
         if getattr(module.config, "imgedit_apart", False):
             bounds = bounds.apart(getattr(module, "imgedit_window", total))
     return attend(query, key, value, bounds, causal=False, scale=scaling)[None], None
