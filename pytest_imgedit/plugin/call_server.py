@@ -28,7 +28,7 @@ from pytest_imgedit.core.errors import EditFailed
 
 if TYPE_CHECKING:
     from pytest_imgedit.core.strict_json import JsonObject
-    from pytest_imgedit.run.calls import Calls, EditCall, ScoreCall
+    from pytest_imgedit.run.calls import EditCall, ScoreCall, SessionCalls
 
 
 #: The most bytes of one call; a longer frame is not a call.
@@ -49,10 +49,10 @@ def _address(folder: Path) -> Iterator[str]:
 class CallServer:
     """Answers calls until it is closed, each in its own thread, on its own connection.
 
-    `answer` returns the `Calls` of a fixture by its name. What it raises is sent to the caller.
+    `answer` returns what answers the calls of a fixture. What it raises is sent to the caller.
     """
 
-    def __init__(self, folder: Path, token: bytes, answer: Callable[[str], Calls]) -> None:
+    def __init__(self, folder: Path, token: bytes, answer: Callable[[str], SessionCalls]) -> None:
         self._token, self._answer = token, answer
         self._answering = threading.Lock()
         self._is_closed = False

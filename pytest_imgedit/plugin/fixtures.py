@@ -95,7 +95,7 @@ def edit_workers(request: pytest.FixtureRequest) -> EditWorkers:
     from pytest_imgedit.plugin.state import calls_of
     from pytest_imgedit.run.calls import EditWorkers
 
-    return EditWorkers(calls_of(request.config, "edit_workers"))
+    return EditWorkers(calls_of(request.config, "edit_workers").edit)
 
 
 @pytest.fixture(scope="session")
@@ -109,4 +109,4 @@ def reward_model(request: pytest.FixtureRequest) -> RewardModel:
     from pytest_imgedit.plugin.state import calls_of
     from pytest_imgedit.run.calls import RewardModel
 
-    return RewardModel(calls_of(request.config, "reward_model"))
+    return RewardModel(calls_of(request.config, "reward_model").score)

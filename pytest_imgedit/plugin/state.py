@@ -19,8 +19,8 @@ from pytest_imgedit.plugin.xdist import Exchange, Plan, Tally
 if TYPE_CHECKING:
     from pytest_imgedit.config.settings import SuiteSettings
     from pytest_imgedit.kinds.base import Role
-    from pytest_imgedit.plugin.call_server import CallServer
-    from pytest_imgedit.run.calls import Calls
+    from pytest_imgedit.plugin.call_server import CallServer, RemoteCalls
+    from pytest_imgedit.run.calls import SessionCalls
     from pytest_imgedit.run.finish import FinishedRun
     from pytest_imgedit.run.session import Evaluation
     from pytest_imgedit.suites.base import Suite
@@ -176,8 +176,8 @@ def errors_tolerated(config: pytest.Config) -> bool:
     )
 
 
-def calls_of(config: pytest.Config, fixture: str) -> Calls:
-    """Return the `Calls` of the fixture `edit_workers` or `reward_model`.
+def calls_of(config: pytest.Config, fixture: str) -> SessionCalls | RemoteCalls:
+    """Return what answers calls of the fixture `edit_workers` or `reward_model`.
 
     In an xdist worker they go to the controller.
     """

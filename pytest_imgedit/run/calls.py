@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Protocol
 
 from PIL import Image
 
@@ -30,21 +29,14 @@ EditCall = tuple[bytes, str, int]
 ScoreCall = tuple[bytes, bytes, bytes | None, str, str]
 
 
-class Calls(Protocol):
-    """Answers calls, here or in another process; raises `EditFailed`."""
-
-    def edit(self, calls: Sequence[EditCall]) -> Sequence[bytes]:
-        """Return the edited images as PNGs, in order."""
-
-    def score(self, calls: Sequence[ScoreCall]) -> Sequence[JsonObject]:
-        """Return the fields of the verdicts, in order."""
-
-
 class EditWorkers:
-    """Edits images with the run's editor and its workers; edits are stored like any other."""
+    """Edits images with the run's editor and its workers; edits are stored like any other.
 
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
+    `answer` makes the edits, here or in another process, and returns them as PNGs, in order.
+    """
+
+    def __init__(self, answer: Callable[[Sequence[EditCall]], Sequence[bytes]]) -> None:
+        self._answer = answer
 
     def edit(self, source: Image.Image, instruction: str, seed: int = 0) -> Image.Image:
         """Edit one RGB image; raises `EditFailed` if the editor fails."""
@@ -58,17 +50,18 @@ class EditWorkers:
 
         Sources of one size go into one call of the editor (`editor.batch_size`).
         """
-        images = self._calls.edit(
-            [(encode_png(source), instruction, seed) for source, instruction in requests]
-        )
-        return list(map(decode, images))
+        calls = [(encode_png(source), instruction, seed) for source, instruction in requests]
+        return list(map(decode, self._answer(calls)))
 
 
 class RewardModel:
-    """Scores edits with the run's judge, rubric and workers; verdicts are stored like any other."""
+    """Scores edits with the run's judge, rubric and workers; verdicts are stored like any other.
 
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
+    `answer` reaches the verdicts, here or in another process, and returns their fields, in order.
+    """
+
+    def __init__(self, answer: Callable[[Sequence[ScoreCall]], Sequence[JsonObject]]) -> None:
+        self._answer = answer
 
     def score(
         self,
@@ -109,7 +102,7 @@ class RewardModel:
                 edits, categories, images, strict=True
             )
         ]
-        return [results.Verdict(**verdict) for verdict in self._calls.score(calls)]
+        return [results.Verdict(**verdict) for verdict in self._answer(calls)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,9 +207,8 @@ def _pair(
     category: str = "default",
     reference: bytes | None = None,
 ) -> EditPair:
-    name = hashlib.sha256(source + instruction.encode()).hexdigest()[:16]
     return EditPair(
-        f"call-{name}",
+        f"call-{hashlib.sha256(source + instruction.encode()).hexdigest()[:16]}",
         category,
         instruction,
         _Bytes(source),

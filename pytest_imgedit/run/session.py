@@ -16,12 +16,11 @@ from typing import Any, NamedTuple, TextIO
 from pytest_imgedit.config.settings import Settings, SuiteSettings, make_settings, read_tables
 from pytest_imgedit.core import errors, sanitize
 from pytest_imgedit.core.results import Results, Section
-from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.base import Model, Role
 from pytest_imgedit.report import terminal, write
 from pytest_imgedit.report.progress import RunProgress
 from pytest_imgedit.run import finish, placement, pools, preflight, work
-from pytest_imgedit.run.calls import EditCall, EditWorkers, RewardModel, ScoreCall, SessionCalls
+from pytest_imgedit.run.calls import EditWorkers, RewardModel, SessionCalls
 from pytest_imgedit.run.hooks import CallHook, GuardedHooks, Interrupts, no_hooks
 from pytest_imgedit.run.plan import Request, ask_servers, make_plan, resolve_models
 from pytest_imgedit.run.run import BlockRun, Run, RunContext
@@ -420,20 +419,9 @@ def open_models(config: Path | None = None, **tables: Mapping[str, Any]) -> Iter
         raw[section] = {**raw.get(section, {}), **table}
     evaluation = Evaluation(make_settings(raw), Path.cwd())
     try:
-        calls = _LazyCalls(evaluation)
-        yield OpenModels(EditWorkers(calls), RewardModel(calls))
+        yield OpenModels(
+            EditWorkers(lambda calls: evaluation.calls("edit_workers", sys.stderr).edit(calls)),
+            RewardModel(lambda calls: evaluation.calls("reward_model", sys.stderr).score(calls)),
+        )
     finally:
         evaluation.close()
-
-
-@dataclass(frozen=True)
-class _LazyCalls:
-    """Answers calls of an evaluation, which is checked at the first of them."""
-
-    evaluation: Evaluation
-
-    def edit(self, calls: Sequence[EditCall]) -> list[bytes]:
-        return self.evaluation.calls("edit_workers", sys.stderr).edit(calls)
-
-    def score(self, calls: Sequence[ScoreCall]) -> list[JsonObject]:
-        return self.evaluation.calls("reward_model", sys.stderr).score(calls)
