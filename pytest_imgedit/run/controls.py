@@ -96,8 +96,10 @@ def _edit(works: Sequence[Work], control: Identity, store: Store, stage: str) ->
 
 def _sample(pairs: Sequence[EditPair]) -> list[EditPair]:
     """Choose `SAMPLE` pairs of each category, or more, up to `ALTOGETHER`, if there are few."""
-    shuffled = sorted(pairs, key=lambda pair: hashlib.sha256(pair.id.encode()).digest())
-    groups = grouped(shuffled, lambda pair: pair.category).values()
+    groups = grouped(
+        sorted(pairs, key=lambda pair: hashlib.sha256(pair.id.encode()).digest()),
+        lambda pair: pair.category,
+    ).values()
     size = max(SAMPLE, math.ceil(ALTOGETHER / max(1, len(groups))))
     return [pair for group in groups for pair in group[:size]]
 
@@ -149,8 +151,7 @@ def describe_noise(plan: Sequence[Work], repeats: Sequence[Work]) -> Noise:
     before = _mean_scores(plan)
     rows: list[NoiseRow] = []
     shifts: list[float] = []
-    for number in dict.fromkeys(work.repeat for work in repeats):
-        works = [work for work in repeats if work.repeat == number]
+    for works in grouped(repeats, lambda work: work.repeat).values():
         after = _mean_scores(works)
         categories = {work.pair.id: work.pair.category for work in works}
         moves = {pair: score - before[pair] for pair, score in after.items() if pair in before}

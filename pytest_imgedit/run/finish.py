@@ -48,9 +48,10 @@ def make_results(ended: EndedRun) -> results.Results:
     trials = ended.trials or Trials()
     controls = noise = None
     if trials.controls:
-        scores = {item.id: item.score for item in items if item.score is not None}
         controls = describe_controls(
-            control_trials(trials.controls), scores, plan.settings.gates.alpha
+            control_trials(trials.controls),
+            {item.id: item.score for item in items if item.score is not None},
+            plan.settings.gates.alpha,
         )
     if trials.repeats:
         noise = describe_noise(plan.works, trials.repeats)
@@ -241,5 +242,7 @@ class FinishedRun:
     def of(cls, document: Results, min_score: float | None, store: Path) -> FinishedRun:
         """Make a run from its results; `store` is the folder of the store that holds its images."""
         report = store / "runs" / document.run.id / "report.html"
-        items = {item.id: ItemResult.of(item, min_score, store, report) for item in document.items}
-        return cls(items, document)
+        return cls(
+            {item.id: ItemResult.of(item, min_score, store, report) for item in document.items},
+            document,
+        )

@@ -13,7 +13,7 @@ from typing import Literal
 
 from pytest_imgedit.core.errors import UsageError
 from pytest_imgedit.kinds.base import GIB, GPUS_OPTION, Memory, Model, Role, Room, Workload
-from pytest_imgedit.workers.gpus import Gpu, group_gpus, require_memory
+from pytest_imgedit.workers.gpus import group_gpus, require_memory
 from pytest_imgedit.workers.hardware import Hardware
 
 Mode = Literal["auto", "swap", "resident"]
@@ -115,13 +115,7 @@ def place(
     for need in needs:
         _require_host_memory(need, hardware)
         _require_gpu_memory(need, hardware)
-    mode: PlacedMode
-    if hardware.is_split and len(needs) > 1:
-        mode, reason = "apart", "side by side, workers.judge_gpus"
-    elif overlaps:
-        mode, reason = "resident", BOTH
-    else:
-        mode, reason = _mode(requested, needs, hardware.gpus)
+    mode, reason = _mode(requested, needs, hardware, overlaps)
     return Placement(mode, tuple(_lines(hardware, needs, reason)))
 
 
@@ -141,11 +135,11 @@ def need_of(model: Model, hardware: Hardware) -> Need:
 
 def settle(model: Model, jobs: int, hardware: Hardware) -> Model:
     """Decide the parameters that are left to the harness, for a number of jobs, stored ones too."""
-    workers = len(groups_of(model, hardware))
-    if not workers:
+    groups = groups_of(model, hardware)
+    if not groups:
         return model
     smallest = min((gpu.total_gib for gpu in hardware.gpus), default=math.inf) * GIB
-    return model.settle(Workload(jobs / workers, smallest))
+    return model.settle(Workload(jobs / len(groups), smallest))
 
 
 def _require_gpu_memory(need: Need, hardware: Hardware) -> None:
@@ -173,17 +167,24 @@ def _require_host_memory(need: Need, hardware: Hardware) -> None:
             )
 
 
-def _mode(requested: Mode, needs: Sequence[Need], gpus: Sequence[Gpu]) -> tuple[PlacedMode, str]:
+def _mode(
+    requested: Mode, needs: Sequence[Need], hardware: Hardware, overlaps: bool
+) -> tuple[PlacedMode, str]:
+    """Decide where models are, and say why; with `overlaps`, a server computes for one of them."""
+    if hardware.is_split and len(needs) > 1:
+        return "apart", "side by side, workers.judge_gpus"
+    if overlaps:
+        return "resident", BOTH
     if len(needs) < 2:
         return "swap", "stays"
     if requested == "swap":
         return "swap", f"{AFTER}, workers.placement"
-    if not gpus or any(need.memory.weights is None for need in needs):
+    if not hardware.gpus or any(need.memory.weights is None for need in needs):
         if requested == "resident":
             return "resident", BOTH
         return "swap", f"{AFTER}, whether both fit is not known"
     together = sum(need.total / (need.model.gpus if need.groups else 1) for need in needs)
-    smallest = min(gpu.free_gib for gpu in gpus) * GIB
+    smallest = min(gpu.free_gib for gpu in hardware.gpus) * GIB
     if requested == "resident" and together > smallest:
         raise UsageError(
             "workers.placement: found 'resident', but editor and judge do not fit together: "

@@ -45,8 +45,6 @@ from pytest_imgedit.store.store import Store, finished_runs
 from pytest_imgedit.suites.base import Suite
 from pytest_imgedit.workers.hardware import Hardware
 
-#: How many pairs a line names.
-NAMED = 3
 #: How many earlier runs are read, the newest first.
 RUNS = 10
 
@@ -295,7 +293,7 @@ def _missing_lines(
         names = list(dict.fromkeys(_name(work.pair, affected is broken) for work in affected))
         if not names:
             continue
-        line = f"{len(names)} of {pairs} pairs have {what} ({first_of(names, NAMED)}); {advice}"
+        line = f"{len(names)} of {pairs} pairs have {what} ({first_of(names, 3)}); {advice}"
         if affected is broken and len(names) > allowed:
             raise errors.UsageError(
                 f"{line}; mend them, or allow more than {allowed} with --imgedit-max-errors"
@@ -485,7 +483,7 @@ def ask_servers(plan: RunPlan) -> None:
         or settings.judge.repeats
         or any(scorer.stored_verdict(work, run.reuse) is None for work in edited)
     )
-    has_work: dict[Role, bool] = {"editor": bool(missing), "judge": is_judging}
     for role, model in plan.models.items():
-        if has_work[role] and pools.python_of(settings, role) is None:
+        has_work = is_judging if role == "judge" else missing
+        if has_work and pools.python_of(settings, role) is None:
             model.reach()

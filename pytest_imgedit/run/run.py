@@ -78,7 +78,6 @@ class Run:
         """Make the missing edits and give every edit a verdict, then try the judge."""
         overlap = None
         swap = Swap(self.context.launch("judge"), self.clock)
-        pending: list[Work] = []
         try:
             try:
                 mode = self.place("editor", "judge").mode if missing else None
@@ -241,8 +240,10 @@ class Run:
             controls = plan_controls(
                 plan.request.suite, pairs, plan.store, settings.run, plan.request.shard
             )
-        has_order = not self.scorer.judge.model.measures
-        self.trials = Trials(controls, plan_repeats(plan.works, settings.judge.repeats, has_order))
+        repeats = plan_repeats(
+            plan.works, settings.judge.repeats, has_order=not self.scorer.judge.model.measures
+        )
+        self.trials = Trials(controls, repeats)
         trials = self.take_stored_verdicts(self.trials.works, count=False)
         if not (pending or trials):
             return

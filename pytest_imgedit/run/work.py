@@ -234,13 +234,14 @@ def _next_of_category(pairs: Iterable[EditPair]) -> dict[str, EditPair]:
 
 
 T = TypeVar("T")
+K = TypeVar("K")
 
 
-def grouped(members: Iterable[T], name: Callable[[T], str]) -> dict[str, list[T]]:
-    """Group members by a name of each, in the order in which the names first occur."""
-    groups: dict[str, list[T]] = {}
+def grouped(members: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Group members by a key of each, in the order in which the keys first occur."""
+    groups: dict[K, list[T]] = {}
     for member in members:
-        groups.setdefault(name(member), []).append(member)
+        groups.setdefault(key(member), []).append(member)
     return groups
 
 

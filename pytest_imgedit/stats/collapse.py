@@ -157,8 +157,10 @@ def p_collapsed(moves: Sequence[Move], least: float) -> tuple[float, str]:
         comb(changed, count) * comb(alike, falls - count)
         for count in range(fallen, min(falls, changed) + 1)
     )
-    noise = f"{falls - fallen} of the {alike} pairs whose edits look as they did fell so far"
-    return tables / comb(len(moves), falls), noise
+    return (
+        tables / comb(len(moves), falls),
+        f"{falls - fallen} of the {alike} pairs whose edits look as they did fell so far",
+    )
 
 
 def p_falls_outweigh(moves: Sequence[Move], least: float) -> float:

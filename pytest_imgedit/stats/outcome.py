@@ -49,9 +49,13 @@ def outcome(results: Results) -> Outcome:
     state: State = gates[0].state if gates else "INVALID"
     if state != "PASS":
         allowed = state == "INCONCLUSIVE" and run.options.gates.allow_inconclusive
-        whys = [gate.why for gate in gates if gate.state == state]
-        whys += [f"{gate.state}, {gate.why}" for gate in gates if gate.state not in (state, "PASS")]
-        reasons = [*mostly_copies(results), *whys, *_compared(results), *left_out(results)]
+        reasons = [
+            *mostly_copies(results),
+            *(gate.why for gate in gates if gate.state == state),
+            *(f"{gate.state}, {gate.why}" for gate in gates if gate.state not in (state, "PASS")),
+            *_compared(results),
+            *left_out(results),
+        ]
         line = f"{state}{' (allowed)' if allowed else ''}: {'; '.join(reasons)}"
         return Outcome(state, printable(line), fails=not allowed)
     mean = results.overall.macro.mean

@@ -55,8 +55,11 @@ def in_parts(pairs: Sequence[PlannedPair]) -> list[list[PlannedPair]]:
     The order is that of the hashes of their sources. Pairs of one source stay together, and every
     part has pairs of every category.
     """
-    by_hash = sorted(pairs, key=lambda pair: hashlib.sha256(pair.cluster.encode()).digest())
-    strata = strata_of(by_hash, attrgetter("cluster"), attrgetter("category"))
+    strata = strata_of(
+        sorted(pairs, key=lambda pair: hashlib.sha256(pair.cluster.encode()).digest()),
+        attrgetter("cluster"),
+        attrgetter("category"),
+    )
     categories = {pair.category for pair in pairs}
     for count in range(MOST, 1, -1):
         parts: list[list[PlannedPair]] = [[] for _ in range(count)]
