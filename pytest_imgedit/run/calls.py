@@ -18,9 +18,7 @@ from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.base import Role
 from pytest_imgedit.kinds.identity import Identity
 from pytest_imgedit.kinds.registry import CustomEditor
-from pytest_imgedit.run.edit import EditStage, stored_edit
-from pytest_imgedit.run.pools import SessionWorkers
-from pytest_imgedit.run.score import Scorer, ScoreStage
+from pytest_imgedit.run import edit, pools, score
 from pytest_imgedit.run.work import Work, make_works, missing_edits
 
 #: A requested edit: the source as a PNG, the instruction, the seed.
@@ -127,7 +125,7 @@ _CALLER = Identity(
 class SessionCalls:
     """Answers calls with the session's workers, one call at a time; stored results start none."""
 
-    def __init__(self, workers: SessionWorkers) -> None:
+    def __init__(self, workers: pools.SessionWorkers) -> None:
         self.workers, self.settings, self.store = workers, workers.settings, workers.store
         self._one_at_a_time = threading.Lock()
         self._is_closed = False
@@ -146,10 +144,10 @@ class SessionCalls:
                 pairs, pairs, identity, self.store, base_seed=self.settings.editor.seed
             )
             for work in works:
-                work.edit = stored_edit(work, identity, self.store, self.settings.run.reuse)
+                work.edit = edit.stored_edit(work, identity, self.store, self.settings.run.reuse)
             pending = {work.content: work for work in missing_edits(works)}
             if pending:
-                EditStage(
+                edit.EditStage(
                     identity, self.workers.pool("editor", len(pending)), self.store, _ignore
                 ).run(list(pending.values()))
         return [self._image(pending.get(work.content, work)) for work in works]
@@ -168,13 +166,13 @@ class SessionCalls:
         ]
         with self._calling("judge"):
             works = make_works(pairs, pairs, _CALLER, self.store)
-            scorer = Scorer(self.settings, self.workers.identity("judge"), self.store)
+            scorer = score.Scorer(self.settings, self.workers.identity("judge"), self.store)
             for work, (_, edited, *_) in zip(works, calls, strict=True):
                 work.edit = results.Edit(self.store.blobs.put(edited), 0.0, "call")
                 work.verdict = scorer.stored_verdict(work, self.settings.run.reuse)
             pending = [work for work in works if work.verdict is None and work.error is None]
             if pending:
-                ScoreStage(
+                score.ScoreStage(
                     scorer, self.workers.pool("judge", len(pending)), _ignore, time.perf_counter
                 ).run(pending)
         failed = next((work for work in works if work.verdict is None), None)

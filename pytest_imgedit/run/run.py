@@ -11,13 +11,11 @@ from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import SeedResult, Stage, Timing
 from pytest_imgedit.kinds.base import Role
 from pytest_imgedit.report.progress import RunProgress
-from pytest_imgedit.run.blocks import Blocks
+from pytest_imgedit.run import edit, score
 from pytest_imgedit.run.controls import Trials, plan_controls, plan_repeats
-from pytest_imgedit.run.edit import EditStage
 from pytest_imgedit.run.hooks import CallHook
 from pytest_imgedit.run.placement import Placement, place
-from pytest_imgedit.run.plan import RunPlan
-from pytest_imgedit.run.score import Feed, Scorer, ScoreStage
+from pytest_imgedit.run.plan import Blocks, RunPlan
 from pytest_imgedit.run.swap import Overlap, Swap, first_loaded
 from pytest_imgedit.run.work import Work, missing_edits
 from pytest_imgedit.workers.base import Worker
@@ -58,7 +56,7 @@ class Run:
         self.workers: list[tuple[Stage, Worker]] = []
 
     @property
-    def scorer(self) -> Scorer:
+    def scorer(self) -> score.Scorer:
         """The scorer of a run that does not only edit."""
         assert self.plan.scorer is not None
         return self.plan.scorer
@@ -159,12 +157,14 @@ class Run:
         """
         waiting = self.take_stored_verdicts(self.plan.works)
 
-        def score(feed: Feed) -> None:
+        def judge(feed: score.Feed) -> None:
             with self.progress.stage("score", len(waiting) + len(missing)):
-                ScoreStage(self.scorer, swap.judge, self._scored, self.clock, feed).run(waiting)
+                score.ScoreStage(self.scorer, swap.judge, self._scored, self.clock, feed).run(
+                    waiting
+                )
 
         overlap = Overlap(
-            score,
+            judge,
             partial(self.hooks, "before_stage", stage="score", plan=self.plan),
             self.clock,
         )
@@ -195,7 +195,7 @@ class Run:
         meter = self._meter(editors)
         try:
             with self.progress.stage("edit", len(missing)), meter:
-                EditStage(self.plan.editor, editors, self.plan.store, done).run(missing)
+                edit.EditStage(self.plan.editor, editors, self.plan.store, done).run(missing)
         finally:
             self.timing.edits += sum(work.edit is not None for work in missing)
             self.timing.edit_s += self.clock() - started
@@ -282,7 +282,7 @@ class Run:
         meter = self._meter(swap.judge)
         try:
             with self.progress.stage("score", len(pending)), meter:
-                ScoreStage(self.scorer, swap.judge, self._scored, self.clock).run(pending)
+                score.ScoreStage(self.scorer, swap.judge, self._scored, self.clock).run(pending)
         finally:
             self.timing.score_s += max(0.0, self.clock() - swap.judging_since(requested_at))
             self.timing.score_gpu_busy = meter.share
@@ -294,7 +294,7 @@ class Run:
         began = self.clock()
         try:
             with self.progress.stage(TRYING, len(trials)):
-                ScoreStage(
+                score.ScoreStage(
                     self.scorer, swap.judge, partial(self.progress.advance, TRYING), self.clock
                 ).run(trials)
         finally:

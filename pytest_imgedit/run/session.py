@@ -26,8 +26,7 @@ from pytest_imgedit.run.plan import Request, ask_servers, make_plan, resolve_mod
 from pytest_imgedit.run.run import BlockRun, Run, RunContext
 from pytest_imgedit.stats.gates import Selection, narrow
 from pytest_imgedit.stats.outcome import Outcome, outcome
-from pytest_imgedit.store.baselines import check_name
-from pytest_imgedit.store.store import Store
+from pytest_imgedit.store import baselines, store
 from pytest_imgedit.suites.base import Suite, load_suite
 from pytest_imgedit.workers.hardware import Hardware
 
@@ -63,7 +62,7 @@ class Evaluation:
         self.baselines = preflight.Baselines(settings, root)
         if self.baselines.makes_first:
             self.settings = self.baselines.without_comparison()
-        self.store = Store(root / settings.run.out)
+        self.store = store.Store(root / settings.run.out)
         self.run: finish.FinishedRun | None = None
         self.interrupted = self._checked = False
         self._load = load
@@ -124,7 +123,7 @@ class Evaluation:
         preflight.check_partial(self.settings)
         preflight.check_rubric(self.settings, self.suite)
         if self.settings.run.save is not None:
-            check_name(self.settings.run.save)
+            baselines.check_name(self.settings.run.save)
         if self.settings.run.stage == "edit":
             preflight.check_edits_only(self.settings)
         elif self.baselines.reference is not None:
@@ -343,7 +342,7 @@ class Evaluation:
             )
 
     @cached_property
-    def _opened_store(self) -> Store:
+    def _opened_store(self) -> store.Store:
         """The store, held until `close`; raises `UsageError` if another process holds it."""
         return self._open.enter_context(self.store)
 

@@ -44,8 +44,7 @@ def agreement(
             drawn.append(_measure(x[pairs], y[pairs]))
     rows: dict[str, Any] = {"n": len(x)}
     for column, (name, value) in enumerate(zip(MEASURES, values.tolist(), strict=True)):
-        resampled = np.asarray([row[column] for row in drawn])
-        resampled = resampled[~np.isnan(resampled)]
+        resampled = [row[column] for row in drawn if not np.isnan(row[column])]
         rows[name] = {"value": None if np.isnan(value) else value, "ci95": None}
         if not np.isnan(value) and len(resampled) > 0.9 * RESAMPLES:
             rows[name]["ci95"] = np.quantile(resampled, [0.025, 0.975]).tolist()

@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_imgedit.core.results import GateOptions, GateResult, State
-from pytest_imgedit.core.sanitize import p_value
-from pytest_imgedit.stats.estimates import signs
-from pytest_imgedit.stats.gates import allowed_pairs
+from pytest_imgedit.core import results, sanitize
+from pytest_imgedit.stats import estimates, gates
 from pytest_imgedit.store.baselines import BaselineItem
 
 #: Number of collapsed pairs that a gate's line names.
@@ -71,8 +69,8 @@ def are_alike(old: BaselineItem, item: BaselineItem) -> bool:
 
 
 def max_collapsed(
-    settings: GateOptions, moves: Sequence[Move], baseline: str
-) -> tuple[GateResult, list[str]]:
+    settings: results.GateOptions, moves: Sequence[Move], baseline: str
+) -> tuple[results.GateResult, list[str]]:
     """Evaluate `--imgedit-max-collapsed`; return the gate and the ids of the collapsed pairs, the
     furthest fall first.
 
@@ -83,7 +81,7 @@ def max_collapsed(
     """
     compared = [move for move in moves if move.difference is not None]
     fallen = _collapsed(compared, settings.collapse)
-    allowed = allowed_pairs(settings.max_collapsed, len(moves))
+    allowed = gates.allowed_pairs(settings.max_collapsed, len(moves))
     state, why, p = _decide(settings, compared, allowed)
     lost = [_at_worst(move) for move in moves if move.difference is None]
     if not compared:
@@ -102,7 +100,7 @@ def max_collapsed(
     if why:
         line += f": {why}"
     return (
-        GateResult("overall", "max_collapsed", allowed, len(fallen), state, line, p),
+        results.GateResult("overall", "max_collapsed", allowed, len(fallen), state, line, p),
         [move.pair for move in fallen],
     )
 
@@ -124,8 +122,8 @@ def _at_worst(move: Move) -> Move:
 
 
 def _decide(
-    settings: GateOptions, compared: Sequence[Move], allowed: int
-) -> tuple[State, str, float | None]:
+    settings: results.GateOptions, compared: Sequence[Move], allowed: int
+) -> tuple[results.State, str, float | None]:
     fallen = _collapsed(compared, settings.collapse)
     if len(fallen) <= allowed:
         return "PASS", "", None
@@ -133,8 +131,11 @@ def _decide(
         [move for move in compared if move not in fallen[:allowed]], settings.collapse
     )
     if p <= settings.alpha_of("max_collapsed"):
-        return "FAIL", f"{what} ({p_value(p)})", p
-    why = f"not shown to be more than chance ({p_value(p)}), which more pairs or seeds would tell"
+        return "FAIL", f"{what} ({sanitize.p_value(p)})", p
+    why = (
+        f"not shown to be more than chance ({sanitize.p_value(p)}), which more pairs or seeds "
+        "would tell"
+    )
     return "INCONCLUSIVE" if settings.strict else "PASS", why, p
 
 
@@ -182,7 +183,7 @@ def p_falls_outweigh(moves: Sequence[Move], least: float) -> float:
     seeds = max(len(move.moves) for move in moved)
     sizes = np.array([[*move.moves, *[0.0] * (seeds - len(move.moves))] for move in moved]) / seeds
     _, source = np.unique([move.source for move in moved], return_inverse=True)
-    flips = signs((int(source.max()) + 1) * seeds)
+    flips = estimates.signs((int(source.max()) + 1) * seeds)
     units = source[:, None] * seeds + np.arange(seeds)
     means = sizes.sum(axis=1)
     limit = _weigh(means) + 1e-9 * float((means**2).sum())

@@ -20,10 +20,9 @@ from pytest_imgedit.core.results import (
     JudgeInfo,
     MovedPair,
 )
-from pytest_imgedit.stats.collapse import are_alike
+from pytest_imgedit.stats import collapse, holm
 from pytest_imgedit.stats.estimates import Estimate
 from pytest_imgedit.stats.gates import Observation, estimate_field, means_before
-from pytest_imgedit.stats.holm import holm
 from pytest_imgedit.store.baselines import Baseline, BaselineItem
 
 #: Number of pairs that fell or rose most which a comparison names.
@@ -48,7 +47,7 @@ def _difference(old: BaselineItem, item: BaselineItem) -> Observation:
         value=None if score is None or was is None else round(score - was, 6),
         lowest=(0.0 if score is None else score) - (10.0 if was is None else was),
         highest=(10.0 if score is None else score) - (0.0 if was is None else was),
-        alike=are_alike(old, item),
+        alike=collapse.are_alike(old, item),
         before=was,
     )
 
@@ -68,12 +67,14 @@ def compare(
     """
     observations = differences(baseline.items, items)
     old = {item.id: item for item in baseline.items}
-    moved = [
-        MovedPair(id=item.id, before=pair.before, now=item.score, difference=pair.value)
-        for item, pair in zip(items, observations, strict=True)
-        if pair.before is not None and item.score is not None and pair.value
-    ]
-    moved.sort(key=lambda pair: (pair.difference, pair.id))
+    moved = sorted(
+        (
+            MovedPair(id=item.id, before=pair.before, now=item.score, difference=pair.value)
+            for item, pair in zip(items, observations, strict=True)
+            if pair.before is not None and item.score is not None and pair.value
+        ),
+        key=lambda pair: (pair.difference, pair.id),
+    )
     return Comparison(
         name=baseline.name,
         run=baseline.run,
@@ -106,8 +107,8 @@ def _rows(
     """One row for `overall` and each category; p values are adjusted over all of them."""
     fields = ["overall", *in_order(pair.category for pair in observations)]
     estimates = [estimate_field(field, observations) for field in fields]
-    drops = holm([1.0 if estimate is None else estimate.p_below(0) for estimate in estimates])
-    rises = holm([1.0 if estimate is None else estimate.p_above(0) for estimate in estimates])
+    drops = holm.holm([1.0 if estimate is None else estimate.p_below(0) for estimate in estimates])
+    rises = holm.holm([1.0 if estimate is None else estimate.p_above(0) for estimate in estimates])
     before = means_before(fields, observations)
     gate_of = {gate.field: gate for gate in gates}
     scores = [

@@ -8,8 +8,7 @@ from itertools import groupby
 
 import numpy as np
 
-from pytest_imgedit.core.results import ControlRow, Controls, ControlTrial, GateResult, State
-from pytest_imgedit.core.sanitize import number
+from pytest_imgedit.core import results, sanitize
 from pytest_imgedit.stats.estimates import estimate, summarize
 
 #: Best first; the edits of a control are worth the same in any order.
@@ -24,8 +23,8 @@ RESAMPLES = 2_000
 
 
 def describe_controls(
-    trials: Sequence[ControlTrial], own: Mapping[str, float], alpha: float
-) -> Controls:
+    trials: Sequence[results.ControlTrial], own: Mapping[str, float], alpha: float
+) -> results.Controls:
     """Describe how the judge scored the controls.
 
     Where no pair has a reference, controls must score under `WORTHLESS`, and under the run's own
@@ -47,7 +46,7 @@ def describe_controls(
             errors=len(of_control) - len(scored) - pending,
             pending=pending,
         )
-        row = ControlRow(**asdict(summary), control=name, pending=pending)
+        row = results.ControlRow(**asdict(summary), control=name, pending=pending)
         if name != "oracle" and not is_waiting:
             if "oracle" in scores:
                 right = {pair: score for pair, (score, _) in scores["oracle"].items()}
@@ -55,24 +54,23 @@ def describe_controls(
             else:
                 row = _known_worthless(row, scored, own, alpha)
         rows.append(row)
-    rows.sort(key=lambda row: (row.mean is None, -(row.mean or 0.0)))
     pairs = {trial.pair: trial.cluster for trial in trials}
-    return Controls(
+    return results.Controls(
         pairs=len(pairs),
         sources=len(set(pairs.values())),
         has_oracle="oracle" in scores,
         beside_editor=bool(own),
-        rows=tuple(rows),
+        rows=tuple(sorted(rows, key=lambda row: (row.mean is None, -(row.mean or 0.0)))),
         trials=tuple(trials),
     )
 
 
 def _known_worthless(
-    row: ControlRow,
+    row: results.ControlRow,
     scored: Mapping[str, tuple[float, str]],
     own: Mapping[str, float],
     alpha: float,
-) -> ControlRow:
+) -> results.ControlRow:
     """Decide, without references, whether scores stay under `WORTHLESS` and under those of the
     editor's `own` edits.
 
@@ -89,12 +87,12 @@ def _known_worthless(
 
 
 def _told_apart(
-    row: ControlRow,
+    row: results.ControlRow,
     scored: Mapping[str, tuple[float, str]],
     right: Mapping[str, float],
     alpha: float,
     points: float = ENOUGH_POINTS,
-) -> ControlRow:
+) -> results.ControlRow:
     """Decide whether scores are lower than the `right` ones of the same pairs, by effect and beyond
     chance.
     """
@@ -107,7 +105,7 @@ def _told_apart(
     difference = estimate([score - better for better, score, _ in known], clusters)
     p, (area, ends) = difference.p_below(0), auc(higher, lower, clusters)
     is_lower = p <= alpha and -difference.mean >= points
-    state: State = "INVALID"
+    state: results.State = "INVALID"
     if is_lower and area >= ENOUGH_AUC:
         state = "PASS"
     elif not difference.can_show(alpha) or (is_lower and ends[1] >= ENOUGH_AUC):
@@ -134,14 +132,14 @@ def auc(
     return float(wins.mean()), (float(low), float(high))
 
 
-def controls_gate(controls: Controls) -> GateResult:
+def controls_gate(controls: results.Controls) -> results.GateResult:
     """Decide whether the judge can be believed: INVALID if it does not tell every control from a
     right edit.
     """
     rows, has_oracle = controls.rows, controls.has_oracle
     invalid = ", ".join(row.control for row in rows if row.state == "INVALID")
     inconclusive = ", ".join(row.control for row in rows if row.state == "INCONCLUSIVE")
-    state: State = "PASS"
+    state: results.State = "PASS"
     why = "the judge tells every control from a right edit"
     if not has_oracle:
         why = f"the judge scores every control under {WORTHLESS:g} and under this editor's edits"
@@ -168,14 +166,14 @@ def controls_gate(controls: Controls) -> GateResult:
         )
     if rows:
         why += f": {_ranking(rows)}"
-    return GateResult("overall", "controls", None, None, state, why)
+    return results.GateResult("overall", "controls", None, None, state, why)
 
 
-def _ranking(rows: Sequence[ControlRow]) -> str:
+def _ranking(rows: Sequence[results.ControlRow]) -> str:
     """Write `oracle 10.00 > shuffled 0.72 > identity 0.00 = noise 0.00, blank unscored`."""
     ranks = []
     scored = [row for row in rows if row.mean is not None]
-    for mean, group in groupby(scored, key=lambda row: number(row.mean)):
+    for mean, group in groupby(scored, key=lambda row: sanitize.number(row.mean)):
         ranks.append(" = ".join(f"{row.control} {mean}" for row in group))
     unscored = [f"{row.control} unscored" for row in rows if row.mean is None]
     return ", ".join(filter(None, [" > ".join(ranks), *unscored]))

@@ -122,7 +122,6 @@ def left_out(results: Results) -> list[str]:
         )
     if selection.skipped:
         parts.append(f"{counted(selection.skipped, 'pair')} skipped by marks")
-    gates = [gate for gate in results.gates if gate.state == "NOT SELECTED"]
-    if gates:
+    if gates := [gate for gate in results.gates if gate.state == "NOT SELECTED"]:
         parts.append(f"not selected: {', '.join(f'{gate.kind} {gate.field}' for gate in gates)}")
     return parts

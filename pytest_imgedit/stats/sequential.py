@@ -14,18 +14,8 @@ from typing import Literal
 
 import numpy as np
 
-from pytest_imgedit.core.results import GateOptions, GateResult
-from pytest_imgedit.core.sanitize import p_value
-from pytest_imgedit.stats.estimates import BETS, Estimate
-from pytest_imgedit.stats.gates import (
-    MeanGate,
-    Observation,
-    describe_mean,
-    estimate_field,
-    means_before,
-    relate_to_limit,
-)
-from pytest_imgedit.stats.planning import strata_of
+from pytest_imgedit.core import results, sanitize
+from pytest_imgedit.stats import estimates, gates, planning
 
 #: Largest number of parts into which a run's pairs are divided.
 MOST = 20
@@ -55,7 +45,7 @@ def in_parts(pairs: Sequence[PlannedPair]) -> list[list[PlannedPair]]:
     The order is that of the hashes of their sources. Pairs of one source stay together, and every
     part has pairs of every category.
     """
-    strata = strata_of(
+    strata = planning.strata_of(
         sorted(pairs, key=lambda pair: hashlib.sha256(pair.cluster.encode()).digest()),
         attrgetter("cluster"),
         attrgetter("category"),
@@ -110,7 +100,7 @@ class Evidence:
 
     def __post_init__(self) -> None:
         self._before = np.zeros(0)
-        self._logs = np.zeros(len(SLOPES if self.scale is None else BETS))
+        self._logs = np.zeros(len(SLOPES if self.scale is None else estimates.BETS))
 
     @property
     def value(self) -> float:
@@ -120,7 +110,7 @@ class Evidence:
         self,
         part: Sequence[PlannedPair],
         weights: Mapping[str, float],
-        values: Mapping[str, Observation],
+        values: Mapping[str, gates.Observation],
     ) -> None:
         """Take the values of a part, by pair; a missing value counts as the one that speaks most
         against the claim.
@@ -139,7 +129,7 @@ class Evidence:
             gains = np.tanh(np.clip(SLOPES[:, None] * moves / scale, -15, 15))
         else:
             room = self.limit - self.scale[0] if self.side == 1 else self.scale[1] - self.limit
-            gains = BETS[:, None] * moves / room if room > 0 else 0 * moves
+            gains = estimates.BETS[:, None] * moves / room if room > 0 else 0 * moves
         self._logs = self._logs + np.log1p(gains).sum(axis=-1)
         self._before = np.append(self._before, moves)
 
@@ -156,14 +146,14 @@ class Looks:
 
     def __init__(
         self,
-        kind: MeanGate,
-        settings: GateOptions,
+        kind: gates.MeanGate,
+        settings: results.GateOptions,
         parts: Sequence[Sequence[PlannedPair]],
         against: str = "",
     ) -> None:
         self.kind, self.settings, self.parts, self.against = kind, settings, parts, against
         self.limits: Mapping[str, float] = getattr(settings, kind)
-        self.decided: dict[str, GateResult] = {}
+        self.decided: dict[str, results.GateResult] = {}
         self._sign = 1 if kind == "fail_under" else -1
         scale = SCALES[kind]
         assumed = scale if kind == "fail_under" else None
@@ -176,9 +166,9 @@ class Looks:
             ]
             for field, limit in self.limits.items()
         }
-        self._seen: list[Observation] = []
+        self._seen: list[gates.Observation] = []
 
-    def see(self, number: int, values: Mapping[str, Observation]) -> None:
+    def see(self, number: int, values: Mapping[str, gates.Observation]) -> None:
         """Take the values, by pair, of the part of this number, which follows those seen."""
         part = self.parts[number]
         self._seen += [values[pair.id] for pair in part]
@@ -190,7 +180,9 @@ class Looks:
                 if gate is not None:
                     self.decided[field] = gate
 
-    def _look(self, field: str, fails: float, passes: float, within: float) -> GateResult | None:
+    def _look(
+        self, field: str, fails: float, passes: float, within: float
+    ) -> results.GateResult | None:
         """Decide a gate by its e-values, if they and the usual tests show enough."""
         limit, settings = self.limits[field], self.settings
         needed = len(self.limits) / (LOOKS * settings.alpha_of(self.kind))
@@ -206,7 +198,7 @@ class Looks:
             how, shown = f"not more than {settings.margin:g} beyond the limit, ", within
         else:
             return None
-        estimate = estimate_field(field, self._seen)
+        estimate = gates.estimate_field(field, self._seen)
         alpha = settings.alpha_of(self.kind) / len(self.limits)
         if estimate is None or not estimate.can_show(alpha):
             return None
@@ -217,17 +209,21 @@ class Looks:
         ):
             return None
         p = min(1.0, len(self.limits) / (LOOKS * shown))
-        mean = describe_mean(
-            self.kind, field, estimate.mean, self.against, means_before([field], self._seen)
+        mean = gates.describe_mean(
+            self.kind, field, estimate.mean, self.against, gates.means_before([field], self._seen)
         )
         why = (
-            f"{mean}{relate_to_limit(self.kind, estimate.mean, limit)}: {how}shown with "
-            f"{len(self._seen)} of {sum(map(len, self.parts))} pairs ({p_value(p)})"
+            f"{mean}{gates.relate_to_limit(self.kind, estimate.mean, limit)}: {how}shown with "
+            f"{len(self._seen)} of {sum(map(len, self.parts))} pairs ({sanitize.p_value(p)})"
         )
-        return GateResult(field, self.kind, limit, estimate.mean, state, why, p)
+        return results.GateResult(field, self.kind, limit, estimate.mean, state, why, p)
 
     def _tests_agree(
-        self, estimate: Estimate, state: Literal["PASS", "FAIL"], limit: float, alpha: float
+        self,
+        estimate: estimates.Estimate,
+        state: Literal["PASS", "FAIL"],
+        limit: float,
+        alpha: float,
     ) -> bool:
         """Tell whether tests show a state of a drop too, or all edits are the baseline's."""
         if all(pair.alike and pair.value == 0 for pair in self._seen):
@@ -239,7 +235,7 @@ class Looks:
         return bool(estimate.se) and p <= alpha
 
 
-def at_the_end(settings: GateOptions) -> GateOptions:
+def at_the_end(settings: results.GateOptions) -> results.GateOptions:
     """Return the settings of gates that no look decided: the rest of α."""
     if settings.until == "all":
         return settings
