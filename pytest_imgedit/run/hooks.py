@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from functools import partial
 from typing import Any
 
 from pytest_imgedit.core.sanitize import one_line
@@ -44,7 +43,7 @@ class GuardedHooks:
     def __call__(self, name: str, /, **arguments: Any) -> None:
         """Call a hook; a failure is reported with its stage or the id of its pair."""
         try:
-            self._call(partial(self._hooks, name, **arguments))
+            self._call(lambda: self._hooks(name, **arguments))
         except KeyboardInterrupt:
             raise
         except BaseException as error:

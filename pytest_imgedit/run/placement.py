@@ -8,7 +8,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
 from typing import Literal
 
 from pytest_imgedit.core.errors import UsageError
@@ -93,7 +92,7 @@ def groups_of(model: Model, hardware: Hardware) -> list[Group]:
         if host.gpus or not hardware.remote:
             groups = group_gpus(host.gpus_of(model.role), model.gpus, GPUS_OPTION[model.role])
             numbered += [(number, (host.name, group)) for number, group in enumerate(groups)]
-    return [group for _, group in sorted(numbered, key=itemgetter(0))]
+    return [group for _, group in sorted(numbered, key=lambda pair: pair[0])]
 
 
 def place(

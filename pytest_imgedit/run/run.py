@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from pytest_imgedit.core.pairs import EditPair
 from pytest_imgedit.core.results import SeedResult, Stage, Timing
@@ -165,7 +164,7 @@ class Run:
 
         overlap = Overlap(
             judge,
-            partial(self.hooks, "before_stage", stage="score", plan=self.plan),
+            lambda: self.hooks("before_stage", stage="score", plan=self.plan),
             self.clock,
         )
         swap.keeps_editors = "editor" in self.context.keeps
@@ -295,7 +294,10 @@ class Run:
         try:
             with self.progress.stage(TRYING, len(trials)):
                 score.ScoreStage(
-                    self.scorer, swap.judge, partial(self.progress.advance, TRYING), self.clock
+                    self.scorer,
+                    swap.judge,
+                    lambda work: self.progress.advance(TRYING, work),
+                    self.clock,
                 ).run(trials)
         finally:
             self.timing.trials_s = max(0.0, self.clock() - swap.judging_since(began))

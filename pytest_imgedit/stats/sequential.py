@@ -9,7 +9,6 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from operator import attrgetter
 from typing import Literal
 
 import numpy as np
@@ -47,8 +46,8 @@ def in_parts(pairs: Sequence[PlannedPair]) -> list[list[PlannedPair]]:
     """
     strata = planning.strata_of(
         sorted(pairs, key=lambda pair: hashlib.sha256(pair.cluster.encode()).digest()),
-        attrgetter("cluster"),
-        attrgetter("category"),
+        lambda pair: pair.cluster,
+        lambda pair: pair.category,
     )
     categories = {pair.category for pair in pairs}
     for count in range(MOST, 1, -1):
