@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from PIL import Image
 from pydantic import Field
 
-from pytest_imgedit.core.errors import SetupError
+from pytest_imgedit.core.errors import SetupError, UsageError
+from pytest_imgedit.core.files import read_object
 from pytest_imgedit.core.requests import Answer, Question
 from pytest_imgedit.core.sanitize import plain
 from pytest_imgedit.core.strict_json import JsonObject
@@ -27,7 +28,6 @@ from pytest_imgedit.kinds.base import (
     refuse_if,
 )
 from pytest_imgedit.kinds.checkpoint_files import ADAPTER_FILES, Digests, Layout, weight_files
-from pytest_imgedit.kinds.qwen_decoder.architectures import read_config, unpackable
 
 if TYPE_CHECKING:
     import torch
@@ -64,6 +64,12 @@ class QwenVLParameters(ComputeParameters):
     )
 
 
+#: Architectures whose attention the packed decoder computes as transformers does.
+PACKED = (
+    "Qwen2_5_VLForConditionalGeneration",
+    "Qwen3VLForConditionalGeneration",
+    "Qwen3VLMoeForConditionalGeneration",
+)
 #: GPU memory that one question is expected to need beside the weights: two images of a megapixel,
 #: in bytes.
 QUESTION_BYTES = 3 * 2**30 // 2
@@ -277,6 +283,37 @@ class QwenVLJudge:
                 add_generation_prompt=True,
             )
         )
+
+
+def read_config(folder: Path) -> JsonObject:
+    """Read a judge's config.json; raises `UsageError` unless it is that of a vision-language model
+    of Qwen's kind.
+    """
+    path = folder / "config.json"
+    config = read_object(path, "the config of a transformers model")
+    if not (isinstance(config.get("architectures"), list) and config["architectures"]):
+        raise UsageError(f"{path}: no 'architectures', expected the config of a transformers model")
+    for name in ("vision_config", "image_token_id"):
+        if name not in config:
+            raise UsageError(
+                f"{path}: {config['architectures'][0]} has no {name!r}, expected a Qwen-VL model "
+                "as the judge qwen-vl"
+            )
+    return config
+
+
+def unpackable(config: Mapping[str, Any]) -> str:
+    """Say why the packed decoder would compute a model wrongly; empty if it would not."""
+    architecture = config["architectures"][0]
+    if architecture not in PACKED:
+        return f"{architecture} is not one of {', '.join(PACKED)}"
+    text = config.get("text_config") or config
+    kinds = set(text.get("layer_types") or ()) - {"full_attention"}
+    if kinds:
+        return f"it has layers of {', '.join(sorted(kinds))}"
+    if text.get("use_sliding_window"):
+        return "it attends through a sliding window"
+    return ""
 
 
 def chatml(system: str, parts: Sequence[tuple[str, str]]) -> str:

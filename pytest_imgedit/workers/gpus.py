@@ -14,7 +14,6 @@ from typing import Any
 
 from pytest_imgedit.core.errors import UsageError
 
-_PART = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?", re.ASCII)
 OPTION = "--imgedit-gpus"
 EXPECTED = "expected a list such as 0-5, 0,2 or 0-3,6, or auto, or none"
 
@@ -26,7 +25,7 @@ def parse_gpus(text: str, option: str = OPTION) -> list[int]:
     """
     numbers: list[int] = []
     for part in text.split(","):
-        match = _PART.fullmatch(part.strip(" "))
+        match = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part.strip(" "), re.ASCII)
         if not match:
             raise UsageError(f"{option}={text}: {part!r}, {EXPECTED}")
         first, last = int(match[1]), int(match[2] or match[1])

@@ -77,14 +77,19 @@ class Agent:
 
     def versions(
         self, python: str | None, names: Sequence[str], paths: Sequence[str], patience: float
-    ) -> dict[str, str] | None:
-        """Return the versions of packages in an interpreter (`None`: this one), or `None` if it
-        cannot tell.
+    ) -> dict[str, str]:
+        """Return the versions of packages in an interpreter (`None`: this one).
+
+        Raises `UsageError` if it does not report them.
         """
         # A new process, as workers are: this one has begun before its environment was set.
-        with suppress(ValueError, subprocess.SubprocessError):
+        try:
             return ask_versions(python or sys.executable, tuple(names), tuple(paths), patience)
-        return None
+        except (ValueError, subprocess.SubprocessError):
+            raise UsageError(
+                f"{python or 'its interpreter'} did not tell the versions of its packages within "
+                f"{patience:g} s"
+            ) from None
 
     def start(
         self,
@@ -195,20 +200,8 @@ class Host:
 
         Raises `UsageError` if it cannot tell, or the host is lost.
         """
-        versions: dict[str, str] | None = self.call(
-            "versions",
-            python,
-            list(names),
-            user_import_paths(),
-            VERSIONS_PATIENCE,
-            timeout=VERSIONS_PATIENCE + GRACE,
-        )
-        if versions is None:
-            raise UsageError(
-                f"host {self.name}: {python or 'its interpreter'} did not tell the versions of its "
-                f"packages within {VERSIONS_PATIENCE:g} s"
-            )
-        return versions
+        arguments = (python, list(names), user_import_paths(), VERSIONS_PATIENCE)
+        return dict(self.call("versions", *arguments, timeout=VERSIONS_PATIENCE + GRACE))
 
     def start(self, slot: Slot, python: str | None, patience: float, threads: int) -> HostWorker:
         """Start a worker; raise `NotStarted` if it does not come up."""
@@ -338,19 +331,16 @@ class Hosts:
         """Return a host, reconnected if it was lost; raise `NotStarted` if that fails for over a
         minute.
         """
+        waits = iter(WAITS)
         with self._locks[name]:
-            if self._hosts[name].lost:
-                self._hosts[name] = self._connect_again(name)
+            while self._hosts[name].lost:
+                try:
+                    self._hosts[name] = self.connect(name)
+                except NotStarted:
+                    wait = next(waits, None)
+                    if wait is None or self._leaving.wait(wait):
+                        raise
             return self._hosts[name]
-
-    def _connect_again(self, name: str) -> Host:
-        for wait in WAITS:
-            try:
-                return self.connect(name)
-            except NotStarted:
-                if self._leaving.wait(wait):
-                    raise
-        return self.connect(name)
 
     def connect(self, name: str) -> Host:
         """Return a host; raise `NotStarted` if it cannot be had."""

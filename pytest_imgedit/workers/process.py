@@ -10,7 +10,6 @@ import traceback
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -198,7 +197,7 @@ class JobLoop:
         self.target = Target(**message["target"])
         self.redactor = Redactor(os.environ, message["params"], server_key(message["params"]))
         if checkpoint := message.get("checkpoint"):  # the run was started on another host
-            self.target = replace(self.target, argument=find_checkpoint(**checkpoint))
+            self.target = Target(**{**message["target"], "argument": find_checkpoint(**checkpoint)})
         if code := message.get("code"):
             require_code(code)
         for path, sha256 in message.get("files", {}).items():
@@ -356,7 +355,6 @@ class JobLoop:
         }
 
     def _read_question(self, fields: JsonObject) -> tuple[Question, Any]:
-        """Decode a question's images; prepare it for a judge that has `preprocess`."""
         question = Question.decoded(fields)
         return question, None if self.preprocess is None else self.preprocess(question)
 

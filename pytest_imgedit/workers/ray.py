@@ -143,15 +143,14 @@ class RayHosts(Hosts):
 
     def connect(self, name: str) -> Host:
         """Create the actor of a bundle, which Ray moves to another node if there is room."""
-        ray = self.ray
-        strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(
+        strategy = self.ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(
             self._group, placement_group_bundle_index=int(name.removeprefix("ray-"))
         )
         with suppress(Exception):  # an actor that does not answer occupies the resources
-            ray.kill(self._actors.pop(name))
+            self.ray.kill(self._actors.pop(name))
         try:
             actor = (
-                ray.remote(AgentActor)
+                self.ray.remote(AgentActor)
                 .options(
                     scheduling_strategy=strategy,
                     max_concurrency=CALLS,
@@ -163,8 +162,11 @@ class RayHosts(Hosts):
         except Exception as error:
             raise NotStarted(f"host {name}: {one_line(error)}") from None
         self._actors[name] = actor
-        # Ray shows an actor its own GPUs only.
-        return Host(name, "auto" if "GPU" in self.bundle else "none", RayTransport(ray, actor))
+        return Host(
+            name,
+            "auto" if "GPU" in self.bundle else "none",  # Ray shows an actor its own GPUs only
+            RayTransport(self.ray, actor),
+        )
 
     def close(self) -> None:
         super().close()

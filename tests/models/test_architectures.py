@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from pytest_imgedit.core.errors import UsageError
-from pytest_imgedit.kinds.qwen_decoder.architectures import PACKED, read_config, unpackable
 from pytest_imgedit.kinds.qwen_decoder.decoding import PaddedDecoder
-from pytest_imgedit.kinds.qwen_vl import QwenVLJudge
+from pytest_imgedit.kinds.qwen_vl import PACKED, QwenVLJudge, read_config, unpackable
 
 
 def config(architecture="Qwen3VLForConditionalGeneration", **text):

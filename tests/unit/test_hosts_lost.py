@@ -27,7 +27,9 @@ class QuietAgent(Agent):
 
     def versions(self, python, names, paths, patience):
         self.asked.append((python, names))
-        return self.told if python != "/bin/false" else None
+        return (
+            self.told if python != "/bin/false" else super().versions(python, names, (), patience)
+        )
 
     def start(self, number, slot, python, patience, threads, paths):
         if python == "/bin/false":
@@ -99,7 +101,8 @@ def test_a_host_tells_the_versions_of_an_interpreter():
 def test_an_agent_tells_versions_by_a_process_of_the_interpreter():
     names = ("pytest-imgedit", "no-such-package")
     assert Agent().versions(None, names, (), 60) == {"pytest-imgedit": __version__}
-    assert Agent().versions("/bin/false", names, (), 60) is None
+    with pytest.raises(UsageError, match="/bin/false did not tell the versions of its packages "):
+        Agent().versions("/bin/false", names, (), 60)
 
 
 def test_a_host_of_another_version_or_without_its_gpus_is_refused(monkeypatch):

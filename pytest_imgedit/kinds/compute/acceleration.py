@@ -119,9 +119,11 @@ def offload(pipeline: Any, kind: str, device: torch.device) -> None:
 def remember_negative(pipeline: Any, negative_prompt: str | None) -> None:
     """Cache the encoded negative prompt by source, if the text encoder sees the source."""
     encode = getattr(pipeline, "encode_prompt", None)
-    if negative_prompt is None or encode is None:
-        return
-    if "image" not in inspect.signature(encode).parameters:
+    if (
+        negative_prompt is None
+        or encode is None
+        or "image" not in inspect.signature(encode).parameters
+    ):
         return
     cached: dict[bytes, Any] = {}
 

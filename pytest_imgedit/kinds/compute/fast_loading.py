@@ -25,8 +25,6 @@ from pytest_imgedit.core.strict_json import JsonObject
 from pytest_imgedit.kinds.checkpoint_files import weight_files
 
 CHUNK = 16 * 2**20
-THREADS = 8
-READ_AHEAD = 4
 _DTYPES = {
     "BF16": torch.bfloat16,
     "F16": torch.float16,
@@ -46,7 +44,7 @@ class Reader:
 
     def __init__(self, device: str) -> None:
         self.device = torch.device(device)
-        self._pool = ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1))
+        self._pool = ThreadPoolExecutor(min(8, os.cpu_count() or 1))
         self._local = threading.local()
 
     def read(self, file: int, start: int, stop: int) -> torch.Tensor:
@@ -142,5 +140,5 @@ def read_ahead(paths: Iterable[Path]) -> None:
                     while file.readinto(buffer):
                         pass
 
-    for _ in range(READ_AHEAD):
+    for _ in range(4):
         threading.Thread(target=read, daemon=True).start()

@@ -29,8 +29,6 @@ from pytest_imgedit.kinds.compute.tensor_checks import whole_checkpoints
 if TYPE_CHECKING:
     from pytest_imgedit.kinds.diffusers import ShardParameters
 
-#: Libraries whose models are sharded, by the name under which model_index.json has them.
-_LIBRARIES = ("diffusers", "transformers")
 _NETWORKS = ("transformer", "unet")
 
 
@@ -80,10 +78,13 @@ def _sharded_classes(folder: Path, shard: ShardParameters) -> dict[str, Any]:
     """Return the classes of the components that are to be sharded, by name."""
     index = json.loads((folder / "model_index.json").read_text("utf-8"))
     prefixes = _NETWORKS if shard.text_encoder == "replicate" else (*_NETWORKS, "text_encoder")
-    classes = {}
-    for name, value in index.items():
-        if name.startswith(prefixes) and isinstance(value, list) and value[0] in _LIBRARIES:
-            classes[name] = getattr(importlib.import_module(value[0]), value[1])
+    classes = {
+        name: getattr(importlib.import_module(value[0]), value[1])
+        for name, value in index.items()
+        if name.startswith(prefixes)
+        and isinstance(value, list)
+        and value[0] in ("diffusers", "transformers")
+    }
     if not any(name.startswith(_NETWORKS) for name in classes):
         raise SetupError(
             f"editor.shard: {index.get('_class_name')} has no network that can be sharded"

@@ -21,9 +21,6 @@ from pytest_imgedit.core.sanitize import one_line, shorten
 if TYPE_CHECKING:
     from pytest_imgedit.kinds.diffusers import LoraParameters
 
-#: What diffusers only warns of when an adapter does not fit the networks.
-_MISFITS = ("unexpected keys", "missing keys")
-
 
 def take_loras(pipeline: Any, loras: Sequence[LoraParameters]) -> None:
     """Have a pipeline use these adapters, in place of those that it had; the base's weights stay as
@@ -66,7 +63,8 @@ def _load(pipeline: Any, name: str, path: Path) -> None:
         log.removeHandler(warnings)
         log.setLevel(level)
     for text in (record.getMessage() for record in warnings.buffer):
-        if any(misfit in text for misfit in _MISFITS):
+        # Of an adapter that does not fit the networks, diffusers only warns.
+        if "unexpected keys" in text or "missing keys" in text:
             raise SetupError(f"editor.loras: {path}: {' '.join(text.split())[:300]}")
     if not any(name in adapters for adapters in pipeline.get_list_adapters().values()):
         raise SetupError(

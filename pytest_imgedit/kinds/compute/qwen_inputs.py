@@ -15,7 +15,6 @@ from PIL import Image
 from transformers import AutoImageProcessor, AutoTokenizer, BatchFeature, ProcessorMixin
 
 IMAGE = "<|image_pad|>"
-_TEXT_OPTIONS = ("padding", "padding_side", "max_length", "truncation")
 
 
 class AssembledProcessor(ProcessorMixin):  # type: ignore[misc]
@@ -68,7 +67,11 @@ class AssembledProcessor(ProcessorMixin):  # type: ignore[misc]
         """
         if videos is not None:
             raise ValueError("no videos are taken")
-        text_options = {name: options.pop(name) for name in _TEXT_OPTIONS if name in options}
+        text_options = {
+            name: options.pop(name)
+            for name in ("padding", "padding_side", "max_length", "truncation")
+            if name in options
+        }
         texts = [text] if isinstance(text, str) else list(text)
         vision: dict[str, Any] = {}
         counts: list[int] = []

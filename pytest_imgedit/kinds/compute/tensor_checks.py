@@ -21,8 +21,6 @@ _LOADERS = (
 #: transformers names tensors of other shapes only where they are ignored; diffusers names them in
 #: its error.
 _OPTIONS = {"PreTrainedModel": {"ignore_mismatched_sizes": True}}
-#: Output heads, which a language model that serves as a text encoder does not compute.
-_HEADS = ("lm_head.",)
 _SHOWN = 3
 
 
@@ -73,10 +71,11 @@ def _require_whole(named: str, model: Any, info: JsonObject) -> None:
     `info` is what `from_pretrained(output_loading_info=True)` of both libraries returns; the
     message begins with `named`.
     """
-    heads = tuple(head for head in _HEADS if not hasattr(model, head.partition(".")[0]))
+    # A language model that serves as a text encoder has no output head.
+    ignored = () if hasattr(model, "lm_head") else ("lm_head.",)
     problems = {
         "lacks": info["missing_keys"],
-        "has unexpected": [key for key in info["unexpected_keys"] if not key.startswith(heads)],
+        "has unexpected": [key for key in info["unexpected_keys"] if not key.startswith(ignored)],
         "has other shapes than its config for": [
             key if isinstance(key, str) else key[0] for key in info["mismatched_keys"]
         ],
